@@ -12,12 +12,12 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 import orjson
 
 from extender.index.cluster import ClusterIndex
-from extender.model.labels import HOSTNAME, REGION, ZONE
+from extender.model.constraints.labels import HOSTNAME, REGION, ZONE
 from extender.model.objects import Namespace, Node, Object, Pod, Workload
 from extender.settings.configuration import Settings, parse_settings
 from extender.settings.rules import Rules
 from extender.wire.extender_v1 import ExtenderArgs, PreemptionArgs, decode_args, decode_preemption_args
-from extender.wire.kinds import (
+from extender.wire.objects.kinds import (
     NAMESPACES,
     NODES,
     PODS,

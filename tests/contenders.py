@@ -12,7 +12,7 @@ import orjson
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import DisruptionBudget, Node, Object, Pod
-from extender.wire.kinds import DISRUPTION_BUDGETS, NODES, PODS
+from extender.wire.objects.kinds import DISRUPTION_BUDGETS, NODES, PODS
 from tests.builders import Json, index_of, matching, node_json, pod_json
 
 CPU = 4000

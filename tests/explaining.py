@@ -8,7 +8,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from extender.index.cluster import ClusterIndex
-from extender.model.explanations import Change, Explanation
+from extender.model.answers.explanations import Change, Explanation
 from extender.model.objects import Namespace, Node, Pod
 from extender.rules import catalog
 from extender.rules.constraint_states import Steps

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import orjson
 
-from extender.model.labels import ZONE
+from extender.model.constraints.labels import ZONE
 from extender.model.objects import Pod
 from extender.model.policies import Moment, Policy
 from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION, ReleaseSpec
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import Json
 from tests.contenders import contender_json
 from tests.policies import policy

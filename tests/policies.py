@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND, Policy
-from extender.wire.policies_v1 import decode_policy
+from extender.wire.policies.policies_v1 import decode_policy
 from tests.builders import Json
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -17,7 +17,7 @@ from extender.tasks.rejected_pods.writes import dependency_version
 from extender.tasks.watched_pods import WatchedPods
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.wire.extender_v1 import FilterResult
-from extender.wire.kinds import PODS, RESOURCE_QUOTAS
+from extender.wire.objects.kinds import PODS, RESOURCE_QUOTAS
 from tests.builders import Json, asking, namespace, node, pod_json, settings, term
 from tests.deciding import KeptPlans
 from tests.fakes import FakeClock

@@ -15,7 +15,7 @@ import orjson
 from hypothesis import strategies as st
 
 from extender.model.objects import Object
-from extender.wire.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, SERVICES, Kind
+from extender.wire.objects.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, SERVICES, Kind
 from tests.builders import (
     Json,
     matching,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.wire.policies_v1 import read_policy
+from extender.wire.policies.policies_v1 import read_policy
 from tests.deploy.policies.crds import crds
 from tests.deploy.policies.examples import TO_COPY, to_copy
 from tests.verbs.admit.reviewing import review, verb

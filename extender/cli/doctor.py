@@ -17,7 +17,7 @@ import orjson
 from extender.cli.command import CommandError, Commands
 from extender.cli.doctor_policies import read_policy_facts
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
-from extender.cli.groups import read_unbound_groups
+from extender.cli.policies.groups import read_unbound_groups
 from extender.cli.service_client import ServiceError, ServiceState, Trust, add_trust, read_service
 from extender.compose.process import run_on_loop
 from extender.doctor.facts import Facts, Finding, Groups, PolicyFacts, SchedulingQueue
@@ -39,12 +39,12 @@ from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.model.objects import PodQuota
-from extender.server.certificates import readable_by_all
+from extender.server.transport.certificates import readable_by_all
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
 from extender.settings.jobs import LeaderElection
 from extender.wire.errors import WireError
-from extender.wire.kinds import RESOURCE_QUOTAS
+from extender.wire.objects.kinds import RESOURCE_QUOTAS
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})

@@ -19,8 +19,8 @@ from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, parse_s
 from extender.settings.connections import Kube
 from extender.settings.limits import Limits
 from extender.wire.errors import WireError
-from extender.wire.redaction import LEAST_KEY_BYTES
-from extender.wire.snapshot import Snapshot, decode_snapshot
+from extender.wire.objects.snapshot import Snapshot, decode_snapshot
+from extender.wire.recordings.redaction import LEAST_KEY_BYTES
 from extender.wire.webhook_configurations import OwnPod
 
 T = TypeVar("T")

@@ -15,21 +15,21 @@ from typing import Final
 
 from extender.cli.command import CommandError, Run
 
-COMMANDS: Final = (
-    "serve",
-    "demo",
-    "simulate",
-    "bench",
-    "certs",
-    "config",
-    "policy",
-    "quota",
-    "groups",
-    "doctor",
-    "explain",
-    "whatif",
-    "replay",
-)
+COMMANDS: Final = {  # and their modules in this package
+    "serve": "serve",
+    "demo": "simulation.demo",
+    "simulate": "simulation.simulate",
+    "bench": "simulation.bench",
+    "certs": "certs",
+    "config": "config",
+    "policy": "policies.policy",
+    "quota": "policies.quota",
+    "groups": "policies.groups",
+    "doctor": "doctor",
+    "explain": "answers.explain",
+    "whatif": "answers.whatif",
+    "replay": "replay",
+}
 INTERRUPTED = 130
 OUTPUT_CLOSED = 141  # as a shell reports SIGPIPE
 
@@ -62,7 +62,7 @@ def make_parser(chosen: str) -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in [chosen] if chosen in COMMANDS else () if chosen == "version" else COMMANDS:
-        import_module(f"extender.cli.{name}").add_parser(commands)
+        import_module(f"extender.cli.{COMMANDS[name]}").add_parser(commands)
     commands.add_parser("version", help="print the version").set_defaults(run=print_version)
     return parser
 

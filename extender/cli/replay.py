@@ -21,8 +21,8 @@ from extender.compose.replay_differences import Difference, Outcome
 from extender.model.documents import DocumentError
 from extender.settings.configuration import Settings, settings_document
 from extender.wire.errors import WireError
-from extender.wire.recorded_answers import Answer
-from extender.wire.redaction import REPLAYED_SECTIONS, Redactor
+from extender.wire.recordings.recorded_answers import Answer
+from extender.wire.recordings.redaction import REPLAYED_SECTIONS, Redactor
 
 _SHOWN: Final = 20
 _GZIP: Final = b"\x1f\x8b"

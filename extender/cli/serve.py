@@ -27,7 +27,7 @@ from extender.telemetry import scraped
 from extender.telemetry.logs import Level, configure
 
 if TYPE_CHECKING:
-    from extender.server.tls import ServerTls
+    from extender.server.transport.tls import ServerTls
 
 _LOG = logging.getLogger(__name__)
 _ANSWERS_IN_FLIGHT_SECONDS: Final = 10.0
@@ -137,8 +137,8 @@ def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
     if not service.settings.server.tls.cert_file:
         return None
     # With what reads certificates, 9 MB that plain HTTP does not need.
-    from extender.server.certificates import TlsError  # noqa: PLC0415 - see above
-    from extender.server.tls import ServerTls  # noqa: PLC0415 - see above
+    from extender.server.transport.certificates import TlsError  # noqa: PLC0415 - see above
+    from extender.server.transport.tls import ServerTls  # noqa: PLC0415 - see above
 
     try:
         tls = ServerTls(service.settings.server.tls)

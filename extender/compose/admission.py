@@ -19,13 +19,13 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.policy_objects import PolicyObjects
 from extender.kube.timing import Clock
 from extender.kube.webhook_objects import WebhookObjects
-from extender.model.node_affinity import NodeAffinity
+from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.units import Address
 from extender.server.admission import AdmissionService, JsonObject, admitting
-from extender.server.webhook_tls import WebhookTls
+from extender.server.transport.webhook_tls import WebhookTls
 from extender.settings.configuration import Settings
-from extender.tasks.policy_events import PolicyEvents
-from extender.tasks.policy_status import PolicyStatus
+from extender.tasks.policies.policy_events import PolicyEvents
+from extender.tasks.policies.policy_status import PolicyStatus
 from extender.tasks.readiness import ListedOnce, Readiness
 from extender.tasks.webhook.certificates import FileCertificates, OwnCertificates, OwnCertificatesOptions
 from extender.tasks.webhook.configurations import MUTATING, VALIDATING, WebhookConfigurations
@@ -34,8 +34,8 @@ from extender.tasks.webhook.keeper import WebhookKeeper
 from extender.telemetry import scraped
 from extender.telemetry.admission import AdmissionMetrics
 from extender.verbs.admit.decision import AdmitVerb
-from extender.wire.kinds import NAMESPACES
-from extender.wire.watched_kinds import policy_kinds
+from extender.wire.objects.kinds import NAMESPACES
+from extender.wire.objects.watched_kinds import policy_kinds
 from extender.wire.webhook_configurations import (
     OwnPod,
     WebhookTarget,

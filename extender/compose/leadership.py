@@ -25,7 +25,7 @@ from extender.tasks.readiness import ReplicaState
 from extender.tasks.reflectors import Reflectors
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 
 RELEASE_SECONDS: Final = 5.0
 

@@ -19,7 +19,7 @@ from extender.telemetry.metrics import Metrics
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
 from extender.wire.extender_v1 import ExtenderArgs
-from extender.wire.redaction import Redactor
+from extender.wire.recordings.redaction import Redactor
 
 _KEY_BYTES: Final = 32
 

@@ -30,7 +30,7 @@ from extender.tasks.release.reports import Reports
 from extender.telemetry import scraped
 from extender.verbs.release.choice import Rest, propose
 from extender.verbs.release.progress import GroupState
-from extender.wire.kinds import GROUP_PLACEMENTS
+from extender.wire.objects.kinds import GROUP_PLACEMENTS
 
 _LOG = logging.getLogger(__name__)
 _CATCH_UP_PAUSE = 0.5

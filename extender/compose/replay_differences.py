@@ -6,8 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
-from extender.wire.recorded_answers import Answer
-from extender.wire.recording import Verb
+from extender.wire.recordings.recorded_answers import Answer
+from extender.wire.recordings.recording import Verb
 
 
 class Outcome(StrEnum):

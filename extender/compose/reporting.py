@@ -11,7 +11,7 @@ from extender.kube.timing import Clock
 from extender.kube.watch.reflector_values import ReflectorStatus
 from extender.tasks.filter_service import FilterService
 from extender.tasks.reflectors import Reflectors
-from extender.tasks.sliced_work import SlicedWork
+from extender.tasks.sliced.sliced_work import SlicedWork
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter.pipeline import FilterVerb

@@ -45,32 +45,32 @@ from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings
 from extender.tasks.auditing import Auditing
-from extender.tasks.browse_service import BrowseService
 from extender.tasks.event_handler import OverLimits
-from extender.tasks.explain_service import ExplainService
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, WhatIfFilter
-from extender.tasks.injected_pods import InjectedPods
-from extender.tasks.missed_admissions import MissedAdmissions
-from extender.tasks.policy_recount import PolicyRecount
+from extender.tasks.policies.injected_pods import InjectedPods
+from extender.tasks.policies.missed_admissions import MissedAdmissions
+from extender.tasks.policies.policy_recount import PolicyRecount
 from extender.tasks.preempt_and_bind import BindService, PreemptService
 from extender.tasks.preemption.manager import Record
 from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import Reflectors
-from extender.tasks.sliced_figures import SlicedFigure
-from extender.tasks.sliced_work import SlicedWork
-from extender.tasks.traffic import Traffic
+from extender.tasks.sliced.browse_service import BrowseService
+from extender.tasks.sliced.explain_service import ExplainService
+from extender.tasks.sliced.sliced_figures import SlicedFigure
+from extender.tasks.sliced.sliced_work import SlicedWork
+from extender.tasks.sliced.traffic import Traffic
 from extender.tasks.watched_pods import WatchedPods
 from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from extender.wire.webhook_configurations import OwnPod
 
 if TYPE_CHECKING:  # with what reads and makes certificates, 9 MB that plain HTTP without policies does not need
     from extender.compose.admission import AdmissionPart
-    from extender.server.tls import ServerTls
+    from extender.server.transport.tls import ServerTls
 
 _LOG = logging.getLogger(__name__)
 

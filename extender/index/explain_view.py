@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from extender.index.view import ClusterView, GroupView, NodeNumber
+from extender.model.constraints.terms import AffinityTerm
 from extender.model.objects import Namespace, Pod, PodSignature
-from extender.model.terms import AffinityTerm
 
 
 class PlacedPods(NamedTuple):

@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 
 from extender.index.counts.selector_index import SelectorIndex
 from extender.index.objects.changes import Subscribers
+from extender.model.constraints.selectors import Requirement
 from extender.model.objects import Effective, PodSignature
 from extender.model.policies import InvalidPolicy, Moment, Policy, PolicyKey, Scope, Subject
-from extender.model.selectors import Requirement
 
 _RELEASED: Final = (
     4  # for each that is kept: so they are gone before as many new ones are there, and no change waits for it

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from extender.index.objects.changes import Change
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
-from extender.model.labels import Labels
+from extender.model.constraints.labels import Labels
 from extender.model.objects import Namespace, PodSignature
 from extender.model.policies import EXEMPT_LABEL, Mode, Moment, Policy, PolicyKey, Subject, Targets
 

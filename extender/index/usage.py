@@ -23,7 +23,7 @@ from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
 from extender.index.policy_terms import PolicyTerms
 from extender.index.quotas_view import QuotaUse, Reach
-from extender.model.cross_namespace import may_reach_out, reached, terms_of
+from extender.model.constraints.cross_namespace import may_reach_out, reached, terms_of
 from extender.model.objects import Pod, PodQuota, PodSignature
 from extender.model.policies import PolicyKey
 from extender.model.quotas import NUMBERS, can_charge, charged, limits_pods, matches

@@ -14,11 +14,11 @@ from typing import NamedTuple, Protocol
 
 from extender.index.quotas_view import QuotasView
 from extender.index.table_views import PoliciesView, ReservedView, RoomView, Subscribable
+from extender.model.constraints.spread import SpreadConstraint
+from extender.model.constraints.terms import AffinityTerm
 from extender.model.host_ports import UsedPorts
 from extender.model.objects import DisruptionBudget, Excess, Node, Pod, PodSignature
 from extender.model.resources import Resources
-from extender.model.spread import SpreadConstraint
-from extender.model.terms import AffinityTerm
 
 NodeNumber = int
 DomainNumber = int

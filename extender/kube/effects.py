@@ -17,7 +17,7 @@ import msgspec
 from extender.model.objects import Pod
 from extender.model.policies import PolicyKey
 from extender.wire.errors import UNREADABLE, from_msgspec
-from extender.wire.simplify import decode_twice
+from extender.wire.objects.simplify import decode_twice
 
 _LONGEST_NOTE: Final = 1024  # events.k8s.io/v1 rejects more
 _LONGEST_EVENT_NAME: Final = 236  # leaves room for the dot and 16 digits within 253

@@ -17,7 +17,7 @@ from typing import Final
 import aiohttp
 
 from extender.kube.client_library import ApiException, ConfigException
-from extender.wire.kinds import decode_status
+from extender.wire.objects.kinds import decode_status
 
 NO_CONNECTION: Final = (
     "NoConnection"  # not a reason of the API: no connection was accepted, so the next answer may come from a new server

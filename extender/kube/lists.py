@@ -11,7 +11,7 @@ from typing import Final
 from extender.kube.errors import Unreachable
 from extender.kube.session import Connection
 from extender.wire.errors import WireError
-from extender.wire.kinds import decode_page
+from extender.wire.objects.kinds import decode_page
 
 _PAGE: Final = 500
 

@@ -19,8 +19,8 @@ from extender.model.group_placements import PLACEMENTS, GroupPlacement, Placemen
 from extender.model.policies import GROUP, VERSION
 from extender.wire import api_calls
 from extender.wire.errors import WireError
-from extender.wire.group_placements import status_body
-from extender.wire.kinds import GROUP_PLACEMENTS
+from extender.wire.objects.kinds import GROUP_PLACEMENTS
+from extender.wire.policies.group_placements import status_body
 
 JsonObject = dict[str, Any]
 

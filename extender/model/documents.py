@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
-from extender.model.labels import LabelKey, ObjectName
+from extender.model.constraints.labels import LabelKey, ObjectName
 from extender.model.units import Address, ByteSize, Duration
 
 StructT = TypeVar("StructT", bound=Struct)

@@ -13,17 +13,17 @@ from weakref import ReferenceType
 
 import msgspec
 
+from extender.model.constraints.labels import NO_LABELS, Labels
+from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
+from extender.model.constraints.selectors import NOTHING, LabelSelector
+from extender.model.constraints.spread import NO_SPREAD, SpreadConstraints
+from extender.model.constraints.taints import Taint, Toleration
+from extender.model.constraints.terms import NO_AFFINITY, PodAffinity
 from extender.model.group_placements import GroupPlacement
 from extender.model.host_ports import HostPorts
-from extender.model.labels import NO_LABELS, Labels
-from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
 from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, Enforced, PolicyKey, PolicyObject
 from extender.model.release import Gating
 from extender.model.resources import Resources
-from extender.model.selectors import NOTHING, LabelSelector
-from extender.model.spread import NO_SPREAD, SpreadConstraints
-from extender.model.taints import Taint, Toleration
-from extender.model.terms import NO_AFFINITY, PodAffinity
 
 NO_RESOURCES: Resources = {}
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -121,7 +121,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     ``has_unseen_needs``: it needs volumes or devices, which the index does not hold.
     ``gating`` is set for a gated pod and for one that we have released.
     ``created``: of a pod without a node, its creation time as the API server writes it, which sorts.
-    ``quota``: only of a pod that carries terms which name namespaces, see `model/cross_namespace.py`.
+    ``quota``: only of a pod that carries terms which name namespaces, see `model/constraints/cross_namespace.py`.
     ``scheduler``: the name of the scheduler that is to place it.
     """
 

@@ -1,6 +1,6 @@
 """Scheduling policies: which pods they select, what they direct, and in which order they apply.
 
-Immutable. JSON values inside are shared and must not be changed. `wire/policies_v1.py` makes policies, `verbs/admit/`
+Immutable. JSON values inside are shared and must not be changed. `wire/policies/policies_v1.py` makes policies, `verbs/admit/`
 injects them, and a rule enforces them while pods are scheduled.
 """
 
@@ -13,13 +13,13 @@ from enum import StrEnum
 from operator import add
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
-from extender.model.clauses import Clause
-from extender.model.cross_namespace import is_cross_namespace_term
-from extender.model.labels import Labels
-from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
+from extender.model.constraints.clauses import Clause
+from extender.model.constraints.cross_namespace import is_cross_namespace_term
+from extender.model.constraints.labels import Labels
+from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
+from extender.model.constraints.selectors import EVERYTHING, NOTHING, LabelSelector
 from extender.model.rejections import Reason
 from extender.model.release import ReleaseSpec
-from extender.model.selectors import EVERYTHING, NOTHING, LabelSelector
 
 JsonObject: TypeAlias = dict[str, Any]
 

@@ -13,9 +13,9 @@ from typing import Final, TypeAlias, TypeVar
 
 from extender.index.explain_view import ExplainView
 from extender.index.view import DomainNumber, GroupView
-from extender.model.explanations import DomainState, Reach
-from extender.model.selectors import LabelSelector
-from extender.model.terms import AffinityTerm
+from extender.model.answers.explanations import DomainState, Reach
+from extender.model.constraints.selectors import LabelSelector
+from extender.model.constraints.terms import AffinityTerm
 
 T = TypeVar("T")
 

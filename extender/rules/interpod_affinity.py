@@ -25,7 +25,7 @@ from extender.index.view import (
     NodeNumber,
     WeightedGroup,
 )
-from extender.model.explanations import ConstraintState, Reach
+from extender.model.answers.explanations import ConstraintState, Reach
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules import joined_groups

@@ -16,9 +16,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber
+from extender.model.constraints.taints import NO_SCHEDULE, Taint, first_untolerated
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
-from extender.model.taints import NO_SCHEDULE, Taint, first_untolerated
 from extender.rules.frames import Frame
 from extender.rules.free_resources import FreeResources, claims_on, free_resources_on, room_rejection
 from extender.rules.rule import SUCCESS, Rule, Status

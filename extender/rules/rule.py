@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from extender.index.explain_view import ExplainView
 from extender.index.table_views import Subscribable
 from extender.index.view import CompiledConstraints, GroupView, IndexReaders, KeyView, NodeNumber
-from extender.model.explanations import ConstraintState
+from extender.model.answers.explanations import ConstraintState
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.constraint_states import MOST_DOMAINS, Steps

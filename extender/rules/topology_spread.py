@@ -23,11 +23,11 @@ import msgspec
 from extender.index.explain_view import ExplainView
 from extender.index.table_views import Subscribable
 from extender.index.view import Column, CompiledConstraints, CompiledSpread, IndexReaders
-from extender.model.explanations import ConstraintState
-from extender.model.labels import HOSTNAME
+from extender.model.answers.explanations import ConstraintState
+from extender.model.constraints.labels import HOSTNAME
+from extender.model.constraints.spread import SpreadConstraint, round_half_away, topology_weight
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
-from extender.model.spread import SpreadConstraint, round_half_away, topology_weight
 from extender.rules.constraint_states import MOST_DOMAINS, Steps, domain_states, own_namespace
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, RankedGroup, Rule, Status, blamed_pods

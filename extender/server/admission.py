@@ -21,8 +21,8 @@ from aiohttp import web
 from extender.model.units import Address
 from extender.server.failures import Failure, NotReady, failure_of
 from extender.server.health import livez, readiness_answer
-from extender.server.listening import listening_limits, listening_within
 from extender.server.request_checks import BodyMemory, check_encoding, read_body
+from extender.server.transport.listening import listening_limits, listening_within
 from extender.settings.connections import Server
 from extender.telemetry.admission import AdmissionMetrics
 from extender.telemetry.logs import RepeatedWarnings

@@ -14,18 +14,20 @@ from aiohttp import web
 from extender.model.units import Address
 from extender.server import health, verbs
 from extender.server.collaborators import COLLABORATORS, Collaborators, Readiness, Verbs
-from extender.server.connections import DirectHandler
-from extender.server.listening import listening_limits, listening_within
 from extender.server.middleware import VerbEndpoint, answer_errors
 from extender.server.page.handler import add_page
 from extender.server.request_checks import BodyMemory, Deadlines
+from extender.server.transport.connections import DirectHandler
+from extender.server.transport.listening import listening_limits, listening_within
 from extender.server.v1.operations import OPERATIONS
 from extender.settings.configuration import Settings
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from extender.server.tls import ServerTls  # with what reads certificates, 9 MB that plain HTTP does not need
+    from extender.server.transport.tls import (
+        ServerTls,  # with what reads certificates, 9 MB that plain HTTP does not need
+    )
 
 _DIRECT: Final[web.AppKey[Mapping[str, DirectHandler]]] = web.AppKey("DIRECT")  # what answers the verbs, by path
 _BODIES_AT_ONCE = 4  # of the largest size, in memory from their first byte until they are answered

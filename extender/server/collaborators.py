@@ -11,10 +11,9 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from extender.model.explanations import Explanation
-from extender.model.objects import Pod
-from extender.model.overview import ClusterFigures
-from extender.model.pages import (
+from extender.model.answers.explanations import Explanation
+from extender.model.answers.overview import ClusterFigures
+from extender.model.answers.pages import (
     ConstraintsPage,
     GroupPage,
     PageOf,
@@ -25,9 +24,10 @@ from extender.model.pages import (
     TopologyQuestion,
     WorkloadPage,
 )
+from extender.model.objects import Pod
 from extender.model.preemption import Candidate
 from extender.server.request_checks import BodyMemory, Deadlines
-from extender.server.turns import Turns
+from extender.server.transport.turns import Turns
 from extender.server.v1.decision_streams import DecisionStreams
 from extender.server.v1.shared import SharedAnswers
 from extender.settings.configuration import Settings

@@ -11,9 +11,9 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
-from extender.model import what_if
-from extender.model.explanations import Cause, NotExplained
-from extender.model.what_if import NotComputed
+from extender.model.answers import what_if
+from extender.model.answers.explanations import Cause, NotExplained
+from extender.model.answers.what_if import NotComputed
 from extender.settings.connections import Server
 from extender.wire.errors import WireError
 

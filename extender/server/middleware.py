@@ -19,7 +19,6 @@ from typing import Final, Literal
 from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS, Collaborators
-from extender.server.connections import Answer
 from extender.server.failures import Failure, Late, NotReady, Overloaded, Stale, failure_of
 from extender.server.request_checks import (
     DEADLINE,
@@ -30,6 +29,7 @@ from extender.server.request_checks import (
     check_scheduler,
     read_body,
 )
+from extender.server.transport.connections import Answer
 from extender.telemetry.logs import request_id
 from extender.wire.extender_v1 import encode_filter_error
 

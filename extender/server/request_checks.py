@@ -18,8 +18,6 @@ from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
-from extender.server.connection_slots import Stage
-from extender.server.connections import enter_stage
 from extender.server.failures import (
     Compressed,
     CrossSite,
@@ -32,6 +30,8 @@ from extender.server.failures import (
     TooLarge,
     UnknownName,
 )
+from extender.server.transport.connection_slots import Stage
+from extender.server.transport.connections import enter_stage
 from extender.settings.connections import Clients, Server, Tls
 
 Role = Literal["scheduler", "metrics", "admin"]

@@ -4,8 +4,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
+from extender.model.constraints.labels import ObjectName
 from extender.model.documents import Section, require_positive
-from extender.model.labels import ObjectName
 from extender.model.units import ByteSize, Duration
 from extender.settings.connections import Backoff
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from extender.model.constraints.labels import ObjectName, is_dns_label
 from extender.model.documents import Section, require_positive
-from extender.model.labels import ObjectName, is_dns_label
 from extender.model.units import Address, Duration
 
 _KIND: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/v[a-z0-9]+/[A-Z][A-Za-z0-9]*")

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from extender.model.constraints.labels import LabelKey, is_dns_label
+from extender.model.constraints.selectors import LabelSelector, SelectorError, parse_selector, requirement
 from extender.model.documents import Section
-from extender.model.labels import LabelKey, is_dns_label
-from extender.model.selectors import LabelSelector, SelectorError, parse_selector, requirement
 
 Mode = Literal["Enforce", "Audit"]
 """Audit rejects no pod, and counts those that Enforce would have rejected."""

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from extender.model.constraints.labels import LabelKey
 from extender.model.documents import Section
-from extender.model.labels import LabelKey
 from extender.model.units import ByteSize
 
 

@@ -24,7 +24,8 @@ import msgspec
 
 from extender.index.view import IndexReaders
 from extender.model.bounded import BoundedCache
-from extender.model.labels import Labels
+from extender.model.constraints.labels import Labels
+from extender.model.constraints.terms import NO_AFFINITY, PodAffinity
 from extender.model.objects import Effective, Pod, PodSignature
 from extender.model.policies import (
     CLUSTER_KIND,
@@ -38,9 +39,8 @@ from extender.model.policies import (
     Targets,
 )
 from extender.model.rejections import Reason
-from extender.model.terms import NO_AFFINITY, PodAffinity
 from extender.settings.configuration import Settings
-from extender.verbs.admit.release_gates import gating, why_no_gate
+from extender.verbs.admit.injecting.release_gates import gating, why_no_gate
 from extender.verbs.enforcement import enforce, refused
 
 _SEEN: Final = 10_000

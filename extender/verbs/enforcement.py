@@ -19,7 +19,7 @@ from weakref import ref
 
 import orjson
 
-from extender.model.node_affinity import ANY_NODE, NodeAffinity, NodeRequirement, node_selector
+from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, NodeRequirement, node_selector
 from extender.model.objects import PodSignature
 from extender.model.policies import (
     INJECTED_ANNOTATION,
@@ -35,14 +35,14 @@ from extender.model.policies import (
 from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
 from extender.settings.rules import Rules
-from extender.verbs.admit.budget import Budget
-from extender.verbs.admit.changes import Bounds, Changes, RejectedError
-from extender.verbs.admit.injected import Record, read_records, subtract
-from extender.verbs.admit.injection import Injection
-from extender.verbs.admit.spec_edits import put
+from extender.verbs.admit.injecting.budget import Budget
+from extender.verbs.admit.injecting.changes import Bounds, Changes, RejectedError
+from extender.verbs.admit.injecting.injected import Record, read_records, subtract
+from extender.verbs.admit.injecting.injection import Injection
+from extender.verbs.admit.injecting.spec_edits import put
 from extender.verbs.placing_lists import PlacingLists, with_soft_min_domains
-from extender.wire.constraints import parse_affinity
-from extender.wire.node_terms import NODE_TERMS, SPREAD, value_at
+from extender.wire.objects.constraints import parse_affinity
+from extender.wire.policies.node_terms import NODE_TERMS, SPREAD, value_at
 
 _TERMS_PATH: Final = (*NODE_TERMS.split("."), "nodeSelectorTerms")
 _POD: Final = ""  # the pointer of a pod's own record

@@ -13,17 +13,17 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from extender.model.cross_namespace import is_cross_namespace_term
-from extender.model.labels import Labels
-from extender.model.node_affinity import PreferredNodeTerm
+from extender.model.constraints.cross_namespace import is_cross_namespace_term
+from extender.model.constraints.labels import Labels
+from extender.model.constraints.node_affinity import PreferredNodeTerm
+from extender.model.constraints.spread import SpreadConstraint, SpreadConstraints
+from extender.model.constraints.terms import AffinityTerm, PodAffinity, WeightedTerm
 from extender.model.objects import PodSignature
 from extender.model.policies import ConflictPolicy, JsonObject, Policy
-from extender.model.spread import SpreadConstraint, SpreadConstraints
-from extender.model.terms import AffinityTerm, PodAffinity, WeightedTerm
 from extender.settings.rules import Rules
-from extender.verbs.admit.spec_edits import get, put
-from extender.wire.constraints import parse_affinity, parse_spread
-from extender.wire.node_terms import PLACING_LISTS, POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTED_POD_TERMS
+from extender.verbs.admit.injecting.spec_edits import get, put
+from extender.wire.objects.constraints import parse_affinity, parse_spread
+from extender.wire.policies.node_terms import PLACING_LISTS, POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTED_POD_TERMS
 
 Element: TypeAlias = PreferredNodeTerm | AffinityTerm | WeightedTerm | SpreadConstraint
 

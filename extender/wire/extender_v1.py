@@ -18,11 +18,11 @@ from extender.model.objects import Node, Pod
 from extender.model.preemption import Candidate, Victim
 from extender.model.rejections import Reason
 from extender.settings.limits import Limits
-from extender.wire.constraints import decode
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
-from extender.wire.limits import DEFAULT_LIMITS
-from extender.wire.objects_json import Count, NodeJson, PodJson, PodSpecJson, ResourcesJson
-from extender.wire.trim import trim_node, trim_pod
+from extender.wire.objects.constraints import decode
+from extender.wire.objects.limits import DEFAULT_LIMITS
+from extender.wire.objects.objects_json import Count, NodeJson, PodJson, PodSpecJson, ResourcesJson
+from extender.wire.objects.trim import trim_node, trim_pod
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from extender.model.selectors import LabelSelector, Requirement, SelectorError, requirement, selector
+from extender.model.constraints.selectors import LabelSelector, Requirement, SelectorError, requirement, selector
 from extender.wire.errors import WireError
 
 _LONGEST: Final = 4000  # characters

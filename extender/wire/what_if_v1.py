@@ -13,15 +13,15 @@ import msgspec
 import orjson
 from msgspec import Meta, Raw
 
+from extender.model.answers.what_if import MOST_PLACED, PLACE_LIMIT, Displaced, Given, Removal, WhatIf
 from extender.model.group_placements import PLACEMENT_KIND
 from extender.model.objects import Node, Object
 from extender.model.policies import InvalidPolicy, PolicyObject
-from extender.model.what_if import MOST_PLACED, PLACE_LIMIT, Displaced, Given, Removal, WhatIf
 from extender.settings.configuration import Settings
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
-from extender.wire.kinds import Kind
-from extender.wire.simplify import decode_twice
-from extender.wire.watched_kinds import watched_kinds
+from extender.wire.objects.kinds import Kind
+from extender.wire.objects.simplify import decode_twice
+from extender.wire.objects.watched_kinds import watched_kinds
 
 HOST_NAME: Final = "kubernetes.io/hostname"
 _NO_NAMESPACE: Final = "default"

@@ -7,7 +7,7 @@ import pytest
 from cryptography import x509
 
 from extender.cli.main import main
-from extender.server.tls import ServerTls
+from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Tls
 from tests.server.pki import NOW
 

@@ -26,7 +26,7 @@ from extender.cli.files import read_settings
 from extender.cli.main import main
 from extender.compose.embedded import FREE_PORT, service_running
 from extender.server.app import listening
-from extender.server.tls import ServerTls
+from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Clients, Server, Tls
 from extender.simulator.apiserver.fault_points import Call
 from extender.simulator.apiserver.kinds import SECRETS, SERVICES, VALIDATING_WEBHOOKS

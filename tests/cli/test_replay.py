@@ -16,15 +16,15 @@ import orjson
 import pytest
 
 from extender.cli.main import main
-from extender.cli.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
+from extender.cli.simulation.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
 from extender.settings.configuration import settings_document
 from extender.settings.jobs import Recorder
 from extender.simulator.apiserver.kinds import KINDS
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
-from extender.wire.redaction import Redactor
-from extender.wire.redaction_words import WORDS
+from extender.wire.recordings.redaction import Redactor
+from extender.wire.recordings.redaction_words import WORDS
 
 LAST_QUESTION = {"Pod": {"metadata": {"name": "last", "namespace": "default", "uid": "last"}}, "NodeNames": ["open-0"]}
 

@@ -12,9 +12,9 @@ import pytest
 from extender.compose.service import service_of_cluster
 from extender.kube.timing import SystemClock
 from extender.kube.watch.byte_stream import StreamSockets
-from extender.model.pages import PageOf
+from extender.model.answers.pages import PageOf
 from extender.model.policies import PolicyObject
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import asking, matching, node, pod, pod_json, settings, term
 from tests.policies import REQUIRED, policy
 from tests.verbs.admit.reviewing import review

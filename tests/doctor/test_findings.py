@@ -10,7 +10,7 @@ from extender.doctor.facts import Facts, Finding, Sample, SchedulingQueue, ago
 from extender.doctor.permissions import needed_permissions
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
-from extender.server.certificates import Cause
+from extender.server.transport.certificates import Cause
 from extender.settings.configuration import API_VERSION, KIND, Settings, parse_settings
 
 NOW = 1_800_000_000.0

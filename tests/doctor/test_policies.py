@@ -9,7 +9,7 @@ import pytest
 
 from extender.doctor.facts import Facts, PolicyFacts, PolicyInUse
 from extender.doctor.policies import examine_policies
-from extender.wire.policies_v1 import PolicyError, read_policy
+from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from tests.deploy.policies.examples import policy
 from tests.doctor.test_findings import GOOD, told
 

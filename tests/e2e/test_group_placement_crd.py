@@ -11,7 +11,7 @@ import pytest
 from extender.model.group_placements import PlacementStatus
 from extender.model.release import Decision, GroupKey, Level, Phase
 from extender.simulator.json_objects import JsonObject
-from extender.wire.group_placements import decision_body, status_body, undecided_body
+from extender.wire.policies.group_placements import decision_body, status_body, undecided_body
 from tests.e2e.client import Api
 from tests.e2e.cluster import Cluster
 from tests.e2e.policing import established

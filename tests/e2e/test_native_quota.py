@@ -11,7 +11,7 @@ import pytest
 
 from extender.settings.quota import Quota
 from extender.simulator.json_objects import JsonObject, name_of
-from extender.verbs.admit.native_quota import ALLOWED, ALLOWED_LABEL, NAME, native_quotas
+from extender.verbs.admit.native.native_quota import ALLOWED, ALLOWED_LABEL, NAME, native_quotas
 from tests.builders import pod_json, term, weighted
 from tests.e2e.client import Api, ApiFailure, path_of
 from tests.e2e.cluster import Cluster

@@ -8,7 +8,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.view import CompiledConstraints, GroupView
 from extender.model.objects import Pod
 from extender.settings.limits import Limits
-from extender.wire.kinds import pods_within
+from extender.wire.objects.kinds import pods_within
 from tests.builders import Json
 
 Counts = dict[str, int]

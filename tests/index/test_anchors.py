@@ -10,8 +10,8 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.index.counts import selections
 from extender.index.counts.selector_index import MOST_PAIRS, SelectorIndex
-from extender.model.labels import Operator
-from extender.model.selectors import Requirement
+from extender.model.constraints.labels import Operator
+from extender.model.constraints.selectors import Requirement
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term
 from tests.index.counting import apart, compiled_of, drop_all, inverse, near
 

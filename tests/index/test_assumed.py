@@ -10,7 +10,7 @@ from extender.index.audit import audit
 from extender.index.claims.assumed import MOST_DELETED, DeletedPods, Limits
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term
 from tests.index.counting import apart, compiled_of, near
 

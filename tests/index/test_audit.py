@@ -16,7 +16,7 @@ from extender.model.bounded import without_item
 from extender.model.objects import Pod
 from extender.settings.configuration import Settings
 from extender.settings.rules import Rules
-from extender.wire.kinds import NODES, PODS
+from extender.wire.objects.kinds import NODES, PODS
 
 HOST = "kubernetes.io/hostname"
 WEB = {"matchLabels": {"app": "web"}}

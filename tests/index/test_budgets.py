@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.model.objects import DisruptionBudget
-from extender.wire.kinds import DISRUPTION_BUDGETS
+from extender.wire.objects.kinds import DISRUPTION_BUDGETS
 from tests.contenders import budget, cluster, contender
 from tests.reflected_index import ReflectedIndex
 

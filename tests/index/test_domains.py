@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.index.nodes.domains import Inclusion, KeyDomains
 from extender.index.nodes.topology import Topology
-from extender.model.labels import ZONE
+from extender.model.constraints.labels import ZONE
 from tests.builders import node
 
 

@@ -14,7 +14,7 @@ from extender.index.gated import UNREADABLE, Role
 from extender.model.objects import Object, Pod
 from extender.model.policies import PolicyObject
 from extender.model.release import MOST_GATES, RELEASE_GATE, Gating, GroupKey, GroupSize, own_group
-from extender.wire.kinds import NAMESPACES, PODS
+from extender.wire.objects.kinds import NAMESPACES, PODS
 from tests.contenders import cluster, contender
 from tests.gangs import FOREIGN_GATE, gated, gated_json, release_policy
 from tests.policies import policy

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.model.node_affinity import NodeAffinity
+from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.objects import Node
 from extender.settings.configuration import Settings
 

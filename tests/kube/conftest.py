@@ -15,7 +15,7 @@ from extender.kube.session import Session, open_session
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import WatchOptions
 from extender.model.objects import Namespace
-from extender.wire.kinds import NAMESPACES
+from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import FakeClock, FakeSink, until
 from tests.kube.scripted import ScriptedApi, serving
 

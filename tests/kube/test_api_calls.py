@@ -20,8 +20,8 @@ from extender.model.group_placements import PlacementStatus
 from extender.model.policies import PolicyKey
 from extender.model.release import GroupKey
 from extender.wire.api_calls import API_CALLS, ApiCall
-from extender.wire.group_placements import undecided_body
-from extender.wire.kinds import GROUP_PLACEMENTS
+from extender.wire.objects.kinds import GROUP_PLACEMENTS
+from extender.wire.policies.group_placements import undecided_body
 from tests.fakes import FakeClock
 from tests.kube.scripted import ScriptedApi, Seen, body
 

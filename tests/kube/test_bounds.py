@@ -11,7 +11,7 @@ from aiohttp import web
 from extender.kube.errors import Rejected, TooLarge
 from extender.kube.session import Session
 from extender.kube.watch.reflector_values import WatchOptions
-from extender.wire.kinds import NAMESPACES
+from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import Following
 from tests.kube.scripted import (

@@ -21,7 +21,7 @@ from extender.kube.session import open_session
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import Phase, WatchOptions
 from extender.model.objects import Namespace
-from extender.wire.kinds import NAMESPACES
+from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import FakeClock, FakeSink, until
 from tests.kube.scripted import bookmark, event, namespace
 

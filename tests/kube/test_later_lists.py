@@ -7,7 +7,7 @@ import pytest
 from extender.kube.watch.decoding import Listed
 from extender.kube.watch.reflector_values import WatchOptions
 from extender.model.objects import Namespace
-from extender.wire.kinds import NAMESPACES
+from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import PLAIN, Following
 from tests.kube.scripted import ScriptedApi, bookmark, error_event, event, namespace, page, watch

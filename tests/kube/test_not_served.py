@@ -11,9 +11,9 @@ import pytest
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import Phase, WatchOptions
 from extender.model.objects import Namespace
-from extender.wire.kinds import NAMESPACES, Kind
-from extender.wire.objects_json import NamespaceJson
-from extender.wire.trim import trim_namespace
+from extender.wire.objects.kinds import NAMESPACES, Kind
+from extender.wire.objects.objects_json import NamespaceJson
+from extender.wire.objects.trim import trim_namespace
 from tests.fakes import until
 from tests.kube.conftest import PLAIN, Following
 from tests.kube.scripted import ScriptedApi, event, namespace, page, status, watch

@@ -8,7 +8,7 @@ import pytest
 
 from extender.doctor.service import FORBIDDEN_WATCH
 from extender.kube.watch.reflector_values import WatchOptions
-from extender.wire.kinds import NAMESPACES
+from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import Following
 from tests.kube.scripted import CUT, ScriptedApi, bookmark, event, held, namespace, page, status, watch

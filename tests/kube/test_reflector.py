@@ -12,7 +12,7 @@ from extender.kube.session import Session
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import Phase, WatchOptions
 from extender.model.objects import Namespace, Node, Pod
-from extender.wire.kinds import NAMESPACES, NODES, PODS
+from extender.wire.objects.kinds import NAMESPACES, NODES, PODS
 from tests.fakes import FakeClock, FakeSink, until
 from tests.kube.conftest import PLAIN, Following
 from tests.kube.scripted import (

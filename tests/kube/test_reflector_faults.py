@@ -9,7 +9,7 @@ import pytest
 
 from extender.kube.session import SessionOptions
 from extender.kube.watch.reflector_values import RestartReason, WatchOptions
-from extender.wire.kinds import NAMESPACES
+from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import Following
 from tests.kube.scripted import (

@@ -11,7 +11,7 @@ from extender.kube.session import Session
 from extender.kube.watch.decoding import LineSplitter, Listed, SliceDecoder
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import ReflectorStatus, WatchOptions
-from extender.wire.kinds import NAMESPACES, decode_page
+from extender.wire.objects.kinds import NAMESPACES, decode_page
 from tests.fakes import FakeClock, FakeSink, until
 from tests.kube.conftest import Following
 from tests.kube.scripted import ScriptedApi, event, namespace, page, watch

@@ -13,7 +13,7 @@ from extender.kube.session import Session
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import WatchOptions
 from extender.model.objects import Pod
-from extender.wire.kinds import NAMESPACES, PODS
+from extender.wire.objects.kinds import NAMESPACES, PODS
 from tests.fakes import FakeClock, FakeSink, until
 from tests.kube.conftest import Following
 from tests.kube.scripted import (

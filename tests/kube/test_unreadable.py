@@ -13,7 +13,7 @@ from extender.kube.effects import decode_lease
 from extender.kube.session import Session
 from extender.kube.watch.listing import WatchFreshness
 from extender.kube.watch.reflector_values import WatchOptions
-from extender.wire.kinds import NAMESPACES
+from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import FakeClock, until
 from tests.kube.conftest import Following
 from tests.kube.scripted import ScriptedApi, body, bookmark, event, namespace, page, watch

@@ -15,7 +15,7 @@ from extender.kube.watch.listing import WatchFreshness
 from extender.simulator.apiserver.kinds import NAMESPACES as SIMULATED_NAMESPACES
 from extender.simulator.apiserver.kinds import PODS as SIMULATED_PODS
 from extender.simulator.apiserver.server import ApiServer
-from extender.wire.kinds import NAMESPACES, PODS
+from extender.wire.objects.kinds import NAMESPACES, PODS
 from tests.kube.scripted import END, ScriptedApi, body, bookmark, status, watch
 from tests.simulator.plain import namespace, pod
 

@@ -20,7 +20,7 @@ from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import Frame, IndexFrame
 from extender.settings.configuration import Settings
 from extender.verbs.prioritize import prioritize_nodes
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import Json, asking, settings
 from tests.deciding import filter_nodes
 from tests.strategies import Ask, Change, Step, decoded

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.model.explanations import Change as Help
+from extender.model.answers.explanations import Change as Help
 from extender.model.objects import Pod
 from extender.simulator.json_objects import name_of
 from extender.verbs.filter.pipeline import FilterVerb
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import Json, asking, node_json, pod_json, settings, spread, term
 from tests.deciding import filter_nodes
 from tests.explaining import apply, explained, fits

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import Json, asking, matching, node, pod_json, requirement, spread, term, weighted
 from tests.deciding import filter_nodes
 from tests.laws.observing import WHOLE_ANSWERS, asked, built, seen

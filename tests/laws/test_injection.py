@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.model.policies import INJECTED_ANNOTATION, Policy
-from extender.verbs.admit.budget import Budget
-from extender.verbs.admit.changes import Bounds
-from extender.verbs.admit.injection import Injection
-from extender.wire.kinds import PODS
+from extender.verbs.admit.injecting.budget import Budget
+from extender.verbs.admit.injecting.changes import Bounds
+from extender.verbs.admit.injecting.injection import Injection
+from extender.wire.objects.kinds import PODS
 from tests.builders import Json
 from tests.laws.cases import case, meets_its_case
 from tests.laws.injecting import ALIKE, NODES, POLICIES, SPECS

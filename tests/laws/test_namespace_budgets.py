@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.namespace_budgets import Amounts
+from extender.model.constraints.terms import AffinityTerm
 from extender.model.objects import PodSignature
-from extender.model.terms import AffinityTerm
 from extender.settings.limits import NamespaceLimits
 from tests.builders import Json, pod_json
 from tests.laws.cases import case, meets_its_case

@@ -11,13 +11,13 @@ from msgspec import structs
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.model.pages import PageOf, TopologyQuestion
-from extender.model.selectors import LabelSelector
+from extender.model.answers.pages import PageOf, TopologyQuestion
+from extender.model.constraints.selectors import LabelSelector
 from extender.verbs.browse.pending import count_states, pending_page
 from extender.verbs.browse.single_pods import constraints_page
 from extender.verbs.browse.topology import topology_keys, topology_page
 from extender.verbs.browse.workloads import workload_page
-from extender.wire.constraints import parse_label_selector
+from extender.wire.objects.constraints import parse_label_selector
 from extender.wire.selector_text import parse_selector_text
 from tests.builders import KEYS, Json
 from tests.explaining import explained, finished

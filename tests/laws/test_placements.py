@@ -12,8 +12,8 @@ from msgspec import structs
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.model.answers.what_if import Displaced, Placement, WhatIf, WhatIfAnswer
 from extender.model.objects import Node, Object, Pod
-from extender.model.what_if import Displaced, Placement, WhatIf, WhatIfAnswer
 from extender.settings.configuration import Settings
 from extender.tasks.what_if.computing import compute
 from extender.verbs.filter.pipeline import FilterVerb

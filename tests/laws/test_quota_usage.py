@@ -16,7 +16,7 @@ from extender.model.objects import Object, Pod
 from extender.model.policies import PolicyObject
 from extender.settings.quota import Quota
 from extender.settings.rules import Rules
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import REQUIRED, Json, namespace, pod_json, term
 from tests.policies import policy
 from tests.quotas import SCOPE, quota, reaching

@@ -17,10 +17,10 @@ from extender.settings.configuration import Settings, settings_document
 from extender.settings.limits import Limits
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
-from extender.wire.kinds import PODS, policies_within
-from extender.wire.recorded_answers import Answer, filter_answer
-from extender.wire.recording import Question, RecordingEncoder, Start
-from extender.wire.redaction import Redactor
+from extender.wire.objects.kinds import PODS, policies_within
+from extender.wire.recordings.recorded_answers import Answer, filter_answer
+from extender.wire.recordings.recording import Question, RecordingEncoder, Start
+from extender.wire.recordings.redaction import Redactor
 from tests.builders import Json, asking, index_of, node, settings
 from tests.laws.injecting import DIRECTIVES, NODES, SPECS
 from tests.laws.observing import SYSTEM_DEFAULTS, built

@@ -15,7 +15,7 @@ from extender.simulator.json_objects import is_finished, is_terminating, name_of
 from extender.simulator.oracle import brute_force
 from extender.simulator.oracle.cluster_state import ClusterState, Placed
 from extender.simulator.oracle.terms import Term, effective_selector, is_empty
-from extender.wire.kinds import NODES, PODS
+from extender.wire.objects.kinds import NODES, PODS
 from tests.builders import Json, asking, node_json, pod_json, spread, taint
 from tests.deciding import filter_nodes
 from tests.laws.cases import case, meets_its_case

@@ -13,7 +13,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
-from extender.model.labels import ZONE
+from extender.model.constraints.labels import ZONE
 from extender.model.release import GroupKey, Level, ReleaseMode, ReleaseSpec, Slot, Strategy
 from extender.verbs.release.choice import Rest, propose
 from tests.builders import settings, taint, term

@@ -11,13 +11,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
-from extender.model.labels import HOSTNAME, ZONE
+from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import Node, Pod
 from extender.model.policies import Policy, PolicyObject
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.verbs.effective_pod import effective_pod
-from extender.wire import kinds
+from extender.wire.objects import kinds
 from tests.builders import Json, index_of, node_json, pod_json, settings
 from tests.laws.injecting import ALIKE, KEEPING, NODES, POLICIES, SPECS
 from tests.policies import REQUIRED, policy

@@ -21,7 +21,7 @@ from extender.wire.extender_v1 import (
     encode_preemption,
     encode_priorities,
 )
-from extender.wire.kinds import NODES, PODS
+from extender.wire.objects.kinds import NODES, PODS
 from tests.builders import Json, asking
 from tests.strategies import nodes, pods
 from tests.wire.scheduler_side import read_filter, read_preemption, read_priorities

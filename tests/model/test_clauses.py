@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.model.clauses import FIELD, LABEL, OPAQUE, Clause, absorb, are_contradictory, clause
-from extender.model.labels import Operator
-from extender.model.node_affinity import NodeRequirement
+from extender.model.constraints.clauses import FIELD, LABEL, OPAQUE, Clause, absorb, are_contradictory, clause
+from extender.model.constraints.labels import Operator
+from extender.model.constraints.node_affinity import NodeRequirement
 
 WORDS = ("a", "b", "0", "1", "2", "3", "07")
 # Every value that a clause below can speak of, more numbers in other spellings, and a value that none speaks of.

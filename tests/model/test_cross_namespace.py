@@ -8,12 +8,12 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from extender.model.cross_namespace import may_reach_out, reached, terms_of
+from extender.model.constraints.cross_namespace import may_reach_out, reached, terms_of
 from extender.model.objects import Pod
 from extender.model.units import ByteSize
 from extender.settings.limits import Limits
 from extender.verbs.effective_pod import effective_pod
-from extender.wire.kinds import Kind, pods_within
+from extender.wire.objects.kinds import Kind, pods_within
 from tests.builders import REQUIRED, Json, matching, pod, pod_json, term, weighted
 from tests.policies import policy
 from tests.verbs.policed import Asker

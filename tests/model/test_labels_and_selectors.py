@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.model.labels import LabelKey, ObjectName, is_label_key, is_label_value
-from extender.model.selectors import EVERYTHING, NOTHING, SelectorError, parse_selector, requirement, selector
+from extender.model.constraints.labels import LabelKey, ObjectName, is_label_key, is_label_value
+from extender.model.constraints.selectors import (
+    EVERYTHING,
+    NOTHING,
+    SelectorError,
+    parse_selector,
+    requirement,
+    selector,
+)
 
 ALPHANUMERIC, LOWER = set(ascii_letters + digits), set(ascii_lowercase + digits)
 WEB, DB, NONE = {"app": "web"}, {"app": "db"}, {"tier": "x"}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.model.labels import Operator
-from extender.model.node_affinity import NodeAffinity, NodeRequirement, NodeSelectorTerm
+from extender.model.constraints.labels import Operator
+from extender.model.constraints.node_affinity import NodeAffinity, NodeRequirement, NodeSelectorTerm
 from tests.builders import Json, node, pod, requirement
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.model.labels import is_label_value
+from extender.model.constraints.labels import is_label_value
 from extender.model.release import GroupKey, Level, own_group
 
 

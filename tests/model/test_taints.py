@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.model.taints import Taint, Toleration, first_untolerated
+from extender.model.constraints.taints import Taint, Toleration, first_untolerated
 
 GPU = Taint("gpu", "yes", "NoSchedule")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender.model.spread import round_half_away, topology_weight
-from extender.model.terms import AffinityTerm
+from extender.model.constraints.spread import round_half_away, topology_weight
+from extender.model.constraints.terms import AffinityTerm
 from extender.rules.topology_spread import global_minimum, largest_allowed
 from tests.builders import Json, matching, pod, spread, term, weighted
 

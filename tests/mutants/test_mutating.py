@@ -71,18 +71,18 @@ def test_a_sample_is_the_same_after_a_change_elsewhere_in_the_file_and_another_f
 
 
 def test_an_import_of_the_module_gets_the_mutant_and_afterwards_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = Path("extender/model/labels.py")
-    module = import_module("extender.model.labels")
+    path = Path("extender/model/constraints/labels.py")
+    module = import_module("extender.model.constraints.labels")
     mutants = [each for each in mutants_of(path, path.read_text("utf-8")) if each.old == "_MAX_NAME = 63"]
     assert mutants
     for name in ("mutant", "original"):
-        monkeypatch.delitem(sys.modules, "extender.model.labels")
+        monkeypatch.delitem(sys.modules, "extender.model.constraints.labels")
         if name == "mutant":
             with mutation(mutants[0]):
-                assert import_module("extender.model.labels")._MAX_NAME == 64
+                assert import_module("extender.model.constraints.labels")._MAX_NAME == 64
         else:
-            assert import_module("extender.model.labels")._MAX_NAME == 63
-        monkeypatch.setitem(sys.modules, "extender.model.labels", module)
+            assert import_module("extender.model.constraints.labels")._MAX_NAME == 63
+        monkeypatch.setitem(sys.modules, "extender.model.constraints.labels", module)
 
 
 def test_each_floor_has_tests_that_are_to_notice_its_mutants_and_its_own_come_first() -> None:

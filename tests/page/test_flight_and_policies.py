@@ -7,8 +7,16 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from extender.model.explanations import Value
-from extender.model.pages import GroupPage, GroupRow, PolicyPage, PolicyRow, PreemptionPage, PreemptionRow, VictimRow
+from extender.model.answers.explanations import Value
+from extender.model.answers.pages import (
+    GroupPage,
+    GroupRow,
+    PolicyPage,
+    PolicyRow,
+    PreemptionPage,
+    PreemptionRow,
+    VictimRow,
+)
 from tests.page.conftest import Page
 from tests.page.serving import Proxy, behind_prefix
 

@@ -10,17 +10,17 @@ import orjson
 
 from extender.index.cluster import ClusterIndex
 from extender.index.view import CompiledConstraints
-from extender.model.node_affinity import NodeAffinity
+from extender.model.constraints.node_affinity import NodeAffinity
+from extender.model.constraints.taints import first_untolerated
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Code
-from extender.model.taints import first_untolerated
 from extender.rules.frames import Frame, IndexFrame, RequestFrame
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.rule import PreparedFilter, PreparedScore
 from extender.rules.topology_spread import TopologySpread
 from extender.settings.configuration import Settings, parse_settings
 from extender.wire.extender_v1 import ExtenderArgs
-from extender.wire.kinds import (
+from extender.wire.objects.kinds import (
     NAMESPACES,
     NODES,
     PODS,

@@ -11,13 +11,13 @@ import orjson
 
 from extender.model.policies import CLUSTER_KIND, KUPID_GROUP, JsonObject
 from extender.settings.limits import Limits
-from extender.verbs.admit.budget import Budget
-from extender.verbs.admit.changes import Bounds
-from extender.verbs.admit.injection import Injection
-from extender.wire.kinds import PODS
-from extender.wire.node_terms import LISTS, canonical, value_at
-from extender.wire.policies_v1 import read_policy
-from extender.wire.policy_validation import validate
+from extender.verbs.admit.injecting.budget import Budget
+from extender.verbs.admit.injecting.changes import Bounds
+from extender.verbs.admit.injecting.injection import Injection
+from extender.wire.objects.kinds import PODS
+from extender.wire.policies.node_terms import LISTS, canonical, value_at
+from extender.wire.policies.policies_v1 import read_policy
+from extender.wire.policies.policy_validation import validate
 
 Case = dict[str, Any]
 

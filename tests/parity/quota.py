@@ -11,7 +11,7 @@ import orjson
 
 from extender.model.units import ByteSize
 from extender.settings.limits import Limits
-from extender.wire.kinds import Kind, pods_within
+from extender.wire.objects.kinds import Kind, pods_within
 
 Case = dict[str, Any]
 

@@ -11,7 +11,7 @@ from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import IndexFrame
 from extender.rules.rule import PreparedScore
 from extender.settings.rules import InterPodAffinity, Rules
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import Json
 
 

@@ -9,13 +9,13 @@ import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
-from extender.model.labels import ZONE
+from extender.model.constraints.labels import ZONE
 from extender.model.objects import Object
 from extender.model.rejections import Reason, Rejection
 from extender.rules.catalog import other_nodes
 from extender.rules.frames import IndexFrame
 from extender.rules.interpod_affinity import InterPodAffinity
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, term, weighted
 from tests.explaining import finished
 from tests.rules.judging import against_all, normalized, parts, passing, raw, reason

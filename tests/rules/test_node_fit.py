@@ -15,7 +15,7 @@ from extender.rules.catalog import NODE_FIT
 from extender.rules.frames import IndexFrame
 from extender.rules.node_fit import CORDON
 from extender.rules.rule import NodeTrial
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import taint
 from tests.contenders import CPU, cluster, contender, contender_json, stage
 

@@ -25,7 +25,7 @@ from extender.simulator.scheduler.fit import nodes_to_find
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import decode_args
-from extender.wire.kinds import NAMESPACES, NODES, PODS, Kind
+from extender.wire.objects.kinds import NAMESPACES, NODES, PODS, Kind
 from tests.e2e import workloads as e2e
 from tests.sampling.workloads import Workload, cluster
 from tests.simulator.plain import pod

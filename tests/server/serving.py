@@ -8,10 +8,9 @@ from typing import TypeVar
 from aiohttp import web
 from aiohttp.test_utils import TestClient
 
-from extender.model.explanations import Explanation, NotExplained
-from extender.model.objects import Pod
-from extender.model.overview import ClusterFigures
-from extender.model.pages import (
+from extender.model.answers.explanations import Explanation, NotExplained
+from extender.model.answers.overview import ClusterFigures
+from extender.model.answers.pages import (
     ConstraintsPage,
     GroupPage,
     PageOf,
@@ -23,8 +22,9 @@ from extender.model.pages import (
     TopologyQuestion,
     WorkloadPage,
 )
+from extender.model.answers.what_if import NotComputed
+from extender.model.objects import Pod
 from extender.model.preemption import Candidate
-from extender.model.what_if import NotComputed
 from extender.server.app import make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import Settings

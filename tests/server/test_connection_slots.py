@@ -1,6 +1,6 @@
 """Which connection gives way to a new one."""
 
-from extender.server.connection_slots import ConnectionSlot, ConnectionSlots, Stage, peer_of
+from extender.server.transport.connection_slots import ConnectionSlot, ConnectionSlots, Stage, peer_of
 
 
 def sitting(slots: ConnectionSlots, peer: str, stage: Stage, since: float) -> ConnectionSlot:

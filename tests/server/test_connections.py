@@ -15,9 +15,9 @@ from aiohttp import web
 from extender.model.units import Address, ByteSize, Duration
 from extender.server.app import listening
 from extender.server.collaborators import COLLABORATORS, Verbs
-from extender.server.connection_slots import ConnectionSlot, Stage
-from extender.server.connections import Connection, ConnectionLimits, Connections
-from extender.server.tls import ServerTls
+from extender.server.transport.connection_slots import ConnectionSlot, Stage
+from extender.server.transport.connections import Connection, ConnectionLimits, Connections
+from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Paths, Server
 from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult
 from tests.fakes import until
@@ -202,7 +202,7 @@ async def test_a_connection_whose_request_is_complete_is_not_silent_although_its
 
 async def test_a_client_that_leaves_after_its_answer_leaves_no_task_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of a body is waited for, so that a client that still sends can read the answer; not once it has gone."""
-    monkeypatch.setattr("extender.server.listening.LINGERING_SECONDS", 3600.0)
+    monkeypatch.setattr("extender.server.transport.listening.LINGERING_SECONDS", 3600.0)
     async with served(Server()) as url:
         before = len(asyncio.all_tasks())
         async with wire(url) as connection:

@@ -14,7 +14,7 @@ import pytest
 import extender
 from extender.model.units import Address
 from extender.server.app import listening
-from extender.server.tls import ServerTls
+from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Clients, Server
 from tests.server.pki import SCHEDULER, Pki
 from tests.server.raw import whole, wire

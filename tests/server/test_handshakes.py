@@ -15,7 +15,7 @@ import pytest
 
 from extender.model.units import Address, Duration
 from extender.server.app import listening
-from extender.server.tls import ServerTls
+from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Server
 from tests.fakes import until
 from tests.server.pki import Pki

@@ -12,7 +12,7 @@ from pytest_aiohttp.plugin import AiohttpClient
 from extender.certificates.authority import CLIENT
 from extender.model.units import Address
 from extender.server.app import listening
-from extender.server.tls import ServerTls
+from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Clients, Server
 from tests.server.pki import NOW, Pki, new_connections
 from tests.server.serving import BY_NAMES, app_with

@@ -16,9 +16,9 @@ from aiohttp import ClientResponse, ClientSession, web
 from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.compose.service import service_of_objects
-from extender.model import what_if
-from extender.model.explanations import Cause, NotExplained
-from extender.model.labels import ZONE
+from extender.model.answers import what_if
+from extender.model.answers.explanations import Cause, NotExplained
+from extender.model.constraints.labels import ZONE
 from extender.model.objects import Object
 from extender.model.units import Address
 from extender.server import request_checks

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from extender.server.request_checks import Deadline, Deadlines
-from extender.server.turns import Turns
+from extender.server.transport.turns import Turns
 from tests.fakes import PATIENCE
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from extender.model.explanations import Cause, NotExplained
+from extender.model.answers.explanations import Cause, NotExplained
 from extender.server.v1 import shared
 from extender.server.v1.shared import SharedAnswers
 from tests.fakes import until

@@ -13,7 +13,7 @@ import pytest
 from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
 from extender.model.units import Address
 from extender.server.app import listening
-from extender.server.tls import ServerTls
+from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Server, Tls
 from tests.server.pki import LONG_AGO, NOW, SCHEDULER, Pki, new_connections
 from tests.server.serving import BY_NAMES, app_with

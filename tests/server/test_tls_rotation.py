@@ -17,7 +17,7 @@ from cryptography import x509
 from extender.certificates.authority import CLIENT, SERVER, Authority
 from extender.model.units import Address
 from extender.server.app import listening
-from extender.server.tls import ServerTls
+from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Server
 from tests.fakes import FakeClock, until
 from tests.server.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp.plugin import AiohttpClient
 
-from extender.model.explanations import Cause, NotExplained
+from extender.model.answers.explanations import Cause, NotExplained
 from extender.server import request_checks
 from tests.server.serving import AGREEABLE, POD, Answering, Switch, app_with
 

@@ -9,9 +9,9 @@ from http import HTTPStatus
 import pytest
 from pytest_aiohttp.plugin import AiohttpClient
 
-from extender.model.pages import PageOf, TopologyQuestion
+from extender.model.answers.pages import PageOf, TopologyQuestion
 from extender.server.collaborators import COLLABORATORS
-from extender.server.turns import Turns
+from extender.server.transport.turns import Turns
 from extender.wire.selector_text import parse_selector_text
 from tests.server.serving import AGREEABLE, BY_NAMES, Browsing, Client, Switch, app_with
 

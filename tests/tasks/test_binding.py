@@ -15,7 +15,7 @@ from extender.settings.configuration import Settings
 from extender.tasks.preempt_and_bind import BindService
 from extender.wire.errors import WireError
 from extender.wire.extender_v1 import BindingArgs, decode_binding_args, encode_binding
-from extender.wire.kinds import NODES, PODS
+from extender.wire.objects.kinds import NODES, PODS
 from tests.fakes import FakeClock, FakeWriter, until
 
 JsonObject = dict[str, Any]

@@ -11,19 +11,19 @@ import pytest
 from msgspec import structs
 
 from extender.index.cluster import ClusterIndex
-from extender.model.explanations import Cause, NotExplained
+from extender.model.answers.explanations import Cause, NotExplained
+from extender.model.answers.pages import PageOf, TopologyQuestion
 from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
-from extender.model.pages import PageOf, TopologyQuestion
 from extender.model.policies import EXEMPT_LABEL, InvalidPolicy, PolicyKey, PolicyObject
 from extender.model.preemption import PreemptionPlan
 from extender.model.release import GroupKey, GroupSize, Level, Phase
 from extender.settings.configuration import Settings
-from extender.tasks import browse_service
-from extender.tasks.browse_service import MOST_WAITING, BrowseService
-from extender.tasks.explain_service import ExplainService
 from extender.tasks.preemption.manager import Phase as PreemptionPhase
 from extender.tasks.preemption.manager import Record
-from extender.tasks.sliced_work import SlicedWork
+from extender.tasks.sliced import browse_service
+from extender.tasks.sliced.browse_service import MOST_WAITING, BrowseService
+from extender.tasks.sliced.explain_service import ExplainService
+from extender.tasks.sliced.sliced_work import SlicedWork
 from tests.builders import index_of, namespace, node, pod, spread, term
 from tests.contenders import contender
 from tests.fakes import FakeClock, until

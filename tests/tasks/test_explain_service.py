@@ -8,9 +8,9 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.model.explanations import Cause, NotExplained
+from extender.model.answers.explanations import Cause, NotExplained
 from extender.settings.configuration import Settings
-from extender.tasks.explain_service import MOST_WAITING, ExplainService
+from extender.tasks.sliced.explain_service import MOST_WAITING, ExplainService
 from tests.builders import index_of, node, pod, term
 from tests.fakes import FakeClock, until
 

@@ -19,7 +19,7 @@ from extender.tasks.filter_service import AssumedPodOptions, FilterService, Sche
 from extender.tasks.watched_pods import WatchedPods
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args, decode_names, encode_filter_nodes
-from extender.wire.kinds import NODES, PODS
+from extender.wire.objects.kinds import NODES, PODS
 from tests.deciding import KeptPlans
 
 JsonObject = dict[str, Any]

@@ -11,7 +11,7 @@ import pytest
 from extender.kube.effects import PodEvent, PodRef
 from extender.kube.errors import Unreachable
 from extender.model.policies import GROUP, PolicyKey
-from extender.tasks.missed_admissions import AT_ONCE, REFILL_SECONDS, MissedAdmissions
+from extender.tasks.policies.missed_admissions import AT_ONCE, REFILL_SECONDS, MissedAdmissions
 from tests.builders import pod
 from tests.fakes import FakeClock, running, until
 

@@ -22,7 +22,7 @@ from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION, RejectedPodWriter
 from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult, decode_args
-from extender.wire.kinds import NAMESPACES, NODES, PODS
+from extender.wire.objects.kinds import NAMESPACES, NODES, PODS
 from tests.deciding import filter_nodes
 from tests.fakes import FakeClock, FakeWriter, until
 

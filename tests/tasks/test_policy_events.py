@@ -10,7 +10,7 @@ import pytest
 from extender.kube.effects import PolicyEvent
 from extender.kube.errors import Unreachable
 from extender.model.policies import GROUP, PolicyKey
-from extender.tasks.policy_events import AT_ONCE, REFILL_SECONDS, REPEATED_AFTER_SECONDS, PolicyEvents
+from extender.tasks.policies.policy_events import AT_ONCE, REFILL_SECONDS, REPEATED_AFTER_SECONDS, PolicyEvents
 from tests.fakes import FakeClock
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -14,9 +14,15 @@ from extender.index.policies import PolicyTable
 from extender.kube.errors import NotFound, Unreachable
 from extender.model.objects import PodSignature
 from extender.model.policies import ConflictPolicy, Policy, PolicyKey
-from extender.tasks.policy_status import MOST_CONFLICTS, PAUSE_SECONDS, SLICE_SECONDS, WAIT_SECONDS, PolicyStatus
-from extender.verbs.admit.changes import Changes, Conflict
-from extender.wire.policies_v1 import PolicyError, read_policy
+from extender.tasks.policies.policy_status import (
+    MOST_CONFLICTS,
+    PAUSE_SECONDS,
+    SLICE_SECONDS,
+    WAIT_SECONDS,
+    PolicyStatus,
+)
+from extender.verbs.admit.injecting.changes import Changes, Conflict
+from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from tests.deploy.policies.examples import policy
 from tests.fakes import FakeClock
 

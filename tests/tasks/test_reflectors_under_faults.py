@@ -25,7 +25,7 @@ from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.tasks.ports import ObjectReflector
 from extender.tasks.reflectors import Reflectors
-from extender.wire import kinds as wire
+from extender.wire.objects import kinds as wire
 from tests.fakes import FakeClock, until
 from tests.simulator import plain
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 
-from extender.tasks.sliced_figures import EVERY_SECONDS, PAUSE_SECONDS, SlicedFigure
+from extender.tasks.sliced.sliced_figures import EVERY_SECONDS, PAUSE_SECONDS, SlicedFigure
 from tests.fakes import FakeClock, until
 
 

@@ -11,8 +11,8 @@ from msgspec import structs
 from extender.compose.foundation import make_index
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.model.answers.what_if import Placement, WhatIfAnswer
 from extender.model.objects import Object
-from extender.model.what_if import Placement, WhatIfAnswer
 from extender.settings.configuration import Settings
 from extender.tasks.what_if import computing
 from extender.tasks.what_if.computing import answer_body

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.model.labels import HOSTNAME
+from extender.model.constraints.labels import HOSTNAME
 from extender.model.objects import Pod
 from extender.model.rejections import Reason
 from extender.tasks.rejected_pods.writes import dependency_version, is_unchanged

@@ -8,7 +8,7 @@ import orjson
 
 from extender.model.objects import Namespace, Node
 from extender.verbs.prioritize import prioritize_nodes
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import asking, term
 from tests.contenders import contender_json
 from tests.index.counting import drop_all

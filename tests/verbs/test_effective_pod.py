@@ -21,8 +21,8 @@ from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.verbs.preempt.decision import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.extender_v1 import ExtenderArgs
-from extender.wire.kinds import PODS
-from extender.wire.policies_v1 import PolicyError
+from extender.wire.objects.kinds import PODS
+from extender.wire.policies.policies_v1 import PolicyError
 from tests.builders import Json, asking, node_json, preempting
 from tests.contenders import contender, contender_json
 from tests.fakes import FakeClock, FakeWriter, until

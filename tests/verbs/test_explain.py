@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from extender.cli.explain_report import report
+from extender.cli.answers.explain_report import report
 from extender.index.counts import counts
-from extender.model.explanations import Explanation
+from extender.model.answers.explanations import Explanation
 from extender.model.objects import Object, Pod
 from extender.model.release import GroupKey, Slot
 from extender.rules import constraint_states

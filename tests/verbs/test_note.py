@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.model.explanations import Explanation, Obstacle
+from extender.model.answers.explanations import Explanation, Obstacle
 from extender.model.objects import Object, Pod
 from extender.settings.configuration import Settings
 from extender.verbs.explain.explaining import explain

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.model.labels import HOSTNAME
+from extender.model.constraints.labels import HOSTNAME
 from extender.model.objects import Namespace, Node, Pod
 from extender.model.policies import Policy, PolicyObject
 from extender.model.rejections import Reason
 from extender.verbs.effective_pod import policy_terms
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import Json, asking, index_of, node, pod_json, settings
 from tests.contenders import contender, contender_json, stage
 from tests.policies import PREFERRED, REQUIRED, policy

@@ -14,7 +14,7 @@ from extender.settings.configuration import Settings
 from extender.settings.rules import Answers
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args, encode_filter
-from extender.wire.kinds import NAMESPACES, NODES, PODS
+from extender.wire.objects.kinds import NAMESPACES, NODES, PODS
 
 HOST = "kubernetes.io/hostname"
 APART = {

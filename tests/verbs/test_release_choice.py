@@ -10,12 +10,12 @@ import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
-from extender.model.labels import HOSTNAME, ZONE
+from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import Node, Object, Pod
 from extender.model.rejections import Reason
 from extender.model.release import GroupKey, Level, Proposal, RejectedDomain, ReleaseMode, ReleaseSpec, Slot, Strategy
 from extender.verbs.release.choice import Rest, propose
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import settings, spread, taint, term
 from tests.contenders import cluster, contender, stage
 from tests.gangs import gated, gated_json

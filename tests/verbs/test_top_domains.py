@@ -19,7 +19,7 @@ from extender.rules.rule import RankedGroup
 from extender.settings.configuration import Settings
 from extender.verbs.request import RequestedNodes
 from extender.verbs.search import top_domains
-from extender.wire.kinds import NODES, PODS
+from extender.wire.objects.kinds import NODES, PODS
 
 HOST = "kubernetes.io/hostname"
 NODES_THERE = 40

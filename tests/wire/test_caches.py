@@ -11,8 +11,8 @@ import pytest
 
 from extender.model.bounded import BoundedCache
 from extender.model.objects import PodSignature
-from extender.wire import trim
-from extender.wire.kinds import NODES, PODS
+from extender.wire.objects import trim
+from extender.wire.objects.kinds import NODES, PODS
 from tests.builders import REQUIRED, Json, node_json, term
 
 MEBI = 2**20

@@ -14,8 +14,8 @@ from extender.kube.calls import segment
 from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
 from extender.model.release import Decision, GroupKey, Level, Phase, own_group
 from extender.settings.rules import Rules
-from extender.wire.group_placements import decision_body, status_body, undecided_body
-from extender.wire.kinds import GROUP_PLACEMENTS, Identity
+from extender.wire.objects.kinds import GROUP_PLACEMENTS, Identity
+from extender.wire.policies.group_placements import decision_body, status_body, undecided_body
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 GROUP = GroupKey("team", "PodSchedulingPolicy/team/gangs", "train-7")

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from extender.index.audit import audit
-from extender.model.labels import ZONE
-from extender.wire.kinds import (
+from extender.model.constraints.labels import ZONE
+from extender.wire.objects.kinds import (
     DISRUPTION_BUDGETS,
     NAMESPACES,
     NODES,

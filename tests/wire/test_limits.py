@@ -10,7 +10,7 @@ import pytest
 
 from extender.model.objects import Pod
 from extender.settings.limits import Limits
-from extender.wire.kinds import Kind, pods_within
+from extender.wire.objects.kinds import Kind, pods_within
 from tests.builders import Json, matching, pod_json, requirement, spread, term, weighted
 
 LIMITS: Final = Limits()

@@ -17,7 +17,7 @@ from extender.model.policies import (
     Targets,
 )
 from extender.wire.errors import WireError
-from extender.wire.policies_v1 import PolicyError, decode_policy
+from extender.wire.policies.policies_v1 import PolicyError, decode_policy
 from tests.builders import Json, matching
 from tests.policies import expression, kupid_policy, node_term, policy, policy_json, requiring
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.settings.limits import Limits
-from extender.wire.limits import DEFAULT_LIMITS
-from extender.wire.policies_v1 import PolicyError, read_policy
-from extender.wire.policy_validation import validate
+from extender.wire.objects.limits import DEFAULT_LIMITS
+from extender.wire.policies.policies_v1 import PolicyError, read_policy
+from extender.wire.policies.policy_validation import validate
 from tests.builders import Json, matching
 from tests.policies import expression, node_term, policy_json, requiring
 

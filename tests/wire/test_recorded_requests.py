@@ -22,7 +22,7 @@ from extender.wire.extender_v1 import (
     encode_preemption,
     encode_priorities,
 )
-from extender.wire.kinds import NAMESPACES, NODES, PODS, Kind, decode_page
+from extender.wire.objects.kinds import NAMESPACES, NODES, PODS, Kind, decode_page
 from tests.builders import Json, settings
 from tests.deciding import filter_nodes
 from tests.wire.scheduler_side import read_filter, read_preemption, read_priorities

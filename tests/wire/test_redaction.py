@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.model.changes import ObjectChange
-from extender.model.labels import HOSTNAME, is_dns_label, is_dns_subdomain, is_label_key, is_label_value
+from extender.model.constraints.labels import HOSTNAME, is_dns_label, is_dns_subdomain, is_label_key, is_label_value
 from extender.model.objects import Node, Object, Pod
 from extender.model.policies import InvalidPolicy, PolicyObject
 from extender.settings.configuration import parse_settings, settings_document
 from extender.settings.limits import Limits
-from extender.wire.kinds import policies_within
-from extender.wire.node_terms import LISTS, NODE_TERMS
-from extender.wire.objects_json import AffinityJson, InterPodJson, NodeTermJson, SpreadJson
-from extender.wire.policies_v1 import spec_fields
-from extender.wire.recording import Entry, RecordingDecoder, RecordingEncoder, Start
-from extender.wire.redaction import Redactor
-from extender.wire.redaction_words import WORDS
-from extender.wire.release_v1 import RELEASE_FIELDS
+from extender.wire.objects.kinds import policies_within
+from extender.wire.objects.objects_json import AffinityJson, InterPodJson, NodeTermJson, SpreadJson
+from extender.wire.policies.node_terms import LISTS, NODE_TERMS
+from extender.wire.policies.policies_v1 import spec_fields
+from extender.wire.policies.release_v1 import RELEASE_FIELDS
+from extender.wire.recordings.recording import Entry, RecordingDecoder, RecordingEncoder, Start
+from extender.wire.recordings.redaction import Redactor
+from extender.wire.recordings.redaction_words import WORDS
 from tests.builders import matching, node, pod, requirement, settings, term
 from tests.policies import policy_json
 

@@ -14,7 +14,7 @@ from extender.model.release import (
     Replacement,
     Strategy,
 )
-from extender.wire.policies_v1 import PolicyError, read_policy
+from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from tests.builders import Json
 from tests.deploy.policies.crds import crds
 from tests.deploy.policies.examples import FULL

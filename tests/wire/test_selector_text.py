@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.model.selectors import EVERYTHING, LabelSelector, requirement, selector
+from extender.model.constraints.selectors import EVERYTHING, LabelSelector, requirement, selector
 from extender.wire.errors import WireError
 from extender.wire.selector_text import parse_selector_text
 

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from extender.wire.errors import UNREADABLE
-from extender.wire.kinds import PODS, REPLICA_SETS
-from extender.wire.simplify import DEEPEST_READ, simplified, simplify
+from extender.wire.objects.kinds import PODS, REPLICA_SETS
+from extender.wire.objects.simplify import DEEPEST_READ, simplified, simplify
 from tests.builders import Json, pod_json, term
 
 _KEYS = st.sampled_from(["a", "managedFields", "", '"', "\\", '{"managedFields":', "[", "]}"])

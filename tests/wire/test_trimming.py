@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import orjson
 import pytest
 
-from extender.model.labels import HOSTNAME
+from extender.model.constraints.labels import HOSTNAME
+from extender.model.constraints.spread import NO_SPREAD, SpreadConstraint
+from extender.model.constraints.taints import Taint, Toleration
+from extender.model.constraints.terms import NO_AFFINITY
 from extender.model.objects import Controller, Node, Pod
-from extender.model.spread import NO_SPREAD, SpreadConstraint
-from extender.model.taints import Taint, Toleration
-from extender.model.terms import NO_AFFINITY
-from extender.wire.kinds import NODES, PODS
+from extender.wire.objects.kinds import NODES, PODS
 from tests.builders import Json, matching, namespace, node, pod, pod_json, spread, taint, term, weighted, workload
 
 

@@ -27,11 +27,11 @@ from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.view import CompiledConstraints, CompiledSpread, GroupView, WeightedGroup
 from extender.model.bounded import shrink
-from extender.model.node_affinity import NodeAffinity
+from extender.model.constraints.node_affinity import NodeAffinity
+from extender.model.constraints.spread import SpreadConstraint, SpreadConstraints
+from extender.model.constraints.terms import AffinityTerm
 from extender.model.objects import Namespace, PodSignature, Workload
 from extender.model.policies import Enforced
-from extender.model.spread import SpreadConstraint, SpreadConstraints
-from extender.model.terms import AffinityTerm
 from extender.settings.rules import Rules
 
 _Versions = tuple[int, int, int, int]

@@ -24,8 +24,8 @@ from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.view import CompiledConstraints, GroupView
 from extender.model.changes import PolicyRecheck
+from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity
 from extender.model.objects import Namespace, Node, Pod, PodSignature
-from extender.model.terms import NO_AFFINITY, AffinityTerm, PodAffinity
 from extender.settings.rules import Rules
 
 _SIGNATURES_A_STEP = 400  # at 0.3 µs

@@ -20,11 +20,11 @@ from typing import Final, NamedTuple, TypeVar
 from extender.index.counts.selections import PodSelector, pod_selector
 from extender.index.objects.changes import Subscribers
 from extender.model.bounded import shrink
-from extender.model.cross_namespace import may_reach_out, terms_of
-from extender.model.node_affinity import NodeAffinity
+from extender.model.constraints.cross_namespace import may_reach_out, terms_of
+from extender.model.constraints.node_affinity import NodeAffinity
+from extender.model.constraints.selectors import LabelSelector
+from extender.model.constraints.terms import AffinityTerm
 from extender.model.objects import Excess, PodSignature
-from extender.model.selectors import LabelSelector
-from extender.model.terms import AffinityTerm
 from extender.settings.limits import NamespaceLimits
 
 K = TypeVar("K", bound=Hashable)

@@ -18,9 +18,9 @@ from extender.index.counts.signature_counts import SignatureCounts, SignatureTab
 from extender.index.nodes.columns import NodeColumn
 from extender.index.objects.namespaces import Namespaces
 from extender.model.bounded import Few, shrink, with_item, without_item
-from extender.model.labels import contains
-from extender.model.selectors import LabelSelector, Requirement
-from extender.model.terms import AffinityTerm
+from extender.model.constraints.labels import contains
+from extender.model.constraints.selectors import LabelSelector, Requirement
+from extender.model.constraints.terms import AffinityTerm
 
 # A selection that was not read while so many namespaces changed is corrected at once, which bounds `stale`.
 MOST_STALE = 64

@@ -13,8 +13,8 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from extender.model.bounded import Few, shrink, with_item, without_item
-from extender.model.labels import Labels
-from extender.model.selectors import Requirement
+from extender.model.constraints.labels import Labels
+from extender.model.constraints.selectors import Requirement
 
 T = TypeVar("T", bound=Hashable)
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from extender.index.counts.groups import Group, IndexDriftError
 from extender.model.bounded import Few, shrink, with_item, without_item
-from extender.model.labels import contains
+from extender.model.constraints.labels import contains
+from extender.model.constraints.selectors import Requirement
 from extender.model.objects import PodSignature
-from extender.model.selectors import Requirement
 
 
 class SignatureCounts:

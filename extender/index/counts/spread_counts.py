@@ -14,10 +14,10 @@ from extender.index.counts.selections import Selections, SpreadSelection
 from extender.index.nodes.domains import Inclusion
 from extender.index.nodes.topology import Topology
 from extender.model.bounded import shrink
-from extender.model.labels import HOSTNAME
+from extender.model.constraints.labels import HOSTNAME
+from extender.model.constraints.selectors import LabelSelector
+from extender.model.constraints.spread import SYSTEM_DEFAULTS, SpreadConstraint
 from extender.model.objects import PodSignature
-from extender.model.selectors import LabelSelector
-from extender.model.spread import SYSTEM_DEFAULTS, SpreadConstraint
 from extender.settings.rules import Rules
 
 

@@ -25,8 +25,8 @@ from extender.index.nodes.domains import KeyDomains
 from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.model.bounded import shrink
+from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity
 from extender.model.objects import PodSignature
-from extender.model.terms import NO_AFFINITY, AffinityTerm, PodAffinity
 
 _KEY_OF = attrgetter("topology_key")
 _KEY_OF_WEIGHTED = attrgetter("term.topology_key")

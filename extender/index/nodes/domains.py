@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from extender.index.nodes.columns import NodeColumn
 from extender.model.bounded import Few, with_item, without_item
-from extender.model.node_affinity import NodeAffinity
+from extender.model.constraints.node_affinity import NodeAffinity
+from extender.model.constraints.taints import Toleration, first_untolerated
 from extender.model.objects import Node
-from extender.model.taints import Toleration, first_untolerated
 
 _NO_NUMBERS: dict[str, int] = {}
 _NO_NODES: dict[int, Few[int]] = {}

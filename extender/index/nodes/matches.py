@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from extender.index.view import Column
-from extender.model.node_affinity import NodeAffinity
+from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.objects import Node
 
 _UNKNOWN = 2

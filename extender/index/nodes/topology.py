@@ -20,9 +20,9 @@ from extender.index.nodes.columns import NodeColumn
 from extender.index.nodes.domains import Inclusion, KeyDomains, NodeItself, Scope
 from extender.index.nodes.matches import NodeMatches
 from extender.model.bounded import shrink
+from extender.model.constraints.labels import NO_LABELS, Labels
+from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.host_ports import UsedPorts
-from extender.model.labels import NO_LABELS, Labels
-from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Node, Pod
 from extender.model.resources import Resources, add
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from extender.index.objects.changes import Subscribers
-from extender.model.labels import Labels
+from extender.model.constraints.labels import Labels
+from extender.model.constraints.selectors import LabelSelector
 from extender.model.objects import Namespace
-from extender.model.selectors import LabelSelector
 
 
 class Namespaces:

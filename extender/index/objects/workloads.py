@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from extender.index.objects.changes import Subscribers
+from extender.model.constraints.selectors import LabelSelector, Requirement, selector
 from extender.model.objects import DisruptionBudget, PodSignature, Workload
-from extender.model.selectors import LabelSelector, Requirement, selector
 
 _KIND_OF = {
     ("v1", "ReplicationController"): "ReplicationController",

@@ -25,7 +25,7 @@ from extender.kube.timing import Clock
 from extender.kube.watch.reflector_values import ReflectorStatus
 from extender.model.objects import Object
 from extender.wire.errors import WireError
-from extender.wire.kinds import (
+from extender.wire.objects.kinds import (
     Event,
     Identity,
     Kind,
@@ -35,7 +35,7 @@ from extender.wire.kinds import (
     decode_line_identity,
     decode_page,
 )
-from extender.wire.simplify import simplified, simplify
+from extender.wire.objects.simplify import simplified, simplify
 
 _LOG = logging.getLogger(__name__)
 _SMALL_LINE: Final = 2**14  # bytes; simplifying a longer one would not fit into the time of a slice

@@ -18,7 +18,7 @@ from extender.kube.watch.decoding import Listed, SliceDecoder, decode_page_lenie
 from extender.kube.watch.reflector_values import ReflectorStatus, WatchOptions
 from extender.model.objects import Object
 from extender.wire.errors import WireError
-from extender.wire.kinds import Kind
+from extender.wire.objects.kinds import Kind
 
 T = TypeVar("T", bound=Object)
 

@@ -35,7 +35,7 @@ from extender.kube.watch.reflector_values import Phase, ReflectorStatus, Restart
 from extender.kube.watch.watch_end import WatchEnd, end_of_error, end_of_status, rejects_watch_list
 from extender.model.objects import Object
 from extender.wire.errors import WireError
-from extender.wire.kinds import Kind
+from extender.wire.objects.kinds import Kind
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_VERSION: Final = 256  # characters; a longer one would make each request longer than a server reads

@@ -19,7 +19,7 @@ from extender.kube.errors import (
     TooLarge,
 )
 from extender.kube.watch.reflector_values import RestartReason
-from extender.wire.kinds import Status
+from extender.wire.objects.kinds import Status
 
 
 @dataclass(frozen=True, slots=True)

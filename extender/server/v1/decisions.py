@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from extender.model.explanations import Cause, NotExplained
+from extender.model.answers.explanations import Cause, NotExplained
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.openapi import Operation, Parameter
 from extender.server.v1.answers import Number, check_parameters, json_answer

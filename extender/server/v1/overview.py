@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 from msgspec import structs
 
-from extender.model.overview import ClusterFigures, Features, HealthCheck, Overview
+from extender.model.answers.overview import ClusterFigures, Features, HealthCheck, Overview
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.openapi import Operation
 from extender.server.v1.answers import browser_of, check_parameters, shared_answer

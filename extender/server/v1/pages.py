@@ -1,6 +1,6 @@
 """Pages of the cluster: domains with what is in them, workloads, what constraints count, and pods without a node.
 
-Each handler reads what is asked for; `tasks/browse_service.py` computes the page, and equal requests share it.
+Each handler reads what is asked for; `tasks/sliced/browse_service.py` computes the page, and equal requests share it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 from msgspec import structs
 
-from extender.model.labels import is_label_key
-from extender.model.pages import (
+from extender.model.answers.pages import (
     MOST_ROWS,
     ConstraintsPage,
     GroupPage,
@@ -25,6 +24,7 @@ from extender.model.pages import (
     TopologyQuestion,
     WorkloadPage,
 )
+from extender.model.constraints.labels import is_label_key
 from extender.server.collaborators import COLLABORATORS, Browser, Collaborators
 from extender.server.openapi import Operation, Parameter
 from extender.server.v1.answers import (

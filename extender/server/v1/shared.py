@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from extender.model.explanations import Cause, NotExplained
+from extender.model.answers.explanations import Cause, NotExplained
 
 KEPT_SECONDS: Final = 1.0
 MOST_BYTES: Final = 8 * 2**20

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from extender.model.what_if import MOST_PLACED, PLACE_LIMIT, Displaced, WhatIfAnswer
+from extender.model.answers.what_if import MOST_PLACED, PLACE_LIMIT, Displaced, WhatIfAnswer
 from extender.server.collaborators import COLLABORATORS, Collaborators, WhatIfs
 from extender.server.failures import Abandoned, NotReady
 from extender.server.openapi import Operation

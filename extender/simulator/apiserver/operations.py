@@ -10,9 +10,9 @@ from extender.simulator.apiserver import api_errors, defaulting, patching
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Kind, Target
 from extender.simulator.apiserver.store import Store, Stored
 from extender.simulator.json_objects import JsonObject, node_of, timestamp
-from extender.wire.field_errors import FieldError, Problems
 from extender.wire.pod_updates.metadata import check_metadata_update
 from extender.wire.pod_updates.rules import allowed
+from extender.wire.policies.field_errors import FieldError, Problems
 
 # Metadata that an update cannot change.
 _KEPT = (

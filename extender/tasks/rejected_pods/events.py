@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from extender.kube.effects import PodEvent, PodRef
 from extender.kube.errors import KubeError
-from extender.model.explanations import Explanation, NotExplained
+from extender.model.answers.explanations import Explanation, NotExplained
 from extender.model.objects import Pod
 from extender.tasks.event_tokens import EventTokens
 from extender.tasks.ports import Clock

@@ -18,7 +18,7 @@ from extender.model.group_placements import GroupPlacement, PlacementStatus, pla
 from extender.model.release import Decision, GroupKey
 from extender.tasks.namespace_limiter import NamespaceLimiter
 from extender.tasks.release.pods import PodStore
-from extender.wire.group_placements import decision_body, undecided_body
+from extender.wire.policies.group_placements import decision_body, undecided_body
 
 JsonObject = dict[str, Any]
 

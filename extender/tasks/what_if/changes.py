@@ -15,11 +15,11 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from msgspec import structs
 
 from extender.index.cluster import ClusterIndex
-from extender.model.labels import Operator
-from extender.model.node_affinity import NAME_FIELD, NodeSelectorTerm
+from extender.model.answers.what_if import Displaced, Given, Placement, Removal, WhatIf
+from extender.model.constraints.labels import Operator
+from extender.model.constraints.node_affinity import NAME_FIELD, NodeSelectorTerm
 from extender.model.objects import Object, Pod
 from extender.model.policies import GROUP, PolicyKey, PolicyObject
-from extender.model.what_if import Displaced, Given, Placement, Removal, WhatIf
 from extender.rules.constraint_states import Steps
 from extender.wire.errors import WireError
 

@@ -21,7 +21,7 @@ from math import ceil
 from pathlib import Path
 from typing import Final, NoReturn
 
-from extender.model.what_if import Cause, NotComputed, Spent
+from extender.model.answers.what_if import Cause, NotComputed, Spent
 from extender.rules.constraint_states import Steps
 from extender.settings.jobs import WhatIf
 from extender.wire.errors import WireError

@@ -14,8 +14,8 @@ from zlib import crc32
 from msgspec import structs
 
 from extender.index.cluster import ClusterIndex
-from extender.model.explanations import Obstacle
-from extender.model.what_if import Placement, WhatIf, WhatIfAnswer, WhatIfSummary
+from extender.model.answers.explanations import Obstacle
+from extender.model.answers.what_if import Placement, WhatIf, WhatIfAnswer, WhatIfSummary
 from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
 from extender.tasks.what_if.changes import Waiting, prepare

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from extender.index.cluster import ClusterIndex
-from extender.model.what_if import Cause, NotComputed
+from extender.model.answers.what_if import Cause, NotComputed
 from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
 from extender.tasks.ports import Clock

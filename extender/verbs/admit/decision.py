@@ -27,14 +27,23 @@ from extender.model.policies import (
 )
 from extender.settings.limits import Limits
 from extender.settings.policies import Policies
-from extender.verbs.admit.budget import Budget
-from extender.verbs.admit.changes import Bounds, Changes, Conflict, RejectedError
-from extender.verbs.admit.injected import Record, annotated, joined, read_records, record_of, subtract, write_records
-from extender.verbs.admit.injection import Injection
+from extender.verbs.admit.injecting.budget import Budget
+from extender.verbs.admit.injecting.changes import Bounds, Changes, Conflict, RejectedError
+from extender.verbs.admit.injecting.injected import (
+    Record,
+    annotated,
+    joined,
+    read_records,
+    record_of,
+    subtract,
+    write_records,
+)
+from extender.verbs.admit.injecting.injection import Injection
+from extender.verbs.admit.injecting.release_gates import gating, why_no_gate
+from extender.verbs.admit.injecting.spec_edits import drop
 from extender.verbs.admit.json_patch import Operation, make_patch
 from extender.verbs.admit.policy_reader import NamespaceReader, NodeReader, PolicyReader
 from extender.verbs.admit.policy_reviews import review_policy
-from extender.verbs.admit.release_gates import gating, why_no_gate
 from extender.verbs.admit.reviews import (
     FAILED,
     FORBIDDEN,
@@ -46,7 +55,6 @@ from extender.verbs.admit.reviews import (
     read_review,
     uid_of,
 )
-from extender.verbs.admit.spec_edits import drop
 from extender.verbs.admit.templates import (
     POD,
     controller_of,
@@ -57,7 +65,7 @@ from extender.verbs.admit.templates import (
     why_not,
     written,
 )
-from extender.wire.policy_validation import is_policy
+from extender.wire.policies.policy_validation import is_policy
 
 _MOST_DESCRIBED: Final = 100  # conflicts that are put into words; a response has room for fewer
 _MIRROR: Final = "kubernetes.io/config.mirror"  # a static pod's copy, which the kubelet does not read

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from extender.model.labels import Labels
-from extender.model.node_affinity import NodeAffinity
+from extender.model.constraints.labels import Labels
+from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.policies import InvalidPolicy, Moment, Policy, Subject
 
 

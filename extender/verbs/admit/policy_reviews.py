@@ -7,8 +7,8 @@ from extender.settings.limits import Limits
 from extender.verbs.admit.policy_reader import NodeReader, PolicyReader
 from extender.verbs.admit.policy_warnings import warnings_of
 from extender.verbs.admit.reviews import Request, allowed, invalid
-from extender.wire.policies_v1 import read_policy
-from extender.wire.policy_validation import validate
+from extender.wire.policies.policies_v1 import read_policy
+from extender.wire.policies.policy_validation import validate
 
 
 def review_policy(request: Request, policies: PolicyReader, nodes: NodeReader | None, limits: Limits) -> JsonObject:

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from extender.model.clauses import LABEL, Clause, are_contradictory, clause
-from extender.model.labels import Operator, is_label_value
-from extender.model.node_affinity import ANY_NODE, NodeAffinity, NodeRequirement, NodeSelectorTerm, as_int64
+from extender.model.constraints.clauses import LABEL, Clause, are_contradictory, clause
+from extender.model.constraints.labels import Operator, is_label_value
+from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, NodeRequirement, NodeSelectorTerm, as_int64
+from extender.model.constraints.selectors import LabelSelector
 from extender.model.policies import GROUP, Directives, JsonObject, Moment, Policy
-from extender.model.selectors import LabelSelector
-from extender.verbs.admit.budget import Budget
+from extender.verbs.admit.injecting.budget import Budget
+from extender.verbs.admit.injecting.term_product import TooManyTermsError, join, policy_terms
 from extender.verbs.admit.policy_reader import NodeReader, PolicyReader
-from extender.verbs.admit.term_product import TooManyTermsError, join, policy_terms
-from extender.wire.node_terms import NODE_TERMS, POD_TERMS, SPREAD, WEIGHTED_POD_TERMS, value_at
-from extender.wire.release_v1 import RELEASE_FIELDS
+from extender.wire.policies.node_terms import NODE_TERMS, POD_TERMS, SPREAD, WEIGHTED_POD_TERMS, value_at
+from extender.wire.policies.release_v1 import RELEASE_FIELDS
 
 _MOST_CONTRADICTIONS: Final = 5
 _MOST_TERMS: Final = 1000

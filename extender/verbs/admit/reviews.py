@@ -14,7 +14,7 @@ import orjson
 
 from extender.model.policies import JsonObject
 from extender.verbs.admit.json_patch import Operation
-from extender.wire.field_errors import FieldError
+from extender.wire.policies.field_errors import FieldError
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from extender.index.explain_view import ExplainView
+from extender.model.answers.pages import GroupRow, PreemptionRow, VictimRow
 from extender.model.group_placements import GroupPlacement, PlacementStatus
 from extender.model.objects import Pod
-from extender.model.pages import GroupRow, PreemptionRow, VictimRow
 from extender.model.preemption import PreemptionPlan
 from extender.model.release import GroupKey
 from extender.verbs.release.overview import group_overview

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
-from extender.model.pages import MOST_ROWS
+from extender.model.answers.pages import MOST_ROWS
 
 T = TypeVar("T")
 

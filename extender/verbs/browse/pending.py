@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from extender.index.explain_view import ExplainView
+from extender.model.answers.pages import PageOf, PendingPage, PendingRow
 from extender.model.objects import Pod
-from extender.model.pages import PageOf, PendingPage, PendingRow
 from extender.rules.constraint_states import Steps
 from extender.verbs.browse.paging import Page, in_steps
 

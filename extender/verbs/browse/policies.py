@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from extender.index.explain_view import ExplainView
+from extender.model.answers.pages import PageOf, PolicyPage, PolicyRow
 from extender.model.objects import PodSignature
-from extender.model.pages import PageOf, PolicyPage, PolicyRow
 from extender.model.policies import EXEMPT_LABEL, InvalidPolicy, Policy, PolicyKey, Subject
 from extender.rules.constraint_states import Steps
 from extender.verbs.browse.paging import Page, in_steps

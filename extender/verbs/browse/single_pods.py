@@ -8,9 +8,9 @@ from typing import Final
 from msgspec import structs
 
 from extender.index.explain_view import ExplainView
-from extender.model.explanations import ConstraintState
+from extender.model.answers.explanations import ConstraintState
+from extender.model.answers.pages import ConstraintsPage
 from extender.model.objects import Pod, PodSignature
-from extender.model.pages import ConstraintsPage
 from extender.rules import catalog
 from extender.rules.constraint_states import Steps
 from extender.rules.frames import Frame, IndexFrame, WorstCaseFrame

@@ -12,10 +12,10 @@ from typing import Final
 
 from extender.index.explain_view import ExplainView
 from extender.index.view import NodeNumber
-from extender.model.labels import HOSTNAME, REGION, ZONE
+from extender.model.answers.overview import KeySummary
+from extender.model.answers.pages import DomainRow, NodeRow, TopologyPage, TopologyQuestion
+from extender.model.constraints.labels import HOSTNAME, REGION, ZONE
 from extender.model.objects import Node, Pod, PodSignature
-from extender.model.overview import KeySummary
-from extender.model.pages import DomainRow, NodeRow, TopologyPage, TopologyQuestion
 from extender.model.resources import CPU, MEMORY
 from extender.rules.constraint_states import Steps
 from extender.verbs.browse.paging import Page, in_steps

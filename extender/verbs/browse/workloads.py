@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from extender.index.explain_view import ExplainView
-from extender.model.labels import Labels, Operator
+from extender.model.answers.pages import PageOf, WorkloadPage, WorkloadRow
+from extender.model.constraints.labels import Labels, Operator
+from extender.model.constraints.selectors import Requirement, selector
 from extender.model.objects import PodSignature
-from extender.model.pages import PageOf, WorkloadPage, WorkloadRow
-from extender.model.selectors import Requirement, selector
 from extender.rules.constraint_states import Steps
 from extender.verbs.browse.paging import Page, in_steps
 from extender.verbs.browse.single_pods import example_pods

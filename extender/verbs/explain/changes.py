@@ -13,12 +13,12 @@ from typing import Final
 from msgspec import structs
 
 from extender.index.view import NodeNumber
-from extender.model.explanations import Change, ConstraintState
-from extender.model.labels import HOSTNAME, Labels, Operator
+from extender.model.answers.explanations import Change, ConstraintState
+from extender.model.constraints.labels import HOSTNAME, Labels, Operator
+from extender.model.constraints.selectors import LabelSelector
+from extender.model.constraints.terms import AffinityTerm
 from extender.model.objects import Node, Pod
 from extender.model.resources import CPU
-from extender.model.selectors import LabelSelector
-from extender.model.terms import AffinityTerm
 from extender.rules.constraint_states import Steps
 from extender.verbs.dry_run.victims import DryRun, Removal
 from extender.verbs.explain.trials import (

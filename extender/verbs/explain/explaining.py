@@ -13,7 +13,7 @@ from typing import Final
 
 from extender.index.explain_view import ExplainView
 from extender.index.view import CompiledConstraints, NodeNumber
-from extender.model.explanations import ConstraintState, Explanation, NodeState, Obstacle
+from extender.model.answers.explanations import ConstraintState, Explanation, NodeState, Obstacle
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules import catalog

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from extender.model.explanations import ConstraintState, DomainState, Explanation, Obstacle
+from extender.model.answers.explanations import ConstraintState, DomainState, Explanation, Obstacle
 from extender.model.resources import CPU
 
 MOST_BYTES: Final = 900  # leaves room for how often the pod was rejected

@@ -13,11 +13,11 @@ from msgspec import structs
 
 from extender.index.explain_view import ExplainView
 from extender.index.view import CompiledConstraints, NodeNumber
-from extender.model.labels import Labels
+from extender.model.constraints.labels import Labels
+from extender.model.constraints.terms import AffinityTerm
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.rejections import Reason, Rejection
 from extender.model.resources import PODS
-from extender.model.terms import AffinityTerm
 from extender.rules import catalog
 from extender.rules.frames import Frame, IndexFrame, RequestFrame, WorstCaseFrame
 from extender.rules.free_resources import FreeResources, claims_on, free_resources_on

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from math import inf
 
 from extender.index.view import CompiledConstraints, IndexReaders
+from extender.model.constraints.taints import PREFER_NO_SCHEDULE
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.rejections import Reason
 from extender.model.resources import CPU, MEMORY, Resources
-from extender.model.taints import PREFER_NO_SCHEDULE
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame, WorstCaseFrame
 from extender.settings.configuration import Settings

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from extender.index.view import IndexReaders, NodeNumber
-from extender.model.labels import HOSTNAME
+from extender.model.constraints.labels import HOSTNAME
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason
 from extender.model.resources import PODS, Resources

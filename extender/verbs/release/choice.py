@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from extender.index.view import ClusterView, NodeNumber
-from extender.model.node_affinity import NodeAffinity, node_selector
+from extender.model.constraints.node_affinity import NodeAffinity, node_selector
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Reason
 from extender.model.release import (

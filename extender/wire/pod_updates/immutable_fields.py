@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from extender.model.policies import JsonObject
 from extender.model.resources import CPU, QuantityError, parse_quantity, total
-from extender.wire.field_errors import Problems
+from extender.wire.policies.field_errors import Problems
 
 LINUX: Final = "linux"
 WINDOWS: Final = "windows"

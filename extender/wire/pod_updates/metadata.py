@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from extender.model.labels import is_label_key
+from extender.model.constraints.labels import is_label_key
 from extender.model.policies import JsonObject
-from extender.wire.field_errors import ErrorType, Problems
-from extender.wire.scheduling_fields import check_labels, check_namespace, check_subdomain
+from extender.wire.policies.field_errors import ErrorType, Problems
+from extender.wire.policies.scheduling_fields import check_labels, check_namespace, check_subdomain
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _APPARMOR_PREFIX: Final = "container.apparmor.security.beta.kubernetes.io/"

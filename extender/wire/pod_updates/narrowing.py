@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from extender.wire.field_errors import Problems
-from extender.wire.node_terms import REQUIRED
+from extender.wire.policies.field_errors import Problems
+from extender.wire.policies.node_terms import REQUIRED
 
 _TERMS: Final = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 

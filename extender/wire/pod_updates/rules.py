@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from extender.model.policies import JsonObject
-from extender.wire.field_errors import ErrorType, FieldError, Problems
 from extender.wire.pod_updates.metadata import check_metadata_update, check_mirror
 from extender.wire.pod_updates.narrowing import check_node_affinity, check_node_selector
 from extender.wire.pod_updates.semantics import comparable, comparable_spec
 from extender.wire.pod_updates.validity import check_image, check_pod, check_pod_tolerations
+from extender.wire.policies.field_errors import ErrorType, FieldError, Problems
 
 UPDATABLE: Final = (
     "`spec.containers[*].image`",

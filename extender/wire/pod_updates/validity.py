@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from extender.model.labels import is_label_value
+from extender.model.constraints.labels import is_label_value
 from extender.model.policies import JsonObject
-from extender.wire.field_errors import ErrorType, FieldError, Problems
-from extender.wire.node_terms import REQUIRED, value_at
 from extender.wire.pod_updates.immutable_fields import check_immutable_fields
-from extender.wire.scheduling_fields import (
+from extender.wire.policies.field_errors import ErrorType, FieldError, Problems
+from extender.wire.policies.node_terms import REQUIRED, value_at
+from extender.wire.policies.scheduling_fields import (
     check_affinity,
     check_label_key,
     check_labels,

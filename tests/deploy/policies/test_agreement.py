@@ -8,8 +8,8 @@ import pytest
 
 from extender.model.policies import ConflictPolicy, FailurePolicy, Mode, Moment, Targets
 from extender.settings.limits import Limits
-from extender.wire.policies_v1 import read_policy, spec_fields
-from extender.wire.policy_validation import validate
+from extender.wire.policies.policies_v1 import read_policy, spec_fields
+from extender.wire.policies.policy_validation import validate
 from tests.deploy.policies.crds import crds
 from tests.deploy.policies.examples import BAD, FULL, Json, namespaced_full, policy
 from tests.deploy.policies.test_schema import schema_of

@@ -8,7 +8,7 @@ import yaml
 
 from extender.model.group_placements import PLACEMENT_KIND, PLACEMENTS, PlacementStatus
 from extender.model.release import Decision, GroupKey, Level, Phase
-from extender.wire.group_placements import decision_body, status_body
+from extender.wire.policies.group_placements import decision_body, status_body
 from tests.deploy.policies.group_placements import FILE, as_text, crd
 from tests.deploy.policies.test_schema import kept, schema_of, test_the_schema_is_structural_and_has_no_unbounded_part
 

@@ -8,7 +8,7 @@ from extender.simulator.bench.workload.cluster import SyntheticCluster
 from extender.simulator.bench.workload.pods import ZONE
 from extender.simulator.bench.workload.traffic import RequestMaker, pod_events
 from extender.wire.extender_v1 import decode_args
-from extender.wire.kinds import NODES, PODS, REPLICA_SETS
+from extender.wire.objects.kinds import NODES, PODS, REPLICA_SETS
 from tests.simulator.bench.benching import load
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from extender.cli.scenarios import scenario_settings
+from extender.cli.simulation.scenarios import scenario_settings
 from extender.compose.embedded import FREE_PORT, service_running
 from extender.compose.service import Service
 from extender.index.audit import audit
@@ -27,7 +27,7 @@ from extender.simulator.scenario.language import parse_scenario
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.report import Report
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
-from extender.wire import kinds as wire
+from extender.wire.objects import kinds as wire
 from tests.fakes import until
 from tests.simulator import plain
 

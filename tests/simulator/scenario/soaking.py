@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from extender.cli.scenarios import scenario_settings
+from extender.cli.simulation.scenarios import scenario_settings
 from extender.compose.embedded import FREE_PORT, service_running
 from extender.compose.service import Service
 from extender.index.audit import audit

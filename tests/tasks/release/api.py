@@ -12,9 +12,9 @@ import orjson
 from extender.kube.effects import PodRef
 from extender.kube.errors import Conflict, KubeError, NotFound, Rejected
 from extender.model.group_placements import GroupPlacement, PlacementStatus
-from extender.wire.group_placements import status_body
-from extender.wire.kinds import GROUP_PLACEMENTS
+from extender.wire.objects.kinds import GROUP_PLACEMENTS
 from extender.wire.pod_updates.rules import allowed
+from extender.wire.policies.group_placements import status_body
 
 Json = dict[str, Any]
 

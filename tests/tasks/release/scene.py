@@ -30,7 +30,7 @@ from extender.tasks.release.placement_writer import PlacementWriter
 from extender.tasks.release.pods import PodReleaser
 from extender.tasks.release.reports import Reports
 from extender.verbs.release.progress import GroupState
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.fakes import PATIENCE
 from tests.gangs import gated_json, release_policy
 from tests.tasks.release.api import FakeApi, placement_of

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from extender.index.policies import PolicyTable
-from extender.model.labels import Labels
+from extender.model.constraints.labels import Labels
 from extender.model.policies import InvalidPolicy, Policy
 from extender.settings.limits import Limits
 from extender.settings.policies import Policies

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.model.policies import Items, Moment, Policy, Size
-from extender.verbs.admit.budget import DIRECTIVES
-from extender.verbs.admit.changes import Changes
-from extender.verbs.admit.injection import Injection
-from extender.wire.node_terms import TOLERATIONS, list_item
+from extender.verbs.admit.injecting.budget import DIRECTIVES
+from extender.verbs.admit.injecting.changes import Changes
+from extender.verbs.admit.injecting.injection import Injection
+from extender.wire.policies.node_terms import TOLERATIONS, list_item
 from tests.builders import Json
 from tests.policies import policy
 from tests.verbs.admit.reviewing import ask, pod, review, template_spec, verb

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from extender.model.node_affinity import NodeAffinity
+from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
 from extender.settings.policies import Policies
 from tests.builders import Json, matching

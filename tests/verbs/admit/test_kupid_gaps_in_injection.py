@@ -15,7 +15,7 @@ import pytest
 
 from extender.model.policies import INJECTED_ANNOTATION
 from extender.settings.policies import Policies
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 from tests.builders import Json
 from tests.policies import REQUIRED, expression, kupid_policy, node_term, policy, requiring
 from tests.verbs.admit.reviewing import LABELS, ask, pod, template_spec, verb, workload

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.model.node_affinity import NodeAffinity
+from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
 from extender.model.release import RELEASE_GATE
 from extender.settings.limits import Limits

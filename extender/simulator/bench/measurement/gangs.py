@@ -11,10 +11,10 @@ from typing import Final
 import orjson
 
 from extender.index.cluster import ClusterIndex
+from extender.model.constraints.selectors import EVERYTHING
 from extender.model.objects import Pod
 from extender.model.policies import GROUP, Directives, Moment, Policy, PolicyKey, PolicyObject, Scope
 from extender.model.release import RELEASE_GATE, ReleaseSpec
-from extender.model.selectors import EVERYTHING
 from extender.settings.configuration import Settings
 from extender.simulator.bench.measurement.in_process_player import Player
 from extender.simulator.bench.measurement.probes import measure_events
@@ -24,7 +24,7 @@ from extender.simulator.bench.workload.cluster import SyntheticCluster
 from extender.simulator.bench.workload.pods import PodId
 from extender.simulator.bench.workload.scenario import Point
 from extender.verbs.release.choice import Rest, propose
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 
 _MOST_GROUPS: Final = 500
 _SIZE: Final = 20

@@ -18,7 +18,7 @@ from extender.simulator.bench.workload.cluster import SyntheticCluster
 from extender.simulator.bench.workload.scenario import Point
 from extender.simulator.process_usage import resident_megabytes
 from extender.wire.extender_v1 import decode_args, encode_filter
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _OF_EACH: Final = 20  # pods of each kind, half of them on a node

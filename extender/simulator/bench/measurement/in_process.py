@@ -23,7 +23,7 @@ from extender.simulator.bench.reporting.runs import Played, Row
 from extender.simulator.bench.workload.cluster import SyntheticCluster
 from extender.simulator.bench.workload.scenario import OVER_HTTP, Load, Point
 from extender.simulator.process_usage import resident_megabytes
-from extender.wire.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, Kind
+from extender.wire.objects.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, Kind
 
 _BATCH: Final = 1000
 

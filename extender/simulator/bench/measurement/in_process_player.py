@@ -18,7 +18,7 @@ from extender.simulator.bench.workload.pods import PodId
 from extender.simulator.bench.workload.scenario import Point
 from extender.simulator.bench.workload.traffic import RequestMaker
 from extender.wire.extender_v1 import decode_args, encode_filter, encode_priorities
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 
 _WARM_UP = 50
 _ALIVE = 200  # placed pods that exist at a time

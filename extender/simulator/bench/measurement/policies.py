@@ -12,7 +12,7 @@ from extender.simulator.bench.measurement.in_process_player import Player
 from extender.simulator.bench.measurement.subject import Subject
 from extender.simulator.bench.reporting.figures import Figures
 from extender.simulator.bench.workload.scenario import Point
-from extender.wire.policies_v1 import decode_policy
+from extender.wire.policies.policies_v1 import decode_policy
 
 _POLICIES: Final = 200
 _ROUNDS: Final = 3

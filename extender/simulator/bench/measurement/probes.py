@@ -16,7 +16,7 @@ from extender.simulator.bench.workload.cluster import SyntheticCluster
 from extender.simulator.bench.workload.pods import PLAIN, PodId, PodWriter, namespace_line
 from extender.simulator.bench.workload.traffic import RequestMaker, pod_events
 from extender.wire.extender_v1 import decode_args, encode_filter
-from extender.wire.kinds import NAMESPACES, PODS
+from extender.wire.objects.kinds import NAMESPACES, PODS
 
 _EVENTS: Final = 15_000  # a multiple of the events of one batch of pods, so that all of them are deleted
 _RETRIES: Final = 1000

@@ -14,7 +14,7 @@ from extender.settings.configuration import Settings
 from extender.settings.limits import NamespaceLimits
 from extender.simulator.bench.reporting.runs import Audit
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
-from extender.wire.kinds import Event
+from extender.wire.objects.kinds import Event
 
 T = TypeVar("T", bound=Pod | Node | Namespace | Workload)
 

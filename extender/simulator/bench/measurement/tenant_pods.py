@@ -18,7 +18,7 @@ from extender.simulator.bench.workload.cluster import SyntheticCluster
 from extender.simulator.bench.workload.pods import node_label
 from extender.simulator.bench.workload.scenario import Point
 from extender.wire.extender_v1 import decode_args, encode_filter
-from extender.wire.kinds import PODS
+from extender.wire.objects.kinds import PODS
 
 _PODS: Final = 500
 _KEYS: Final = 200

@@ -1,0 +1,1 @@
+"""The commands that say why and what if: `extender explain` and `whatif`."""

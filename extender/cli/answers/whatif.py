@@ -1,0 +1,132 @@
+"""`extender whatif`: where pods would go if the cluster were changed.
+
+Asks a running service, or computes the same from a snapshot. Changes nothing. Exit codes: 0 answered, 1 not answered, 2 wrong
+usage.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from extender.cli.answers.explain_report import table
+from extender.cli.answers.sources import add_source, print_answer, service_of_snapshot, trust_of
+from extender.cli.command import CommandError, Commands
+from extender.cli.files import read_documents
+from extender.cli.service_client import ServiceError, fetch_what_if
+from extender.model.answers.what_if import Displaced, Placement, WhatIfAnswer
+from extender.tasks.what_if.computing import answer_body
+from extender.wire.errors import WireError
+from extender.wire.objects.watched_kinds import WATCHED_KINDS
+
+_KINDS: Final = {each.api_kind.lower(): each.api_kind for each in WATCHED_KINDS}
+_PARTS: Final = (2, 3)  # of KIND/NAME and KIND/NAMESPACE/NAME
+
+
+def add_parser(commands: Commands) -> None:
+    """Adds the parser."""
+    parser = commands.add_parser("whatif", help="show where pods would go if the cluster were changed")
+    parser.add_argument(
+        "-f", "--filename", metavar="FILE", help='the changes, or objects to add or replace; "-" for standard input'
+    )
+    parser.add_argument(
+        "--delete",
+        metavar="KIND/[NAMESPACE/]NAME",
+        action="append",
+        default=[],
+        help="an object to delete, such as node/worker-3; may be given several times",
+    )
+    parser.add_argument(
+        "--displaced",
+        choices=[each.value for each in Displaced],
+        help="what becomes of the pods of deleted nodes (default: place)",
+    )
+    parser.add_argument(
+        "--no-pending", action="store_true", help="place only given pods and those of deleted nodes, not pending ones"
+    )
+    add_source(parser)
+    parser.set_defaults(run=run, wrong_usage=parser.error)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the answer. Wrong usage ends the process with 2."""
+    changes = _changes(arguments.filename) if arguments.filename else {}
+    removals = [_removal(each, arguments) for each in arguments.delete]
+    if removals:
+        changes["delete"] = [*(changes.get("delete") or ()), *removals]
+    if arguments.displaced:
+        changes["displaced"] = arguments.displaced
+    if arguments.no_pending:
+        changes["place"] = {"pending": False}
+    body = orjson.dumps(changes)
+    found = _from_snapshot(arguments, body) if arguments.snapshot else _from_service(arguments, body)
+    print_answer(found, arguments.output, report)
+    return 0
+
+
+def _changes(path: str) -> dict[str, Any]:
+    """The changes in a file: one document without a kind, or objects that are to be added or replaced."""
+    documents = read_documents(path)
+    if len(documents) == 1 and "kind" not in documents[0]:
+        return documents[0]
+    return {"apply": documents}
+
+
+def _removal(text: str, arguments: argparse.Namespace) -> dict[str, str]:
+    kind, *names = text.split("/")
+    if len(names) + 1 not in _PARTS or not all(names) or kind.lower() not in _KINDS:
+        arguments.wrong_usage(f'--delete: expected KIND/NAME or KIND/NAMESPACE/NAME, got "{text}"')
+    namespace = {"namespace": names[0]} if len(names) + 1 == max(_PARTS) else {}
+    return {"kind": _KINDS[kind.lower()], **namespace, "name": names[-1]}
+
+
+def _from_service(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
+    trust = trust_of(arguments)
+    try:
+        return msgspec.json.decode(fetch_what_if(arguments.url, trust, body), type=WhatIfAnswer)
+    except ServiceError as error:
+        raise CommandError(str(error), error.remedy) from None
+    except msgspec.MsgspecError as error:
+        raise CommandError(f"{arguments.url} has an unexpected answer: {error}") from None
+
+
+def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
+    """The answer by the code of the service, in this process: the index is that of nothing else."""
+    service = service_of_snapshot(arguments)
+    steps = answer_body(body, service.index, service.settings)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        found: WhatIfAnswer = end.value
+        return found
+    except WireError as error:
+        raise CommandError(f"{arguments.filename or '--delete'}: {error}") from None
+
+
+def report(found: WhatIfAnswer) -> Iterator[str]:
+    """The lines of the table."""
+    summary = found.summary
+    parts = [f"{summary.placed} placed", f"{summary.rejected} rejected"]
+    for count, text in (
+        (summary.displaced, "displaced from deleted nodes"),
+        (summary.gone, "gone with their node"),
+        (summary.gated, "gated"),
+        (summary.not_tried, "not tried"),
+    ):
+        parts += [f"{count} {text}"] if count else []
+    yield ", ".join(parts)
+    if found.placements:
+        yield ""
+        yield from table(_rows(found.placements))
+
+
+def _rows(placements: Sequence[Placement]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("POD", "WHY ASKED", "WAS ON", "GOES TO", "REASON")]
+    for each in placements:
+        node = each.node or each.state
+        note = f"not checked: {each.unchecked}" if each.unchecked and each.node else ""
+        rows.append((each.pod, each.origin, each.was or "-", node, each.reason or note))
+    return rows

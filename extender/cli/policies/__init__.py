@@ -1,0 +1,1 @@
+"""The commands about policies, quotas and groups: `extender policy`, `quota`, `groups`."""

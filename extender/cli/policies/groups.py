@@ -1,0 +1,218 @@
+"""`extender groups`: lists the groups of gated pods: how far each is, where it goes, how long it waits, and why.
+
+Reads policies, pods and GroupPlacements from a cluster or a snapshot, and changes nothing.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+
+from extender.cli.command import CommandError, Commands
+from extender.cli.files import access_to, read_settings, read_snapshot
+from extender.compose.process import run_on_loop
+from extender.doctor.facts import Groups, ago
+from extender.index.cluster import ClusterIndex
+from extender.kube.errors import KubeError, NotFound
+from extender.kube.lists import read_pages
+from extender.kube.session import Connection, open_session
+from extender.kube.timing import SystemClock
+from extender.model.group_placements import PLACEMENT_KIND, GroupPlacement
+from extender.model.objects import Namespace, Object, Pod
+from extender.model.policies import PolicyObject
+from extender.settings.configuration import Settings
+from extender.settings.connections import Kube
+from extender.settings.limits import Limits
+from extender.tasks.release.groups import IndexGroups
+from extender.verbs.release.overview import GroupOverview, StrayPod, group_overview, stray_pods
+from extender.wire.errors import WireError
+from extender.wire.objects.kinds import Kind
+from extender.wire.objects.watched_kinds import WATCHED_KINDS, is_policy_kind
+
+_HEADINGS: Final = ("NAMESPACE", "POLICY", "GROUP", "STATE", "DOMAIN", "PODS", "RELEASED", "BOUND", "AGE", "WHY")
+_NONE: Final = "-"
+_STRAY: Final = "Stray"
+_READ: Final = ("Namespace", "Pod", PLACEMENT_KIND)
+
+
+def add_parser(commands: Commands) -> None:
+    """Adds the parser."""
+    parser = commands.add_parser("groups", help="list the groups of gated pods, and why they wait")
+    parser.add_argument("-n", "--namespace", metavar="NS", default="", help="only the groups of this namespace")
+    parser.add_argument("--waiting", action="store_true", help="only the groups with pods at the gate")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        help='kubectl get namespaces,pods,podpol,cpodpol,groupplacements -A -o json; "-" for standard input',
+    )
+    source.add_argument("--kubeconfig", metavar="FILE", default="", help="access to the cluster (as kubectl)")
+    parser.add_argument("--config", metavar="FILE", help="configuration of the extender (default: all defaults)")
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="json: for scripts")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the list. Returns 0, also where there are none."""
+    settings = read_settings(arguments.config) if arguments.config else Settings()
+    if arguments.snapshot:
+        snapshot = read_snapshot(arguments.snapshot, settings.limits)
+        for problem in snapshot.unreadable:
+            print(f"{arguments.snapshot}: skipped: {problem}", file=sys.stderr)
+        objects: Iterable[Object] = snapshot.objects
+    else:
+        try:
+            objects = run_on_loop(_read_cluster(Kube(kubeconfig=arguments.kubeconfig), settings.limits))
+        except KubeError as error:
+            raise CommandError(f"the API server cannot be read: {error}") from None
+    found = groups_of(objects, settings)
+    now = datetime.now(UTC)
+    is_wanted = _filter(arguments)
+    groups = [each for each in found.groups if is_wanted(each.key.namespace, each.is_waiting)]
+    strays = [each for each in found.strays if is_wanted(each.pod.partition("/")[0], True)]
+    (_print_json if arguments.output == "json" else _print_table)(Groups(groups, strays), now)
+    return 0
+
+
+def _filter(arguments: argparse.Namespace) -> Callable[[str, bool], bool]:
+    def is_wanted(namespace: str, is_waiting: bool) -> bool:  # noqa: FBT001 (called here alone)
+        return arguments.namespace in ("", namespace) and (is_waiting or not arguments.waiting)
+
+    return is_wanted
+
+
+def groups_of(objects: Iterable[Object], settings: Settings, *, is_partial: bool = False) -> Groups:
+    """The groups that policies, pods and GroupPlacements make, by namespace, policy and value. O(objects).
+
+    ``is_partial``: the objects lack bound pods.
+    """
+    index = ClusterIndex(settings.rules)
+    for each in filter(_is_of_groups, objects):
+        index.upsert(each)
+    states = IndexGroups(index.gated, index.pods)
+    groups = [
+        group_overview(state, index.placements.of(key), is_partial=is_partial)
+        for key in sorted(index.gated.groups)
+        if (state := states.of(key)) is not None
+    ]
+    grouped = {uid for group in index.gated for uid in group.roles}
+    return Groups(groups, sorted(stray_pods(index.pods.values(), grouped), key=lambda each: each.pod))
+
+
+async def _read_cluster(kube: Kube, limits: Limits) -> list[Object]:
+    async with open_session(access_to(kube), SystemClock()) as session:
+        return await read_groups(session.reads, limits)
+
+
+async def read_groups(connection: Connection, limits: Limits, **pods: str) -> list[Object]:
+    """The objects that groups are made from. Raises ``KubeError``; a kind that is not served has no objects.
+
+    ``pods``: parameters of the query for pods, such as ``fieldSelector``. Of a page of pods only those are kept that wait at a
+    gate or were released, so that the pods of a large cluster are never held all at once.
+    """
+    found: list[Object] = []
+    for each in WATCHED_KINDS:
+        if each.api_kind not in _READ and not is_policy_kind(each):
+            continue
+        kind, selection = each.within(limits), pods if each.api_kind == "Pod" else {}
+        try:
+            async for page in read_pages(connection, kind.path, **selection):
+                found += filter(_is_of_groups, _decoded(kind, page))
+        except NotFound:
+            continue
+    return found
+
+
+def _decoded(kind: Kind[Any], bodies: Iterable[bytes]) -> Iterator[Object]:
+    for body in bodies:
+        try:
+            yield kind.decode_object(body)
+        except WireError as error:
+            print(f"{kind.name}: skipped: {error}", file=sys.stderr)
+
+
+def _is_of_groups(obj: Object) -> bool:
+    """Groups depend on nothing else, and counting the constraints of all other pods would take the most time."""
+    return (
+        obj.gating is not None if isinstance(obj, Pod) else isinstance(obj, Namespace | PolicyObject | GroupPlacement)
+    )
+
+
+async def read_unbound_groups(connection: Connection, settings: Settings) -> Groups | None:
+    """The groups as far as pods without a node show them; None where the account may not read them."""
+    try:
+        objects = await read_groups(connection, settings.limits, fieldSelector="spec.nodeName=")
+    except KubeError as error:
+        if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):
+            return None
+        raise
+    return groups_of(objects, settings, is_partial=True)
+
+
+# ---- output
+
+
+def _print_table(found: Groups, now: datetime) -> None:
+    rows = [_row(each, now) for each in found.groups] + [_stray_row(each, now) for each in found.strays]
+    if not rows:
+        print("no groups of gated pods")
+        return
+    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
+    for row in (_HEADINGS, *rows):
+        print("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _row(group: GroupOverview, now: datetime) -> tuple[str, ...]:
+    key = group.key
+    return (
+        key.namespace,
+        key.policy.rpartition("/")[2],
+        key.value,
+        str(group.phase),
+        ",".join(level.value for level in group.levels) or _NONE,
+        f"{group.pods}/{group.size or '?'}",
+        str(group.released),
+        str(group.bound),
+        ago(group.age(now)) if group.since is not None else _NONE,
+        group.message or group.reason,
+    )
+
+
+def _stray_row(stray: StrayPod, now: datetime) -> tuple[str, ...]:
+    namespace, _, name = stray.pod.partition("/")
+    age = _NONE if stray.since is None else ago(max((now - stray.since).total_seconds(), 0.0))
+    why = f"no policy removes the gate {stray.gate}"
+    return (namespace, _NONE, f"pod/{name}", _STRAY, _NONE, "1/1", "0", "0", age, why)
+
+
+def _print_json(found: Groups, now: datetime) -> None:
+    groups = [_document(each, now) for each in found.groups]
+    strays = [{"pod": each.pod, "gate": each.gate, "since": _text(each.since)} for each in found.strays]
+    print(orjson.dumps({"groups": groups, "strayPods": strays}, option=orjson.OPT_INDENT_2).decode())
+
+
+def _document(group: GroupOverview, now: datetime) -> dict[str, Any]:
+    return {
+        "namespace": group.key.namespace,
+        "policy": group.key.policy,
+        "group": group.key.value,
+        "phase": str(group.phase),
+        "domain": [{"key": level.key, "value": level.value} for level in group.levels],
+        "size": group.size,
+        "pods": group.pods,
+        "released": group.released,
+        "bound": group.bound,
+        "since": _text(group.since),
+        "ageSeconds": round(group.age(now)),
+        "overdue": group.is_overdue(now),
+        "reason": group.reason,
+        "message": group.message,
+    }
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,238 @@
+"""Pages of what the cluster holds, in the form in which the API encodes them, and what is asked for.
+
+Every page is bounded. ``more`` says how many rows are left out after the last one, and ``next`` is what to give as
+``after`` for them; it is empty on the last page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from extender.model.answers.explanations import ConstraintState, Value
+from extender.model.constraints.selectors import LabelSelector
+
+MOST_ROWS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class PageOf:
+    """Which rows are wanted: of a namespace, or all where it is empty, at most ``limit`` of those after a position."""
+
+    namespace: str = ""
+    after: str = ""
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyQuestion:
+    """The domains of a key, or with ``domain`` the nodes of one. ``selector``: which pods of the namespace are counted."""
+
+    key: str
+    page: PageOf
+    selector: LabelSelector | None = None
+    domain: str | None = None
+
+
+class DomainRow(Value, frozen=True):
+    """The nodes of a domain together. CPU is in milli-CPU, memory in bytes; free is what no pod on the nodes requests.
+
+    ``pods`` are those on the nodes, assumed ones included, ``matching`` those of them that are asked for.
+    ``unschedulable``: how many of its nodes are cordoned.
+    """
+
+    domain: str
+    nodes: int
+    unschedulable: int
+    pods: int
+    matching: int
+    allocatable_milli_cpu: int
+    free_milli_cpu: int
+    allocatable_memory: int
+    free_memory: int
+
+
+class NodeRow(Value, frozen=True):
+    """One node of a domain, in the units of `DomainRow`. ``pod_names`` are the first few of the ``matching`` pods."""
+
+    node: str
+    unschedulable: bool
+    pods: int
+    matching: int
+    allocatable_milli_cpu: int
+    free_milli_cpu: int
+    allocatable_memory: int
+    free_memory: int
+    pod_names: tuple[str, ...] = ()
+
+
+class TopologyPage(Value, frozen=True):
+    """The domains of a topology key in the order of their names, or the ``nodes`` of ``domain``.
+
+    ``lacking``: how many nodes do not have the key. ``matching``: the pods that are asked for, on nodes without the key as well.
+    """
+
+    key: str
+    lacking: int
+    matching: int
+    domain: str | None = None
+    domains: tuple[DomainRow, ...] = ()
+    nodes: tuple[NodeRow, ...] = ()
+    more: int = 0
+    next: str = ""
+
+
+class WorkloadRow(Value, frozen=True):
+    """Pods of one namespace with equal labels, apart from those that each revision or each pod has of its own.
+
+    ``selector`` selects them, in kubectl's notation; it may select pods with more labels as well. ``pending`` of the
+    ``pods`` have no node. ``constraints``: how many of each kind such a pod has of its own, at most. ``example_pod`` is a pending
+    one, if there is any; empty where none is left.
+    """
+
+    namespace: str
+    labels: Mapping[str, str]
+    selector: str
+    pods: int
+    pending: int
+    constraints: Mapping[str, int] = {}
+    example_pod: str = ""
+
+
+class WorkloadPage(Value, frozen=True):
+    """What can be chosen, by namespace and labels."""
+
+    workloads: tuple[WorkloadRow, ...]
+    more: int = 0
+    next: str = ""
+
+
+class ConstraintsPage(Value, frozen=True):
+    """What the hard constraints of a pod count for a further pod like it. ``node`` is empty while it has none.
+
+    ``policies`` are those that hold such a pod to something. ``is_changed``: the cluster changed while this was computed,
+    so parts may not agree.
+    """
+
+    pod: str
+    node: str
+    constraints: tuple[ConstraintState, ...]
+    policies: tuple[str, ...] = ()
+    is_changed: bool = False
+
+
+class PendingRow(Value, frozen=True):
+    """A pod without a node. ``state``: pending, gated, assumed, preempting (pods are deleted for it), or terminating.
+
+    ``since``: its creation, as the API server writes it. ``rejection`` is what kube-scheduler said last, ``reasons`` the
+    labels of the reasons in our last answer about it, ``error`` the error in it.
+    """
+
+    namespace: str
+    pod: str
+    uid: str
+    state: str
+    since: str
+    priority: int
+    rejection: str = ""
+    reasons: tuple[str, ...] = ()
+    error: str = ""
+    nominated_node: str = ""
+
+
+class PendingPage(Value, frozen=True):
+    """The pods without a node, those that wait longest first."""
+
+    pods: tuple[PendingRow, ...]
+    more: int = 0
+    next: str = ""
+
+
+class VictimRow(Value, frozen=True):
+    """A pod that is deleted in a preemption. ``state``: running, terminating or gone."""
+
+    pod: str
+    state: str
+
+
+class PreemptionRow(Value, frozen=True):
+    """A preemptor that is not bound yet, the node that it gets, and what is deleted for it; ``more_victims`` are left out.
+
+    ``state``: executing, victims terminating, or preemptor unbound. ``since``: when the plan was accepted (RFC 3339).
+    """
+
+    pod: str
+    node: str
+    state: str
+    since: str
+    priority: int
+    victims: tuple[VictimRow, ...]
+    more_victims: int = 0
+    pdb_violations: int = 0
+
+
+class PreemptionPage(Value, frozen=True):
+    """Preemptions in flight, the longest first. Only the leader has any."""
+
+    preemptions: tuple[PreemptionRow, ...]
+    more: int = 0
+    next: str = ""
+
+
+class GroupRow(Value, frozen=True):
+    """A group of gated pods that are released together: how far it is, where it goes, and why it waits.
+
+    ``key`` is the value that its pods share, ``needed`` how many pods it is to have, 0 where they do not tell. Of its
+    ``pods`` ``gated`` ones wait, ``released`` ones have no gate of ours any more, and ``bound`` of these have a node.
+    ``domain`` is empty while nothing is decided. ``since``: when its oldest pod was created (RFC 3339), empty where unknown.
+    """
+
+    policy: str
+    namespace: str
+    key: str
+    state: str
+    pods: int
+    needed: int
+    gated: int
+    released: int
+    bound: int
+    domain: str = ""
+    reason: str = ""
+    text: str = ""
+    since: str = ""
+
+
+class GroupPage(Value, frozen=True):
+    """Groups with a pod that has no node yet, by namespace, policy and value."""
+
+    groups: tuple[GroupRow, ...]
+    more: int = 0
+    next: str = ""
+
+
+class PolicyRow(Value, frozen=True):
+    """A scheduling policy, when it acts, what it directs, and how many pods it selects now.
+
+    ``problem`` says why an invalid one is not applied; it selects nothing. ``examples`` are some of the ``matched`` pods.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    valid: bool
+    matched: int
+    mode: str = ""
+    moments: tuple[str, ...] = ()
+    priority: int = 0
+    problem: str = ""
+    directives: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+
+
+class PolicyPage(Value, frozen=True):
+    """Scheduling policies by kind, namespace and name."""
+
+    policies: tuple[PolicyRow, ...]
+    more: int = 0
+    next: str = ""

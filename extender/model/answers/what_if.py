@@ -1,0 +1,121 @@
+"""What is asked of what-if, and its answer: where pods would go if the cluster were changed.
+
+Values only. The answer is in the form in which the API encodes it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+from typing import Literal
+
+import msgspec
+
+from extender.model.answers.explanations import Obstacle
+from extender.model.objects import Object
+
+PLACE_LIMIT = 1000
+MOST_PLACED = 20_000
+
+
+class Cause(Enum):
+    """Why there is no answer. ``FAILED``: a bug, which the log of the service tells more of."""
+
+    BUSY = "busy"
+    TOO_EXPENSIVE = "too expensive"
+    UNAVAILABLE = "unavailable"
+    FAILED = "failed"
+
+
+class NotComputed(Exception):  # noqa: N818 (an answer, not an error)
+    """Raised when a what-if is not answered: one is being computed, its budget is spent, or the system refuses it."""
+
+    def __init__(self, cause: Cause, text: str) -> None:
+        super().__init__(text)
+        self.cause = cause
+
+
+class Displaced(StrEnum):
+    """What becomes of the pods of deleted nodes: they are placed again, as by their controllers, or are gone too."""
+
+    PLACE = "place"
+    GONE = "gone"
+
+
+class Given(msgspec.Struct, frozen=True):
+    """An object to add or to replace. ``path``: where the request has it. ``has_node``: a pod that names its node."""
+
+    obj: Object
+    path: str
+
+
+class Removal(msgspec.Struct, frozen=True):
+    """An object to delete, by the kind of the API; ``namespace`` is empty for kinds without one."""
+
+    kind: str
+    name: str
+    namespace: str
+    path: str
+
+
+class WhatIf(msgspec.Struct, frozen=True):
+    """One what-if: deletions come first, then ``given`` in their order.
+
+    ``pending``: pending pods are placed too, up to ``limit`` of them, beside given and displaced ones.
+    """
+
+    given: tuple[Given, ...] = ()
+    removals: tuple[Removal, ...] = ()
+    displaced: Displaced = Displaced.PLACE
+    pending: bool = True
+    limit: int = PLACE_LIMIT
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base: fields with their default are left out of the encoded form."""
+
+
+class Placement(_Value, frozen=True):
+    """What becomes of one pod.
+
+    ``origin``: given in the request, displaced from a deleted node, or pending. ``state``: placed on ``node``, rejected for
+    ``reason``, gated, or gone with its node. ``was`` is the node that it was on. ``obstacles`` are those of an explanation, for the first of the
+    rejected pods. ``unchecked``: needs that the extender does not see, so kube-scheduler may still reject the node.
+    """
+
+    pod: str
+    state: Literal["placed", "rejected", "gated", "gone"]
+    origin: Literal["given", "displaced", "pending"]
+    node: str = ""
+    was: str = ""
+    reason: str = ""
+    obstacles: tuple[Obstacle, ...] = ()
+    unchecked: str = ""
+
+
+class WhatIfSummary(_Value, frozen=True):
+    """How many pods would be placed and rejected, how many of them are ``displaced``, and how many are gone with their node.
+
+    ``not_tried``: pending pods beyond the limit of the request.
+    """
+
+    placed: int
+    rejected: int
+    displaced: int = 0
+    gone: int = 0
+    gated: int = 0
+    not_tried: int = 0
+
+
+class Spent(_Value, frozen=True):
+    """What the answer took: seconds of processor time, and bytes of memory beside that of the service."""
+
+    seconds: float
+    bytes: int
+
+
+class WhatIfAnswer(_Value, frozen=True):
+    """Where pods would go, in the order in which they were placed. ``budget`` is what it took."""
+
+    summary: WhatIfSummary
+    placements: tuple[Placement, ...] = ()
+    budget: Spent | None = None

@@ -1,0 +1,198 @@
+"""Which nodes a pod may be placed on by their labels and name: nodeSelector and required node affinity.
+
+Parsed once per pod template and hashable, so that nodes are filtered once per distinct requirement.
+https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from extender.model.constraints.labels import Labels, Operator, is_label_key, is_label_value, satisfies
+from extender.model.constraints.selectors import SelectorError, requirement
+
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")  # no more digits fit
+_INT64 = 2**63
+NAME_FIELD = "metadata.name"
+_FEW = 4  # terms up to which trying each is as fast as looking them up
+
+
+def as_int64(text: str | None) -> int | None:
+    """The text as Go's ``strconv.ParseInt(text, 10, 64)`` reads it, None where that fails or nothing is there."""
+    found = None if text is None else _INTEGER.fullmatch(text)
+    if found is None:
+        return None
+    number = int(found[1] + found[2])
+    return number if -_INT64 <= number < _INT64 else None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequirement:
+    """One clause about a node's label or field; the order of values does not matter."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Labels) -> bool:
+        """Whether a node with these labels (or fields) satisfies the clause."""
+        value = labels.get(self.key)
+        if self.operator in (Operator.GT, Operator.LT):
+            return self._compares(as_int64(value))
+        return satisfies(value, self.operator, self.values)
+
+    def _compares(self, number: int | None) -> bool:
+        bound = as_int64(self.values[0])
+        if number is None or bound is None:
+            return False
+        return number > bound if self.operator is Operator.GT else number < bound
+
+
+def label_requirement(key: str, operator: str, values: Sequence[str] = ()) -> NodeRequirement:
+    """A checked clause about a node's labels; raises ``SelectorError`` where the scheduler cannot parse it."""
+    if operator not in (Operator.GT, Operator.LT):
+        checked = requirement(key, operator, values)
+        return NodeRequirement(checked.key, checked.operator, checked.values)
+    if len(values) != 1 or as_int64(values[0]) is None:
+        raise SelectorError("values: Invalid value: for 'Gt', 'Lt' operators, exactly one integer is required")
+    if not is_label_key(key) or not is_label_value(values[0]):  # so no bound has a sign
+        raise SelectorError(f'"{key}", "{values[0]}": not a qualified name, or not a valid label value')
+    return NodeRequirement(key, Operator(operator), tuple(values))
+
+
+def field_requirement(key: str, operator: str, values: Sequence[str] = ()) -> NodeRequirement:
+    """A checked clause about a node's fields; raises ``SelectorError`` where the scheduler cannot parse it."""
+    if operator not in (Operator.IN, Operator.NOT_IN) or len(values) != 1:
+        raise SelectorError(f'"{operator}" is not a valid operator of a field, or not of {len(values)} values')
+    return NodeRequirement(key, Operator(operator), tuple(values))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelectorTerm:
+    """A conjunction over labels and fields; a term without any clause matches no node.
+
+    A term that cannot be parsed is made as one without any clause: the scheduler passes over it to the next.
+    """
+
+    expressions: tuple[NodeRequirement, ...] = ()
+    fields: tuple[NodeRequirement, ...] = ()
+
+    def matches(self, name: str, labels: Labels) -> bool:
+        """Whether the node satisfies every clause; the only field is ``metadata.name``."""
+        if not self.expressions and not self.fields:
+            return False
+        for clause in self.expressions:
+            if not clause.matches(labels):
+                return False
+        return not self.fields or all(clause.matches({NAME_FIELD: name}) for clause in self.fields)
+
+    def also(self, clause: NodeRequirement) -> NodeSelectorTerm:
+        """The term with one more clause about fields; one that matches no node stays as it is."""
+        if not self.expressions and not self.fields:
+            return self
+        return NodeSelectorTerm(self.expressions, (*self.fields, clause))
+
+
+_Filed = dict[str, list[NodeSelectorTerm]]
+
+
+class TermIndex:
+    """The terms of a node affinity by a value that a node must have for the term to match, so that few are tried.
+
+    A term with an ``In`` clause is filed under the values of its shortest one; the others are tried for every node.
+    """
+
+    __slots__ = ("_by_label", "_by_name", "_others")
+
+    def __init__(self, terms: Iterable[NodeSelectorTerm]) -> None:
+        self._by_label: dict[str, _Filed] = {}
+        self._by_name: _Filed = {}
+        self._others: list[NodeSelectorTerm] = []
+        for term in terms:
+            label, name = _shortest_list(term.expressions), _shortest_list(term.fields)
+            if label is not None:
+                _file(term, label, self._by_label.setdefault(label.key, {}))
+            elif name is not None:
+                _file(term, name, self._by_name)
+            else:
+                self._others.append(term)
+
+    def candidates(self, name: str, labels: Labels) -> Iterator[NodeSelectorTerm]:
+        """All terms that may match a node. O(label keys of the terms + results)."""
+        for key, filed in self._by_label.items():
+            yield from filed.get(labels.get(key, ""), ())
+        yield from self._by_name.get(name, ())
+        yield from self._others
+
+
+def _shortest_list(clauses: Iterable[NodeRequirement]) -> NodeRequirement | None:
+    listing = (clause for clause in clauses if clause.operator is Operator.IN)
+    return min(listing, key=lambda clause: len(clause.values), default=None)
+
+
+def _file(term: NodeSelectorTerm, clause: NodeRequirement, filed: _Filed) -> None:
+    for value in set(clause.values):
+        filed.setdefault(value, []).append(term)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAffinity:
+    """nodeSelector AND (any of the required terms); ``terms`` None means no required node affinity.
+
+    The hash is computed once, as it is part of the key of each spread group of a pod; where there are many terms they
+    are indexed once, as each node is matched.
+    """
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[NodeSelectorTerm, ...] | None = None
+    _hash: int = field(init=False, repr=False, compare=False)
+    _index: TermIndex | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Computes the hash and the index. O(terms × clauses + values)."""
+        object.__setattr__(self, "_hash", hash((self.node_selector, self.terms)))
+        indexed = TermIndex(self.terms) if self.terms is not None and len(self.terms) > _FEW else None
+        object.__setattr__(self, "_index", indexed)
+
+    def __hash__(self) -> int:
+        """As computed once."""
+        return self._hash
+
+    @property
+    def admits_all(self) -> bool:
+        """Whether every node passes without looking at it."""
+        return not self.node_selector and self.terms is None
+
+    def matches(self, name: str, labels: Labels) -> bool:
+        """Whether the pod may be placed on a node with this name and these labels."""
+        if any(labels.get(key) != value for key, value in self.node_selector):
+            return False
+        if self.terms is None:
+            return True
+        terms = self.terms if self._index is None else self._index.candidates(name, labels)
+        return any(term.matches(name, labels) for term in terms)
+
+    def at(self, name: str) -> NodeAffinity:
+        """The same requirements on the node of this name alone."""
+        here = NodeRequirement(NAME_FIELD, Operator.IN, (name,))
+        if self.terms is None:
+            return NodeAffinity(self.node_selector, (NodeSelectorTerm(fields=(here,)),))
+        return NodeAffinity(self.node_selector, tuple(term.also(here) for term in self.terms))
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredNodeTerm:
+    """A term that raises a node's score by ``weight`` (1–100)."""
+
+    weight: int
+    term: NodeSelectorTerm
+
+
+def node_selector(pairs: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """A nodeSelector map in canonical order."""
+    return tuple(sorted(pairs.items()))
+
+
+ANY_NODE = NodeAffinity()

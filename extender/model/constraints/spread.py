@@ -1,0 +1,64 @@
+"""Topology spread constraints with every default filled in, and how scores weigh and round.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
+KEP-3022 (minDomains), KEP-3094 (inclusion policies), KEP-3243 (matchLabelKeys).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from extender.model.constraints.labels import HOSTNAME, ZONE
+from extender.model.constraints.selectors import NOTHING, LabelSelector
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadConstraint:
+    """One clause. ``selector`` already holds the matchLabelKeys of its pod; ``hard`` is DoNotSchedule.
+
+    Defaults of the API: minDomains 1 (no minimum), nodeAffinityPolicy Honor, nodeTaintsPolicy Ignore.
+    """
+
+    max_skew: int
+    topology_key: str
+    hard: bool
+    selector: LabelSelector = NOTHING
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+    def with_selector(self, selector: LabelSelector) -> SpreadConstraint:
+        """A default constraint made a pod's own: the same clause, counting what the selector selects."""
+        return replace(self, selector=selector)
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadConstraints:
+    """A pod's clauses by kind. ``own``: the pod has constraints of its own, so that no default constraints apply."""
+
+    hard: tuple[SpreadConstraint, ...] = ()
+    soft: tuple[SpreadConstraint, ...] = ()
+    own: bool = False
+    hard_error: str = ""
+    soft_error: str = ""
+
+
+NO_SPREAD = SpreadConstraints()
+
+# What kube-scheduler applies to pods without constraints under `defaultingType: System`.
+SYSTEM_DEFAULTS = (
+    SpreadConstraint(max_skew=3, topology_key=HOSTNAME, hard=False),
+    SpreadConstraint(max_skew=5, topology_key=ZONE, hard=False),
+)
+
+
+def topology_weight(size: int) -> float:
+    """How much a soft constraint over ``size`` domains weighs: with more domains each one matters more."""
+    return math.log(size + 2)
+
+
+def round_half_away(number: float) -> int:
+    """Go's ``math.Round`` for the non-negative sums of scores (Python's ``round`` goes to even)."""
+    whole = math.floor(number)
+    return whole + (number - whole >= 1 / 2)

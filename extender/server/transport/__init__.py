@@ -1,0 +1,1 @@
+"""Sockets, connections and TLS, below HTTP requests: limits, turns and certificates."""

@@ -1,0 +1,85 @@
+"""Listening on a socket within limits, for any application of this server: that of the scheduler and that of admission."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+from aiohttp import web
+
+from extender.model.units import Address
+from extender.server.request_checks import BodyMemory
+from extender.server.transport.connections import ConnectionLimits, Connections, DirectHandler, dispatching
+from extender.settings.connections import Server
+
+LINGERING_SECONDS: Final = 2.0  # so that a client that still sends can read the error
+_READ_AHEAD: Final = 2**16  # bytes that a connection holds of what no handler reads; twice that before it stops reading
+_WAITING_ANSWERS: Final = 4  # of the largest size may be unread
+_POLL_SECONDS: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class ListeningLimits:
+    """The limits of connections, and the seconds for which one may be idle."""
+
+    connections: ConnectionLimits
+    idle_seconds: float
+
+
+def listening_limits(server: Server, seconds: float, most_bytes: int | None = None) -> ListeningLimits:
+    """Those of the settings; ``seconds`` for a handshake, a head and reading an answer of at most ``most_bytes``."""
+    connections = ConnectionLimits(
+        most=server.max_connections,
+        per_peer=server.max_connections_per_peer,
+        seconds=seconds,
+        waiting_bytes=_WAITING_ANSWERS * (most_bytes or server.max_body_bytes),
+    )
+    return ListeningLimits(connections, server.idle_timeout)
+
+
+@asynccontextmanager
+async def listening_within(
+    app: web.Application,
+    address: Address,
+    tls: ssl.SSLContext | None,
+    limits: ListeningLimits,
+    bodies: BodyMemory,
+    direct: Mapping[str, DirectHandler] = MappingProxyType({}),
+) -> AsyncIterator[str]:
+    """Serves on an address until the block is left; yields the base URL, with the real port where 0 was asked for.
+
+    Raises OSError when the address is not available. On leaving, requests in flight are finished first. ``direct``: by path
+    what answers its POST requests without a look at the routes, which takes the framework a tenth of the time of a request.
+    """
+    runner = web.AppRunner(app)
+    await runner.setup()
+    assert runner.server is not None  # noqa: S101 (for the type checker: setup makes it)
+    # Only `Connection` writes an Answer; the framework's types do not have it.
+    cast(Any, runner.server).request_handler = dispatching(direct, cast(Any, runner.server.request_handler))
+    options = {
+        "access_log": None,
+        "keepalive_timeout": limits.idle_seconds,
+        "lingering_time": LINGERING_SECONDS,
+        "read_bufsize": _READ_AHEAD,
+        "auto_decompress": False,  # 500 KB may inflate to 500 MB, on any path and before a handler runs
+    }
+    connections = Connections(runner.server, limits.connections, options)
+    try:
+        async with connections.accepting(address, tls) as (host, port):
+            scheme = "https" if tls else "http"
+            yield f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        await _finished(bodies)
+    finally:
+        await runner.cleanup()
+
+
+async def _finished(bodies: BodyMemory) -> None:
+    """Returns when nothing is being read or answered; no request lasts longer than its deadline.
+
+    The framework waits for handlers, too, but once it has begun to it drops what still arrives of their bodies.
+    """
+    while bodies.requests:  # noqa: ASYNC110 - one poll per shutdown is cheaper than a signal per request
+        await asyncio.sleep(_POLL_SECONDS)

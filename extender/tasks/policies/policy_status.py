@@ -1,0 +1,306 @@
+"""Writes the status of each policy: whether it is valid, what contradicts it, how many pods it selects. For the leader.
+
+A condition that has changed is also told by an event (`policy_events`).
+
+Pods are counted by signature, of which the index knows the number of pods: all replicas of a workload cost one look.
+Rounds are cut into slices of `SLICE_SECONDS`, so that requests are not held up. Only what has changed is written, at most `WRITES_PER_SECOND`. Policies of kupid have no such status.
+https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md#spec-and-status
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Protocol
+
+from extender.index.objects.changes import Change
+from extender.index.policies import PolicyTable
+from extender.kube.errors import KubeError, NotFound
+from extender.model.constraints.labels import Labels
+from extender.model.objects import PodSignature
+from extender.model.policies import EXEMPT_LABEL, GROUP, InvalidPolicy, Policy, PolicyKey, Subject
+from extender.tasks.ports import Clock
+from extender.verbs.admit.injecting.changes import Changes
+from extender.verbs.admit.policy_warnings import contradiction_between
+
+JsonObject = dict[str, Any]
+
+_LOG = logging.getLogger(__name__)
+ROUND_SECONDS: Final = 10.0
+WAIT_SECONDS: Final = 0.5  # between looks at whether the index is complete
+SLICE_SECONDS: Final = 0.002  # one look more, at a pair of policies with many node terms, takes less than a millisecond
+PAUSE_SECONDS: Final = 0.01  # between slices
+WRITES_PER_SECOND: Final = 5
+APPLIED_EVERY: Final = timedelta(minutes=1)
+MOST_CONFLICTS: Final = 16
+MOST_TERM_PAIRS: Final = 64  # of two policies; more are compared by the webhook only, where a policy is written
+# The bounds of the CRD.
+_LONGEST_FIELD: Final = 512
+_LONGEST_MESSAGE: Final = 1024
+_LONGEST_PROBLEM: Final = 32_768
+
+
+class StatusStore(Protocol):
+    """Reads policies and writes their status."""
+
+    async def get_policy(self, key: PolicyKey) -> JsonObject:
+        """The policy as it is now."""
+
+    async def patch_policy_status(self, key: PolicyKey, uid: str, status: JsonObject) -> None:
+        """Merges into its status. Raises ``Conflict`` if the name belongs to another policy by now."""
+
+
+class ConditionEvents(Protocol):
+    """Tells of changed conditions."""
+
+    async def record(self, key: PolicyKey, uid: str, before: JsonObject, after: JsonObject) -> None:
+        """The status of a policy has been written. Raises nothing."""
+
+    def forget(self, key: PolicyKey) -> None:
+        """The policy has been deleted."""
+
+
+class NamespaceLabels(Protocol):
+    """Namespaces by name."""
+
+    def labels(self, name: str) -> Labels | None:
+        """The labels of a namespace, None where it is not known."""
+
+
+class PolicyStatus:
+    """``pods``: the pods by signature. ``record`` is called by every replica, ``run`` by the leader.
+
+    ``is_complete``: whether all kinds are listed and current.
+    ``lastApplied`` is that of the pods that any replica has injected (`injected_pods`), and of the templates that this one
+    has. Conflicts with pods are those of the admissions that this replica decided since it started.
+    """
+
+    def __init__(
+        self,
+        store: StatusStore,
+        events: ConditionEvents,
+        policies: PolicyTable,
+        pods: Callable[[], Mapping[PodSignature, int]],
+        namespaces: NamespaceLabels,
+        exempt: Iterable[str],
+        clock: Clock,
+        utc_now: Callable[[], datetime],
+        is_complete: Callable[[], bool],
+    ) -> None:
+        self.results: Counter[str] = Counter({"written": 0, "failed": 0})
+        self._store = store
+        self._events = events
+        self._policies = policies
+        self._pods = pods
+        self._namespaces = namespaces
+        self._exempt = frozenset(exempt)
+        self._clock = clock
+        self._utc_now = utc_now
+        self._is_complete = is_complete
+        self._applied: dict[PolicyKey, datetime] = {}
+        self._disagreements: dict[PolicyKey, dict[tuple[str, str], None]] = {}
+        self._contradictions: dict[PolicyKey, dict[PolicyKey, str]] = {}
+        self._changed: set[PolicyKey] = set()
+        self._present: dict[PolicyKey, tuple[str, JsonObject]] = {}
+        self._problem = ""
+        self._begun = 0.0  # of the slice
+        policies.changes.subscribe(self._note)
+
+    def record(self, changes: Changes) -> None:
+        """Keeps what one policy did to an object. O(its conflicts)."""
+        key = changes.policy.key
+        if self._policies.get(key) is None:
+            return  # deleted in between
+        if not changes.is_empty:
+            self._applied[key] = self._utc_now()
+        for each in changes.conflicts:
+            kept = self._disagreements.setdefault(key, {})
+            kept.setdefault((each.field[:_LONGEST_FIELD], each.message[:_LONGEST_MESSAGE]))
+            if len(kept) > MOST_CONFLICTS:
+                del kept[next(iter(kept))]
+
+    def note_injected(self, signature: PodSignature, policies: Collection[PolicyKey]) -> None:
+        """A new pod says that these policies were injected into it. Believed of those that select it. O(policies)."""
+        subject = self._subject(signature) if self._is_complete() else None  # pods of the first list are old
+        for key in policies if subject is not None else ():
+            policy = self._policies.get(key)
+            if policy is not None and subject is not None and policy.scope.selects(subject):
+                self._applied[key] = self._utc_now()
+
+    async def run(self) -> None:
+        """Until cancelled. A new leader reads each status once, and writes what differs."""
+        self._present.clear()
+        self._changed = {policy.key for policy in self._policies}
+        while True:
+            if not self._is_complete():  # a part of the pods would be a wrong count
+                await self._clock.sleep(WAIT_SECONDS)
+                continue
+            await self.round()
+            await self._clock.sleep(ROUND_SECONDS)
+
+    async def round(self) -> None:
+        """Counts, compares and writes once. A policy that changes meanwhile is left to the next round."""
+        changed, self._changed = self._changed, set()
+        await self._compare(changed)
+        matched = await self._count()
+        for policy in [*self._policies, *self._policies.invalid()]:
+            if policy.key.group != GROUP or policy.key in self._changed:
+                continue
+            await self._keep(policy, 0 if isinstance(policy, InvalidPolicy) else matched[policy.key])
+        known = {each.key for each in (*self._policies, *self._policies.invalid())}
+        for key in [key for key in self._present if key not in known]:
+            del self._present[key]
+            self._events.forget(key)
+
+    def _note(self, change: Change[Policy]) -> None:
+        policy = change.new or change.old
+        if policy is None:
+            return  # an invalid one, which is neither counted nor compared
+        self._disagreements.pop(policy.key, None)  # of an earlier generation
+        self._changed.add(policy.key)
+        if change.new is None:
+            self._applied.pop(policy.key, None)
+            if policy.key not in self._contradictions:
+                self._changed.discard(policy.key)  # a standby would keep it for ever
+
+    async def _count(self) -> Counter[PolicyKey]:
+        """The pods that each policy selects. O(signatures and the policies that may select them)."""
+        found: Counter[PolicyKey] = Counter()
+        if not len(self._policies):
+            return found
+        self._begun = self._clock.now()
+        for signature in list(self._pods()):
+            pods = self._pods().get(signature, 0)
+            subject = self._subject(signature)
+            for policy in list(self._policies.candidates(subject)) if pods and subject is not None else ():
+                if subject is not None and policy.scope.selects(subject):
+                    found[policy.key] += pods
+                await self._give_way()
+            await self._give_way()
+        return found
+
+    async def _give_way(self) -> None:
+        """Pauses where the slice is over."""
+        if self._clock.now() - self._begun >= SLICE_SECONDS:
+            await self._clock.sleep(PAUSE_SECONDS)
+            self._begun = self._clock.now()
+
+    def _subject(self, signature: PodSignature) -> Subject | None:
+        """What policies are asked about a pod; None where it is exempt from all of them."""
+        if signature.namespace in self._exempt or signature.labels.get(EXEMPT_LABEL) == "true":
+            return None
+        return Subject(
+            signature.namespace,
+            signature.labels,
+            self._namespaces.labels(signature.namespace),
+            signature.owner_kind,
+            signature.service_account,
+            signature.priority_class,
+        )
+
+    async def _compare(self, changed: set[PolicyKey]) -> None:
+        """Compares the changed policies with all others. O(changed * policies), in slices."""
+        self._begun = self._clock.now()
+        for key in changed:
+            for other in self._contradictions.pop(key, {}):
+                self._contradictions.get(other, {}).pop(key, None)
+            policy = self._policies.get(key)
+            for each in list(self._policies) if policy is not None else ():
+                if (
+                    policy is not None
+                    and each.key != key
+                    and (field := contradiction_between(policy, each, MOST_TERM_PAIRS))
+                ):
+                    self._contradictions.setdefault(key, {})[each.key] = field
+                    self._contradictions.setdefault(each.key, {})[key] = field
+                await self._give_way()
+
+    async def _keep(self, policy: Policy | InvalidPolicy, matched: int) -> None:
+        try:
+            await self._write(policy, matched)
+        except NotFound:
+            self._present.pop(policy.key, None)  # deleted in between
+        except KubeError as error:
+            self._present.pop(policy.key, None)  # perhaps written; it is read again
+            self.results["failed"] += 1
+            if self._problem != str(error):
+                _LOG.warning("the status of a policy cannot be written", extra={"problem": str(error)})
+            self._problem = str(error)
+        else:
+            self._problem = ""
+
+    async def _write(self, policy: Policy | InvalidPolicy, matched: int) -> None:
+        key = policy.key
+        if key not in self._present:
+            found = await self._store.get_policy(key)
+            self._present[key] = str(found["metadata"].get("uid") or ""), found.get("status") or {}
+            await self._clock.sleep(1 / WRITES_PER_SECOND)
+        uid, present = self._present[key]
+        wanted = self._wanted(policy, matched, present)
+        if all(present.get(name) == value for name, value in wanted.items()):
+            return
+        await self._store.patch_policy_status(key, uid, wanted)
+        self._present[key] = uid, {**present, **wanted}
+        self.results["written"] += 1
+        await self._events.record(key, uid, present, wanted)
+        await self._clock.sleep(1 / WRITES_PER_SECOND)
+
+    def _wanted(self, policy: Policy | InvalidPolicy, matched: int, present: JsonObject) -> JsonObject:
+        """The status as it is to be, with the times of ``present`` where nothing else has changed."""
+        conflicts = list(self._conflicts(policy.key))
+        if isinstance(policy, InvalidPolicy):
+            valid = ("Valid", "False", "Invalid", "; ".join(policy.errors)[:_LONGEST_PROBLEM])
+        else:
+            valid = ("Valid", "True", "Valid", "the policy is applied")
+        conflicting = ("Conflicting", "False", "NoConflict", "no conflict is known")
+        if conflicts:
+            conflicting = ("Conflicting", "True", "Conflicts", f"status.conflicts has {len(conflicts)}")
+        found: JsonObject = {
+            "observedGeneration": policy.generation,
+            "conditions": [self._condition(each, policy.generation, present) for each in (valid, conflicting)],
+            "matchedPods": matched,
+            "conflicts": conflicts,
+        }
+        applied = self._applied.get(policy.key)
+        if applied is not None and not _is_recent(present.get("lastApplied"), applied):
+            found["lastApplied"] = _text_of(applied)
+        return found
+
+    def _conflicts(self, key: PolicyKey) -> Iterator[JsonObject]:
+        found = [
+            {"policy": str(other), "field": field, "message": "directs the opposite for pods that both select"}
+            for other, field in sorted(self._contradictions.get(key, {}).items())
+        ]
+        found += [
+            {"policy": str(key), "field": field, "message": message}
+            for field, message in self._disagreements.get(key, {})
+        ]
+        yield from found[:MOST_CONFLICTS]
+
+    def _condition(self, wanted: tuple[str, str, str, str], generation: int, present: JsonObject) -> JsonObject:
+        kind, status, reason, message = wanted
+        before: JsonObject = next((each for each in present.get("conditions") or () if each.get("type") == kind), {})
+        since = before.get("lastTransitionTime") if before.get("status") == status else None
+        return {
+            "type": kind,
+            "status": status,
+            "observedGeneration": generation,
+            "lastTransitionTime": since or _text_of(self._utc_now()),
+            "reason": reason,
+            "message": message,
+        }
+
+
+def _is_recent(written: object, applied: datetime) -> bool:
+    """Whether the status tells a time that is less than a minute before this one."""
+    try:
+        told = datetime.fromisoformat(str(written))
+    except ValueError:
+        return False
+    return applied - told < APPLIED_EVERY
+
+
+def _text_of(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

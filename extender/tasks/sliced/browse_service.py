@@ -1,0 +1,191 @@
+"""Computes pages of the cluster for people, in slices, so that an answer to the scheduler waits for little of it.
+
+Each page has a budget of time, and few may wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final, TypeVar
+
+from extender.index.cluster import ClusterIndex
+from extender.index.gated import Role
+from extender.model.answers.explanations import Cause, NotExplained
+from extender.model.answers.overview import ClusterFigures, KeySummary
+from extender.model.answers.pages import (
+    ConstraintsPage,
+    GroupPage,
+    GroupRow,
+    PageOf,
+    PendingPage,
+    PolicyPage,
+    PreemptionPage,
+    PreemptionRow,
+    TopologyPage,
+    TopologyQuestion,
+    WorkloadPage,
+)
+from extender.model.release import GroupKey
+from extender.rules.constraint_states import Steps
+from extender.settings.configuration import Settings
+from extender.tasks.ports import Clock
+from extender.tasks.preemption.manager import Record
+from extender.tasks.release.groups import IndexGroups
+from extender.tasks.sliced.sliced_work import Places, SlicedWork
+from extender.verbs.browse.in_flight import group_row, large_group_row, preemption_row
+from extender.verbs.browse.paging import Page, in_steps
+from extender.verbs.browse.pending import count_states, pending_page
+from extender.verbs.browse.policies import policy_page
+from extender.verbs.browse.single_pods import PodFinder, constraints_page
+from extender.verbs.browse.topology import topology_keys, topology_page
+from extender.verbs.browse.workloads import workload_page
+
+T = TypeVar("T")
+
+MOST_WAITING: Final = 8  # a page that is opened asks for several
+MOST_SECONDS: Final = 2.0  # of slices; at 5,000 nodes and 150,000 pods no page takes more than 0.1
+_GROUPS_A_STEP: Final = 300
+_MOST_GROUPED: Final = 500  # pods of a group whose next step is looked for
+_RECORDS_A_STEP: Final = 200
+_ROWS_A_STEP: Final = 4  # with up to 50 victims each
+_IN_FLIGHT: Final = (Role.READY, Role.BLOCKED, Role.RELEASED)
+
+
+class BrowseService:
+    """The pages. ``preemptions`` returns those in flight, ``freshness`` seconds since the cluster was heard of."""
+
+    def __init__(
+        self,
+        index: ClusterIndex,
+        settings: Settings,
+        work: SlicedWork,
+        clock: Clock,
+        utc_now: Callable[[], datetime],
+        preemptions: Callable[[], Sequence[Record]] = lambda: (),
+        freshness: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        self._index = index
+        self._finder = PodFinder(index.view)
+        self._settings = settings
+        self._work = work
+        self._clock = clock
+        self._utc_now = utc_now
+        self._preemptions = preemptions
+        self.freshness = freshness
+        self._places = Places(MOST_WAITING, "page", work)
+        self._overviews = Places(MOST_WAITING, "page", work)
+        self._keys: tuple[int, tuple[KeySummary, ...], int] = (-1, (), 0)
+
+    async def figures(self) -> ClusterFigures:
+        """How many objects there are. Raises NotExplained, as all methods here."""
+        with self._overviews:  # never refused because of pages
+            return await self._work.run(self._figures(), MOST_SECONDS, "page")
+
+    async def topology(self, asked: TopologyQuestion) -> TopologyPage:
+        """The domains of a label key, or the nodes of one domain."""
+        return await self._run(topology_page(asked, self._index.view))
+
+    async def pending(self, asked: PageOf) -> PendingPage:
+        """The pods without a node, without what was answered about them."""
+        return await self._run(pending_page(asked, self._index.view, self._assumed_nodes))
+
+    async def workloads(self, asked: PageOf) -> WorkloadPage:
+        """Pods by namespace and labels."""
+        return await self._run(workload_page(asked, self._index.view))
+
+    async def constraints(self, namespace: str, name: str) -> ConstraintsPage:
+        """What the constraints of a pod count. Raises NotExplained also where it is not known."""
+        return await self._run(self._constraints(namespace, name))
+
+    async def preemptions(self, asked: PageOf) -> PreemptionPage:
+        """The preemptions in flight."""
+        return await self._run(self._preemption_page(asked))
+
+    async def groups(self, asked: PageOf) -> GroupPage:
+        """The groups of gated pods with a pod that has no node."""
+        return await self._run(self._group_page(asked))
+
+    async def policies(self, asked: PageOf) -> PolicyPage:
+        """The scheduling policies."""
+        exempt = self._settings.policies.exempt_namespaces
+        return await self._run(policy_page(asked, self._index.view, exempt))
+
+    async def _run(self, work: Steps[T]) -> T:
+        with self._places:
+            return await self._work.run(work, MOST_SECONDS, "page")
+
+    def _assumed_nodes(self, uid: str) -> Sequence[str]:
+        held = self._index.assumed.held.get(uid)
+        return () if held is None else held.nodes
+
+    def _constraints(self, namespace: str, name: str) -> Steps[ConstraintsPage]:
+        pod = yield from self._finder.find(namespace, name)
+        if pod is None:
+            raise NotExplained(Cause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
+        return (yield from constraints_page(pod, self._index.view, self._settings))
+
+    def _preemption_page(self, asked: PageOf) -> Steps[PreemptionPage]:
+        page: Page[Record] = Page(asked.after, asked.limit)
+        for piece in in_steps(self._preemptions(), _RECORDS_A_STEP):
+            for record in piece:
+                preemptor = record.plan.preemptor
+                if asked.namespace in ("", preemptor.namespace):
+                    page.add(f"{record.begun:020.6f} {preemptor.uid}", record)
+            yield
+        rows: list[PreemptionRow] = []
+        for some in in_steps(page.rows(), _ROWS_A_STEP):
+            now, utc = self._clock.now(), self._utc_now()
+            rows += [
+                preemption_row(each.plan, each.phase.value, now - each.begun, utc, self._index.view) for each in some
+            ]
+            yield
+        return PreemptionPage(preemptions=tuple(rows), more=page.more, next=page.next)
+
+    def _group_page(self, asked: PageOf) -> Steps[GroupPage]:
+        states, placements = IndexGroups(self._index.gated, self._index.pods), self._index.placements
+        page: Page[GroupKey] = Page(asked.after, asked.limit)
+        for piece in in_steps(list(self._index.gated), _GROUPS_A_STEP):
+            for group in piece:
+                if asked.namespace in ("", group.key.namespace) and any(group.counts[role] for role in _IN_FLIGHT):
+                    page.add("/".join(group.key), group.key)
+            yield
+        rows: list[GroupRow] = []
+        for key in page.rows():
+            found = self._index.gated.groups.get(key)
+            if found is not None and len(found.roles) > _MOST_GROUPED:
+                out, bound = found.placed, found.counts[Role.BOUND]
+                pods = len(found.roles) - found.counts[Role.LEAVING]
+                rows.append(large_group_row(key, found.size, pods, out, bound, placements.of(key)))
+            elif (state := states.of(key)) is not None:  # else its last pod has been deleted since
+                rows.append(group_row(state, placements.of(key)))
+            yield
+        return GroupPage(groups=tuple(rows), more=page.more, next=page.next)
+
+    def _figures(self) -> Steps[ClusterFigures]:
+        index, view = self._index, self._index.view
+        states = yield from count_states(view, self._assumed_nodes)
+        groups = 0
+        for piece in in_steps(list(index.gated), _GROUPS_A_STEP):
+            groups += sum(any(group.counts[role] for role in _IN_FLIGHT) for group in piece)
+            yield
+        if self._keys[0] != view.nodes_version:
+            version = view.nodes_version
+            keys, more = yield from topology_keys(view)
+            self._keys = version, keys, more
+        _, keys, more = self._keys
+        return ClusterFigures(
+            nodes=len(view.known),
+            pods=len(view.pods),
+            namespaces=len(view.namespaces),
+            pending=states["pending"] + states["preempting"],
+            gated=states["gated"],
+            assumed=len(index.assumed.held),
+            preemptions_in_flight=len(self._preemptions()),
+            groups_in_flight=groups,
+            policies=len(index.policies),
+            invalid_policies=len(index.policies.invalid()),
+            rebuilds=index.drifts,
+            topology_keys=keys,
+            more_keys=more,
+        )

@@ -1,0 +1,154 @@
+"""Joins required node terms of a pod and of policies: (P1 or P2) and (Q1 or Q2) as a list of terms.
+
+The list is kept in a normal form, so that joining the same policy again changes nothing, for any number of terms:
+
+1. A term of the pod that contains a term of the policy stays as it is: the policy holds for it already.
+2. Any other term becomes one term for each term of the policy: its own requirements first, then those it lacks.
+3. Terms that can match no node are left out, and so are terms that another one covers (absorption).
+
+A term without any requirement matches no node and stays, as the API says:
+https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from extender.model.constraints.clauses import OPAQUE, Clause, absorb, are_contradictory
+from extender.model.policies import JsonObject, NodeTerm, Size
+from extender.verbs.admit.injecting.budget import Budget
+
+_NO_SIZE = Size()
+_PRODUCT = 2  # operations that making a term counts, where comparing two counts one
+_TOO_MUCH_WORK = "too many comparisons of terms in one admission"
+_SPREAD_BEFORE_ABSORPTION = 2  # products may exceed the cap by this factor before absorption has had its turn
+
+
+class TooManyTermsError(Exception):
+    """The joined list has more terms than the cap allows, or takes more work than one admission may do."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTerm:
+    """A term, the position of the object's own term that it began as (-1: it is the policy's), and what was added to it."""
+
+    value: JsonObject
+    clauses: frozenset[Clause]
+    origin: int = -1
+    added: JsonObject = field(default_factory=dict)
+    size: Size = _NO_SIZE
+
+
+def own_terms(terms: Iterable[NodeTerm]) -> list[JoinedTerm]:
+    """The terms that an object brings."""
+    return [JoinedTerm(each.value, each.clauses, number, size=each.size) for number, each in enumerate(terms)]
+
+
+def policy_terms(terms: Iterable[NodeTerm]) -> list[JoinedTerm]:
+    """The terms of a policy where the object has none."""
+    return [JoinedTerm(each.value, each.clauses, added=each.value, size=each.size) for each in terms]
+
+
+def is_satisfied(mine: Iterable[JoinedTerm], theirs: Sequence[NodeTerm]) -> bool:
+    """Whether each term of an object already contains one of the policy's."""
+    return all(_contains_one(each, theirs) for each in mine if each.clauses)
+
+
+def _contains_one(mine: JoinedTerm, theirs: Sequence[NodeTerm]) -> bool:
+    return any(other.clauses and other.clauses <= mine.clauses for other in theirs)
+
+
+def join(mine: list[JoinedTerm], theirs: Sequence[NodeTerm], most: int, budget: Budget) -> list[JoinedTerm]:
+    """Both lists as one, ``mine`` itself where nothing changes; empty where no node can match.
+
+    ``theirs`` is in normal form. Raises `TooManyTermsError`. O(mine × theirs) at most, bounded by ``most`` and the budget.
+    """
+    joined: dict[frozenset[Clause], JoinedTerm] = {}
+    blanks: list[JoinedTerm] = []
+    changed = False
+    for each in mine:
+        if not each.clauses:
+            blanks.append(each)
+            continue
+        if not budget.spend(len(theirs)):
+            raise TooManyTermsError(_TOO_MUCH_WORK)
+        if _contains_one(each, theirs):
+            joined.setdefault(each.clauses, each)
+            continue
+        changed = True
+        if not budget.spend(_PRODUCT * len(theirs)):
+            raise TooManyTermsError(_TOO_MUCH_WORK)
+        for other in theirs:
+            made = _product(each, other)
+            if made is not None:
+                joined.setdefault(made.clauses, made)
+        if len(joined) > most * _SPREAD_BEFORE_ABSORPTION:
+            raise TooManyTermsError(_over(len(joined), most))
+    return _in_order(mine, joined, blanks, most, budget) if changed else mine
+
+
+def _over(count: int, most: int) -> str:
+    return f"{count} or more node selector terms, policies.maxTerms is {most}"
+
+
+def _in_order(
+    mine: list[JoinedTerm],
+    joined: dict[frozenset[Clause], JoinedTerm],
+    blanks: list[JoinedTerm],
+    most: int,
+    budget: Budget,
+) -> list[JoinedTerm]:
+    """What absorption leaves, in the order of the object's own terms; empty ones keep their place."""
+    if not joined:
+        return []
+    made = list(joined.values())
+    if not budget.spend(len(made) * len(made) // 8):  # comparing two sets of different sizes takes next to nothing
+        raise TooManyTermsError(_TOO_MUCH_WORK)
+    kept = [made[number] for number in absorb(list(joined))]
+    if len(kept) > most and len(kept) > len(mine):
+        raise TooManyTermsError(_over(len(kept), most))
+    if blanks:
+        place = {id(each): number for number, each in enumerate(mine)}
+        by_origin = {each.origin: place[id(each)] for each in mine}
+        kept = sorted([*kept, *blanks], key=lambda each: by_origin.get(each.origin, len(mine)))
+    return kept
+
+
+def _product(mine: JoinedTerm, other: NodeTerm) -> JoinedTerm | None:
+    """Both terms as one, None where no node can match it or where they cannot be written as one term."""
+    if not other.clauses:
+        return None
+    value, added = dict(mine.value), {name: list(items) for name, items in mine.added.items()}
+    size = mine.size
+    for name, content, clause, more in other.parts:
+        if clause in mine.clauses:
+            continue
+        size = size.plus(more)
+        if (
+            clause.source == OPAQUE and clause.key == name
+        ):  # a field of a later API: taken over as a whole, or not at all
+            if name in value:
+                return None
+            value[name] = added[name] = content
+        else:
+            value[name] = [*(value.get(name) or ()), content]
+            added.setdefault(name, []).append(content)
+    keys = {(each.source, each.key) for each in other.clauses}
+    if are_contradictory([*(each for each in mine.clauses if (each[0], each[1]) in keys), *other.clauses]):
+        return None
+    return JoinedTerm(value, mine.clauses | other.clauses, mine.origin, added, size)
+
+
+def impossible_term(mine: list[JoinedTerm], theirs: Sequence[NodeTerm]) -> list[JoinedTerm]:
+    """One term that no node matches and that holds the requirements of both sides, to show the contradiction."""
+    first = next((each for each in mine if each.clauses), None)
+    if first is None or not theirs[0].clauses:
+        return mine[:1] if first is None else policy_terms(theirs[:1])
+    lacking = [part for part in theirs[0].parts if part[2] not in first.clauses and part[2].source != OPAQUE]
+    value, added = dict(first.value), dict(first.added)
+    for name, content, _, _ in lacking:
+        value[name] = [*(value.get(name) or ()), content]
+        added[name] = [*(added.get(name) or ()), content]
+    size = Size(*map(sum, zip(first.size, *(part[3] for part in lacking), strict=True)))
+    return [JoinedTerm(value, first.clauses | theirs[0].clauses, first.origin, added, size)]

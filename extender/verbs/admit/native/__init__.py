@@ -1,0 +1,1 @@
+"""Policies and limits of quotas in the API server's own form: MutatingAdmissionPolicy and ValidatingAdmissionPolicy."""

@@ -1,0 +1,291 @@
+"""Writes a scheduling policy as a MutatingAdmissionPolicy with its binding, as far as CEL can say what it directs.
+
+Only JSON patches are made: the apply configurations of these policies may not change atomic lists, which tolerations are.
+https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from extender.model.policies import (
+    DEFAULT_SERVICE_ACCOUNT,
+    EXEMPT_LABEL,
+    NAMESPACE_NAME_LABEL,
+    ConflictPolicy,
+    JsonObject,
+    Mode,
+    Moment,
+    Policy,
+    Targets,
+)
+from extender.verbs.admit.injecting.injection import DEFAULT_SCHEDULER
+from extender.verbs.admit.json_patch import pointer
+from extender.wire.policies.node_terms import SPREAD, TOLERATIONS
+from extender.wire.policies.policies_v1 import is_soft_min_domains
+
+_GROUP_VERSION: Final = "admissionregistration.k8s.io/v1"
+_LONGEST_NAME: Final = 253  # of a DNS subdomain
+_SHOWN: Final = 40
+_GATES: Final = "schedulingGates"
+_LABELS: Final = "object.metadata.labels"
+_OWNER_KIND: Final = (
+    "(has(object.metadata.ownerReferences) && "
+    "object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind in {}))"
+)
+_NOT_SAID: Final = {
+    "affinity": "joining it with the pod's own, once only, cannot be said",
+    "priorityClassName": "the API server has computed the priority before",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NativePolicy:
+    """The objects, none where nothing can be said; what is left out, with the reason; and notes about the rest."""
+
+    documents: tuple[JsonObject, ...]
+    left_out: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Draft:
+    mutations: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+def native_policy(policy: Policy, spec: JsonObject, exempt_namespaces: Iterable[str]) -> NativePolicy:
+    """The policy in the API server's own form. ``spec`` is the JSON that it was read from. O(its size)."""
+    draft = _Draft()
+    _behaviour(policy, draft)
+    if policy.mode is Mode.AUDIT or Moment.ADMISSION not in policy.when or policy.targets is Targets.TEMPLATES:
+        return NativePolicy((), tuple(draft.left_out), ())
+    for name, reason in _NOT_SAID.items():
+        if spec.get(name):
+            draft.left_out.append(f"spec.{name}: {reason}")
+    overrides = policy.conflict_policy is ConflictPolicy.OVERRIDE
+    _scalars(policy, draft, overrides=overrides)
+    _node_selector(policy.directives.node_selector, draft, overrides=overrides)
+    _tolerations(spec.get(TOLERATIONS) or [], draft)
+    _spread(spec.get(SPREAD) or [], draft, overrides=overrides)
+    _gates(policy.directives.scheduling_gates, draft)
+    if not draft.mutations or policy.scope.pod_selector.nothing or policy.scope.namespace_selector.nothing:
+        draft.left_out.append("spec: nothing is left of it")
+        return NativePolicy((), tuple(draft.left_out), ())
+    if len(name := _name(policy)) > _LONGEST_NAME:
+        draft.left_out.append(
+            f"metadata.name: {name[:_SHOWN]}… would have {len(name)} characters, {_LONGEST_NAME} are allowed"
+        )
+        return NativePolicy((), tuple(draft.left_out), ())
+    notes = [f"spec.when: {each} stays with the extender" for each in sorted(policy.when - {Moment.ADMISSION})]
+    return NativePolicy(tuple(_documents(policy, spec, draft, exempt_namespaces)), tuple(draft.left_out), tuple(notes))
+
+
+def _behaviour(policy: Policy, draft: _Draft) -> None:
+    if policy.mode is Mode.AUDIT:
+        draft.left_out.append("spec.mode: there is no Audit for mutations")
+    if Moment.ADMISSION not in policy.when:
+        draft.left_out.append("spec.when: has no Admission")
+    if policy.targets is not Targets.PODS:
+        draft.left_out.append(
+            f"spec.targets: {policy.targets}: what was injected into a template cannot be taken out again"
+        )
+    if policy.conflict_policy is ConflictPolicy.REJECT:
+        draft.left_out.append("spec.conflictPolicy: Reject: a mutation cannot refuse a pod; the pod keeps its value")
+    if policy.conflict_policy is ConflictPolicy.COMBINE:
+        draft.left_out.append("spec.conflictPolicy: kupid's way; the pod keeps its value")
+    if policy.priority:
+        draft.left_out.append("spec.priority: the API server does not define an order")
+
+
+# ---- mutations
+
+
+def _add(path: str, value: str) -> str:
+    return f'[JSONPatch{{op: "add", path: {_text(path)}, value: {value}}}]'
+
+
+def _unless(condition: str, operations: str) -> str:
+    return f"({condition} ? [] : {operations})"
+
+
+def _scalars(policy: Policy, draft: _Draft, *, overrides: bool) -> None:
+    directives = policy.directives
+    if len(directives.scheduler_names) > 1:
+        draft.left_out.append("spec.schedulerNames: CEL has no hash to choose by")
+    elif directives.scheduler_names:
+        _scalar("schedulerName", directives.scheduler_names[0], ["", DEFAULT_SCHEDULER], draft, overrides=overrides)
+    if directives.node_name:
+        _scalar("nodeName", directives.node_name, [""], draft, overrides=overrides, unless=_has(_GATES))
+
+
+def _scalar(name: str, wanted: str, unset: list[str], draft: _Draft, *, overrides: bool, unless: str = "false") -> None:
+    kept = f"({_has(name)} && !(object.spec.{name} in {_text([*unset, wanted])}))"
+    condition = unless if overrides else f"{unless} || {kept}"
+    draft.mutations.append(_unless(condition, _add(f"/spec/{name}", _text(wanted))))
+
+
+def _node_selector(pairs: Any, draft: _Draft, *, overrides: bool) -> None:
+    if not pairs:
+        return
+    parts = [_unless(_has("nodeSelector"), _add("/spec/nodeSelector", "Object.spec.nodeSelector{}"))]
+    for key, value in pairs.items():
+        added = _add(pointer("spec", "nodeSelector", key), _text(value))
+        kept = f"{_has('nodeSelector')} && {_text(key)} in object.spec.nodeSelector"
+        parts.append(added if overrides else _unless(kept, added))
+    draft.mutations.append(" + ".join(parts))
+
+
+def _tolerations(items: list[JsonObject], draft: _Draft) -> None:
+    if any(each.get("effect") in (None, "", "NoExecute") for each in items):
+        draft.left_out.append(
+            f"spec.{TOLERATIONS}: the default tolerations for a taint stay beside those of the policy"
+        )
+    defaults = {"key": "", "operator": "Equal", "value": "", "effect": ""}
+    _list(TOLERATIONS, [(each, _same(each, defaults) + _same_seconds(each)) for each in items], draft)
+
+
+def _same_seconds(item: JsonObject) -> str:
+    seconds = item.get("tolerationSeconds")
+    return " && !has(e.tolerationSeconds)" if seconds is None else f" && e.?tolerationSeconds.orValue(-1) == {seconds}"
+
+
+def _spread(items: list[JsonObject], draft: _Draft, *, overrides: bool) -> None:
+    if any(map(is_soft_min_domains, items)):
+        draft.left_out.append(f"spec.{SPREAD}: minDomains beside ScheduleAnyway, which the API server refuses in a pod")
+    if overrides:
+        draft.left_out += [f"spec.{SPREAD}: Override: a constraint of the pod is not replaced"] if items else []
+    kept = [each for each in items if not is_soft_min_domains(each)]
+    _list(SPREAD, [(each, _same(each, {"topologyKey": "", "whenUnsatisfiable": ""})) for each in kept], draft)
+
+
+def _gates(names: Iterable[str], draft: _Draft) -> None:
+    items: list[JsonObject] = [{"name": name} for name in names]
+    _list(_GATES, [(each, _same(each, {"name": ""})) for each in items], draft, unless=_has("nodeName"))
+
+
+def _list(name: str, items: list[tuple[JsonObject, str]], draft: _Draft, *, unless: str = "false") -> None:
+    """Appends each item unless one of the pod is the same by its condition, in which `e` is that of the pod."""
+    if not items:
+        return
+    parts = [_unless(_has(name), _add(f"/spec/{name}", "[]"))]
+    for item, same in items:
+        kept = f"{_has(name)} && object.spec.{name}.exists(e, {same})"
+        parts.append(_unless(kept, _add(f"/spec/{name}/-", _typed(item, f"Object.spec.{name}"))))
+    draft.mutations.append(_unless(unless, f"({' + '.join(parts)})"))
+
+
+def _same(item: JsonObject, fields: dict[str, str]) -> str:
+    return " && ".join(
+        f"e.?{name}.orValue({_text(default)}) == {_text(item.get(name) or default)}" for name, default in fields.items()
+    )
+
+
+def _typed(value: Any, kind: str) -> str:
+    """A value in CEL, objects by the types of the API; maps of labels are plain."""
+    if isinstance(value, list):
+        return f"[{', '.join(_typed(each, kind) for each in value)}]"
+    if not isinstance(value, dict):
+        return _text(value)
+    if kind.endswith(".matchLabels"):
+        return _text(value)
+    fields = ", ".join(f"{name}: {_typed(each, kind + '.' + name)}" for name, each in value.items())
+    return f"{kind}{{{fields}}}"
+
+
+def _text(value: Any) -> str:
+    """A text, number or list as CEL, which has the literals of JSON."""
+    return orjson.dumps(value).decode()
+
+
+def _has(name: str) -> str:
+    return f"has(object.spec.{name})"
+
+
+# ---- which pods
+
+
+def _name(policy: Policy) -> str:
+    """Of the cluster-scoped objects, in which the namespace is a part."""
+    return ".".join(part for part in ("placement", policy.key.namespace, policy.key.name) if part)
+
+
+def _documents(
+    policy: Policy, spec: JsonObject, draft: _Draft, exempt_namespaces: Iterable[str]
+) -> Iterator[JsonObject]:
+    name = _name(policy)
+    conditions = dict(_conditions(spec.get("matchConditions") or {}))
+    yield {
+        "apiVersion": _GROUP_VERSION,
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": str(policy.failure_policy),
+            "reinvocationPolicy": "IfNeeded",
+            "matchConstraints": {
+                "resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+                ],
+                "objectSelector": _with(spec.get("podSelector") or {}, EXEMPT_LABEL, ["true"]),
+                "namespaceSelector": _namespaces(policy, spec, exempt_namespaces),
+            },
+            "matchConditions": [{"name": each, "expression": text} for each, text in conditions.items()],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": each}} for each in draft.mutations],
+        },
+    }
+    yield {
+        "apiVersion": _GROUP_VERSION,
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name},
+    }
+
+
+def _with(selector: JsonObject, key: str, values: list[str]) -> JsonObject:
+    """A selector that also keeps away objects with one of these values of a label."""
+    if not values:
+        return selector
+    added = {"key": key, "operator": "NotIn", "values": values}
+    return {**selector, "matchExpressions": [*(selector.get("matchExpressions") or ()), added]}
+
+
+def _namespaces(policy: Policy, spec: JsonObject, exempt: Iterable[str]) -> JsonObject:
+    own = policy.key.namespace
+    selector = {"matchLabels": {NAMESPACE_NAME_LABEL: own}} if own else spec.get("namespaceSelector") or {}
+    left_out = {*exempt, *policy.scope.conditions.exclude.namespaces}
+    return _with(selector, NAMESPACE_NAME_LABEL, sorted(left_out))
+
+
+def _conditions(found: JsonObject) -> Iterator[tuple[str, str]]:
+    exclude = found.get("exclude") or {}
+    for name, test in (
+        ("ownerKinds", _OWNER_KIND),
+        ("serviceAccounts", f"(object.spec.?serviceAccountName.orValue({_text(DEFAULT_SERVICE_ACCOUNT)}) in {{}})"),
+        ("priorityClassNames", '(object.spec.?priorityClassName.orValue("") in {})'),
+    ):
+        if found.get(name):
+            yield name.lower(), test.format(_text(found[name]))
+        if exclude.get(name):
+            yield f"exclude-{name.lower()}", f"!{test.format(_text(exclude[name]))}"
+    if exclude.get("podSelector") is not None:
+        yield "exclude-podselector", f"!({_selector(exclude['podSelector'])})"
+
+
+def _selector(selector: JsonObject) -> str:
+    """A label selector over the pod's labels."""
+    parts = [_requirement(key, "In", [value]) for key, value in (selector.get("matchLabels") or {}).items()]
+    parts += (
+        _requirement(each["key"], each["operator"], each.get("values") or [])
+        for each in selector.get("matchExpressions") or ()
+    )
+    return " && ".join(parts) or "true"
+
+
+def _requirement(key: str, operator: str, values: list[str]) -> str:
+    exists = f"(has({_LABELS}) && {_text(key)} in {_LABELS})"
+    has_value = f"({exists} && {_LABELS}[{_text(key)}] in {_text(values)})"
+    return {"In": has_value, "NotIn": f"!{has_value}", "Exists": exists, "DoesNotExist": f"!{exists}"}[operator]

@@ -1,0 +1,270 @@
+"""Decodes affinity, spread, tolerations and owners to the model, with every default filled in.
+
+Called by `trim` once per distinct pod template. A constraint that the API server would reject (an operator without
+values, a malformed label) becomes an error text of the pod, because kube-scheduler has special rules for such pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from extender.model.bounded import cached
+from extender.model.constraints.cross_namespace import is_cross_namespace
+from extender.model.constraints.labels import Labels
+from extender.model.constraints.node_affinity import (
+    NodeAffinity,
+    NodeRequirement,
+    NodeSelectorTerm,
+    PreferredNodeTerm,
+    field_requirement,
+    label_requirement,
+    node_selector,
+)
+from extender.model.constraints.selectors import NOTHING, LabelSelector, SelectorError, parse_selector, requirement
+from extender.model.constraints.spread import NO_SPREAD, SpreadConstraint, SpreadConstraints
+from extender.model.constraints.taints import Toleration
+from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity, WeightedTerm
+from extender.model.objects import Controller
+from extender.wire.errors import UNREADABLE, from_msgspec
+from extender.wire.objects.objects_json import (
+    AffinityJson,
+    AffinityTermJson,
+    LabelSelectorJson,
+    NodeAffinityJson,
+    NodeTermJson,
+    OwnerJson,
+    RequirementJson,
+    SpreadJson,
+    TolerationJson,
+    WeightedTermJson,
+)
+
+T = TypeVar("T")
+R = TypeVar("R")
+S = TypeVar("S", LabelSelector, tuple[str, ...])
+
+# Sizes of the caches, and the size of parsed objects as a multiple of their JSON (measured).
+_AFFINITY_BYTES: Final = 4 * 2**20
+_TOLERATIONS_BYTES: Final = 2**20
+_PARSED_FACTOR: Final = 7
+_ENTRY_BYTES: Final = 500
+
+_AFFINITY = msgspec.json.Decoder(AffinityJson | None)
+_SPREAD = msgspec.json.Decoder(list[SpreadJson] | None)
+_TOLERATIONS = msgspec.json.Decoder(list[TolerationJson] | None)
+_OWNERS = msgspec.json.Decoder(list[OwnerJson] | None)
+_STRINGS = msgspec.json.Decoder(dict[str, str] | None)
+_SELECTOR = msgspec.json.Decoder(LabelSelectorJson | None)
+
+# Owners whose selectors default spread constraints use: apiVersion and kind.
+_WORKLOADS = {("v1", "ReplicationController"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")}
+
+
+def decode(decoder: msgspec.json.Decoder[T], raw: bytes, path: str) -> T | None:
+    """The value of a raw field, None if it is absent. Raises ``WireError`` with the field's path."""
+    if not raw:
+        return None
+    try:
+        return decoder.decode(raw)
+    except UNREADABLE as error:
+        raise from_msgspec(error, path) from None
+
+
+def parse_strings(raw: bytes, path: str) -> dict[str, str]:
+    """Decodes a map of strings (labels, nodeSelector)."""
+    return decode(_STRINGS, raw, path) or {}
+
+
+def parse_label_selector(raw: bytes, path: str) -> LabelSelector | None:
+    """Decodes the LabelSelector of a workload; None if it is absent or invalid, as it then selects no pod."""
+    parsed = decode(_SELECTOR, raw, path)
+    try:
+        return None if parsed is None else _label_selector(parsed)
+    except SelectorError:
+        return None
+
+
+def _label_selector(parsed: LabelSelectorJson | None) -> LabelSelector:
+    if parsed is None:
+        return NOTHING
+    clauses = [requirement(e.key, e.operator, e.values or ()) for e in parsed.match_expressions or ()]
+    return parse_selector(parsed.match_labels or {}, clauses)
+
+
+def _parsed_bytes(raw: bytes) -> int:
+    return _ENTRY_BYTES + _PARSED_FACTOR * len(raw)
+
+
+@cached(_AFFINITY_BYTES, lambda raw, _namespace: _parsed_bytes(raw))
+def parse_affinity(
+    raw: bytes, namespace: str
+) -> tuple[PodAffinity, tuple[NodeAffinity, tuple[PreferredNodeTerm, ...]]]:
+    """Decodes ``spec.affinity``: inter-pod affinity, and node affinity as (required without nodeSelector, preferred)."""
+    parsed = decode(_AFFINITY, raw, "spec.affinity")
+    if parsed is None:
+        return NO_AFFINITY, _node_affinity(None)
+    return _pod_affinity(parsed, namespace), _node_affinity(parsed.node_affinity)
+
+
+def _pod_affinity(parsed: AffinityJson, namespace: str) -> PodAffinity:
+    affinity, anti_affinity = parsed.pod_affinity, parsed.pod_anti_affinity
+    if affinity is None and anti_affinity is None:
+        return NO_AFFINITY
+    # kube-scheduler parses the four lists separately and reports each that fails.
+    errors: list[str] = []
+    terms = _Terms(namespace)
+
+    def each(name: str, make: Callable[[T], R], items: Sequence[T] | None) -> tuple[R, ...]:
+        try:
+            return tuple(map(make, items or ()))
+        except SelectorError as error:
+            errors.append(f"{name}: {error}")
+            return ()
+
+    return PodAffinity(
+        required=each("requiredAffinityTerms", terms.make, affinity.required if affinity else None),
+        required_anti=each("requiredAntiAffinityTerms", terms.make, anti_affinity.required if anti_affinity else None),
+        preferred=each("preferredAffinityTerms", terms.make_weighted, affinity.preferred if affinity else None),
+        preferred_anti=each(
+            "preferredAntiAffinityTerms", terms.make_weighted, anti_affinity.preferred if anti_affinity else None
+        ),
+        errors=tuple(errors),
+        cross_namespace=is_cross_namespace((each.namespaces, each.namespace_selector) for each in _every(parsed)),
+    )
+
+
+def _every(parsed: AffinityJson) -> Iterator[AffinityTermJson]:
+    """The terms of the four lists, of those too that cannot be parsed."""
+    for kind in (parsed.pod_affinity, parsed.pod_anti_affinity):
+        if kind is not None:
+            yield from kind.required or ()
+            yield from (each.pod_affinity_term for each in kind.preferred or ())
+
+
+class _Terms:
+    """The terms of one pod. Equal ones and equal parts are one object: 200 terms may differ in their topology key only."""
+
+    def __init__(self, own_namespace: str) -> None:
+        self._own_namespace = (own_namespace,)
+        self._parts: dict[LabelSelector | tuple[str, ...], Any] = {}
+        self._terms: dict[tuple[str, LabelSelector, tuple[str, ...], LabelSelector | None], AffinityTerm] = {}
+
+    def make(self, parsed: AffinityTermJson) -> AffinityTerm:
+        """A term with its defaults filled in; raises ``SelectorError``."""
+        names = tuple(sorted(set(parsed.namespaces or ())))
+        chosen = None if parsed.namespace_selector is None else self._shared(_label_selector(parsed.namespace_selector))
+        parts = (
+            parsed.topology_key,
+            self._shared(_label_selector(parsed.label_selector)),
+            # A term covers the pod's own namespace only if it has neither names nor a selector.
+            self._shared(names) if names or chosen is not None else self._own_namespace,
+            chosen,
+        )
+        term = self._terms.get(parts)
+        if term is None:
+            term = self._terms[parts] = AffinityTerm(*parts)
+        return term
+
+    def make_weighted(self, parsed: WeightedTermJson) -> WeightedTerm:
+        """The same of a preferred term."""
+        return WeightedTerm(parsed.weight, self.make(parsed.pod_affinity_term))
+
+    def _shared(self, part: S) -> S:
+        found: S = self._parts.setdefault(part, part)
+        return found
+
+
+def _node_affinity(parsed: NodeAffinityJson | None) -> tuple[NodeAffinity, tuple[PreferredNodeTerm, ...]]:
+    if parsed is None:
+        return NodeAffinity(), ()
+    # None means no requirement; an empty tuple is a requirement that no node satisfies.
+    terms = None if parsed.required is None else tuple(map(_node_term, parsed.required.node_selector_terms or ()))
+    preferred = tuple(PreferredNodeTerm(p.weight, _node_term(p.preference)) for p in parsed.preferred or ())
+    return NodeAffinity(terms=terms), preferred
+
+
+def _node_term(parsed: NodeTermJson) -> NodeSelectorTerm:
+    try:
+        return NodeSelectorTerm(
+            expressions=_clauses(label_requirement, parsed.match_expressions),
+            fields=_clauses(field_requirement, parsed.match_fields),
+        )
+    except SelectorError:
+        # A term that cannot be parsed matches no node, like an empty one, while other terms may match.
+        return NodeSelectorTerm()
+
+
+def _clauses(
+    make: Callable[[str, str, Sequence[str]], NodeRequirement], parsed: list[RequirementJson] | None
+) -> tuple[NodeRequirement, ...]:
+    return tuple(make(item.key, item.operator, item.values or ()) for item in parsed or ())
+
+
+def with_node_selector(affinity: NodeAffinity, raw: bytes) -> NodeAffinity:
+    """The required node affinity combined with ``spec.nodeSelector``."""
+    pairs = parse_strings(raw, "spec.nodeSelector")
+    return NodeAffinity(node_selector(pairs), affinity.terms) if pairs else affinity
+
+
+def parse_spread(raw: bytes, labels: Labels) -> SpreadConstraints:
+    """Decodes a pod's own constraints, hard and soft, with matchLabelKeys resolved by the pod's current labels."""
+    parsed = decode(_SPREAD, raw, "spec.topologySpreadConstraints")
+    if not parsed:
+        return NO_SPREAD
+    # Parsed separately: a bad soft constraint does not stop the filter, as kube-scheduler parses each kind where it needs it.
+    hard, hard_error = _constraints([c for c in parsed if c.when_unsatisfiable == "DoNotSchedule"], labels)
+    soft, soft_error = _constraints([c for c in parsed if c.when_unsatisfiable == "ScheduleAnyway"], labels)
+    return SpreadConstraints(hard, soft, own=True, hard_error=hard_error, soft_error=soft_error)
+
+
+def _constraints(parsed: list[SpreadJson], labels: Labels) -> tuple[tuple[SpreadConstraint, ...], str]:
+    try:
+        return tuple(_constraint(item, labels) for item in parsed), ""
+    except SelectorError as error:
+        return (), str(error)
+
+
+def _constraint(parsed: SpreadJson, labels: Labels) -> SpreadConstraint:
+    # A key that the pod lacks is ignored (KEP-3243).
+    keys = {key: labels[key] for key in parsed.match_label_keys or () if key in labels}
+    return SpreadConstraint(
+        max_skew=parsed.max_skew,
+        topology_key=parsed.topology_key,
+        hard=parsed.when_unsatisfiable == "DoNotSchedule",
+        selector=_label_selector(parsed.label_selector).and_in(keys),
+        min_domains=1 if parsed.min_domains is None else parsed.min_domains,
+        # The two policies have different defaults (KEP-3094).
+        honor_affinity=parsed.node_affinity_policy in (None, "Honor"),
+        honor_taints=parsed.node_taints_policy == "Honor",
+    )
+
+
+@cached(_TOLERATIONS_BYTES, _parsed_bytes)
+def parse_tolerations(raw: bytes) -> tuple[Toleration, ...]:
+    """Decodes ``spec.tolerations`` and sorts them: their order has no meaning, so equal sets get equal signatures."""
+    parsed = decode(_TOLERATIONS, raw, "spec.tolerations") or ()
+    made = {Toleration(t.key or "", t.operator or "", t.value or "", t.effect or "") for t in parsed}
+    return tuple(sorted(made, key=lambda t: (t.key, t.operator, t.value, t.effect)))
+
+
+def parse_owner_kind(raw: bytes) -> str:
+    """The kind of the controlling owner, whatever it is; empty where there is none."""
+    owners = decode(_OWNERS, raw, "metadata.ownerReferences") or ()
+    return next((owner.kind for owner in owners if owner.controller), "")
+
+
+def parse_owner_uid(raw: bytes) -> str:
+    """The UID of the controlling owner; empty where there is none."""
+    owners = decode(_OWNERS, raw, "metadata.ownerReferences") or ()
+    return next((owner.uid for owner in owners if owner.controller), "")
+
+
+def parse_controller(raw: bytes) -> Controller | None:
+    """The controlling owner, if default spread constraints use the selector of its kind; else None."""
+    for owner in decode(_OWNERS, raw, "metadata.ownerReferences") or ():
+        if owner.controller and (owner.api_version, owner.kind) in _WORKLOADS:
+            return Controller(owner.api_version, owner.kind, owner.name)
+    return None

@@ -1,0 +1,398 @@
+"""Converts API objects to model objects, with only the fields that decisions read.
+
+A pod of 3.8 KB costs 5 µs if its template is known, else 30–60 µs. Equal raw bytes of labels, affinity, constraints,
+selectors and tolerations are the same template, so replicas are parsed once. The caches are bounded in bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from hashlib import blake2b
+from itertools import cycle
+from typing import Final, TypeAlias
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from extender.model.bounded import BoundedCache, cached
+from extender.model.constraints.labels import NO_LABELS
+from extender.model.constraints.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
+from extender.model.constraints.taints import Taint
+from extender.model.constraints.terms import NO_AFFINITY, PodAffinity
+from extender.model.host_ports import ANY_ADDRESS, HostPort, HostPorts
+from extender.model.objects import (
+    DEFAULT_SCHEDULER,
+    NO_FACTS,
+    NO_RESOURCES,
+    DisruptionBudget,
+    Excess,
+    Namespace,
+    Node,
+    Pod,
+    PodSignature,
+    Workload,
+)
+from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, INJECTED_ANNOTATION
+from extender.model.resources import QuantityError, Resources, parse_resources
+from extender.settings.limits import Limits
+from extender.wire.errors import WireError
+from extender.wire.objects.constraints import (
+    decode,
+    parse_affinity,
+    parse_controller,
+    parse_label_selector,
+    parse_owner_kind,
+    parse_spread,
+    parse_strings,
+    parse_tolerations,
+    with_node_selector,
+)
+from extender.wire.objects.gating import RELEASED, parse_gating
+from extender.wire.objects.limits import DEFAULT_LIMITS, excess_bytes, excess_parts
+from extender.wire.objects.objects_json import (
+    AnnotationsJson,
+    BudgetJson,
+    BudgetStatusJson,
+    ConditionJson,
+    ContainerJson,
+    MetaJson,
+    NamespaceJson,
+    NodeJson,
+    NodeSpecJson,
+    NodeStatusJson,
+    PodJson,
+    PodSpecJson,
+    PodStatusJson,
+    Quantity,
+    ResourcesJson,
+    WorkloadJson,
+)
+from extender.wire.objects.pod_resources import summed
+from extender.wire.objects.quotas import quota_facts
+
+_NO_META = MetaJson()
+_NO_SPEC = PodSpecJson()
+_NO_STATUS = PodStatusJson()
+_ANNOTATIONS = msgspec.json.Decoder(AnnotationsJson | None)
+_RECORD: Final = INJECTED_ANNOTATION.encode()
+_CONDITIONS = msgspec.json.Decoder(list[ConditionJson] | None)
+_ABSENT = (b"", b"null", b"[]", b"{}")
+
+Identity: TypeAlias = tuple[str, str, str]
+"""Service account and priority class, which policies select pods by, and the record of what they injected."""
+Template: TypeAlias = tuple[str, bytes, bytes, bytes, bytes, bytes, bytes, Identity, Limits]
+"""Namespace; labels, affinity, spread constraints, node selector, tolerations and owners as raw JSON; identity; limits."""
+
+# Sizes of the caches. An evicted template is not parsed again while a pod has it: see _LIVE.
+_SIGNATURES_BYTES: Final = 8 * 2**20  # about 1,500 usual templates, more than watches and requests use at a time
+_AMOUNTS_BYTES: Final = 2**20
+# Larger templates, from 9 KB of JSON, are rare, and a digest finds them while a pod has them. Kept here for longer than
+# their pods they would hold megabytes, in small pieces between which the freed memory cannot be returned to the system.
+_FAIR_SHARE: Final = 128
+# Of the templates that were evicted while pods had them every eighth goes back. Where more are in use than fit, each one that
+# went back would evict another shortly before that is needed again.
+_RETURNS: Final = cycle((False,) * 7 + (True,))
+# The size of parsed objects as a multiple of their JSON, and the fixed size of an entry (measured).
+_PARSED_FACTOR: Final = 7
+_ENTRY_BYTES: Final = 500
+_AMOUNT_BYTES: Final = 300
+
+# One string object for equal strings: all pods of a node share its name. It is freed with its last user.
+_interned = sys.intern
+_SHARED_NAMES: Final = (
+    200  # of one object; more are unlikely to occur in other objects, and the table of interned strings never shrinks
+)
+
+# How kube-scheduler's report of a binding cycle that failed begins.
+_BINDING_FAILED: Final = tuple(
+    f"SchedulerError: {step} " for step in ("running Bind plugin", "running PreBind plugin", "binding")
+)
+
+# A list of namespaces that is not empty, or a namespace selector, in JSON. No label can be mistaken for one: its value is a text.
+_NAMES_NAMESPACES: Final = re.compile(rb'"namespaces"\s*:\s*\[\s*"|"namespaceSelector"\s*:\s*\{')
+
+_USUAL_TEXT: Final = 500  # characters of a scheduler's message that are kept for each pending pod
+
+_SIGNATURES: Final[BoundedCache[Template, PodSignature]] = BoundedCache(_SIGNATURES_BYTES, _FAIR_SHARE)
+# Every signature in use, by a digest of its bytes. A template that was evicted from the cache keeps its signature, so that
+# an event of its pods is not taken for a change.
+_LIVE: Final[WeakValueDictionary[tuple[Limits | Excess, bytes], PodSignature]] = WeakValueDictionary()
+
+
+def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
+    """Converts a pod. Raises ``WireError`` naming the field.
+
+    A pod above a limit is marked (`PodSignature.excess`) and keeps its constraints, because its anti-affinity counts if
+    it is bound. A pod above ``limits.podBytes`` is not parsed: it keeps its labels if it is bound or nominated, so that
+    other pods count it, but its own terms have no effect. Such a pod is bound only if the limit was lowered later, or if
+    it was bound without the scheduler.
+    """
+    meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_SPEC, raw.status or _NO_STATUS
+    namespace, name, conditions = meta.namespace or "", meta.name or "", bytes(status.conditions)
+    template = (
+        namespace,
+        bytes(meta.labels),
+        bytes(spec.affinity),
+        bytes(spec.topology_spread_constraints),
+        bytes(spec.node_selector),
+        bytes(spec.tolerations),
+        bytes(meta.owner_references),
+        (
+            spec.service_account_name or DEFAULT_SERVICE_ACCOUNT,
+            spec.priority_class_name or "",
+            "" if spec.node_name else _injected(bytes(meta.annotations), limits),
+        ),
+        limits,
+    )
+    is_gated = bytes(spec.scheduling_gates) not in _ABSENT
+    rejection = "" if spec.node_name else _rejection(conditions)
+    signature = _SIGNATURES.get(template)
+    if signature is None:
+        signature = _signature(template, counts=bool(spec.node_name or status.nominated_node_name))
+    return Pod(
+        meta.uid or f"{namespace}/{name}",
+        name,
+        signature,
+        _interned(spec.node_name or ""),
+        meta.deletion_timestamp is not None,
+        status.phase in ("Succeeded", "Failed"),
+        is_gated,
+        spec.priority or 0,
+        spec.preemption_policy == "Never",
+        status.nominated_node_name or "",
+        _requests(spec),
+        status.start_time,
+        b'"PreemptionByScheduler"' in conditions,
+        _has_unseen_needs(spec),
+        rejection,
+        # Most pods have no gating: then a search in the bytes of their annotations is all that it costs.
+        parse_gating(meta, spec) if is_gated or RELEASED in bytes(meta.annotations) else None,
+        quota_facts(raw) if signature.affinity.cross_namespace else NO_FACTS,
+        "" if spec.node_name else meta.creation_timestamp or "",
+        _host_ports(spec),
+        _interned(spec.scheduler_name or DEFAULT_SCHEDULER),
+        rejection.startswith(_BINDING_FAILED),
+    )
+
+
+def _injected(annotations: bytes, limits: Limits) -> str:
+    """The record of what policies injected, as text; empty where it is too large to be kept. Read for pods without a node only."""
+    if _RECORD not in annotations:
+        return ""
+    found = decode(_ANNOTATIONS, annotations, "metadata.annotations")
+    return "" if found is None or len(found.injected) > limits.pod_bytes else found.injected
+
+
+def _rejection(conditions: bytes) -> str:
+    """Reason and message of PodScheduled=False. Read for pods without a node only."""
+    # A search in the bytes costs less than parsing all conditions.
+    if b'"PodScheduled"' not in conditions:
+        return ""
+    for condition in decode(_CONDITIONS, conditions, "status.conditions") or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return _brief(f"{condition.reason}: {condition.message}")
+    return ""
+
+
+def _brief(text: str) -> str:
+    """The text, or the start and a digest of a long one, which is enough to compare it with others."""
+    if len(text) <= _USUAL_TEXT:
+        return text
+    return f"{text[:_USUAL_TEXT]}… {blake2b(text.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
+
+
+def _has_unseen_needs(spec: PodSpecJson) -> bool:
+    """Whether the pod has requirements that the index does not count: claims and volumes."""
+    if spec.resource_claims and bytes(spec.resource_claims) not in _ABSENT:
+        return True
+    for volume in spec.volumes or ():
+        if bytes(volume.persistent_volume_claim) not in _ABSENT or bytes(volume.ephemeral) not in _ABSENT:
+            return True
+    return False
+
+
+def _host_ports(spec: PodSpecJson) -> HostPorts:
+    """The host ports of containers and sidecars. Other init containers end before the containers start, and take none."""
+    found: list[HostPort] = []
+    for container in spec.containers or ():
+        if container.ports:
+            found += _ports_of(container)
+    for container in spec.init_containers or ():
+        if container.ports and container.restart_policy == "Always":
+            found += _ports_of(container)
+    return tuple(found)
+
+
+def _ports_of(container: ContainerJson) -> list[HostPort]:
+    return [
+        HostPort(_interned(each.protocol or "TCP"), _interned(each.host_ip or ANY_ADDRESS), each.host_port)
+        for each in container.ports or ()
+        if each.host_port
+    ]
+
+
+def _held_by(size: int) -> int:
+    """An estimate of the memory of objects that were parsed from so many bytes of JSON."""
+    return _ENTRY_BYTES + _PARSED_FACTOR * size
+
+
+def _signature(template: Template, *, counts: bool) -> PodSignature:
+    """The signature of a template that is not in the cache: the same object while any pod has it. O(bytes).
+
+    ``counts``: the pod is bound or nominated, so that its labels are needed however large it is.
+    """
+    namespace, *parts, identity, limits = template
+    size = sum(map(len, parts))
+    # Compared before anything is parsed, so that a pod of a megabyte costs no more than its bytes.
+    if size > limits.pod_bytes:
+        return _large_signature(namespace, template[1] if counts else b"", parts[1], excess_bytes(size, limits))
+    held = _held_by(len(namespace) + size) + len(identity[2])
+    # As lengths separate the names, no two templates have the same text.
+    names = f"{len(namespace)} {len(identity[0])} {len(identity[1])} {namespace}{''.join(identity)}"
+    key = (limits, _digest(*parts, names.encode(errors="surrogatepass")))
+    found = _LIVE.get(key)
+    if found is None:
+        found = _LIVE[key] = _parse_signature(template, held)
+    elif not next(_RETURNS):
+        return found
+    _SIGNATURES.put(template, found, held)
+    return found
+
+
+def _digest(*parts: bytes) -> bytes:
+    """A digest of JSON texts, and of a namespace as the last part: unlike JSON it can contain a zero byte."""
+    return blake2b(b"\0".join(parts), digest_size=16).digest()
+
+
+def _parse_signature(template: Template, held: int) -> PodSignature:
+    namespace, labels, affinity, spread, selector, tolerations, owners, identity, limits = template
+    parsed = _labels(labels)
+    pods, (nodes, preferred) = parse_affinity(affinity, namespace)
+    spreads, wanted = parse_spread(spread, parsed), with_node_selector(nodes, selector)
+    tolerated = parse_tolerations(tolerations)
+    return PodSignature(
+        _interned(namespace),
+        parsed,
+        pods,
+        spreads,
+        wanted,
+        preferred,
+        tolerated,
+        parse_controller(owners),
+        excess_parts(pods, spreads, wanted, preferred, tolerated, limits),
+        held,
+        _interned(parse_owner_kind(owners)),
+        _interned(identity[0]),
+        _interned(identity[1]),
+        identity[2],
+    )
+
+
+def _large_signature(namespace: str, labels: bytes, affinity: bytes, excess: Excess) -> PodSignature:
+    """The signature of a pod above ``limits.podBytes``: its labels without constraints. O(bytes).
+
+    Whether a term names namespaces is searched for in the bytes, so that no pod leaves the quota scope by its size.
+    """
+    is_cross = _NAMES_NAMESPACES.search(affinity) is not None
+    key = (excess, _digest(labels, b"cross" if is_cross else b"", namespace.encode(errors="surrogatepass")))
+    found = _LIVE.get(key)
+    if found is None:
+        found = _LIVE[key] = PodSignature(
+            _interned(namespace),
+            _labels(labels),
+            PodAffinity(cross_namespace=True) if is_cross else NO_AFFINITY,
+            excess=excess,
+            size=_held_by(len(labels)),
+        )
+    return found
+
+
+def _labels(raw: bytes) -> dict[str, str]:
+    parsed = parse_strings(raw, "metadata.labels")
+    return parsed if len(parsed) > _SHARED_NAMES else {_interned(key): _interned(each) for key, each in parsed.items()}
+
+
+def _requests(spec: PodSpecJson) -> Resources:
+    """The effective requests of a pod."""
+    return summed(
+        tuple([_amounts(each.resources) for each in spec.containers or ()]),
+        tuple([(each.restart_policy == "Always", _amounts(each.resources)) for each in spec.init_containers or ()]),
+        bytes(spec.overhead),
+        _amounts(spec.resources),
+    )
+
+
+def _amounts(resources: ResourcesJson | None) -> bytes:
+    return bytes(resources.requests) if resources else b""
+
+
+Amounts = tuple[tuple[str, Quantity], ...]
+_NO_NODE_SPEC = NodeSpecJson()
+_NO_NODE_STATUS = NodeStatusJson()
+
+
+def trim_node(raw: NodeJson) -> Node:
+    """Converts a node: name, labels, taints, unschedulable, allocatable resources."""
+    meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_NODE_SPEC, raw.status or _NO_NODE_STATUS
+    allocatable = _node_resources(tuple(status.allocatable.items())) if status.allocatable else NO_RESOURCES
+    return Node(
+        _interned(meta.name or ""),
+        _labels(bytes(meta.labels)) or NO_LABELS,
+        tuple(Taint(t.key or "", t.value or "", t.effect or "") for t in spec.taints or ()),
+        bool(spec.unschedulable),
+        allocatable,
+    )
+
+
+def _amounts_bytes(amounts: Amounts) -> int:
+    return _AMOUNT_BYTES + sum(_AMOUNT_BYTES + len(name) + len(str(amount)) for name, amount in amounts)
+
+
+@cached(_AMOUNTS_BYTES, _amounts_bytes)
+def _node_resources(amounts: Amounts) -> Resources:
+    try:
+        return parse_resources({name: str(amount) for name, amount in amounts})
+    except QuantityError as error:
+        raise WireError("status.allocatable", str(error)) from None
+
+
+def trim_namespace(raw: NamespaceJson) -> Namespace:
+    """Converts a namespace: name and labels."""
+    meta = raw.metadata or _NO_META
+    return Namespace(_interned(meta.name or ""), _labels(bytes(meta.labels)) or NO_LABELS)
+
+
+def trim_workload(raw: WorkloadJson, kind: str) -> Workload:
+    """Converts a workload with its selector, which is a plain map in services and replication controllers."""
+    meta = raw.metadata or _NO_META
+    selector = bytes(raw.spec.selector) if raw.spec else b""
+    # The core group is older than LabelSelector: its selectors are maps.
+    parse = _map_selector if kind in ("Service", "ReplicationController") else parse_label_selector
+    return Workload(kind, meta.namespace or "", meta.name or "", parse(selector, "spec.selector"))
+
+
+_NO_BUDGET_STATUS = BudgetStatusJson()
+
+
+def trim_budget(raw: BudgetJson) -> DisruptionBudget:
+    """Converts a disruption budget. Without a valid selector it protects no pod."""
+    meta, status = raw.metadata or _NO_META, raw.status or _NO_BUDGET_STATUS
+    selector = parse_label_selector(bytes(raw.spec.selector) if raw.spec else b"", "spec.selector")
+    return DisruptionBudget(
+        meta.namespace or "",
+        meta.name or "",
+        selector or NOTHING,
+        status.disruptions_allowed or 0,
+        frozenset(status.disrupted_pods or ()),
+    )
+
+
+def _map_selector(raw: bytes, path: str) -> LabelSelector | None:
+    """Decodes a selector in the form of a map; None if it is absent or invalid."""
+    if raw in (b"", b"null"):
+        return None
+    try:
+        return parse_selector(parse_strings(raw, path))
+    except SelectorError:
+        return None

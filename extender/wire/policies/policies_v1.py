@@ -1,0 +1,252 @@
+"""Decodes scheduling policies of the extender's API group and of kupid's.
+
+A policy that the API server holds may still be invalid: it may have been stored before the webhook existed, or under an
+older schema. Then decoding raises `PolicyError` with every field error, and what can be said of the policy nevertheless.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from extender.model.constraints.node_affinity import NodeAffinity, node_selector
+from extender.model.constraints.selectors import EVERYTHING, NOTHING, LabelSelector, parse_selector, requirement
+from extender.model.policies import (
+    CLUSTER_KIND,
+    GROUP,
+    KUPID_GROUP,
+    VERSION,
+    ConflictPolicy,
+    Directives,
+    Exclusion,
+    FailurePolicy,
+    InvalidPolicy,
+    Items,
+    JsonObject,
+    MatchConditions,
+    Mode,
+    Moment,
+    Policy,
+    PolicyKey,
+    PolicyObject,
+    Scope,
+    Targets,
+)
+from extender.settings.limits import Limits
+from extender.wire.errors import WireError, from_msgspec
+from extender.wire.objects.constraints import parse_affinity
+from extender.wire.objects.limits import DEFAULT_LIMITS
+from extender.wire.objects.objects_json import PolicyJson, PolicyMetaJson
+from extender.wire.policies.field_errors import FieldError
+from extender.wire.policies.node_terms import LISTS, NODE_TERMS, SPREAD, list_item, normal_form, value_at
+from extender.wire.policies.policy_validation import validate
+from extender.wire.policies.release_v1 import read_release
+
+_DEFAULT_WHEN: Final = ("Admission", "Scheduling")
+_SPEC_FIELDS: Final = (
+    *("podSelector", "matchConditions", "when", "targets", "priority", "conflictPolicy", "failurePolicy", "mode"),
+    *("nodeSelector", "nodeName", "affinity", "tolerations", "topologySpreadConstraints", "schedulerName"),
+    *("schedulerNames", "schedulingGates", "priorityClassName", "release"),
+)
+
+
+class PolicyError(ValueError):
+    """Raised for an invalid policy. ``invalid`` has its name and the parts that could be decoded."""
+
+    def __init__(self, invalid: InvalidPolicy, errors: list[FieldError]) -> None:
+        super().__init__("; ".join(map(str, errors)))
+        self.invalid = invalid
+        self.errors = tuple(errors)
+
+
+def spec_fields(*, is_cluster: bool) -> tuple[str, ...]:
+    """The fields of a spec that are read."""
+    return (*_SPEC_FIELDS, *(["namespaceSelector"] if is_cluster else []))
+
+
+def decode_policy(body: bytes, limits: Limits = DEFAULT_LIMITS, *, kind: str = "") -> Policy:
+    """One policy as the API server sends it; raises ``WireError`` where it is no JSON object, else ``PolicyError``.
+
+    ``kind``: the kind of a list's items, which do not name it themselves.
+    """
+    try:
+        found = orjson.loads(body)
+    except ValueError:
+        raise _unreadable(body) from None
+    if not isinstance(found, dict):
+        raise WireError("", "expected an object")
+    return read_policy(found, limits, kind=kind)
+
+
+def _unreadable(body: bytes) -> WireError:
+    """Converts the error of bytes that orjson rejects to the text of the other decoders."""
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return from_msgspec(error)
+    return WireError("", "is no JSON that can be read")
+
+
+def read_policy(found: JsonObject, limits: Limits = DEFAULT_LIMITS, *, kind: str = "") -> Policy:
+    """Builds a policy from parsed JSON, parts of which it keeps. Raises ``PolicyError``."""
+    kind = kind or str(found.get("kind") or "")
+    errors = validate(found, limits, kind=kind)
+    group = _group(found)
+    if errors:
+        raise PolicyError(_invalid(found, group, errors), errors)
+    metadata, spec = found.get("metadata") or {}, found.get("spec") or {}
+    return Policy(
+        key=_key(metadata, group),
+        scope=_scope(metadata.get("namespace") or "", spec, kind),
+        directives=_directives(spec),
+        generation=_generation(metadata),
+        priority=spec.get("priority") or 0,
+        when=frozenset(map(Moment, spec.get("when") or _DEFAULT_WHEN)),
+        # kupid mutates templates, and pods if its webhook is called for them.
+        targets=Targets.BOTH if group == KUPID_GROUP else Targets(spec.get("targets") or Targets.PODS),
+        conflict_policy=_conflict_policy(spec, group),
+        failure_policy=FailurePolicy(spec.get("failurePolicy") or FailurePolicy.IGNORE),
+        mode=Mode(spec.get("mode") or Mode.ENFORCE),
+        release=read_release(spec),
+        resource_version=str(metadata.get("resourceVersion") or ""),
+    )
+
+
+def trim_policy(raw: PolicyJson, limits: Limits, kind: str, group: str) -> PolicyObject:
+    """A watched policy, without its resourceVersion: a change of its status alone changes no decision."""
+    meta = raw.metadata or PolicyMetaJson()
+    metadata = {"name": meta.name, "namespace": meta.namespace, "generation": meta.generation}
+    found = {"apiVersion": f"{group}/{VERSION}", "kind": kind, "metadata": metadata, "spec": raw.spec}
+    try:
+        return PolicyObject(read_policy(found, limits, kind=kind), found)
+    except PolicyError as error:
+        return PolicyObject(error.invalid, found)
+
+
+def _group(found: JsonObject) -> str:
+    version = found.get("apiVersion")
+    return version.rpartition("/")[0] if isinstance(version, str) and "/" in version else GROUP
+
+
+def _key(metadata: JsonObject, group: str) -> PolicyKey:
+    name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
+    return PolicyKey(group, str(metadata.get("namespace") or ""), str(name))
+
+
+def _generation(metadata: JsonObject) -> int:
+    generation = metadata.get("generation")
+    return generation if isinstance(generation, int) else 0
+
+
+def _conflict_policy(spec: JsonObject, group: str) -> ConflictPolicy:
+    if group == KUPID_GROUP:
+        return ConflictPolicy.COMBINE
+    return ConflictPolicy(spec.get("conflictPolicy") or ConflictPolicy.KEEP_POD)
+
+
+def _invalid(found: JsonObject, group: str, errors: list[FieldError]) -> InvalidPolicy:
+    """The usable parts of a policy with errors: its scope, if that has no errors, and its failure policy."""
+    metadata = found.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    spec = found.get("spec")
+    spec = spec if isinstance(spec, dict) else {}
+    unsure = ("spec.podSelector", "spec.namespaceSelector", "spec.matchConditions", "metadata.namespace", "kind")
+    readable = isinstance(found.get("spec"), dict) and not any(each.field.startswith(unsure) for each in errors)
+    key = _key(metadata, group)
+    kind = str(found.get("kind") or CLUSTER_KIND)
+    return InvalidPolicy(
+        key=key,
+        errors=tuple(map(str, errors)),
+        failure_policy=FailurePolicy.FAIL if _must_not_be_missed(spec) else FailurePolicy.IGNORE,
+        when=_moments(spec),
+        scope=_scope(key.namespace, spec, kind) if readable else None,
+        generation=_generation(metadata),
+    )
+
+
+def _must_not_be_missed(spec: JsonObject) -> bool:
+    """Whether pods are rejected while the policy cannot be applied. A policy that only audits never rejects a pod."""
+    return spec.get("failurePolicy") == "Fail" and spec.get("mode") != "Audit"
+
+
+def _moments(spec: JsonObject) -> frozenset[Moment]:
+    """The moments of an invalid policy; all of them where the list cannot be read."""
+    when = spec.get("when") or _DEFAULT_WHEN
+    known = {str(each) for each in Moment}
+    if not isinstance(when, list | tuple) or not all(isinstance(each, str) and each in known for each in when):
+        return frozenset(Moment)
+    return frozenset(map(Moment, when))
+
+
+def _scope(namespace: str, spec: JsonObject, kind: str) -> Scope:
+    conditions = spec.get("matchConditions") or {}
+    return Scope(
+        namespace=namespace,
+        pod_selector=_selector(spec.get("podSelector")),
+        namespace_selector=_selector(spec.get("namespaceSelector")) if kind == CLUSTER_KIND else EVERYTHING,
+        conditions=MatchConditions(**_lists(conditions), exclude=_exclusion(conditions.get("exclude") or {})),
+    )
+
+
+def _exclusion(exclude: JsonObject) -> Exclusion:
+    return Exclusion(
+        pod_selector=_selector(exclude.get("podSelector")),
+        namespaces=frozenset(exclude.get("namespaces") or ()),
+        **_lists(exclude),
+    )
+
+
+def _lists(conditions: JsonObject) -> dict[str, Any]:
+    return {
+        "owner_kinds": frozenset(conditions.get("ownerKinds") or ()),
+        "service_accounts": frozenset(conditions.get("serviceAccounts") or ()),
+        "priority_classes": frozenset(conditions.get("priorityClassNames") or ()),
+    }
+
+
+def _selector(value: JsonObject | None) -> LabelSelector:
+    """Decodes a validated selector; an absent one selects nothing."""
+    if value is None:
+        return NOTHING
+    clauses = [
+        requirement(each.get("key") or "", each.get("operator") or "", each.get("values") or ())
+        for each in value.get("matchExpressions") or ()
+    ]
+    return parse_selector(value.get("matchLabels") or {}, clauses)
+
+
+def _directives(spec: JsonObject) -> Directives:
+    names = spec.get("schedulerNames") or ([spec["schedulerName"]] if spec.get("schedulerName") else [])
+    terms = value_at(spec, f"{NODE_TERMS}.nodeSelectorTerms")
+    affinity = orjson.dumps(spec["affinity"]) if spec.get("affinity") else b""
+    pairs = spec.get("nodeSelector") or {}
+    _, (required, preferred) = parse_affinity(affinity, "")
+    return Directives(
+        node_selector=pairs,
+        node_name=spec.get("nodeName") or "",
+        scheduler_names=tuple(names),
+        priority_class=spec.get("priorityClassName") or "",
+        scheduling_gates=tuple(each["name"] for each in spec.get("schedulingGates") or ()),
+        required_node_terms=None if terms is None else normal_form(terms),
+        lists=_items(spec),
+        soft_min_domains=tuple(filter(is_soft_min_domains, spec.get(SPREAD) or ())),
+        nodes=NodeAffinity(node_selector(pairs), required.terms),
+        preferred_nodes=preferred,
+    )
+
+
+def _items(spec: JsonObject) -> dict[str, Items]:
+    found = {}
+    for path in LISTS:
+        values = value_at(spec, path) or ()
+        items = Items(list_item(path, each) for each in values if not (path == SPREAD and is_soft_min_domains(each)))
+        if items:
+            found[path] = items
+    return found
+
+
+def is_soft_min_domains(constraint: JsonObject) -> bool:
+    """Whether the API server would reject the constraint in a pod: minDomains needs DoNotSchedule (KEP-3022)."""
+    return constraint.get("minDomains") is not None and constraint.get("whenUnsatisfiable") != "DoNotSchedule"
