@@ -23,7 +23,7 @@ from tests.server.serving import BY_NAMES, app_with
 PACKAGE = Path(extender.__file__).parent
 QUESTION = whole("POST", "/filter", orjson.dumps(BY_NAMES))
 PASSED = {  # collaborators.py: the null object for what gives way to the scheduler; in a service it is a file of the tasks
-    "server": {"collaborators.py", "connections.py", "middleware.py", "request_checks.py", "verbs.py"},
+    "server": {"collaborators.py", "middleware.py", "request_checks.py", "transport/connections.py", "verbs.py"},
     "telemetry": {"decision_log.py", "verb_metrics.py"},
 }
 
@@ -35,8 +35,10 @@ def files_called() -> Iterator[dict[str, set[str]]]:
 
     def note(frame: FrameType, event: str, _: object) -> None:
         path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(PACKAGE) and path.parent.name in found:
-            found[path.parent.name].add(path.name)
+        if event == "call" and path.is_relative_to(PACKAGE):
+            floor, _, rest = path.relative_to(PACKAGE).as_posix().partition("/")
+            if floor in found:
+                found[floor].add(rest)
 
     before = sys.getprofile()
     sys.setprofile(note)
