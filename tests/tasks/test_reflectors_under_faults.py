@@ -171,18 +171,21 @@ async def test_after_any_faults_the_index_is_the_cluster_and_its_counts_are_true
 ) -> None:
     options = WatchOptions(watch_list=watch_list, page_limit=7, max_silence=5.0, initial_silence=5.0)
     async with plane(seed, options) as found:
-        for number in range(400):
+        number = 0
+        while (
+            number < 400 or len(found.fault_injector.injected) < 3
+        ):  # how many requests meet a fault depends on the machine
             found.change(number)
             if number % 100 == 99:
                 found.server.store.compact()
             if number % 7 == 0:
                 await asyncio.sleep(0.001)
+            number += 1
         found.fault_injector.is_fair = True
         await until(lambda: found.held() == found.real())
         assert audit(found.index) == []
-        assert found.reflectors is not None
-        assert found.reflectors.freshness.is_ready
-    assert len(found.fault_injector.injected) >= 3, "faults were injected"
+        # The last watch that met a fault may only be about to begin again.
+        await until(lambda: found.reflectors is not None and found.reflectors.freshness.is_ready)
 
 
 async def test_a_restarted_server_with_a_new_history_is_taken_over_as_it_is(unused_tcp_port: int) -> None:
