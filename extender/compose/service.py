@@ -59,6 +59,7 @@ from extender.tasks.sliced.explain_service import ExplainService
 from extender.tasks.sliced.sliced_figures import SlicedFigure
 from extender.tasks.sliced.sliced_work import SlicedWork
 from extender.tasks.sliced.traffic import Traffic
+from extender.tasks.unanswered_bindings import UnansweredBindings
 from extender.tasks.watched_pods import WatchedPods
 from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import scraped
@@ -163,11 +164,12 @@ def service_of_cluster(
         missed.record,
     )
     report_assumed_pods(metrics, index, filter_service)
+    unanswered = UnansweredBindings(index, base.direct_writer(session.writes), clock)
     verbs = Verbs(
         filter=filter_service.filter,
         prioritize=parts.prioritize,
         preempt=PreemptService(index.view, settings, rng, plans, pods.find, parts.on_preemption).preempt,
-        bind=BindService(index, base.writer(), clock).bind,
+        bind=BindService(index, base.writer(), clock, unanswered).bind,
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.freshness.catch_up,
         traffic=traffic,
@@ -192,6 +194,7 @@ def service_of_cluster(
         *release_of_cluster(base),
         *_policy_jobs(base, missed),
         *([("assumed pods", filter_service.run)] if settings.assumed_pods.enabled else []),
+        *([("unanswered bindings", unanswered.run)] if settings.server.paths.bind else []),
         *_audit(base),
         ("figures of affinity across namespaces", crossing.run),
         *parts.jobs(metrics),

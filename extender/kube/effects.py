@@ -121,6 +121,31 @@ class _MetaJson(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
+class _PodMetaJson(msgspec.Struct):
+    uid: str = ""
+
+
+class _PodSpecJson(msgspec.Struct, rename="camel"):
+    node_name: str | None = None
+
+
+class _PodJson(msgspec.Struct):
+    metadata: _PodMetaJson
+    spec: _PodSpecJson
+
+
+_PODS = msgspec.json.Decoder(_PodJson)
+
+
+def decode_place(body: bytes) -> tuple[str, str]:
+    """UID and node of a pod from an answer; raises ``ValueError`` when it is none."""
+    try:
+        found = decode_twice(_PODS, body)
+    except UNREADABLE as error:
+        raise ValueError(f"no pod: {from_msgspec(error)}") from None
+    return found.metadata.uid, found.spec.node_name or ""
+
+
 class _SpecJson(msgspec.Struct, rename="camel"):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

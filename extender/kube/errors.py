@@ -69,6 +69,13 @@ class BadAccess(KubeError):
     """Raised at start, when the kubeconfig or the service account cannot be read or used."""
 
 
+def may_be_made(error: KubeError) -> bool:
+    """Whether a write that ended with this error may have been carried out, or still be. A proxy answers 503 for a lost connection."""
+    if isinstance(error, Throttled):
+        return error.status == HTTPStatus.SERVICE_UNAVAILABLE
+    return isinstance(error, Unreachable | TooLarge) and error.reason != NO_CONNECTION
+
+
 _BY_STATUS: Final[dict[int, type[KubeError]]] = {
     404: NotFound,
     409: Conflict,

@@ -12,7 +12,16 @@ from __future__ import annotations
 from datetime import UTC
 
 from extender.kube.calls import Calls, Observe, events_path, segment, unobserved
-from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef, decode_lease, event_body, lease_body
+from extender.kube.effects import (
+    Lease,
+    PodCondition,
+    PodEvent,
+    PodRef,
+    decode_lease,
+    decode_place,
+    event_body,
+    lease_body,
+)
 from extender.kube.errors import NotFound, Unreachable
 from extender.kube.session import MERGE_PATCH, STRATEGIC_PATCH, Connection
 from extender.kube.watch.decoding import decode_identity_leniently
@@ -99,6 +108,17 @@ class Writer:
             return ""
         except WireError as error:
             raise Unreachable(f"GET {path}: {error}") from error
+
+    async def node_of(self, pod: PodRef) -> str:
+        """The node of this pod, empty where it is not bound. ``NotFound`` if it no longer exists."""
+        body = await self._calls.make(api_calls.NODE_OF, pod_path(pod))
+        try:
+            uid, node = decode_place(body)
+        except ValueError as error:
+            raise Unreachable(str(error)) from error
+        if uid != pod.uid:
+            raise NotFound(f"{pod.namespace}/{pod.name} is another pod by now")
+        return node
 
     # -- events -------------------------------------------------------------------------------------------------
 

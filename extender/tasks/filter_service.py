@@ -38,6 +38,9 @@ OTHERS: Final = "(others)"
 # A sleep that lasts so much longer than requested: the process or the machine was suspended.
 _SUSPENDED_SECONDS: Final = 1.0
 
+# An error: the scheduler retries with its back-off. To decide the pod elsewhere would give its room away while it may be bound.
+_BEING_BOUND: Final = FilterResult((), error="cannot decide: the pod is being bound, or may be bound already")
+
 OnRejection = Callable[[ExtenderArgs], None]
 OnMissed = Callable[[Pod, Sequence[PolicyKey]], None]
 
@@ -139,6 +142,8 @@ class FilterService:
         if self._is_about_new_nodes(args):
             return self._answer_new_nodes(args, pod)
         args = args.by_names()
+        if isinstance(pod, Pod) and self._index.assumed.is_binding(pod.uid):
+            return _BEING_BOUND
         previous = self._index.assumed.forget(pod.uid) if isinstance(pod, Pod) else None
         if not isinstance(pod, Pod) or not has_same_constraints(args.pod.signature, pod.signature):
             pod = await self._pods.find(args.pod)
@@ -150,6 +155,8 @@ class FilterService:
             pod = self._watched(pod)
             if not isinstance(pod, Pod):
                 return _reject_for_now(pod)
+            if self._index.assumed.is_binding(pod.uid):
+                return _BEING_BOUND
             args = replace(args, pod=pod)
         previous = self._index.assumed.forget(pod.uid) or previous
         return self._answer(args, previous)
@@ -198,7 +205,7 @@ class FilterService:
     def attempt_failed(self, requested: Pod) -> None:
         """Ends the assumption of a pod whose request cannot be decided: the request alone shows that the last attempt failed."""
         pod = self._watched(requested)
-        if isinstance(pod, Pod):
+        if isinstance(pod, Pod) and not self._index.assumed.is_binding(pod.uid):
             self._index.assumed.forget(pod.uid)
 
     def _watched(self, requested: Pod) -> Pod | Unconfirmed:

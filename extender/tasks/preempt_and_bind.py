@@ -11,12 +11,13 @@ from random import Random
 
 from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
-from extender.kube.errors import KubeError
+from extender.kube.errors import KubeError, may_be_made
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate
 from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumingIndex
 from extender.tasks.ports import Clock, ClusterWriter, PlanTarget
+from extender.tasks.unanswered_bindings import UnansweredBindings
 from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption
 from extender.verbs.request import Unconfirmed, watched_pod
 from extender.wire.extender_v1 import BindingArgs, PreemptionArgs
@@ -76,29 +77,40 @@ class BindService:
     for it. So without assumed pods (`assumedPods.enabled`) nothing is bound.
     """
 
-    def __init__(self, index: AssumingIndex, writer: ClusterWriter, clock: Clock) -> None:
+    def __init__(
+        self, index: AssumingIndex, writer: ClusterWriter, clock: Clock, unanswered: UnansweredBindings
+    ) -> None:
+        """``unanswered`` finds out about bindings of which the answer is missing."""
         self._index = index
         self._writer = writer
         self._clock = clock
-        self._binding: set[str] = set()
+        self._unanswered = unanswered
 
     async def bind(self, args: BindingArgs) -> str:
         """Binds exactly this pod. Returns the error, empty on success; the scheduler records it and retries."""
         pod = watched_pod(args.uid, args.namespace, args.name, self._index.view)
         if not isinstance(pod, Pod):
             return f"not bound: {pod.text}"
-        if args.uid in self._binding:
+        assumed = self._index.assumed
+        if assumed.is_binding(args.uid):
             return "not bound: the pod is being bound already"
-        held = self._index.assumed.held.get(args.uid)
+        held = assumed.held.get(args.uid)
         if held is None or args.node not in held.nodes:
             return "not bound: no answer of the extender lets the pod go to this node"
         self._index.assume(pod, (args.node,), self._clock.now())
-        self._binding.add(args.uid)
+        assumed.begin_binding(args.uid)
+        self._unanswered.discard(args.uid)
+        ref, is_answered = PodRef(args.namespace, args.name, args.uid), False
         try:
-            await self._writer.bind(PodRef(args.namespace, args.name, args.uid), args.node)
+            await self._writer.bind(ref, args.node)
+            is_answered = True
+            assumed.end_binding(args.uid, failed=False)
         except KubeError as error:
-            self._index.assumed.forget(args.uid)
+            is_answered = not may_be_made(error)
+            if is_answered:
+                assumed.end_binding(args.uid, failed=True)
             return str(error)
         finally:
-            self._binding.discard(args.uid)
+            if not is_answered:  # also where the time of the request is over, which cancels this
+                self._unanswered.add(ref, args.node)
         return ""

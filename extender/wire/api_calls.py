@@ -140,6 +140,7 @@ CREATE_EVENT: Final = ApiCall(
     _records_events,
 )
 BIND: Final = ApiCall("bind", "", "pods", "binding", "create", "server.paths.bind is set", _binds)
+NODE_OF: Final = ApiCall("node_of", "", "pods", "", "get", "a binding without an answer reads the pod's node", _binds)
 CREATE_LEASE: Final = ApiCall(
     "create_lease", LEASES_GROUP, "leases", "", "create", "leaderElection is on", _elects_a_leader, _lease_namespace
 )
@@ -227,6 +228,7 @@ API_CALLS: Final = (
     DELETE,
     CREATE_EVENT,
     BIND,
+    NODE_OF,
     CREATE_LEASE,
     GET_LEASE,
     UPDATE_LEASE,

@@ -50,6 +50,13 @@ async def test_a_bound_pod_that_a_policy_selects_counts_against_others() -> None
     assert "recount of policies" in dict(service.jobs)
 
 
+@pytest.mark.parametrize(("path", "asks"), [("", False), ("/bind", True)])
+async def test_bindings_without_an_answer_are_asked_about_where_the_service_binds(path: str, *, asks: bool) -> None:
+    used = settings(server={"paths": {"bind": path}})
+    service = service_of_cluster(used, Unconnected(), SystemClock(), Random(1))  # type: ignore[arg-type]  # not connected
+    assert ("unanswered bindings" in dict(service.jobs)) is asks
+
+
 @pytest.mark.parametrize(
     ("namespace", "passed"), [("ours", ["n1", "n2"]), ("kube-system", ["n1", "n2"]), ("shop", ["n2"])]
 )

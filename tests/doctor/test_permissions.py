@@ -46,7 +46,7 @@ def needed(**sections: Any) -> tuple[set[str], set[str]]:
         (QUIET | {"rejectedPods": SILENT | {"nominateElsewhere": True}}, READS | DEDUCED, {NOMINATE}),
         (QUIET | {"rejectedPods": SILENT | {"requeue": True}}, READS | DEDUCED, {ANNOTATE}),
         (QUIET | {"rejectedPods": SILENT | {"events": True}}, READS | DEDUCED, {TELL}),
-        (QUIET | {"server": {"paths": {"bind": "/bind"}}}, READS | DEDUCED, {"create pods/binding"}),
+        (QUIET | {"server": {"paths": {"bind": "/bind"}}}, READS | DEDUCED, {"create pods/binding", "get pods"}),
     ],
     ids=["execute", "evict", "advise", "quiet", "no defaults", "nominates", "requeues", "tells", "binds"],
 )

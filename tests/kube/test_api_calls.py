@@ -57,6 +57,7 @@ CALLS: dict[str, tuple[str, Call]] = {
         lambda w: w.create_event(PodEvent(POD, "Normal", "Why", "What", "note", NOON)),
     ),
     "bind": (f"{POD_PATH}/binding", lambda w: w.bind(POD, "node-a")),
+    "node_of": (POD_PATH, lambda w: w.node_of(POD)),
     "create_lease": (LEASES, lambda w: w.create_lease(LEASE)),
     "get_lease": (f"{LEASES}/extender", lambda w: w.get_lease("kube-system", "extender")),
     "update_lease": (f"{LEASES}/extender", lambda w: w.update_lease(LEASE)),
@@ -163,7 +164,7 @@ def test_each_method_has_its_row() -> None:
 @pytest.mark.parametrize("row", API_CALLS, ids=[call.name for call in API_CALLS])
 async def test_a_call_makes_the_request_that_its_row_declares(api: ScriptedApi, row: ApiCall) -> None:
     path = {**CALLS, **WEBHOOK_CALLS, **POLICY_CALLS, **RELEASE_CALLS}[row.name][0]
-    api.script(path, body('{"metadata": {"name": "web", "uid": "uid-web"}}'))
+    api.script(path, body('{"metadata": {"name": "web", "uid": "uid-web"}, "spec": {}}'))
     names: list[str] = []
 
     def observe(name: str, *_: object) -> None:

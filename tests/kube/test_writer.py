@@ -100,6 +100,24 @@ async def test_a_pod_is_bound_once(plane: ApiServer, writer: Writer) -> None:
         await writer.bind(ref(plane), "node-a")
 
 
+async def test_the_node_of_a_pod_is_read(plane: ApiServer, writer: Writer) -> None:
+    assert await writer.node_of(ref(plane)) == ""
+    await writer.bind(ref(plane), "node-a")
+    assert await writer.node_of(ref(plane)) == "node-a"
+    for gone in (replace(ref(plane), uid="of-an-earlier-one"), replace(ref(plane), name="absent")):
+        with pytest.raises(NotFound):
+            await writer.node_of(gone)
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"{}", b'{"metadata":{"uid":7},"spec":{}}'])
+async def test_an_answer_that_is_no_pod_tells_nothing_of_its_node(
+    api: ScriptedApi, scripted: Writer, answer: bytes
+) -> None:
+    api.script(PATH, body(answer))
+    with pytest.raises(Unreachable, match="no pod"):
+        await scripted.node_of(POD)
+
+
 async def test_a_pod_is_deleted(plane: ApiServer, writer: Writer) -> None:
     await writer.delete(ref(plane), grace_seconds=0)
     assert plane.store.table(PODS).latest() == []

@@ -1,22 +1,39 @@
-"""The bind verb: the pod counts on its node from the call on, and no longer when the binding fails."""
+"""The bind verb: the pod counts on its node from the call on, and no longer when the binding is known to have failed."""
 
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import Any
 
 import orjson
 import pytest
 
+from extender.index.audit import audit
+from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodRef
-from extender.kube.errors import Conflict
+from extender.kube.errors import (
+    NO_CONNECTION,
+    Conflict,
+    KubeError,
+    NotFound,
+    Rejected,
+    Throttled,
+    TooLarge,
+    Unreachable,
+)
 from extender.settings.configuration import Settings
+from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.preempt_and_bind import BindService
+from extender.tasks.unanswered_bindings import UnansweredBindings
+from extender.tasks.watched_pods import WatchedPods
+from extender.verbs.filter.pipeline import FilterVerb
 from extender.wire.errors import WireError
-from extender.wire.extender_v1 import BindingArgs, decode_binding_args, encode_binding
+from extender.wire.extender_v1 import BindingArgs, FilterResult, decode_args, decode_binding_args, encode_binding
 from extender.wire.objects.kinds import NODES, PODS
-from tests.fakes import FakeClock, FakeWriter, until
+from tests.deciding import KeptPlans
+from tests.fakes import FakeClock, FakeWriter, running, until
 
 JsonObject = dict[str, Any]
 
@@ -25,6 +42,7 @@ GATED = POD | {"spec": {"schedulingGates": [{"name": "quota"}]}}
 BOUND = POD | {"spec": {"nodeName": "n1"}}
 NOT_ANSWERED = "no answer of the extender lets the pod go to this node"
 ARGS = BindingArgs("ns", "w", "u", "n2")
+TIMED_OUT = Unreachable("POST /api/v1/namespaces/ns/pods/w/binding: timed out")
 
 
 def cluster() -> ClusterIndex:
@@ -36,6 +54,71 @@ def cluster() -> ClusterIndex:
     index.upsert(pod)
     index.assume(pod, ("n1", "n2"), 0.0)
     return index
+
+
+def binder(index: ClusterIndex, writer: FakeWriter) -> BindService:
+    """The verb, where nothing asks about bindings without an answer."""
+    clock = FakeClock()
+    return BindService(index, writer, clock, UnansweredBindings(index, Answers(), clock))
+
+
+class Answers:
+    """The API server's answers about a pod, in turn: its node, or an error. The last one is repeated."""
+
+    def __init__(self, *answers: str | KubeError) -> None:
+        self.answers = list(answers)
+        self.reads = 0
+
+    async def node_of(self, _pod: PodRef) -> str:
+        """The next answer."""
+        self.reads += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, KubeError):
+            raise answer
+        return answer
+
+
+class Unanswered:
+    """A binding that failed with an error, and the filter service that is asked again about its pod."""
+
+    def __init__(self, answers: Answers, error: KubeError = TIMED_OUT) -> None:
+        self.index = cluster()
+        self.clock = FakeClock()
+        self.answers = answers
+        self.unanswered = UnansweredBindings(self.index, answers, self.clock)
+        self.writer = FakeWriter(failures=[error])
+        self.binder = BindService(self.index, self.writer, self.clock, self.unanswered)
+        settings = Settings(placement="cooperative")
+        self.filter_service = FilterService(
+            self.index,
+            WatchedPods(self.index, self.clock, 0.0, 1),
+            self.clock,
+            AssumedPodOptions(),
+            FilterVerb(self.index.view, settings),
+            Random(1),
+            KeptPlans(),
+        )
+
+    @property
+    def assumed(self) -> list[str]:
+        """The nodes that the pod is assumed on."""
+        held = self.index.assumed.held.get("u")
+        return [] if held is None else list(held.nodes)
+
+    async def filter(self) -> FilterResult:
+        """What the scheduler asks after the failure."""
+        body = orjson.dumps({"Pod": POD, "NodeNames": ["n1", "n2"]})
+        return await self.filter_service.filter(decode_args(body))
+
+    def report(self) -> None:
+        """The watch shows what the scheduler reports of the failure."""
+        text = 'running Bind plugin "DefaultBinder": timed out'
+        condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": text}
+        self.show({"status": {"phase": "Pending", "conditions": [condition]}})
+
+    def show(self, more: JsonObject) -> None:
+        """The watch shows the pod."""
+        self.index.upsert(PODS.decode_object(orjson.dumps(POD | more)))
 
 
 class HeldWriter(FakeWriter):
@@ -55,7 +138,7 @@ class HeldWriter(FakeWriter):
 
 async def test_a_bound_pod_counts_on_its_node_before_the_watch_tells() -> None:
     index, writer = cluster(), FakeWriter()
-    assert await BindService(index, writer, FakeClock()).bind(ARGS) == ""
+    assert await binder(index, writer).bind(ARGS) == ""
     assert writer.effects == ["bind w n2"]
     assert list(index.view.pods_on(index.view.known["n2"])) == ["u"]
     assert index.assumed.several == 0
@@ -63,14 +146,14 @@ async def test_a_bound_pod_counts_on_its_node_before_the_watch_tells() -> None:
 
 async def test_a_failed_binding_is_reported_and_the_pod_counts_nowhere() -> None:
     index, writer = cluster(), FakeWriter(failures=[Conflict("pod w is already assigned to node n1")])
-    assert "already assigned" in await BindService(index, writer, FakeClock()).bind(ARGS)
+    assert "already assigned" in await binder(index, writer).bind(ARGS)
     assert index.assumed.held == {}
 
 
 async def test_a_binding_that_fails_frees_the_place_only_once_nothing_is_under_way() -> None:
     """A second call for the same pod must not end the assumption on which the first one rests."""
     index, writer = cluster(), HeldWriter()
-    binding = BindService(index, writer, FakeClock())
+    binding = binder(index, writer)
     first = asyncio.create_task(binding.bind(ARGS))
     await until(lambda: writer.asked)
     assert await binding.bind(ARGS) == "not bound: the pod is being bound already"
@@ -78,6 +161,131 @@ async def test_a_binding_that_fails_frees_the_place_only_once_nothing_is_under_w
     writer.go.set()
     assert await first == ""
     assert writer.effects == ["bind w n2"]
+
+
+AMBIGUOUS = {
+    "a time-out": TIMED_OUT,
+    "a lost connection": Unreachable("POST: ServerDisconnectedError"),
+    "a proxy": Throttled("503 upstream connect error", status=503),
+    "an answer without end": TooLarge("answer exceeds 1 MiB"),
+}
+CERTAIN = {
+    "no connection": Unreachable("POST: refused", reason=NO_CONNECTION),
+    "a refusal": Rejected("403 forbidden", status=403),
+    "too many calls": Throttled("429 slow down", status=429),
+    "no pod": NotFound("404 pods w", status=404),
+}
+
+
+@pytest.mark.parametrize("error", AMBIGUOUS.values(), ids=AMBIGUOUS)
+async def test_a_pod_that_may_be_bound_keeps_its_room_until_that_is_known(error: KubeError) -> None:
+    """Neither the scheduler's report nor its next question ends the assumption: another pod would get the node."""
+    played = Unanswered(Answers(Unreachable("GET: refused")), error)
+    assert await played.binder.bind(ARGS) == str(error)
+    played.report()
+    assert (await played.filter()).error == "cannot decide: the pod is being bound, or may be bound already"
+    played.filter_service.attempt_failed(PODS.decode_object(orjson.dumps(POD)))
+    played.index.assumed.review(played.clock.now() + 5, Limits(expiry=120, failure_grace=2, doubt=120))
+    assert played.assumed == ["n2"]
+    assert await played.binder.bind(ARGS) == "not bound: the pod is being bound already"
+    played.show({"spec": {"nodeName": "n2"}})
+    assert (played.assumed, played.index.assumed.is_binding("u")) == ([], False)
+    assert audit(played.index) == []
+
+
+@pytest.mark.parametrize("error", CERTAIN.values(), ids=CERTAIN)
+async def test_a_binding_that_was_never_made_gives_the_room_back_at_once(error: KubeError) -> None:
+    played = Unanswered(Answers("n2"), error)
+    assert await played.binder.bind(ARGS) == str(error)
+    assert (played.assumed, played.index.assumed.is_binding("u")) == ([], False)
+    assert sorted((await played.filter()).passed) == ["n1", "n2"]
+
+
+async def test_a_request_that_runs_out_of_time_leaves_the_binding_open() -> None:
+    """Its deadline cancels the call to the API server, which may have been sent."""
+    played, writer = Unanswered(Answers("")), HeldWriter()
+    binding = BindService(played.index, writer, played.clock, played.unanswered)
+    call = asyncio.create_task(binding.bind(ARGS))
+    await until(lambda: writer.asked)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    assert (await played.filter()).error != ""
+    assert played.assumed == ["n2"]
+    async with running(played.unanswered.run):
+        await until(lambda: not played.assumed)
+
+
+RESULTS = {
+    "it was carried out": (["n2"], ["n2"]),
+    "another client has bound it": (["n1"], ["n1"]),
+    "it was not": ([""], []),
+    "the pod is gone": ([NotFound("404 pods w", status=404)], []),
+    "nothing can be read for a while": ([Unreachable("GET: refused"), Throttled("429", status=429), "n2"], ["n2"]),
+}
+
+
+@pytest.mark.parametrize(("answers", "assumed"), RESULTS.values(), ids=RESULTS)
+async def test_the_pod_is_read_until_the_result_is_known(answers: list[str | KubeError], assumed: list[str]) -> None:
+    played = Unanswered(Answers(*answers))
+    await played.binder.bind(ARGS)
+    async with running(played.unanswered.run):
+        await until(lambda: not played.index.assumed.is_binding("u"))
+        assert (played.assumed, played.answers.reads) == (assumed, len(answers))
+        assert audit(played.index) == []
+
+
+@pytest.mark.parametrize("comes_first", ["the report", "the read"])
+async def test_the_report_of_a_binding_that_was_not_made_is_not_taken_for_the_next_attempt(comes_first: str) -> None:
+    played = Unanswered(Answers(""))
+    await played.binder.bind(ARGS)
+    if comes_first == "the report":
+        played.report()
+    async with running(played.unanswered.run):
+        await until(lambda: not played.assumed)
+    await played.filter()
+    if comes_first == "the read":
+        played.report()
+    assert played.assumed == ["n1", "n2"]
+    if comes_first == "the report":  # so the next one is of the new attempt
+        played.show({"status": {}})
+        played.report()
+        assert played.assumed == []
+
+
+async def test_a_result_that_is_never_known_ends_with_the_assumption() -> None:
+    played = Unanswered(Answers(Unreachable("GET: refused")))
+    await played.binder.bind(ARGS)
+    played.index.assumed.review(played.clock.now() + 121, Limits(expiry=120, failure_grace=2))
+    assert sorted((await played.filter()).passed) == ["n1", "n2"]
+    async with running(played.unanswered.run):
+        await until(lambda: len(played.clock.slept) > 0)
+    assert played.answers.reads == 0, "it is not asked about any more"
+
+
+async def test_a_late_read_does_not_end_a_newer_binding() -> None:
+    """The read of the first attempt says that the pod is not bound; by then the second one is under way."""
+    played, writer = Unanswered(Answers("")), HeldWriter()
+    await played.binder.bind(ARGS)
+    asking = asyncio.Event()
+    answer = asyncio.Event()
+
+    async def slow(_pod: PodRef) -> str:
+        asking.set()
+        await answer.wait()
+        return ""
+
+    played.answers.node_of = slow  # type: ignore[method-assign]  # a read that the test lets end
+    async with running(played.unanswered.run):
+        await asking.wait()
+        played.index.assumed.forget("u")
+        await played.filter()
+        newer = asyncio.create_task(BindService(played.index, writer, played.clock, played.unanswered).bind(ARGS))
+        await until(lambda: writer.asked)
+        answer.set()
+        await asyncio.sleep(0)
+        writer.go.set()
+        assert await newer == ""
+    assert played.assumed == ["n2"]
 
 
 FORGED = {
@@ -98,14 +306,14 @@ FORGED = {
 async def test_nothing_is_bound_on_the_word_of_a_request(shown: JsonObject, args: BindingArgs, problem: str) -> None:
     index, writer = cluster(), FakeWriter()
     index.upsert(PODS.decode_object(orjson.dumps(shown)))
-    assert await BindService(index, writer, FakeClock()).bind(args) == f"not bound: {problem}"
+    assert await binder(index, writer).bind(args) == f"not bound: {problem}"
     assert writer.effects == []
 
 
 async def test_a_pod_that_no_filter_has_let_through_is_not_bound() -> None:
     index, writer = cluster(), FakeWriter()
     index.assumed.forget("u")
-    assert await BindService(index, writer, FakeClock()).bind(ARGS) == f"not bound: {NOT_ANSWERED}"
+    assert await binder(index, writer).bind(ARGS) == f"not bound: {NOT_ANSWERED}"
     assert writer.effects == []
 
 

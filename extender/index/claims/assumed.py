@@ -141,6 +141,8 @@ class AssumedPods:
         self._journal = journal or Journal()
         self._observe = observe
         self._failed: set[str] = set()
+        # By UID, the pods that this process is binding, or may have bound: whether a report of failure has come.
+        self._binding: dict[str, bool] = {}
         # By UID, the attempts whose assumption ended before a report of failure: as many next reports may be of those.
         self._unreported: dict[str, int] = {}
 
@@ -152,7 +154,7 @@ class AssumedPods:
         pod is placed because of it. O(groups that count the pod).
         """
         if pod.uid in self.held:
-            self.forget(pod.uid)
+            self._drop(pod.uid)
         known = self._pods.get(pod.uid)
         if not nodes or (known is not None and known.node) or pod.uid in self._deleted:
             return
@@ -172,17 +174,35 @@ class AssumedPods:
             self._observe(pod)
 
     def forget(self, uid: str) -> Assumed | None:
-        """Ends an assumption and takes it out of the counts; returns it, None where there was none."""
+        """Ends an assumption, because its attempt has failed, and takes it out of the counts; returns it, None where there was none."""
+        if uid in self.held and uid in self._pods:
+            self._unreported[uid] = self._unreported.get(uid, 0) + 1
+        return self._drop(uid)
+
+    def _drop(self, uid: str) -> Assumed | None:
+        """The same where no report of failure is to come."""
         if self._journal.note is not None and uid in self.held:
             self._journal.note(AssumptionEnd(uid))
         assumed = self._end(uid)
         if assumed is not None:
-            if uid in self._pods:
-                self._unreported[uid] = self._unreported.get(uid, 0) + 1
             if assumed.pod.node:
                 self._count(assumed.pod, -1)
             self.tell_end(assumed, None)
         return assumed
+
+    def is_binding(self, uid: str) -> bool:
+        """Whether a binding was begun here and its result is not known. O(1)."""
+        return uid in self._binding
+
+    def begin_binding(self, uid: str) -> None:
+        """From now on no report of failure ends the assumption: the binding may be carried out all the same."""
+        self._binding[uid] = False
+
+    def end_binding(self, uid: str, *, failed: bool) -> None:
+        """The result is known. Ends the assumption of a binding that failed."""
+        is_reported = self._binding.pop(uid, False)
+        if failed:
+            (self._drop if is_reported else self.forget)(uid)
 
     def _expect(self, pod: Pod, nodes: Sequence[str], sign: int) -> None:
         """The pod may come to any of the nodes (``sign`` 1), or no longer may (-1)."""
@@ -205,6 +225,7 @@ class AssumedPods:
         if assumed is None:
             return None
         self._failed.discard(uid)
+        self._binding.pop(uid, None)
         if not assumed.pod.node:
             self._expect(assumed.pod, assumed.nodes, -1)
         if assumed.doubted:
@@ -230,6 +251,9 @@ class AssumedPods:
         if new.rejection and (old is None or new.rejection != old.rejection):
             is_of_this_attempt = new.binding_failed and not self._take_earlier_report(uid)
             if uid not in self.held:
+                return None
+            if uid in self._binding:
+                self._binding[uid] |= is_of_this_attempt
                 return None
             if is_of_this_attempt:
                 self.ended += 1
@@ -277,9 +301,8 @@ class AssumedPods:
         read = min(now, known_until)
         late = [uid for uid, assumed in self.held.items() if read - assumed.since >= limits.expiry]
         self.expired += len(late)
-        over = [assumed for uid in {*ended, *late} if (assumed := self.forget(uid)) is not None]
-        for uid in ended:
-            self._take_earlier_report(uid)  # the report that ended it
+        ends = {**dict.fromkeys(late, self.forget), **dict.fromkeys(ended, self._drop)}  # the latter by its own report
+        over = [assumed for uid, end in ends.items() if (assumed := end(uid)) is not None]
         self.ended += len(over)
         for assumed in over:
             self.unconfirmed.notify(assumed, None)
