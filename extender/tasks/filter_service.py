@@ -1,8 +1,14 @@
 """The filter service: waits for the assumed pods that a request depends on, calls the verb, assumes the pod, submits the plan.
 
-The decision is about the pod and the nodes as the watch shows them (`watched_pods.py`), also where the request brings whole
-nodes: one that the watch does not show yet is rejected, because a pod on it would count for no other pod. A request in
-which neither the pod nor any node exists is a what-if: it is decided as it was sent, and changes nothing here.
+The decision is about the pod as the watch shows it (`watched_pods.py`). Whole nodes in a request are those of a scheduler, of
+which the watch may not show one yet, or those that a tool such as an autoscaler makes up:
+
+- the pod is shown, and some of the nodes: a scheduler's. Decided about the nodes as the watch shows them. One that it does not
+  show yet is rejected, because a pod on it would count for no other pod.
+- the pod is shown, and none of the nodes: decided as it was sent, since a tool tries a node for a pending pod. A scheduler asks
+  this for a pod that is bound to a new node by its affinity, so the pod is assumed on the node that it is given, and counts
+  there as soon as the watch shows that node.
+- the pod is not shown, and some node is not: a what-if. Decided as it was sent, it changes nothing here.
 
 The scheduler sends the next pod before the watch shows the last one bound, so a pod that passed is assumed from then on.
 A request whose result depends on assumed pods of undetermined node waits until enough of them are bound or forgotten, at
@@ -139,16 +145,16 @@ class FilterService:
         """Decides a request. The pod's earlier assumption ends first: a new request means that the last attempt failed."""
         self.requests += 1
         pod = self._watched(args.pod)
-        if self._is_about_new_nodes(args):
+        if self._are_all_new(args):
             return self._answer_new_nodes(args, pod)
-        args = args.by_names()
+        sent, args = args, args.by_names()
         if isinstance(pod, Pod) and self._index.assumed.is_binding(pod.uid):
             return _BEING_BOUND
         previous = self._index.assumed.forget(pod.uid) if isinstance(pod, Pod) else None
         if not isinstance(pod, Pod) or not has_same_constraints(args.pod.signature, pod.signature):
             pod = await self._pods.find(args.pod)
         if not isinstance(pod, Pod):
-            return _reject_for_now(pod)
+            return self._decide(sent) if self._has_new(sent) else _reject_for_now(pod)
         args = replace(args, pod=pod)
         if self._may_wait(args):
             await self._wait(args)
@@ -184,18 +190,17 @@ class FilterService:
         return result
 
     def _answer_new_nodes(self, args: ExtenderArgs, pod: Pod | Unconfirmed) -> FilterResult:
-        """The answer about nodes none of which exists: a what-if, unless the watch shows that the pod is pending.
+        """The answer about nodes none of which the watch shows, as they were sent.
 
-        Then the nodes may be newer than the last event. The pod is rejected, and requeued when they come. What is assumed of it
-        stays: such a request does not show that the last attempt failed.
+        A pending pod is assumed where it may go, unless that is open or it is assumed already: what a tool asks does not show that
+        the last attempt failed.
         """
         if not isinstance(pod, Pod):
             return self._decide(args)
-        args = replace(args.by_names(), pod=pod)
-        result = self._decide(args)
-        self.decisions.record(pod.scheduler, result)
-        if not result.error:
-            self._tell_rejection(args)
+        result = self._decide(replace(args, pod=pod))
+        is_free = pod.uid not in self._index.assumed.held
+        if len(result.passed) == 1 and is_free and self._options.enabled:
+            self._index.assume(pod, result.passed, self._clock.now())
         return result
 
     def _tell_rejection(self, args: ExtenderArgs) -> None:
@@ -212,10 +217,15 @@ class FilterService:
         """The pod of a request as the watch shows it now. O(1)."""
         return watched_pod(requested.uid, requested.signature.namespace, requested.name, self._index.view)
 
-    def _is_about_new_nodes(self, args: ExtenderArgs) -> bool:
+    def _are_all_new(self, args: ExtenderArgs) -> bool:
         """Whether the request brings whole nodes, and none that the watch shows. O(nodes) at worst."""
         known = self._index.view.known
         return bool(args.nodes) and not any(node.name in known for node in args.nodes or ())
+
+    def _has_new(self, args: ExtenderArgs) -> bool:
+        """Whether the request brings whole nodes, and one that the watch does not show. O(nodes)."""
+        known = self._index.view.known
+        return args.nodes is not None and not all(node.name in known for node in args.nodes)
 
     def _may_wait(self, args: ExtenderArgs) -> bool:
         return self._index.assumed.several > 0 and self._verb.should_wait(args)

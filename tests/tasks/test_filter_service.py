@@ -3,73 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
-from typing import Any
 
 import orjson
 import pytest
 
 from extender.index.audit import audit
 from extender.index.claims.assumed import Limits
-from extender.index.cluster import ClusterIndex
-from extender.kube.timing import SystemClock
-from extender.model.objects import Pod
-from extender.settings.configuration import Settings
-from extender.tasks.filter_service import AssumedPodOptions, FilterService, SchedulerCounts
-from extender.tasks.watched_pods import WatchedPods
-from extender.verbs.filter.pipeline import FilterVerb
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args, decode_names, encode_filter_nodes
-from extender.wire.objects.kinds import NODES, PODS
-from tests.deciding import KeptPlans
+from extender.tasks.filter_service import SchedulerCounts
+from extender.wire.extender_v1 import FilterResult, decode_args
+from extender.wire.objects.kinds import PODS
+from tests.tasks.filter_scene import APART, NODE_NAMES, ON_EACH, JsonObject, Played, decoded, pending_pod
 
-JsonObject = dict[str, Any]
-
-HOST = "kubernetes.io/hostname"
-NODE_NAMES = ("n1", "n2", "n3")
-ON_EACH = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "web"}}}
-APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ON_EACH]}}}
 SPREAD = {
     "topologySpreadConstraints": [{**ON_EACH, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
 }
 NEAR = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ON_EACH]}}}
-
-
-class Played:
-    """Three nodes, and the filter verb with its effect on assumed pods."""
-
-    def __init__(self, placement: str, wait: float = 0.05, *, assumes: bool = True) -> None:
-        self.settings = Settings(placement="decisive" if placement == "decisive" else "cooperative")
-        self.index = ClusterIndex(self.settings.rules)
-        self.clock = SystemClock()
-        self.plans = KeptPlans()
-        self.rejected: list[ExtenderArgs] = []
-        for name in NODE_NAMES:
-            self.index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
-        options = AssumedPodOptions(enabled=assumes, wait=wait)
-        verb = FilterVerb(self.index.view, self.settings)
-        pods = WatchedPods(self.index, self.clock, 0.0, 1)
-        self.filter_service = FilterService(
-            self.index, pods, self.clock, options, verb, Random(1), self.plans, [self.rejected.append]
-        )
-
-    async def ask(self, name: str, spec: JsonObject, nodes: tuple[str, ...] = NODE_NAMES) -> list[str]:
-        """Asks about a pending pod, which the watch shows from now on at the latest."""
-        if name not in self.index.pods:
-            self.show(name, spec)
-        body = {"Pod": _pod(name, spec), "NodeNames": nodes}
-        return list((await self.filter_service.filter(decode_args(orjson.dumps(body)))).passed)
-
-    def show(self, name: str, spec: JsonObject, on: str = "", **more: Any) -> None:
-        pod = _pod(name, {**spec, "nodeName": on} if on else spec)
-        self.index.upsert(PODS.decode_object(orjson.dumps({**pod, **more})))
-
-
-def decoded(name: str, spec: JsonObject) -> Pod:
-    return PODS.decode_object(orjson.dumps(_pod(name, spec)))
-
-
-def _pod(name: str, spec: JsonObject) -> JsonObject:
-    return {"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web"}}, "spec": spec}
 
 
 async def test_two_pods_that_must_be_apart_get_different_nodes_before_any_watch_event() -> None:
@@ -184,80 +132,6 @@ async def test_a_request_that_depends_on_no_pod_never_waits() -> None:
     assert played.filter_service.waits == 0
 
 
-NEW = {"metadata": {"name": "new", "labels": {HOST: "new"}}}
-EXISTING = {"metadata": {"name": "n1", "labels": {HOST: "n1"}}}
-NOT_KNOWN = "node(s) not known to the extender yet"
-
-
-def with_nodes(name: str, *nodes: JsonObject) -> ExtenderArgs:
-    return decode_args(orjson.dumps({"Pod": _pod(name, APART), "Nodes": {"items": nodes}}))
-
-
-async def test_a_request_where_neither_the_pod_nor_a_node_exists_is_answered_and_changes_nothing() -> None:
-    """As an autoscaler does with a node that it could add."""
-    played = Played("decisive")
-    assert (await played.filter_service.filter(with_nodes("w0", NEW))).passed == ["new"]
-    assert (played.index.assumed.held, played.rejected) == ({}, [])
-
-
-@pytest.mark.parametrize("placement", ["decisive", "cooperative"])
-async def test_a_pending_pod_gets_no_node_that_the_watch_does_not_show_yet(placement: str) -> None:
-    """On such a node it would count for no other pod: two pods that must be apart would both be let through to it."""
-    played = Played(placement)
-    for name in ("w0", "w1"):
-        played.show(name, APART)
-    assert (await played.filter_service.filter(with_nodes("w0", NEW, EXISTING))).passed == ["n1"]
-    assert [held.nodes for held in played.index.assumed.held.values()] == [("n1",)]
-    second = await played.filter_service.filter(with_nodes("w1", NEW, EXISTING))
-    assert (list(second.passed), second.unresolvable["new"]) == ([], NOT_KNOWN)
-    assert audit(played.index) == []
-
-
-async def test_a_pending_pod_whose_nodes_are_all_new_is_rejected_until_the_watch_shows_one() -> None:
-    played = Played("decisive")
-    played.show("w0", APART)
-    result = await played.filter_service.filter(with_nodes("w0", NEW))
-    assert (list(result.passed), result.unresolvable) == ([], {"new": NOT_KNOWN})
-    (told,) = played.rejected
-    assert (told.node_names, decode_names(told.raw_names())) == (["new"], ["new"]), "what it is decided by again"
-    played.index.upsert(NODES.decode_object(orjson.dumps(NEW)))
-    assert (await played.filter_service.filter(with_nodes("w0", NEW))).passed == ["new"]
-    assert list(played.index.assumed.held) == ["w0"]
-
-
-async def test_a_request_about_new_nodes_alone_does_not_end_an_assumption() -> None:
-    """It may be a what-if about a pod that is being bound."""
-    played = Played("decisive")
-    (node,) = await played.ask("w0", APART)
-    assert (await played.filter_service.filter(with_nodes("w0", NEW))).passed == ()
-    assert [held.nodes for held in played.index.assumed.held.values()] == [(node,)]
-    assert audit(played.index) == []
-
-
-async def test_a_request_with_whole_nodes_waits_for_its_pod_also_where_one_of_them_is_new() -> None:
-    played = Played("decisive")
-    error = "cannot decide: the watch does not show this pod yet"
-    assert (await played.filter_service.filter(with_nodes("w0", NEW, EXISTING))).error == error
-    assert (await played.filter_service.filter(with_nodes("w0", EXISTING))).error == error
-    assert played.index.assumed.held == {}
-    played.show("w0", APART)
-    assert (await played.filter_service.filter(with_nodes("w0", EXISTING))).passed == ["n1"]
-    assert list(played.index.assumed.held) == ["w0"]
-
-
-async def test_a_repeated_rejection_of_whole_nodes_is_answered_in_their_form() -> None:
-    played = Played("decisive")
-    await played.ask("w0", APART, ("n1",))
-    played.show("w1", APART)
-    request = with_nodes("w1", EXISTING)
-    answers = [
-        orjson.loads(encode_filter_nodes(await played.filter_service.filter(request), request)) for _ in range(2)
-    ]
-    assert answers[0] == answers[1]
-    assert (answers[0]["Nodes"]["items"], answers[0]["NodeNames"]) == ([], None)
-    assert list(answers[0]["FailedAndUnresolvableNodes"]) == ["n1"]
-
-
 def _refused(text: str) -> JsonObject:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
     return {"status": {"phase": "Pending", "conditions": [condition]}}
@@ -321,7 +195,7 @@ async def test_pods_that_do_not_exist_take_no_place_and_keep_no_other_pod_out() 
     """Three answers for made-up pods would fill three nodes until they expire."""
     played = Played("decisive")
     for number in range(3):
-        body = {"Pod": _pod(f"made-up-{number}", APART), "NodeNames": NODE_NAMES}
+        body = {"Pod": pending_pod(f"made-up-{number}", APART), "NodeNames": NODE_NAMES}
         result = await played.filter_service.filter(decode_args(orjson.dumps(body)))
         assert (list(result.passed), result.error) == ([], "cannot decide: the watch does not show this pod yet")
     assert (played.index.assumed.held, played.rejected, len(played.index.rejected)) == ({}, [], 0)
@@ -331,7 +205,7 @@ async def test_pods_that_do_not_exist_take_no_place_and_keep_no_other_pod_out() 
 async def test_a_request_under_another_name_does_not_end_the_assumption_of_the_pod_that_has_the_uid() -> None:
     played = Played("decisive")
     await played.ask("w0", APART)
-    forged = _pod("w0", APART) | {"metadata": {"name": "other", "namespace": "ns", "uid": "w0"}}
+    forged = pending_pod("w0", APART) | {"metadata": {"name": "other", "namespace": "ns", "uid": "w0"}}
     args = decode_args(orjson.dumps({"Pod": forged, "NodeNames": NODE_NAMES}))
     result = await played.filter_service.filter(args)
     played.filter_service.attempt_failed(args.pod)
@@ -344,7 +218,7 @@ async def test_what_a_request_says_of_a_pod_is_not_believed() -> None:
     played = Played("cooperative")
     played.show("there", {}, on="n1")
     played.show("w0", APART)
-    body = {"Pod": _pod("w0", {}), "NodeNames": ("n1",)}
+    body = {"Pod": pending_pod("w0", {}), "NodeNames": ("n1",)}
     assert list((await played.filter_service.filter(decode_args(orjson.dumps(body)))).passed) == []
 
 

@@ -1,0 +1,64 @@
+"""A filter service over three nodes, which tests ask before the watch shows anything."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import orjson
+
+from extender.index.cluster import ClusterIndex
+from extender.kube.timing import SystemClock
+from extender.model.objects import Pod
+from extender.settings.configuration import Settings
+from extender.tasks.filter_service import AssumedPodOptions, FilterService
+from extender.tasks.watched_pods import WatchedPods
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.wire.extender_v1 import ExtenderArgs, decode_args
+from extender.wire.objects.kinds import NODES, PODS
+from tests.deciding import KeptPlans
+
+JsonObject = dict[str, Any]
+
+HOST = "kubernetes.io/hostname"
+NODE_NAMES = ("n1", "n2", "n3")
+ON_EACH = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "web"}}}
+APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ON_EACH]}}}
+
+
+class Played:
+    """Three nodes, and the filter verb with its effect on assumed pods."""
+
+    def __init__(self, placement: str, wait: float = 0.05, *, assumes: bool = True) -> None:
+        self.settings = Settings(placement="decisive" if placement == "decisive" else "cooperative")
+        self.index = ClusterIndex(self.settings.rules)
+        self.clock = SystemClock()
+        self.plans = KeptPlans()
+        self.rejected: list[ExtenderArgs] = []
+        for name in NODE_NAMES:
+            self.index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
+        options = AssumedPodOptions(enabled=assumes, wait=wait)
+        verb = FilterVerb(self.index.view, self.settings)
+        pods = WatchedPods(self.index, self.clock, 0.0, 1)
+        self.filter_service = FilterService(
+            self.index, pods, self.clock, options, verb, Random(1), self.plans, [self.rejected.append]
+        )
+
+    async def ask(self, name: str, spec: JsonObject, nodes: tuple[str, ...] = NODE_NAMES) -> list[str]:
+        """Asks about a pending pod, which the watch shows from now on at the latest."""
+        if name not in self.index.pods:
+            self.show(name, spec)
+        body = {"Pod": pending_pod(name, spec), "NodeNames": nodes}
+        return list((await self.filter_service.filter(decode_args(orjson.dumps(body)))).passed)
+
+    def show(self, name: str, spec: JsonObject, on: str = "", **more: Any) -> None:
+        pod = pending_pod(name, {**spec, "nodeName": on} if on else spec)
+        self.index.upsert(PODS.decode_object(orjson.dumps({**pod, **more})))
+
+
+def decoded(name: str, spec: JsonObject) -> Pod:
+    return PODS.decode_object(orjson.dumps(pending_pod(name, spec)))
+
+
+def pending_pod(name: str, spec: JsonObject) -> JsonObject:
+    return {"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web"}}, "spec": spec}
