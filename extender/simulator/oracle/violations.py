@@ -101,9 +101,9 @@ class Replay:
         """``several``: room is judged too, as several loops have placed the pods."""
         self.state = ClusterState()
         self._judges_room = several
-        # A report of a failed binding may be lost, and then its room is kept until the assumption expires.
-        is_certain = several and not any(isinstance(entry, FailedBinding) for entry in journal.entries)
-        self._judges_waiting = is_certain and not (journal.policies or journal.start.get(RESOURCE_QUOTAS))
+        self._judges_waiting = several and not (journal.policies or journal.start.get(RESOURCE_QUOTAS))
+        # By UID, the last decision whose binding failed. Its report may be lost: then it counts until the pod is asked about again.
+        self._failed: dict[str, Decision] = {}
         self._deleted: set[str] = set()
         self._policies = PolicyOracle(journal.policies, missed)
         self._decided: dict[str, Decision] = {}
@@ -130,12 +130,14 @@ class Replay:
         if decision.uid in self._deleted:
             return
         self._decided[decision.uid] = decision
+        self._failed.pop(decision.uid, None)
         self.state.place(decision.uid, decision.pod, decision.node)
 
     def undo_decision(self, uid: str) -> Decision | None:
         """Stops counting a pod whose binding failed."""
         decision = self._decided.pop(uid, None)
         if decision is not None:
+            self._failed[uid] = decision
             self.state.remove(uid)
         return decision
 
@@ -165,17 +167,27 @@ class Replay:
     def waiting_in_vain(self) -> Iterator[Violation]:
         """The pending pods that a node would take as the cluster is now. O(pending pods × nodes × pods).
 
-        None where there are policies or quotas, which may be why a pod waits.
+        A pod whose binding failed last may still be assumed, so a node has to take the other whether that counts or not. None
+        where there are policies or quotas, which may be why a pod waits.
         """
         for uid, pod in self._pending.items() if self._judges_waiting else ():
             if pod["spec"].get("schedulingGates"):
                 continue
+            failed = [each for each in self._failed.values() if each.uid != uid and each.uid in self._pending]
             for name, node in self.state.nodes.items():
                 if not (matches_node_affinity(pod, node) and tolerates_taints(pod, node)):
                     continue
-                if check(pod, name, self.state) == SUCCESS == room_on(pod, name, self.state):
+                if self._takes(Decision(0, 0.0, 0.0, uid, pod, name), failed):
                     yield Violation(Refusal(0.0, 0.0, uid, pod), Status("Success", f"waits although {name} takes it"))
                     break
+
+    def _takes(self, placement: Decision, failed: list[Decision]) -> bool:
+        """Whether a placement is valid, whichever of the failed bindings still count."""
+        for assumed in self._assumable(placement, failed):
+            with self._placed(assumed):
+                if self._check(placement) != SUCCESS:
+                    return False
+        return True
 
     def _assumable(self, decision: Decision, failed: list[Decision]) -> Iterator[list[Decision]]:
         """Sets of pods whose binding has just failed and that the extender may still assume.

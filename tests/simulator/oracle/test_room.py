@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from extender.simulator.apiserver.kinds import PODS
 from extender.simulator.apiserver.store import Store
-from extender.simulator.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject, uid_of
 from extender.simulator.oracle.cluster_state import ClusterState
 from extender.simulator.oracle.journal import Journal
 from extender.simulator.oracle.room import room_on
@@ -85,3 +86,43 @@ def test_a_pod_that_waits_although_a_node_takes_it_is_found() -> None:
     journal = journal_of(node("n1", cpu="4"), pod("small", cpu="4"), pod("large", cpu="5"))
     found = [str(each) for each in violations(journal, several=True)]
     assert found == ["refusal: default/small: waits although n1 takes it"]
+
+
+def uid_of_pending(journal: Journal, name: str) -> str:
+    """The UID that the store has given to a pod."""
+    (found,) = [uid_of(stored.read()) for stored in journal.start[PODS] if stored.key == f"default/{name}"]
+    return found
+
+
+def fail(journal: Journal, name: str, cpu: str, *, decided_again: bool = False) -> None:
+    """The binding of a pending pod to n1 fails; then it may be decided again."""
+    uid, now = uid_of_pending(journal, name), time.monotonic()
+    journal.decided(now, now, uid, pod(name, cpu=cpu), "n1")
+    journal.undone(uid, now)
+    if decided_again:
+        journal.decided(now, now, uid, pod(name, cpu=cpu), "n2")
+
+
+WAITS = "refusal: default/small: waits although n1 takes it"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "decided_again", "expected"),
+    [("2", False, []), ("1", False, [WAITS]), ("2", True, [WAITS])],
+    ids=["it may be for the room of the binding", "there is room beside it", "the room was given back"],
+)
+def test_a_pod_that_waits_is_judged_also_after_a_binding_failed(
+    cpu: str, *, decided_again: bool, expected: list[str]
+) -> None:
+    """The extender may not have learned of the failure, unless the pod was decided again."""
+    journal = journal_of(node("n1", cpu="4"), node("n2", cpu="2"), pod("other", cpu=cpu), pod("small", cpu="3"))
+    fail(journal, "other", cpu, decided_again=decided_again)
+    found = [str(each) for each in violations(journal, several=True)]
+    assert [each for each in found if "small" in each] == expected
+
+
+def test_the_failed_binding_of_a_pod_is_no_ground_for_its_own_waiting() -> None:
+    """A new request about a pod ends what was assumed of it."""
+    journal = journal_of(node("n1", cpu="4"), pod("small", cpu="3"))
+    fail(journal, "small", "3")
+    assert [str(each) for each in violations(journal, several=True)] == [WAITS]
