@@ -31,6 +31,8 @@ CONFIG = Path(__file__).resolve().parents[2] / "config"
 EXTENDER_ACCOUNT = "system:serviceaccount:kube-system:placement-extender"
 _DOCUMENT_FIELDS = {"percentageOfNodesToScore"}
 _NO_ADMISSION = "ServiceAccount,TaintNodesByCondition"
+# The apiserver authorizes it by the roles that it makes itself, as in any cluster.
+SCHEDULER_ACCOUNT = "system:kube-scheduler"
 # Of all files only the scheduling cycle's speaks at level 3: one line when the scheduler takes up a pod. `judging.py`
 # reads the order of decisions from it.
 _LOG_CYCLES = "--vmodule=schedule_one=3"
@@ -88,6 +90,7 @@ class ControlPlane:
         self.folder = Path(tempfile.mkdtemp(prefix="placement-e2e-"))
         self.token = secrets.token_hex(16)
         self._extender_token = secrets.token_hex(16)
+        self._scheduler_token = secrets.token_hex(16)
         etcd_port, peer_port, self._port = free_ports(3)
         self.url = f"https://{HOST}:{self._port}"
         self.kubeconfig = self.folder / "kubeconfig"
@@ -121,18 +124,30 @@ class ControlPlane:
     def start(self) -> None:
         """Start etcd and kube-apiserver; returns when objects can be written."""
         write_certificates(self.folder)
-        tokens = [f'{self.token},e2e,e2e,"system:masters"', f"{self._extender_token},{EXTENDER_ACCOUNT},extender"]
+        tokens = [
+            f'{self.token},e2e,e2e,"system:masters"',
+            f"{self._scheduler_token},{SCHEDULER_ACCOUNT},scheduler",
+            f"{self._extender_token},{EXTENDER_ACCOUNT},extender",
+        ]
         (self.folder / "tokens.csv").write_text("\n".join(tokens), "utf-8")
-        self.write_access(self.url, self.kubeconfig, self.extender_kubeconfig)
+        self._write_kubeconfig(self.kubeconfig, self.url, self.token)
+        self._write_kubeconfig(self.extender_kubeconfig, self.url, self._extender_token)
         (self.folder / "audit-policy.yaml").write_text(yaml.safe_dump(_AUDIT_POLICY), "utf-8")
         (self.folder / "admission.yaml").write_text(yaml.safe_dump(_DENY_UNCOVERED), "utf-8")
         self.etcd.start(lambda: _answers(http.client.HTTPConnection(HOST, self._etcd_port, timeout=5), "/health"))
         self.start_apiserver()
 
     def write_access(self, url: str, for_scheduler: Path, for_extender: Path) -> None:
-        """Write the kubeconfigs with which the two reach the apiserver at a URL, its own or that of a way round."""
-        for file, token in ((for_scheduler, self.token), (for_extender, self._extender_token)):
-            file.write_text(yaml.safe_dump(self._access(url, token)), "utf-8")
+        """Write the kubeconfigs with which the two reach the apiserver at a URL, its own or that of a way round.
+
+        Both with an account of their own: a client in `system:masters` is authorized without a look at the roles, which
+        costs the apiserver less for each call.
+        """
+        self._write_kubeconfig(for_scheduler, url, self._scheduler_token)
+        self._write_kubeconfig(for_extender, url, self._extender_token)
+
+    def _write_kubeconfig(self, file: Path, url: str, token: str) -> None:
+        file.write_text(yaml.safe_dump(self._access(url, token)), "utf-8")
 
     def start_apiserver(self) -> None:
         """Start it, for the first time or again on the same port and data."""

@@ -84,10 +84,6 @@ class PreemptionExecutor:
         finally:
             self._seen.discard(plan.preemptor.uid)
 
-    def _announce(self, plan: PreemptionPlan) -> None:
-        pods = "1 pod has" if len(plan.victims) == 1 else f"{len(plan.victims)} pods have"
-        self._record_event(plan.preemptor, "Nominated", f"Nominated to node {plan.node}, from which {pods} to go")
-
     async def nominate(self, plan: PreemptionPlan, deadline: float) -> None:
         """Nominates the preemptor to the node of the plan."""
         self._check_still_needed(plan)
@@ -137,7 +133,6 @@ class PreemptionExecutor:
             except (GaveUpError, PreemptorNotPendingError) as error:
                 failed.append(error)
 
-        self._announce(plan)
         async with asyncio.TaskGroup() as group:
             for victim in reversed(plan.victims):  # the least important first: after a failure the others stay
                 group.create_task(remove(victim))
@@ -157,7 +152,7 @@ class PreemptionExecutor:
             return
         self._check_still_needed(plan)
         if await self._retrying.write(target, lambda: end(target), deadline):
-            self._record_event(victim, "Preempted", f"Preempted by pod {plan.preemptor.uid} on node {victim.node}")
+            self._record_event(plan, victim)
 
     def _check_still_needed(self, plan: PreemptionPlan) -> None:
         """Raises ``PreemptorNotPendingError`` where the preemptor is bound, terminating or deleted."""
@@ -169,6 +164,11 @@ class PreemptionExecutor:
         if (known is None and uid in self._seen) or (known is not None and (known.node or known.terminating)):
             raise PreemptorNotPendingError(plan.preemptor.full_name)
 
-    def _record_event(self, pod: Pod, reason: str, note: str) -> None:
-        """Queues an Event about the pod; the writes of the plan do not wait for it."""
-        self.recorder.record(PodEvent(PodRef.of(pod), "Normal", reason, "Preempting", note, self._utc_now()))
+    def _record_event(self, plan: PreemptionPlan, victim: Pod) -> None:
+        """Queues the event of a victim; the writes of the plan do not wait for it.
+
+        The preemptor gets none, as from kube-scheduler: `kubectl describe` shows its nominated node, and each event is an
+        object in etcd.
+        """
+        note = f"Preempted by pod {plan.preemptor.uid} on node {victim.node}"
+        self.recorder.record(PodEvent(PodRef.of(victim), "Normal", "Preempted", "Preempting", note, self._utc_now()))
