@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import select
+import socket
 import termios
 from array import array
 from collections import Counter
@@ -26,6 +27,7 @@ from aiohttp.client_proto import ResponseHandler
 from extender.kube.errors import TRANSLATED, Unreachable, translate
 
 _SENDER_MAY_WAIT: Final = 32 * 1024  # bytes; half of the smallest receive window that Linux offers
+_SOCKET_BYTES: Final = 2**17  # of the receive buffer of a watch; Linux takes twice that, with what it keeps about them
 _BUSY_ITERATIONS: Final = 100  # of the event loop; a chunk is read and handled within a few
 _POLL_SECONDS: Final = 0.001
 _FEW_BYTES: Final = 2**12
@@ -59,6 +61,7 @@ class ByteStream:
         transport = response.connection.transport if response.connection is not None else None
         connected = transport.get_extra_info("socket") if transport is not None else None
         self.descriptor: int = -1 if connected is None else connected.fileno()
+        self._socket = connected
         self._loop = asyncio.get_running_loop()
         self._deadline = inf  # of the read that waits
         self._timer: asyncio.TimerHandle | None = None
@@ -74,8 +77,19 @@ class ByteStream:
         """How many bytes have arrived and were not given out yet, here or in the kernel; about 1 µs."""
         return self.buffered + _bytes_in(self.descriptor)
 
+    def shorten(self) -> None:
+        """From now on about half a megabyte arrives ahead of what is handled; the rest waits at the API server. Idempotent.
+
+        A request waits for all that has arrived before it. Linux lets a receive buffer grow to 6 MiB and more: 10,000 events in
+        a burst then held one answer for 150 to 190 ms. A list has no request waiting, and is read with 4 % less
+        processor time from a large buffer.
+        """
+        if self._socket is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BYTES)
+            self._socket = None
+
     async def read(self, patience: float) -> bytes | None:
-        """What has arrived, up to a few megabytes; ``b""`` at the end; None when nothing came for ``patience`` seconds.
+        """What has arrived, up to half a megabyte; ``b""`` at the end; None when nothing came for ``patience`` seconds.
 
         After None there is nothing more to be read. Raises ``Unreachable`` when the connection is cut. Other tasks run
         before it returns.
@@ -200,7 +214,7 @@ class Backlog:
     @property
     def is_behind(self) -> bool:
         """Whether bytes have arrived that were not handled. One system call while a stream is open."""
-        return self._handled < self._received or self._unread() > 0
+        return self._handled < self._received or self.unread() > 0
 
     def may_be_behind(self, readable: Container[int]) -> bool:
         """The same without a system call, by the ``readable`` sockets of `StreamSockets`. Read for every request."""
@@ -209,13 +223,14 @@ class Backlog:
             stream is not None and (stream.buffered > 0 or stream.descriptor in readable)
         )
 
-    def _unread(self) -> int:
+    def unread(self) -> int:
+        """How many bytes have arrived and were not read."""
         return self._stream.unread() if self._stream is not None else 0
 
     def note_received(self, size: int, now: float) -> None:
         """A chunk was read at that time."""
         self._received += size
-        left = self._unread()
+        left = self.unread()
         if self._mark is None and left < _SENDER_MAY_WAIT:
             self._mark = (self._received + left, now)
 
@@ -226,7 +241,7 @@ class Backlog:
         once no byte is left.
         """
         self._handled = self._received
-        if self._mark is None or (self._handled < self._mark[0] and self._unread()):
+        if self._mark is None or (self._handled < self._mark[0] and self.unread()):
             return None
         (_, moment), self._mark = self._mark, None
         return moment
@@ -236,7 +251,7 @@ class Backlog:
 
         Polls at each iteration of the loop, and later every millisecond: bytes that are no data wake no reader.
         """
-        goal, iterations = self._received + self._unread(), _BUSY_ITERATIONS
+        goal, iterations = self._received + self.unread(), _BUSY_ITERATIONS
         while self._handled < goal and self.is_behind:
             await asyncio.sleep(0 if iterations > 0 else _POLL_SECONDS)
             iterations -= 1

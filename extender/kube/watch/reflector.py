@@ -257,6 +257,8 @@ class Reflector(Generic[T]):
         return self._options.initial_seconds + self.status.listed * self._options.initial_seconds_per_object
 
     async def _read(self, stream: ByteStream, patience: float) -> bytes | None:
+        if self.status.phase is Phase.WATCHING:
+            stream.shorten()
         chunk = await stream.read(max(patience, 0.0))
         if chunk:
             self.status.bytes_read += len(chunk)

@@ -55,6 +55,7 @@ def _relabel(point: Point, player: RemotePlayer, api_server: Child, service: Chi
     """Ten thousand pods get a label, and lose it again."""
     found = Figures()
     for name, restore in (("relabelPods", False), ("restorePods", True)):
+        player.prepare(_ASKED)
         seen = player.events()
         service.call("pause")
         count = api_server.call("relabelPods", _RELABELLED, restore)
@@ -66,6 +67,7 @@ def _zones(point: Point, player: RemotePlayer, api_server: Child, service: Child
     """Two of the zones are tainted, then deleted, then there again."""
     found = Figures()
     for call in _ZONES:
+        player.prepare(_ASKED)
         seen = player.events("nodes")
         service.call("pause")
         count = api_server.call(call)

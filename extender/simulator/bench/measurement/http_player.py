@@ -103,11 +103,18 @@ class RemotePlayer:
         times.echo_all.append(self.echo_all.post("/filter", body)[1])
         self.api_server.notify("place", pod, names[0])
 
-    def _next_pod(self) -> PodId:
-        """The next incoming pod. Creates those after it."""
-        while self.created <= self.requested + _AHEAD:
+    def prepare(self, count: int) -> None:
+        """Creates the pods of so many requests: the watch would show later ones after a burst only.
+
+        Neither does kube-scheduler ask for a pod before its own watch shows it.
+        """
+        while self.created <= self.requested + count:
             self.api_server.notify("create", self.cluster.incoming_pod(self.created))
             self.created += 1
+
+    def _next_pod(self) -> PodId:
+        """The next incoming pod. Creates those after it."""
+        self.prepare(_AHEAD)
         self.requested += 1
         return self.cluster.incoming_pod(self.requested - 1)
 
