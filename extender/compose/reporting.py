@@ -12,6 +12,7 @@ from extender.kube.watch.reflector_values import ReflectorStatus
 from extender.tasks.filter_service import FilterService
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.sliced.sliced_work import SlicedWork
+from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter.pipeline import FilterVerb
@@ -42,6 +43,13 @@ def report_sliced_work(metrics: Metrics, work: SlicedWork) -> None:
     """The metrics of what is computed for people."""
     metrics.report(scraped.SLICED_WORK, lambda: work.outcomes)
     metrics.report(scraped.SLICED_WORK_SECONDS, lambda: work.seconds)
+
+
+def report_what_ifs(metrics: Metrics, what_ifs: WhatIfService) -> None:
+    """The metrics of what-ifs."""
+    metrics.report(scraped.WHAT_IFS, lambda: what_ifs.outcomes)
+    metrics.report(scraped.WHAT_IFS_RUNNING, lambda: what_ifs.running)
+    metrics.report(scraped.WHAT_IF_SECONDS, lambda: what_ifs.seconds)
 
 
 def report_assumed_pods(metrics: Metrics, index: ClusterIndex, filter_service: FilterService) -> None:

@@ -34,6 +34,7 @@ from extender.compose.reporting import (
     report_crossing,
     report_reflectors,
     report_sliced_work,
+    report_what_ifs,
 )
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
@@ -183,7 +184,7 @@ def service_of_cluster(
             _no_preemptions if preemption is None else preemption.target.in_flight,
             reflectors.freshness.lag,
         ),
-        what_ifs=(what_ifs := _what_ifs(index, settings, clock)),
+        what_ifs=(what_ifs := _what_ifs(index, settings, clock, metrics)),
     )
     admission = _admission(base, pod, injected)
     jobs: list[Job] = [
@@ -235,6 +236,7 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     async def as_requested(pod: Pod) -> Pod:
         return pod
 
+    metrics, crossing = metrics_of(index, filter_verb), count_crossing(index)
     verbs = Verbs(
         filter=WhatIfFilter(filter_verb, rng).filter,
         prioritize=lambda args: prioritize_nodes(args, index.view, settings),
@@ -242,17 +244,20 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
         traffic=traffic,
         explainer=ExplainService(index.view, settings, clock, work=work),
         browser=BrowseService(index, settings, work, clock, partial(datetime.now, UTC)),
-        what_ifs=(what_ifs := _what_ifs(index, settings, clock)),
+        what_ifs=(what_ifs := _what_ifs(index, settings, clock, metrics)),
     )
-    metrics, crossing = metrics_of(index, filter_verb), count_crossing(index)
     report_crossing(metrics, lambda: crossing)
     report_sliced_work(metrics, work)
     return Service(settings, index, Readiness(), metrics, verbs, what_ifs=what_ifs)
 
 
-def _what_ifs(index: ClusterIndex, settings: Settings, clock: Clock) -> WhatIfService | None:
+def _what_ifs(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Metrics) -> WhatIfService | None:
     """What answers what-ifs, None where they are disabled."""
-    return WhatIfService(index, settings, clock) if settings.what_if.enabled else None
+    if not settings.what_if.enabled:
+        return None
+    found = WhatIfService(index, settings, clock)
+    report_what_ifs(metrics, found)
+    return found
 
 
 def _no_preemptions() -> Sequence[Record]:

@@ -42,7 +42,10 @@ def make_app(
     deadlines = Deadlines(settings.server.request_timeout)
     collaborators = Collaborators(settings, decisions, readiness, metrics, version, bodies, deadlines)
     app[COLLABORATORS] = collaborators
-    app.on_shutdown.append(collaborators.streams.close)
+    streams = collaborators.streams
+    app.on_shutdown.append(streams.close)
+    metrics.report(scraped.DECISION_STREAMS, lambda: streams.open)
+    metrics.report(scraped.DECISION_STREAMS_REJECTED, lambda: streams.rejected)
     metrics.report(scraped.REQUESTS_IN_FLIGHT, lambda: bodies.requests)
     metrics.report(scraped.READY, lambda: {name: float(not problem) for name, problem in readiness.checks().items()})
     metrics.report_settings(settings.mode, settings.placement)

@@ -361,6 +361,28 @@ SLICED_WORK_SECONDS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     is_counter=True,
 )
 
+WHAT_IFS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_what_ifs",
+    "What-ifs by outcome: done, busy (another was being computed), too_expensive (whatIf.seconds or whatIf.memory), invalid (the "
+    "changes), abandoned (the client was gone), unavailable, failed.",
+    ("outcome",),
+    is_counter=True,
+)
+WHAT_IFS_RUNNING: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_what_ifs_running", "What-ifs that are computed now, in a child process: 0 or 1."
+)
+WHAT_IF_SECONDS: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_what_if_seconds",
+    "Time from the fork of the child to its end, of all what-ifs that were computed.",
+    is_counter=True,
+)
+DECISION_STREAMS: Final[ScrapedMetric[float]] = ScrapedMetric("extender_decision_streams", "Open streams of decisions.")
+DECISION_STREAMS_REJECTED: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_decision_streams_rejected",
+    "Streams of decisions that were rejected because as many as are allowed (64) were open.",
+    is_counter=True,
+)
+
 # -- preemption
 
 PREEMPTIONS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.compose.service import service_of_cluster
+from extender.compose.service import service_of_cluster, service_of_objects
 from extender.kube.timing import SystemClock
 from extender.kube.watch.byte_stream import StreamSockets
 from extender.model.answers.pages import PageOf
@@ -96,3 +96,15 @@ async def test_pages_of_a_service_that_follows_a_cluster_know_what_is_assumed_an
     figures = await browser.figures()
     assert (figures.assumed, figures.preemptions_in_flight, figures.pending) == (1, 1, 1)
     assert browser.freshness() is None, "nothing is listed yet"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_what_ifs_are_on_the_metrics_page_where_they_are_answered(*, enabled: bool) -> None:
+    used = settings(whatIf={"enabled": enabled})
+    for service in (
+        service_of_cluster(used, Unconnected(), SystemClock(), Random(1)),  # type: ignore[arg-type]  # not connected
+        service_of_objects(used, (), Random(1)),
+    ):
+        page = service.metrics.render().decode()
+        assert ('extender_what_ifs_total{outcome="busy"} 0.0' in page) is enabled
+        assert ("extender_what_ifs_running 0.0" in page) is enabled

@@ -104,12 +104,35 @@ VERBS = Dashboard(
                 "took more loop time than one may. `abandoned`: the client was gone.",
                 {"{{work}} {{outcome}}": rate("extender_sliced_work_total", "work, outcome")},
                 "ops",
+                width=6,
             ),
             Panel(
                 "Their share of the event loop",
                 "Work begins after an answer where a scheduler asks, so it delays no request that comes later than a millisecond.",
                 {"{{work}}": rate("extender_sliced_work_seconds_total", "work")},
                 "percentunit",
+                width=6,
+            ),
+            Panel(
+                "What-ifs",
+                "Computed one at a time in a child process: per second by outcome, whether one is running, and the share of the time in "
+                "which one is. `busy`: another was being "
+                "computed. `too_expensive`: more than whatIf.seconds or whatIf.memory.",
+                {
+                    "{{outcome}}": rate("extender_what_ifs_total", "outcome"),
+                    "running": f"sum({at('extender_what_ifs_running')})",
+                    "share of time": rate("extender_what_if_seconds_total"),
+                },
+                width=6,
+            ),
+            Panel(
+                "Streams of decisions",
+                "Open streams, such as those of pages in a browser, and streams per second that were rejected because 64 were open.",
+                {
+                    "{{instance}}": at("extender_decision_streams"),
+                    "rejected/s": rate("extender_decision_streams_rejected_total"),
+                },
+                width=6,
             ),
         ],
         "Quotas for affinity across namespaces": [

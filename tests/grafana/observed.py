@@ -132,6 +132,13 @@ class Provoked:
             await self._ask(verb, {"Pod": 5})
         await self._admit()
         await self._release()
+        await self._look()
+
+    async def _look(self) -> None:
+        """What a page in a browser does: a stream of decisions that stays open for a moment, and a what-if."""
+        async with self._session.get(f"{self._url}/v1/decisions/stream") as stream:
+            await self._ask("v1/whatif", {"delete": [{"kind": "Pod", "namespace": "shop", "name": "none"}]})
+            await stream.content.readany()
 
     async def _admit(self) -> None:
         """A policy, pods with and without it, a bad policy, a body that is no review, and a configuration changed by hand."""

@@ -111,6 +111,9 @@ async def test_one_stream_too_many_is_refused_until_a_client_has_gone(monkeypatc
             refused = await client.get(path)
             assert (refused.status, refused.headers["Retry-After"]) == (HTTPStatus.TOO_MANY_REQUESTS, "1")
             assert "2 streams are open" in (await refused.json())["error"]
+            page = await (await client.get("/metrics")).text()
+            assert "extender_decision_streams 2.0" in page
+            assert "extender_decision_streams_rejected_total 1.0" in page
         await until(lambda: streams.open == 1)
         async with client.get(path) as answer:
             assert answer.status == HTTPStatus.OK

@@ -161,6 +161,36 @@ def test_the_answer_is_that_of_the_same_changes_made_here_and_the_index_is_uncha
     run(scene())
 
 
+def test_what_becomes_of_each_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        what_ifs = service(cluster())
+        assert set(what_ifs.outcomes.values()) == {0}
+        first = asyncio.create_task(what_ifs.answer(b"{}"))
+        await asyncio.sleep(0)
+        assert what_ifs.running == 1
+        with pytest.raises(NotComputed):
+            await what_ifs.answer(b"{}")
+        await first
+        assert what_ifs.running == 0
+        assert (took := what_ifs.seconds) > 0
+        with pytest.raises(WireError):
+            await what_ifs.answer(b"[")
+        assert what_ifs.seconds > took
+        monkeypatch.setattr("extender.tasks.what_if.service._encoded", lambda *_: endless(Meter(BUDGET)))
+        gone = asyncio.create_task(what_ifs.answer(b"{}"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        await what_ifs.stop()
+        with pytest.raises(NotComputed):
+            await what_ifs.answer(b"{}")
+        assert {name: count for name, count in what_ifs.outcomes.items() if count} == dict.fromkeys(
+            ("done", "busy", "invalid", "abandoned", "unavailable"), 1
+        )
+
+    run(scene())
+
+
 def test_a_bad_change_is_named_and_nothing_else_comes_of_it(run: Run) -> None:
     async def scene() -> None:
         what_ifs = service(cluster())

@@ -27,11 +27,12 @@ _RETRY: Final = b"retry: 2000\n\n"  # milliseconds until a browser connects agai
 
 
 class DecisionStreams:
-    """All open streams, how many there are, and the encoded events that they share."""
+    """All open streams, how many there are, and the encoded events that they share. ``rejected`` counts those that were too many."""
 
     def __init__(self, log: DecisionLog) -> None:
         self.log = log
         self.open = 0
+        self.rejected = 0
         self.is_closed = False
         self._frames: dict[int, bytes] = {}
 

@@ -37,6 +37,7 @@ async def stream(request: web.Request) -> web.Response:
     last, app = _LAST.of(request), request.app[COLLABORATORS]
     position = _position(request, last, app)
     if app.streams.open >= MOST_STREAMS:
+        app.streams.rejected += 1
         raise NotExplained(Cause.BUSY, f"{MOST_STREAMS} streams are open already")
     # Reverse proxies: nginx would hold events back until its buffer is full.
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

@@ -27,13 +27,20 @@ from extender.settings.configuration import Settings
 from extender.tasks.ports import Clock
 from extender.tasks.what_if.child import Meter, start_child
 from extender.tasks.what_if.computing import answer_body
+from extender.wire.errors import WireError
 
 PAUSE_SECONDS: Final = 2.0  # from one fork to the next: at 300 calls a second fewer than one in a hundred meets one
 _MORE_TIME: Final = 3  # times the processor seconds, as the child gives way to everything else
 
 
+_OUTCOMES: Final = ("done", "invalid", "abandoned", *(cause.name.lower() for cause in Cause))
+
+
 class WhatIfService:
-    """What-ifs about one index. Call `stop` before the loop ends."""
+    """What-ifs about one index. Call `stop` before the loop ends.
+
+    ``outcomes`` counts requests by what became of them, ``seconds`` the time of their children.
+    """
 
     def __init__(self, index: ClusterIndex, settings: Settings, clock: Clock, pause: float = PAUSE_SECONDS) -> None:
         self._index = index
@@ -43,12 +50,38 @@ class WhatIfService:
         self._due = clock.now()
         self._is_stopped = False
         self._running: asyncio.Task[bytes] | None = None
+        self.outcomes = dict.fromkeys(_OUTCOMES, 0)
+        self.seconds = 0.0
+
+    @property
+    def running(self) -> int:
+        """How many are being computed: 0 or 1."""
+        return int(self._running is not None)
 
     async def answer(self, body: bytes) -> bytes:
         """The answer to a request's body, encoded. Raises WireError or NotComputed. Cancelling it ends the child.
 
         The loop waits for the fork (see above), and then for the bytes of the answer alone.
         """
+        outcome = Cause.FAILED.name.lower()
+        try:
+            answer = await self._one(body)
+            outcome = "done"
+        except NotComputed as error:
+            outcome = error.cause.name.lower()
+            raise
+        except WireError:
+            outcome = "invalid"
+            raise
+        except asyncio.CancelledError:
+            outcome = "abandoned"
+            raise
+        finally:
+            self.outcomes[outcome] += 1
+        return answer
+
+    async def _one(self, body: bytes) -> bytes:
+        """The same, not counted. Raises NotComputed while another is computed."""
         if self._is_stopped:
             raise NotComputed(Cause.UNAVAILABLE, "the service is stopping")
         if self._running is not None:
@@ -79,7 +112,7 @@ class WhatIfService:
     async def _computed(self, body: bytes) -> bytes:
         await self._clock.sleep(max(self._due - self._clock.now(), 0.0))
         self._due = self._clock.now() + self._pause
-        budget = self._settings.what_if
+        budget, begun = self._settings.what_if, self._clock.now()
         child = start_child(lambda meter: _encoded(body, self._index, self._settings, meter), budget)
         most = budget.seconds * _MORE_TIME
         try:
@@ -91,6 +124,7 @@ class WhatIfService:
             ) from None
         finally:
             await child.end()
+            self.seconds += self._clock.now() - begun
 
 
 def _cancel(task: asyncio.Task[bytes]) -> None:
