@@ -30,8 +30,8 @@ from extender.server.failures import (
     TooLarge,
     UnknownName,
 )
+from extender.server.transport.connection import enter_stage
 from extender.server.transport.connection_slots import Stage
-from extender.server.transport.connections import enter_stage
 from extender.settings.connections import Clients, Server, Tls
 
 Role = Literal["scheduler", "metrics", "admin"]

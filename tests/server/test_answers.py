@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 
 from extender.model.units import Address
 from extender.server.app import listening
-from tests.fakes import PATIENCE
+from extender.server.transport.connection import Answer, Connection
+from extender.server.transport.connection_slots import ConnectionSlot
+from extender.server.transport.connections import ConnectionLimits, Connections
+from tests.fakes import PATIENCE, until
 from tests.server.raw import Wire, head_of, whole, wire
 from tests.server.serving import BY_NAMES, app_with
+from tests.server.test_connections import Sunk
 
 QUESTION = orjson.dumps(BY_NAMES)
 PASSED = ["node-a", "node-bb"]
@@ -111,3 +119,71 @@ async def test_more_requests_than_the_framework_queues_are_all_answered(request_
         async with asyncio.timeout(PATIENCE):
             assert [await connection.status() for _ in range(300)] == [200] * 300
         await sending
+
+
+@asynccontextmanager
+async def connected(note: Callable[[], None]) -> AsyncIterator[Connection]:
+    """A connection with one verb, which calls ``note`` and answers."""
+
+    async def verb(_request: web.BaseRequest) -> Answer:
+        note()
+        return Answer(b"{}")
+
+    runner = web.AppRunner(app_with())
+    await runner.setup()
+    assert runner.server is not None
+    limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20)
+    every = Connections(runner.server, limits, {}, {"/verb": verb})
+    connection = Connection(runner.server, every, ConnectionSlot("loopback", 0.0))
+    connection.connection_made(Sunk())
+    yield connection
+    connection.connection_lost(None)
+    await runner.cleanup()
+
+
+async def test_verbs_are_answered_in_the_task_of_their_connection() -> None:
+    tasks: list[asyncio.Task[Any] | None] = []
+    async with connected(lambda: tasks.append(asyncio.current_task())) as connection:
+        while len(tasks) < 3:
+            before = len(tasks)
+            connection.data_received(whole("POST", "/verb", QUESTION))
+            await until(lambda: len(tasks) > before)  # noqa: B023 - called before the next round
+        assert tasks == [connection._task_handler] * 3
+
+
+async def test_of_requests_that_came_together_one_is_answered_in_each_iteration_of_the_loop() -> None:
+    iteration, answered = 0, list[int]()
+    loop = asyncio.get_running_loop()
+
+    def count() -> None:
+        nonlocal iteration
+        iteration += 1
+        if len(answered) < 3:
+            loop.call_soon(count)
+
+    async with connected(lambda: answered.append(iteration)) as connection:
+        count()
+        connection.data_received(whole("POST", "/verb", QUESTION) * 3)
+        await until(lambda: len(answered) == 3)
+    assert len(set(answered)) == 3
+
+
+async def test_after_another_request_of_the_connection_verbs_are_answered_as_before() -> None:
+    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
+        for request in (
+            whole("POST", "/filter", QUESTION),
+            head_of("GET", "/livez"),
+            whole("POST", "/filter", QUESTION),
+        ):
+            await connection.send(request)
+            assert await connection.status() == 200
+        assert orjson.loads(connection.body)["NodeNames"] == PASSED
+
+
+async def test_a_connection_goes_on_after_a_body_that_no_handler_read() -> None:
+    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
+        compressed = whole("POST", "/prioritize", b" " * 100_000, Content_Encoding="gzip")
+        await connection.send(compressed[:-1])
+        assert await connection.status() == 415
+        await connection.send(compressed[-1:] + whole("POST", "/filter", QUESTION))
+        assert await connection.status() == 200

@@ -8,8 +8,9 @@ from aiohttp import web
 
 from extender.model.units import Address
 from extender.server.app import listening
+from extender.server.transport.connection import Connection
 from extender.server.transport.connection_slots import ConnectionSlot
-from extender.server.transport.connections import Connection, ConnectionLimits, Connections
+from extender.server.transport.connections import ConnectionLimits, Connections
 from tests.server.raw import head_of, whole, wire
 from tests.server.serving import BY_NAMES, app_with
 from tests.server.test_connections import Sunk

@@ -15,8 +15,9 @@ from aiohttp import web
 from extender.model.units import Address, ByteSize, Duration
 from extender.server.app import listening
 from extender.server.collaborators import COLLABORATORS, Verbs
+from extender.server.transport.connection import Connection
 from extender.server.transport.connection_slots import ConnectionSlot, Stage
-from extender.server.transport.connections import Connection, ConnectionLimits, Connections
+from extender.server.transport.connections import ConnectionLimits, Connections
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Paths, Server
 from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult
@@ -172,6 +173,10 @@ class Sunk(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Gone."""
+
+    def is_closing(self) -> bool:
+        """It stays open."""
+        return False
 
     def get_write_buffer_size(self) -> int:
         """Nothing waits."""
