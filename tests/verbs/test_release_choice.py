@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import orjson
@@ -296,3 +298,32 @@ def test_a_topology_by_hostname_names_the_nearest_misses_only() -> None:
 
 def test_a_group_without_pods_that_wait_needs_no_slots() -> None:
     assert decide(cluster(host("a1", "a", 9)), []) == Proposal()
+
+
+def test_domains_within_a_domain_that_hold_too_few_are_not_tried() -> None:
+    """Each node is a domain of its hostname: to try thousands of them took half of a decision."""
+    index = cluster(*(host(f"a{number}", "a", 1) for number in range(200)), host("b", "b", 3))
+    tried = 0
+
+    def note(frame: FrameType, what: str, _: object) -> None:
+        nonlocal tried
+        tried += what == "call" and frame.f_code.co_name == "_place"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        found = decide(index, gang(4), topology=(ZONE, HOSTNAME))
+    finally:
+        sys.setprofile(before)
+    assert domain(found) == "a"
+    assert tried == 2  # the zones
+
+
+def test_finer_domains_hold_pods_of_every_shape() -> None:
+    """One rack has room for all large pods, another for all small ones, the third for both."""
+    index = cluster(
+        host("a1", "a", 2, "r1"), host("a2", "a", 4, "r2"), host("a3", "a", 1, "r3"), host("a4", "a", 4, "r3")
+    )
+    pods = [gated("large", "x", cpu=4000), gated("small", "x", cpu=1000)]
+    found = decide(index, pods, topology=(ZONE, RACK))
+    assert domain(found) == "a/r3"

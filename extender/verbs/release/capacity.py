@@ -18,6 +18,7 @@ from extender.index.view import IndexReaders, NodeNumber
 from extender.model.constraints.labels import HOSTNAME
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason
+from extender.model.release import Level
 from extender.model.resources import PODS, Resources
 from extender.rules.free_resources import FreeResources, conflicting_nominated_pods, free_resources_on
 from extender.rules.node_fit import static_rejection
@@ -55,15 +56,18 @@ class Capacity:
                 for name in nodes:
                     self._undetermined.setdefault(name, {})[pod.uid] = pod
 
-    def over(self, pod: Pod) -> Sequence[NodeRoom]:
-        """The room on each node for pods like this one. O(nodes × (terms + resources + claims))."""
+    def over(self, pod: Pod, levels: Sequence[Level] = ()) -> Sequence[NodeRoom]:
+        """The room for pods like this one on each node, or on those in a domain. O(nodes × (terms + resources + claims)).
+
+        For a usual node 0.5 µs, and a quarter of that for one that is not in the domain.
+        """
         view, found = self._view, list[NodeRoom]()
         amounts = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and name != PODS]
         goes_anywhere = pod.signature.node_affinity.admits_all
         claimed = {*self._reserved, *self._undetermined, *view.nominated}
         for name, number in view.known.items():  # no function call for a usual node: this is most of a decision
             node = view.node(number)
-            if node is None:
+            if node is None or (levels and not is_in(node, levels)):
                 continue
             if node.taints or node.unschedulable or not goes_anywhere:
                 rejected = static_rejection(pod, node)
@@ -128,6 +132,15 @@ class Capacity:
                 free[name] = free.get(name, 0) + max(there.get(name, 0), 0)
                 offered[name] = offered.get(name, 0) + node.allocatable.get(name, 0)
         return min((free[name] / most for name, most in offered.items() if most), default=0.0)
+
+
+def is_in(node: Node, levels: Sequence[Level]) -> bool:
+    """Whether a node is in the domain of these levels."""
+    labels = node.labels
+    for level in levels:  # noqa: SIM110 - a generator would cost twice as much
+        if labels.get(level.key) != level.value:
+            return False
+    return True
 
 
 _COUNTED: Final = (None, Reason.NO_ROOM, Reason.RESERVED)

@@ -7,11 +7,12 @@ caller reserves it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from extender.index.view import ClusterView, NodeNumber
+from extender.index.view import ClusterView
 from extender.model.constraints.node_affinity import NodeAffinity, node_selector
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Reason
@@ -82,9 +83,7 @@ class _Choice:
 
     def in_decided(self, levels: tuple[Level, ...]) -> Proposal:
         """Slots in the domain that is decided, or why it holds the pods no more."""
-        rooms = {
-            kind: [room for room in each if self._is_in(room.number, levels)] for kind, each in self._rooms().items()
-        }
+        rooms = self._rooms(levels)
         placed = self._place(rooms, levels)
         if placed.slots or not levels:
             return Proposal(levels, placed.slots)
@@ -108,7 +107,8 @@ class _Choice:
         """The domain of the first key, or a finer one in it, that holds all pods, by the strategy; None without any."""
         if not keys:
             return None
-        for value, there in self._ordered(keys[0], rooms):
+        domains = self._holding_all(keys[0], rooms) if path else rooms
+        for value, there in self._ordered(keys[0], domains):
             level = Level(keys[0], value)
             here = (*path, level)
             if prefix and prefix[0] != level:
@@ -118,7 +118,8 @@ class _Choice:
                 continue
             placed = self._place(there, here)
             if not placed.slots:
-                self._reject(here, self._rejection(level, there, placed.most, placed.reasons))
+                if not path:
+                    self._rejected.append(self._rejection(level, there, placed.most, placed.reasons))
                 continue
             finer = self._best(here, there, keys[1:], prefix[1:])
             if finer is not None:
@@ -131,15 +132,46 @@ class _Choice:
                 return here, placed.slots
         return None
 
+    def _holding_all(self, key: str, rooms: Rooms) -> Rooms:
+        """The nodes of those domains of a key that have room for all pods; the others need not be looked at. O(nodes).
+
+        Within a domain only: of the coarsest key each domain that is rejected is named.
+        """
+        found: set[str] | None = None
+        for kind, each in rooms.items():
+            holds: dict[str, int] = {}
+            for room in each:
+                node = self._view.node(room.number) if room.holds else None
+                value = None if node is None else node.labels.get(key)
+                if value is not None:
+                    holds[value] = holds.get(value, 0) + room.holds
+            enough = {value for value, most in holds.items() if most >= self._counts[kind]}
+            found = enough if found is None else found & enough
+        if not found:
+            return {}
+        return {kind: [room for room in each if self._value(room, key) in found] for kind, each in rooms.items()}
+
+    def _value(self, room: NodeRoom, key: str) -> str | None:
+        node = self._view.node(room.number)
+        return None if node is None else node.labels.get(key)
+
     def _ordered(self, key: str, rooms: Rooms) -> list[tuple[str, Rooms]]:
         """The domains of a key in the order of the strategy. O(nodes)."""
         domains: dict[str, dict[Hashable, list[NodeRoom]]] = {}
         for kind, each in rooms.items():
+            of_kind: dict[str, list[NodeRoom]] = {}
             for room in each:
                 node = self._view.node(room.number)
                 value = None if node is None else node.labels.get(key)
-                if value is not None:
-                    domains.setdefault(value, {}).setdefault(kind, []).append(room)
+                if value is None:
+                    continue
+                there = of_kind.get(value)
+                if there is None:
+                    of_kind[value] = [room]
+                else:
+                    there.append(room)
+            for value, nodes in of_kind.items():
+                domains.setdefault(value, {})[kind] = nodes
         strategy = self._rest.release.strategy
 
         def order(item: tuple[str, Rooms]) -> tuple[float, str]:
@@ -158,9 +190,9 @@ class _Choice:
     def _free_share(self, rooms: Rooms) -> float:
         return min(self._capacity.free_share(rooms.get(kind, ()), pod) for kind, pod in self._examples.items())
 
-    def _rooms(self) -> Rooms:
-        """All nodes. O(nodes × shapes)."""
-        return {kind: self._capacity.over(pod) for kind, pod in self._examples.items()}
+    def _rooms(self, levels: Sequence[Level] = ()) -> Rooms:
+        """All nodes, or those of a domain. O(nodes × shapes)."""
+        return {kind: self._capacity.over(pod, levels) for kind, pod in self._examples.items()}
 
     def _place(self, rooms: Rooms, path: Sequence[Level]) -> Placed:
         """All pods on the nodes of a domain, if they fit there."""
@@ -220,10 +252,6 @@ class _Choice:
             found += [Level(first, node.labels[first])] if first in node.labels else []
         return found
 
-    def _is_in(self, number: NodeNumber, levels: Sequence[Level]) -> bool:
-        node = self._view.node(number)
-        return node is not None and all(node.labels.get(level.key) == level.value for level in levels)
-
     def _reject(self, path: Sequence[Level], rejected: RejectedDomain) -> None:
         if len(path) == 1:
             self._rejected.append(rejected)
@@ -233,11 +261,12 @@ class _Choice:
         if not reasons:
             counted = Reasons()
             for kind, each in rooms.items():
-                for room in each:
-                    if room.reason is not None:
-                        counted.add(room.reason)
-                    elif is_alone_on_its_node(self._examples[kind], self._view):
-                        counted.add(Reason.ANTI_AFFINITY)
+                is_alone = is_alone_on_its_node(self._examples[kind], self._view)
+                for reason, nodes in Counter(room.reason for room in each).items():
+                    if reason is not None:
+                        counted.add(reason, nodes)
+                    elif is_alone:
+                        counted.add(Reason.ANTI_AFFINITY, nodes)
             reasons = counted.sorted()
         return RejectedDomain(domain, len(self._pods), min(most, len(self._pods) - 1), tuple(reasons))
 
