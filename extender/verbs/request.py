@@ -149,7 +149,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     def first_passing(self, most: int, start: int) -> Ranked:
         """Up to ``most`` positions that pass, from the name number ``start`` on, all of rank 0. O(most) where most pass."""
         found: list[int] = []
-        for piece in self.requested.pieces(start, most + most // SPARE):
+        for piece in self.requested.pieces(start, most if self.filters.passes_all else most + most // SPARE):
             found.extend(self.filters.passing(piece))
             if len(found) >= most:
                 break

@@ -90,19 +90,36 @@ def test_an_unschedulable_node_is_no_place() -> None:
     assert found(index, contender_json("asking", **LONELY)) == ("", True)
 
 
-def test_where_most_nodes_pass_a_few_hundred_of_them_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a hundred thousand nodes all of them take 40 ms, for each rejected pod."""
-    index = cluster(*(stage(f"n{number}", cpu=1000 if number % 50 else 4000) for number in range(3000)))
-    read: list[int] = []
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many nodes the filters are asked about, by call."""
+    counts: list[int] = []
     passing = PreparedFilters.passing
 
     def counted(filters: PreparedFilters, positions: Sequence[int]) -> Sequence[int]:
-        read.append(len(positions))
+        counts.append(len(positions))
         return passing(filters, positions)
 
     monkeypatch.setattr(PreparedFilters, "passing", counted)
+    return counts
+
+
+def test_where_most_nodes_pass_a_few_hundred_of_them_are_read(read: list[int]) -> None:
+    """With a hundred thousand nodes all of them take 40 ms, for each rejected pod."""
+    index = cluster(*(stage(f"n{number}", cpu=1000 if number % 50 else 4000) for number in range(3000)))
     assert found(index, contender_json("asking", cpu=2000, **LONELY), 1) == ("n50", True)
     assert sum(read) < 600
+
+
+def test_where_most_nodes_pass_and_have_room_a_handful_is_read(read: list[int]) -> None:
+    index = cluster(*(stage(f"n{number}") for number in range(300)), contender("web", on="n7", app="web"))
+    assert found(index, contender_json("asking", **LONELY), 7) == ("n8", True)
+    assert sum(read) <= 10
+
+
+def test_a_node_that_is_gone_is_no_place_although_pods_are_on_it() -> None:
+    index = cluster(stage("n1"), contender("db", on="gone", app="db"))
+    assert {found(index, contender_json("asking", **LONELY), seed) for seed in range(4)} == {("n1", True)}
 
 
 def test_nodes_after_the_first_hundreds_are_tried_where_these_have_another_reason() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from extender.index.cluster import ClusterIndex
+from extender.verbs.request import RequestedNodes
 from tests.builders import (
     PREFERRED,
     Json,
@@ -58,6 +59,20 @@ def test_equal_nodes_are_drawn_fairly_over_the_seeds(most: int) -> None:
 def test_a_request_no_longer_than_the_list_keeps_its_order() -> None:
     index = index_of(*map(node, TEN))
     assert shortlist(index, pod_json(), TEN[::-1], 10, seed=4) == TEN[::-1]
+
+
+def test_of_a_pod_that_no_rule_can_reject_no_more_names_are_read_than_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, read = index_of(*map(node, TEN)), list[int]()
+    positions = RequestedNodes.positions
+
+    def counted(requested: RequestedNodes, start: int = 0, stop: int | None = None) -> list[int]:
+        found = positions(requested, start, stop)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(RequestedNodes, "positions", counted)
+    assert len(shortlist(index, pod_json(), TEN, 8)) == 8
+    assert sum(read) == 8
 
 
 def test_no_limit_names_every_node_that_passes() -> None:

@@ -34,7 +34,8 @@ COMPARED = 5
 
 # How many nodes that pass our rules and have too little room are tried elsewhere, best first, before giving up.
 TRIED = 64
-_FIRST_RANKED = 4 * TRIED  # nodes of the whole cluster, before all of them are ranked
+# How many passing nodes of the whole cluster are searched at first: mostly one of a few has room. Then more, and then all.
+_FIRST_TRIED, _FIRST_RANKED = 8, 4 * TRIED
 
 
 def best_passing(search: Search, most: int, start: int) -> Ranked:
@@ -180,7 +181,7 @@ def find_node_elsewhere(pod: Pod, view: IndexReaders, settings: Settings, seed: 
     filters = catalog.prepare_filters(pod, compiled, view, frame)
     if filters.rejects_every_node:
         return "", False
-    names = list(view.known)
+    names = view.node_names  # not copied; those without a node have no position
     search = Search(compiled, filters, RequestedNodes(names, IndexFrame(), view), view, settings)
     start = seed % max(len(names), 1)
     if pod.has_unseen_needs:
@@ -190,7 +191,7 @@ def find_node_elsewhere(pod: Pod, view: IndexReaders, settings: Settings, seed: 
     if own in view.known and filters.reason(view.known[own]) is None and fit.reason(view.known[own]) is None:
         return own, True
     seen = tried = 0
-    for most in (_FIRST_RANKED, len(names)):
+    for most in (_FIRST_TRIED, _FIRST_RANKED, len(names)):
         ranked = best_passing(search, most, start)
         for _, number in ranked[seen:]:
             reason = fit.reason(number)
