@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
-from typing import Final, Literal, TypedDict, TypeGuard
+from typing import Any, Final, Literal, TypedDict, TypeGuard
 from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
@@ -266,10 +266,7 @@ class Deadline:
 
     def __enter__(self) -> None:
         """Starts the time."""
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 (for the type checker: only coroutines get here)
-        self._task = task
-        self._deadlines.add(self)
+        self._task = self._deadlines.add(self)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Raises TimeoutError where the time is over. A cancellation for another reason, such as the shutdown, stays one."""
@@ -296,14 +293,20 @@ class Deadlines:
         self._seconds = seconds
         self._running: dict[Deadline, None] = {}  # the oldest first
         self._is_armed = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # kept: to find it takes a system call before Python 3.12
 
-    def add(self, deadline: Deadline) -> None:
-        """Starts a deadline, which expires unless it is removed before."""
-        loop = asyncio.get_running_loop()
+    def add(self, deadline: Deadline) -> asyncio.Task[Any]:
+        """Starts a deadline of the current task, which expires unless it is removed before. Returns the task."""
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        assert task is not None  # noqa: S101 (for the type checker: only coroutines get here)
         deadline.end = loop.time() + self._seconds
         self._running[deadline] = None
         if not self._is_armed:
             self._arm(loop, deadline)
+        return task
 
     def remove(self, deadline: Deadline) -> None:
         """Stops a deadline, as its request is answered. Idempotent."""

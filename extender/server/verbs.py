@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import select
 from collections.abc import Callable
 from time import time
 from typing import Final
@@ -14,6 +13,7 @@ from aiohttp import web
 from extender.model.objects import Pod
 from extender.server.failures import Abandoned, Stale
 from extender.server.middleware import LARGE_BYTES, VerbCall
+from extender.server.transport.connection import is_readable
 from extender.wire.extender_v1 import (
     ExtenderArgs,
     FilterResult,
@@ -112,23 +112,13 @@ async def _check_client_waits(request: web.Request) -> None:
     The end of the connection follows the request in the socket, and the event loop has not read it yet.
     """
     transport = request.transport
-    iterations = _LOOP_ITERATIONS if transport is not None and _is_readable(transport) else 0
+    iterations = _LOOP_ITERATIONS if is_readable(request) else 0
     while transport is not None and not transport.is_closing():
         if not iterations:
             return
         iterations -= 1
         await asyncio.sleep(0)
     raise Abandoned
-
-
-def _is_readable(transport: asyncio.Transport) -> bool:
-    """Whether anything lies unread in the socket; the end of the connection counts."""
-    connected = transport.get_extra_info("socket")
-    if connected is None or (number := connected.fileno()) < 0:
-        return False
-    poll = select.poll()
-    poll.register(number, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _filtered(result: FilterResult, args: ExtenderArgs) -> bytes:

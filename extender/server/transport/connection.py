@@ -5,6 +5,7 @@ fixed (pyproject.toml), as this reads what it keeps to itself.
 """
 
 import asyncio
+import select
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias, cast
@@ -59,7 +60,7 @@ class AllConnections(Protocol):
 class Connection(web.RequestHandler):
     """One connection of the framework, which answers the direct handlers' requests itself, and reports its stage to its slot."""
 
-    __slots__ = ("_connections", "_is_rejected", "_unread", "slot")
+    __slots__ = ("_connections", "_is_rejected", "_poll", "_unread", "slot")
 
     def __init__(self, server: web.Server, connections: AllConnections, slot: ConnectionSlot, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
@@ -67,6 +68,7 @@ class Connection(web.RequestHandler):
         self.slot = slot
         self._is_rejected = False
         self._unread: StreamReader | None = None
+        self._poll: select.poll | None = None  # of its socket, while it is open
 
     def enter(self, stage: Stage) -> None:
         """The connection enters another stage. Called several times for each request."""
@@ -77,11 +79,21 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
         stream = cast(asyncio.WriteTransport, transport)
         self.slot.close, self.slot.waiting_bytes = stream.abort, stream.get_write_buffer_size
+        connected = transport.get_extra_info("socket")
+        if connected is not None:
+            self._poll = select.poll()
+            self._poll.register(connected.fileno(), select.POLLIN)
         self.enter(Stage.SILENT)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether anything lies unread in the socket; the end of the connection counts. One system call: 0.5 µs."""
+        return self._poll is not None and bool(self._poll.poll(0))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Frees its slot."""
         self._connections.slots.release(self.slot)
+        self._poll = None  # the number may soon be that of another socket
         super().connection_lost(exc)
         if self._unread is not None:
             self._unread.feed_eof()  # else the task would wait for the rest of the body, which cannot arrive
@@ -293,3 +305,8 @@ def enter_stage(request: web.Request, stage: Stage) -> None:
     """Reports the stage of a request; does nothing under the framework's own server."""
     if isinstance(request.protocol, Connection):
         request.protocol.enter(stage)
+
+
+def is_readable(request: web.BaseRequest) -> bool:
+    """Whether anything lies unread in the client's socket; unknown, so not, under the framework's own server."""
+    return isinstance(request.protocol, Connection) and request.protocol.is_readable
