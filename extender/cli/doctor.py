@@ -39,6 +39,7 @@ from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.model.objects import PodQuota
+from extender.model.units import counted
 from extender.server.transport.certificates import readable_by_all
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
@@ -281,9 +282,5 @@ def _print_text(findings: Sequence[Finding], checked: Sequence[str]) -> None:
     """Prints two lines for each finding: the problem and the remedy."""
     for one in findings:
         print(f"{one.severity}: {one.check}: {one.problem}\n    {one.remedy}")
-    counts = [_counted(sum(one.severity == name for one in findings), name) for name in ("error", "warning")]
+    counts = [counted(sum(one.severity == name for one in findings), name) for name in ("error", "warning")]
     print(f"{', '.join(counts)}; checked: {', '.join(checked) or 'nothing'}")
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}" if count == 1 else f"{count} {name}s"

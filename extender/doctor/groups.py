@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from extender.doctor.facts import Facts, Finding, ago
+from extender.model.units import agreeing, counted
 from extender.verbs.release.overview import UNDECIDED, GroupOverview, StrayPod
 from extender.verbs.release.progress import Reason
 
@@ -58,7 +59,7 @@ def _overdue(groups: list[GroupOverview], now: datetime) -> Iterator[Finding]:
 
 
 def _held(pods: int) -> str:
-    return f"{pods} pods are held" if pods != 1 else "1 pod is held"
+    return f"{counted(pods, 'pod')} {agreeing(pods, 'is', 'are')} held"
 
 
 def _is_old(stray: StrayPod, now: datetime) -> bool:

@@ -20,6 +20,7 @@ from extender.model.constraints.terms import AffinityTerm
 from extender.model.objects import Namespace, Node, Object, Pod, PodQuota, PodSignature
 from extender.model.policies import JsonObject
 from extender.model.quotas import NUMBERS, can_charge, limits_pods, matches
+from extender.model.units import counted
 from extender.settings.quota import Quota
 from extender.verbs.admit.templates import BUILT_IN, controller_of, read, template_paths
 
@@ -215,7 +216,7 @@ def _quota(quota: PodQuota, pods: Sequence[Pod]) -> QuotaFound:
     elif not limits_pods(quota):
         problem = "limits no number of pods: any number of small ones passes"
     elif charged < len(pods):
-        problem = f"charges {charged} of {len(pods)} pods: its other scopes do not match the rest, and limitedResources of the API server counts these as covered"
+        problem = f"charges {charged} of {counted(len(pods), 'pod')}: its other scopes do not match the rest, and limitedResources of the API server counts these as covered"
     return QuotaFound(quota.key, limit, charged, len(pods), problem)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from extender.doctor.facts import Facts, Finding, Severity, ago
 from extender.index.counts.namespace_budgets import OTHERS
+from extender.model.units import agreeing, counted
 from extender.settings.configuration import Settings, mode_defaults, settings_document
 
 _SILENT_WATCH_SECONDS: Final = 120.0
@@ -74,7 +75,7 @@ def _not_called(facts: Facts) -> Finding:
         remedy = "create a pod; if the call is still missing, start the scheduler with the output of `extender config generate`"
         return Finding("error", "called", never, remedy)
     if facts.queue.scheduled:
-        problem = f"{never}, but {facts.queue.scheduled} pods were bound meanwhile: it places pods without the extender"
+        problem = f"{never}, but {counted(facts.queue.scheduled, 'pod')} {agreeing(facts.queue.scheduled, 'was', 'were')} bound meanwhile: it places pods without the extender"
         remedy = "put the output of `extender config generate` into the scheduler's --config file and restart it"
         return Finding("error", "called", problem, remedy)
     if facts.queue.rejected:
@@ -176,7 +177,12 @@ def _budgets(facts: Facts) -> Iterator[Finding]:
     remedy = "remove pods with constraints that it does not need, or raise limits.perNamespace; see config/README.md"
     for namespace, pods in waiting.items():
         where = f"namespace {namespace}" if namespace != OTHERS else "other namespaces"
-        yield Finding("warning", "budget", f"{pods:.0f} pods of {where} wait for its budget", remedy)
+        yield Finding(
+            "warning",
+            "budget",
+            f"{counted(round(pods), 'pod')} of {where} {agreeing(round(pods), 'waits', 'wait')} for its budget",
+            remedy,
+        )
     for one in facts.series("extender_namespace_budget_used_ratio"):
         namespace, limit = one.labels["namespace"], one.labels["limit"]
         if one.value >= _NEARLY_USED and namespace not in waiting:

@@ -23,6 +23,7 @@ from extender.index.counts.term_counts import OwnerGroup
 from extender.index.nodes.matches import NodeMatches
 from extender.model.objects import Pod, PodSignature
 from extender.model.resources import PODS, add, total
+from extender.model.units import times
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ _SIGNATURES_A_STEP = 50
 
 def audit(index: ClusterIndex) -> list[str]:
     """One line per difference; empty when every count is true and always was. O(pods + groups)."""
-    repaired = [f"the index had to be rebuilt {index.drifts} times"] if index.drifts else []
+    repaired = [f"the index had to be rebuilt {times(index.drifts)}"] if index.drifts else []
     return [*repaired, *(line for check in audit_steps(index) for line in check())]
 
 

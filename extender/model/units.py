@@ -1,4 +1,4 @@
-"""Durations, sizes and addresses in the form of configuration files: "1m30s", "32Mi", "127.0.0.1:8888".
+"""Durations, sizes and addresses in the form of configuration files: "1m30s", "32Mi", "127.0.0.1:8888"; counts in sentences.
 
 Text to value and back. Kubernetes resource quantities are another matter (`resources`): a size here is a whole
 number of bytes. Called by the settings and by the scenarios of the embedded control plane.
@@ -84,3 +84,18 @@ class Address(str):
     def port(self) -> int:
         """The part after the last colon."""
         return int(self.rpartition(":")[2])
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 pod`, `0 pods`, `2 pods`. ``noun`` is one whose plural ends in s."""
+    return f"{count} {noun if count == 1 else f'{noun}s'}"
+
+
+def agreeing(count: int, one: str, more: str) -> str:
+    """The form of a word for a count: `has` for 1, `have` for 0 and for 2."""
+    return one if count == 1 else more
+
+
+def times(count: int) -> str:
+    """`once`, `2 times`."""
+    return agreeing(count, "once", f"{count} times")

@@ -139,7 +139,7 @@ def stands(name: str, node: str, message: str = "", scheduler: str = "default-sc
 @pytest.mark.parametrize(
     ("there", "found", "words"),
     [
-        (stands("bound", "node-a"), ("error", "called"), "1 pods were bound meanwhile"),
+        (stands("bound", "node-a"), ("error", "called"), "1 pod was bound meanwhile"),
         (stands("bound", "node-a", scheduler="other"), ("info", "called"), "no pod was bound meanwhile"),
         (stands("kept-out", "", "0/1 nodes are available: 1 taint"), ("info", "called"), "0/1 nodes are available"),
     ],

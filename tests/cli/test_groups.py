@@ -89,7 +89,7 @@ def test_a_complete_group_waits_for_the_leader_until_that_says_something(
 def test_a_gate_of_another_controller_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = member("a-2", gates=("example.com/quota", RELEASE_GATE))
     _, row = table(capsys, listed(tmp_path, POLICY, member("a-0"), member("a-1"), other))
-    assert row[-1] == "1 of 3 pods have gates of others: a-2 (example.com/quota)"
+    assert row[-1] == "1 of 3 pods has gates of others: a-2 (example.com/quota)"
 
 
 def test_a_decided_group_shows_its_domain_and_what_the_leader_says(

@@ -163,7 +163,7 @@ def test_quotas_that_do_not_limit_the_pods_are_named_with_the_reason(run: Run, t
         "lab/good": "",
         "lab/both": "charges no pod",
         "lab/cpu": "limits no number of pods",
-        "shop/bypass": "charges 0 of 1 pods",
+        "shop/bypass": "charges 0 of 1 pod",
     }
     assert {each["namespace"]: each["limit"] for each in found["namespaces"]} == {
         "kube-system": None,

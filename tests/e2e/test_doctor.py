@@ -83,7 +83,7 @@ SET_UPS = {
         stanza={"ignorable": False, "prioritizeVerb": None, "weight": None},
     ),
     "the scheduler does not call us": SetUp(
-        [("error", "called", f"{NEVER}, but 1 pods were bound meanwhile: it places pods without the extender")],
+        [("error", "called", f"{NEVER}, but 1 pod was bound meanwhile: it places pods without the extender")],
         calls=False,
     ),
     "an idle cluster": SetUp([("info", "called", f"{NEVER}, and no pod was bound meanwhile")], happens=nothing),

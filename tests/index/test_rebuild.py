@@ -8,7 +8,7 @@ from tests.builders import index_of, node, pod, pod_json, spread, term
 from tests.index.counting import compiled_of, near, spread_over
 
 NEAR_WEB = pod_json(near=[term("zone", app="web")])
-ANEW = ["the index had to be rebuilt 1 times"]  # and nothing else
+ANEW = ["the index had to be rebuilt once"]  # and nothing else
 SPREAD_WEB = pod_json(app="web", spreads=[spread("zone", app="web")])
 
 

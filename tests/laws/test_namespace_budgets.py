@@ -174,7 +174,7 @@ def test_what_comes_and_goes_leaves_nothing(actions: list[Action], order: list[i
 def test_after_a_rebuild_the_pods_on_nodes_count(actions: list[Action]) -> None:
     index, _, _ = played(actions)
     index.rebuild()
-    assert audit(index) == ["the index had to be rebuilt 1 times"]
+    assert audit(index) == ["the index had to be rebuilt once"]
     placed = {pod.signature for pod in index.pods.values() if pod.node}
     for namespace in NAMESPACE_NAMES:
         uses = index.namespace_budgets.by_namespace

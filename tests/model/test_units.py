@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.model.units import ByteSize, Duration
+from extender.model.units import ByteSize, Duration, agreeing, counted, times
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,12 @@ def test_what_is_no_size_is_rejected(text: str) -> None:
 @pytest.mark.parametrize(("count", "text"), [(2**25, "32Mi"), (1536, "1536"), (2048, "2Ki"), (500_000, "500000")])
 def test_a_size_is_written_exactly(count: int, text: str) -> None:
     assert str(ByteSize(count)) == text
+
+
+def test_noun_and_verb_agree_with_the_number() -> None:
+    assert [f"{counted(n, 'pod')} {agreeing(n, 'waits', 'wait')}" for n in (0, 1, 2)] == [
+        "0 pods wait",
+        "1 pod waits",
+        "2 pods wait",
+    ]
+    assert [times(n) for n in (0, 1, 2)] == ["0 times", "once", "2 times"]

@@ -139,7 +139,7 @@ async def test_the_overview_warns_of_what_keeps_no_request_from_an_answer(aiohtt
     overview = await (await client.get("/v1/overview")).json()
     warnings = {each["check"]: each["text"] for each in overview["health"] if each["status"] == "warning"}
     assert warnings["policies"] == "2 scheduling policies are invalid and are not applied"
-    assert "built again 1 times" in warnings["index"]
+    assert "built again once" in warnings["index"]
 
 
 async def test_the_overview_tells_rates_and_what_runs(aiohttp_client: AiohttpClient) -> None:

@@ -69,7 +69,7 @@ async def test_a_planted_difference_is_found_and_cured() -> None:
     running.cancel()
     assert auditing.differences == 1
     assert counted(index) == before
-    assert audit(index) == ["the index had to be rebuilt 1 times"]
+    assert audit(index) == ["the index had to be rebuilt once"]
 
 
 async def test_a_true_index_is_left_alone() -> None:
@@ -91,7 +91,7 @@ def test_a_change_that_cannot_be_counted_is_counted_anew_instead(gone: str) -> N
     pod = index.pods[gone]
     assert index.delete(pod)
     assert index.drifts == 1
-    assert audit(index) == ["the index had to be rebuilt 1 times"]
+    assert audit(index) == ["the index had to be rebuilt once"]
     assert gone not in index.pods
 
 

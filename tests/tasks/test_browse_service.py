@@ -193,7 +193,7 @@ async def test_groups_in_flight_say_how_far_they_are_and_why_they_wait() -> None
     for name in ("c-0", "c-1"):
         index.upsert(gated(name, "c", on="n1", released="c"))
     waiting, released = (await service(index).groups(PageOf())).groups
-    assert (waiting.key, waiting.state, waiting.text) == ("a", "Collecting", "1 of 2 pods exist")
+    assert (waiting.key, waiting.state, waiting.text) == ("a", "Collecting", "1 of 2 pods exists")
     assert (waiting.pods, waiting.needed, waiting.gated, waiting.released, waiting.bound) == (1, 2, 1, 0, 0)
     assert (waiting.policy, waiting.since) == ("ClusterPodSchedulingPolicy/gangs", "2026-01-01T00:00:00Z")
     assert (released.key, released.gated, released.released, released.bound) == ("b", 0, 2, 1)

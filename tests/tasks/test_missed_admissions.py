@@ -10,6 +10,7 @@ import pytest
 
 from extender.kube.effects import PodEvent, PodRef
 from extender.kube.errors import Unreachable
+from extender.model.objects import Pod, PodSignature
 from extender.model.policies import GROUP, PolicyKey
 from extender.tasks.policies.missed_admissions import AT_ONCE, REFILL_SECONDS, MissedAdmissions
 from tests.builders import pod
@@ -59,11 +60,33 @@ async def test_an_event_names_the_policies_at_the_pod() -> None:
         "Warning",
         "PolicyMissedAdmission",
         "Scheduling",
-        "the pod lacks what PodSchedulingPolicy/default/zonal direct: it is older than they are, or the webhook was not "
-        "reached. It is held to them while it is scheduled",
+        "the pod lacks what PodSchedulingPolicy/default/zonal directs: the pod is older than the policy, or the webhook was not "
+        "reached. It is held to it while it is scheduled",
         NOON,
     )
     assert scene.events.results == {"written": 1, "failed": 0, "suppressed": 0}
+
+
+REACHED = "or the webhook was not reached"
+INJECTED = "or another policy, was injected"
+NOTES = {
+    "one": (1, "", f"directs: the pod is older than the policy, {REACHED}. It is held to it"),
+    "several": (2, "", f"direct: the pod is older than the policies, {REACHED}. It is held to them"),
+    "one, injected": (1, "{}", f"directs: an earlier version of it, {INJECTED}. It is held to it"),
+    "several, injected": (2, "{}", f"direct: an earlier version of them, {INJECTED}. It is held to them"),
+}
+
+
+@pytest.mark.parametrize(("count", "injected", "text"), NOTES.values(), ids=NOTES)
+async def test_the_note_is_about_one_policy_or_several_and_about_an_earlier_version(
+    count: int, injected: str, text: str
+) -> None:
+    scene, policies = Scene(), [ZONAL, PolicyKey(GROUP, "", "other")][:count]
+    async with scene.leading():
+        scene.events.record(Pod("u", "two", PodSignature("default", {}, injected=injected)), policies)
+        await until(lambda: scene.api.events)
+    names = ", ".join(map(str, policies))
+    assert scene.api.events[0].note == f"the pod lacks what {names} {text} while it is scheduled"
 
 
 async def test_a_long_list_of_policies_is_cut() -> None:

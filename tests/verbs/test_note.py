@@ -124,6 +124,13 @@ def test_what_the_scheduler_rejects_by_itself_is_told_beside_it() -> None:
     )
 
 
+def test_a_single_node_lacks_the_label() -> None:
+    asking = pod("asking", near=[term("zone", app="web")])
+    assert note(asking, node("n0", zone="z0", allocatable=ROOM), node("bare", allocatable=ROOM)).endswith(
+        "1 node lacks the label"
+    )
+
+
 def test_where_a_node_passes_there_is_nothing_to_tell() -> None:
     assert note(pod("asking", **APART), *ZONES) == ""
 
@@ -133,6 +140,7 @@ def test_many_domains_are_counted_and_a_long_note_ends_with_a_whole_part() -> No
     placed = [pod(f"web-{at:02}", on=f"n{at}", app="web") for at in range(30)]
     text = note(pod("asking", **APART), *nodes, *placed)
     assert text.endswith("z03: 1 counted, 0 would pass (because of default/web-03), at least 16 more domains")
+    assert note(pod("asking", **APART), *nodes[:5], *placed[:5]).endswith(", 1 more domain")
     keys: dict[str, Any] = {f"label-{number}": "x" * 60 for number in range(9)}
     many = pod("asking", apart=[term("zone", **{key: value}) for key, value in keys.items()])
     text = note(many, *nodes[:2], pod("a", on="n0", **keys), pod("b", on="n1", **keys))

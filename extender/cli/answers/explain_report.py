@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from extender.model.answers.explanations import ConstraintState, Explanation, NodeState, Obstacle, Reach
+from extender.model.units import agreeing, counted
 
 _INDENT = "  "
 
@@ -133,7 +134,7 @@ def _notes(state: ConstraintState) -> Iterator[str]:
         yield f"carried by {state.carrier}, for example"
     if state.lacking:
         verdict = "which reject it" if state.kind in ("podAffinity", "topologySpread") else "which pass"
-        yield f"{state.lacking} nodes lack the label, {verdict}"
+        yield f"{counted(state.lacking, 'node')} {agreeing(state.lacking, 'lacks', 'lack')} the label, {verdict}"
 
 
 def _reach(reach: Reach) -> str:

@@ -11,6 +11,7 @@ import yaml
 
 from extender.cli.policies.policy_scheduling import Held
 from extender.model.policies import INJECTED_ANNOTATION, JsonObject, PolicyKey
+from extender.model.units import counted
 from extender.verbs.admit.decision import Admission
 from extender.verbs.admit.injecting.spec_edits import drop
 from extender.verbs.admit.trial import NodeMatch
@@ -138,7 +139,7 @@ class Report:
             print("\n".join([*_lines(each), ""]))
         changed = sum(each.admission.result == "mutated" for each in self.tested)
         refused = sum(each.after is None for each in self.tested)
-        print(f"{_counted(len(self.tested), 'object')}: {changed} changed, {refused} refused")
+        print(f"{counted(len(self.tested), 'object')}: {changed} changed, {refused} refused")
 
     def _problems(self) -> Iterator[str]:
         for each in self.policies:
@@ -212,7 +213,3 @@ def _without_record(tested: Tested) -> Any:
 
 def _dump(value: Any) -> str:
     return yaml.safe_dump(value, sort_keys=False, width=1000)
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}" if count == 1 else f"{count} {name}s"

@@ -12,6 +12,7 @@ from aiohttp import web
 from msgspec import structs
 
 from extender.model.answers.overview import ClusterFigures, Features, HealthCheck, Overview
+from extender.model.units import times
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.openapi import Operation
 from extender.server.v1.answers import browser_of, check_parameters, shared_answer
@@ -68,7 +69,7 @@ def _checks(app: Collaborators) -> Iterator[HealthCheck]:
 def _warnings(figures: ClusterFigures) -> Iterator[HealthCheck]:
     """What does not keep the extender from answering, and is wrong."""
     if figures.rebuilds:
-        text = f"the counts were wrong and were built again {figures.rebuilds} times; the log has what was wrong"
+        text = f"the counts were wrong and were built again {times(figures.rebuilds)}; the log has what was wrong"
         yield HealthCheck(check="index", status="warning", text=text)
     if figures.invalid_policies:
         text = f"{figures.invalid_policies} scheduling policies are invalid and are not applied"

@@ -87,8 +87,10 @@ class MissedAdmissions:
 def _note(pod: Pod, policies: Sequence[PolicyKey]) -> str:
     names = ", ".join(map(str, policies[:_MOST_NAMED]))
     more = f" and {len(policies) - _MOST_NAMED} more" if len(policies) > _MOST_NAMED else ""
+    one = len(policies) == 1
     if pod.signature.injected:
-        cause = "an earlier version of them, or another policy, was injected"
+        cause = f"an earlier version of {'it' if one else 'them'}, or another policy, was injected"
     else:
-        cause = "it is older than they are, or the webhook was not reached"
-    return f"the pod lacks what {names}{more} direct: {cause}. It is held to them while it is scheduled"
+        cause = f"the pod is older than {'the policy' if one else 'the policies'}, or the webhook was not reached"
+    directs = "directs" if one else "direct"
+    return f"the pod lacks what {names}{more} {directs}: {cause}. It is held to {'it' if one else 'them'} while it is scheduled"

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from extender.kube.effects import PolicyEvent
 from extender.kube.errors import KubeError
 from extender.model.policies import PolicyKey
+from extender.model.units import counted, times
 from extender.tasks.event_tokens import EventTokens
 from extender.tasks.ports import Clock
 
@@ -77,7 +78,7 @@ class PolicyEvents:
             self.results["suppressed"] += 1
             return
         written[told.reason] = now, 0
-        note = f"{told.note} (and {repeated} times before)" if repeated else told.note
+        note = f"{told.note} (and {times(repeated)} before)" if repeated else told.note
         event = PolicyEvent(key, uid, told.type, told.reason, told.action, note, self._utc_now())
         try:
             await self._store.create_policy_event(event)
@@ -95,7 +96,9 @@ def _told(before: JsonObject, after: JsonObject) -> Iterator[_Told]:
     old, new = _conditions(before), _conditions(after)
     was_valid, valid = old.get("Valid", {}).get("status"), new.get("Valid", {})
     if valid.get("status") == "True" and was_valid != "True":
-        yield _Told(_NORMAL, "Applied", "Validating", f"the policy is valid; it selects {_pods(after['matchedPods'])}")
+        yield _Told(
+            _NORMAL, "Applied", "Validating", f"the policy is valid; it selects {counted(after['matchedPods'], 'pod')}"
+        )
     elif valid.get("status") == "False" and was_valid != "False":
         yield _Told(_WARNING, "Invalid", "Validating", f"the policy is not applied: {valid['message']}")
     was_conflicting = old.get("Conflicting", {}).get("status")
@@ -114,7 +117,3 @@ def _conflicts(conflicts: list[JsonObject]) -> str:
     first = conflicts[0]
     text = f"{first['policy']}: {first['field']}: {first['message']}"[:_LONGEST_CONFLICT]
     return f"{text}; status.conflicts has {len(conflicts)}" if len(conflicts) > 1 else text
-
-
-def _pods(count: int) -> str:
-    return "1 pod" if count == 1 else f"{count} pods"

@@ -23,6 +23,7 @@ from extender.kube.effects import PodEvent, PodRef
 from extender.kube.errors import KubeError
 from extender.model.answers.explanations import Explanation, NotExplained
 from extender.model.objects import Pod
+from extender.model.units import times
 from extender.tasks.event_tokens import EventTokens
 from extender.tasks.ports import Clock
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
@@ -145,8 +146,7 @@ class RejectionEvents:
     async def _write(self, pod: Pod, note: str, told: _Told | None) -> str:
         text = note
         if told is not None:
-            times = "once" if told.rejections == 1 else f"{told.rejections} times"
-            text = f"{note} (rejected {times} since the last such event)"
+            text = f"{note} (rejected {times(told.rejections)} since the last such event)"
         event = PodEvent(PodRef.of(pod), "Warning", REASON, "Scheduling", text, self._utc_now())
         try:
             await self._writer.create_event(event)

@@ -15,6 +15,7 @@ from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError
 from extender.model.objects import Pod
 from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal, is_own_group
+from extender.model.units import counted
 from extender.tasks.leadership.state import LeadershipLost
 from extender.tasks.ports import Clock
 from extender.tasks.release.lines import DecisionLines
@@ -178,7 +179,7 @@ class Decisions:
             self._room.reservations.release(group.key)
         where = ", ".join(map(str, stands.levels)) or "any node"
         _LOG.info("decided", extra={"group": str(group.key), "policy": group.key.policy, "domain": where})
-        return Step(Do.RELEASE, Phase.DECIDED, Reason.DECIDED, f"{group.ready} pods may go to {where}")
+        return Step(Do.RELEASE, Phase.DECIDED, Reason.DECIDED, f"{counted(group.ready, 'pod')} may go to {where}")
 
     async def _owner(self, group: GroupState) -> Mapping[str, str] | None:
         """What the object is deleted with: the controller where that makes the group, or the pod that is one of its own."""

@@ -9,6 +9,7 @@ from extender.index.gated import GatedGroups, Role
 from extender.model.objects import Pod
 from extender.model.release import GroupKey
 from extender.model.resources import PODS, Resources, total
+from extender.model.units import agreeing, counted
 from extender.settings.release import Release
 from extender.verbs.release.progress import GroupState
 
@@ -58,12 +59,12 @@ class NamespaceBudget:
         namespace, settings = group.key.namespace, self._settings
         groups = self._reservations.groups_in(namespace)
         if groups >= settings.groups_per_namespace:
-            return f"release.groupsPerNamespace: {groups} groups of the namespace have room reserved"
+            return f"release.groupsPerNamespace: {counted(groups, 'group')} of the namespace {agreeing(groups, 'has', 'have')} room reserved"
         room = total([self._reservations.room_of(namespace), *(pod.requests for pod in group.waiting)])
         reserved, needed = self._reservations.room_of(namespace).get(PODS, 0), len(group.waiting)
         if reserved + needed > settings.pods_per_namespace:
-            limit = f"more than {settings.pods_per_namespace} pods"
-            return f"release.podsPerNamespace: with {needed} pods the namespace would have room reserved for {limit}"
+            limit = f"more than {counted(settings.pods_per_namespace, 'pod')}"
+            return f"release.podsPerNamespace: with {counted(needed, 'pod')} the namespace would have room reserved for {limit}"
         share = settings.share_per_namespace
         for name, amount in room.items() if reserved else ():  # the first group may be larger: else it would never run
             if name != PODS and amount > share * self._offered.get(name, 0):

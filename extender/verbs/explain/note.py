@@ -13,6 +13,7 @@ from typing import Final
 
 from extender.model.answers.explanations import ConstraintState, DomainState, Explanation, Obstacle
 from extender.model.resources import CPU
+from extender.model.units import agreeing, counted
 
 MOST_BYTES: Final = 900  # leaves room for how often the pod was rejected
 _MOST_DOMAINS: Final = 4
@@ -76,7 +77,7 @@ def _head(state: ConstraintState, namespace: str) -> str:
     if state.carrier:
         return f"{text}, of {_readable((state.carrier,), namespace)} for example"
     if state.kind == "topologySpread":
-        text += f" (maxSkew {state.max_skew}, minimum {state.minimum} of {state.eligible} domains)"
+        text += f" (maxSkew {state.max_skew}, minimum {state.minimum} of {counted(state.eligible, 'domain')})"
     return f"{text} with pods {_short(state.pods)}" if state.pods else text
 
 
@@ -87,9 +88,9 @@ def _domains(state: ConstraintState, namespace: str) -> Iterator[str]:
     if (more := len(rejecting) - _MOST_DOMAINS) > 0:
         # Those that reject are listed first, so further ones may reject only where all that are listed do.
         least = "at least " if state.more_domains and len(rejecting) == len(state.domains) else ""
-        yield f"{least}{more} more domains"
+        yield f"{least}{counted(more, 'more domain')}"
     if state.lacking and _rejects_lacking(state):
-        yield f"{state.lacking} nodes lack the label"
+        yield f"{counted(state.lacking, 'node')} {agreeing(state.lacking, 'lacks', 'lack')} the label"
 
 
 def _count(state: ConstraintState, domain: DomainState, namespace: str) -> str:

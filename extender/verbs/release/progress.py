@@ -15,8 +15,10 @@ from typing import Final
 
 from extender.model.objects import Pod
 from extender.model.release import Decision, GroupKey, Phase, Proposal, ReleaseSpec
+from extender.model.units import agreeing, counted
 
 _MOST_NAMED: Final = 3  # pods or domains that a message names
+_HAVE: Final = ("has", "have")
 _DIGITS: Final = re.compile(r"(\d+)")
 
 
@@ -104,7 +106,7 @@ def next_step(
     size = max(decision.size, group.size)
     next_pods = in_order(pod for pod in left if pod.uid not in refused)[: max(size - out, 0)]
     if next_pods:
-        text = f"{out} of {size} pods are released"
+        text = f"{_of(out, size, 'is', 'are')} released"
         return Step(Do.RELEASE, Phase.RELEASING, Reason.RELEASING, text, next_pods)
     if any(pod.uid in refused for pod in left):
         return Step(Do.WAIT, Phase.DEGRADED, Reason.REFUSED, _refusals(left, refused))
@@ -115,15 +117,15 @@ def _undecided(group: GroupState, left: list[Pod], out: int) -> Step:
     if not group.size:
         text = "a pod has no size of its group in the label or annotation that the policy names, or no number"
         return Step(Do.WAIT, Phase.COLLECTING, Reason.NO_SIZE, text)
-    if not left:
-        return Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE, f"{out} of {group.size} pods exist, without a gate")
+    if not left and not group.blocked:
+        text = f"{_exist(out, group.size)}, without a gate"
+        return Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE, text)
     missing = group.size - len(left) - out
-    if missing <= 0:
+    if left and missing <= 0:
         return Step(Do.DECIDE, Phase.DECIDING, Reason.NO_ROOM, "", in_order(left)[: group.size - out])
     if group.blocked:
         return Step(Do.WAIT, Phase.COLLECTING, Reason.FOREIGN_GATE, _foreign_gates(group))
-    text = f"{len(left) + out} of {group.size} pods exist"
-    return Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE, text)
+    return Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE, _exist(len(left) + out, group.size))
 
 
 def _decided(group: GroupState, size: int, out: int) -> Step:
@@ -131,10 +133,22 @@ def _decided(group: GroupState, size: int, out: int) -> Step:
         return Step(Do.WAIT, Phase.DEGRADED, Reason.FOREIGN_GATE, _foreign_gates(group))
     bound = len(group.bound)
     if bound and bound == out and not (out < size and group.waiting):
-        missing = f"; {size - bound} of {size} pods do not exist" if bound < size else ""
-        excess = f"; {len(group.waiting)} more than the size wait" if group.waiting else ""
-        return Step(Do.WAIT, Phase.BOUND, Reason.BOUND, f"{bound} of {size} pods have a node{missing}{excess}")
-    return Step(Do.WAIT, Phase.RELEASING, Reason.RELEASING, f"{bound} of {out} released pods have a node")
+        gone, more = size - bound, len(group.waiting)
+        has = f"{_of(bound, size, *_HAVE)} a node"
+        missing = f"; {_of(gone, size, 'does', 'do')} not exist" if gone > 0 else ""
+        excess = f"; {more} more than the size {agreeing(more, 'waits', 'wait')}" if more else ""
+        return Step(Do.WAIT, Phase.BOUND, Reason.BOUND, f"{has}{missing}{excess}")
+    text = f"{_of(bound, out, *_HAVE, noun='released pod')} a node"
+    return Step(Do.WAIT, Phase.RELEASING, Reason.RELEASING, text)
+
+
+def _of(count: int, size: int, one: str, more: str, noun: str = "pod") -> str:
+    """`1 of 2 pods has`, `2 of 3 pods have`, `0 of 1 pod has`: the part and the verb, in the number of the part."""
+    return f"{count} of {counted(size, noun)} {agreeing(1 if size == 1 else count, one, more)}"
+
+
+def _exist(count: int, size: int) -> str:
+    return _of(count, size, "exists", "exist")
 
 
 def in_order(pods: Iterable[Pod]) -> tuple[Pod, ...]:
@@ -150,12 +164,18 @@ def _natural(name: str) -> list[tuple[int, str]]:
 def _foreign_gates(group: GroupState) -> str:
     names = [f"{pod.name} ({', '.join(gates)})" for pod, gates in group.blocked[:_MOST_NAMED]]
     more = f" and {len(group.blocked) - _MOST_NAMED} more" if len(group.blocked) > _MOST_NAMED else ""
-    return f"{len(group.blocked)} of {group.size} pods have gates of others: {', '.join(names)}{more}"
+    count = len(group.blocked)
+    return f"{_of(count, group.size, *_HAVE)} gates of others: {', '.join(names)}{more}"
 
 
 def _refusals(left: list[Pod], refused: Mapping[str, str]) -> str:
     found = [pod for pod in left if pod.uid in refused]
-    return f"{len(found)} pods cannot be released, such as {found[0].name}: {refused[found[0].uid]}"
+    first, why = found[0].name, refused[found[0].uid]
+    return (
+        f"{len(found)} pods cannot be released, such as {first}: {why}"
+        if found[1:]
+        else f"{first} cannot be released: {why}"
+    )
 
 
 def message_of(proposal: Proposal) -> str:
@@ -166,7 +186,7 @@ def message_of(proposal: Proposal) -> str:
         if each.taken_by:
             parts.append(f"{each.domain} is taken by {each.taken_by}")
             continue
-        why = "; ".join(f"{count} nodes: {text}" for text, count in each.nodes[:_MOST_NAMED])
+        why = "; ".join(f"{counted(count, 'node')}: {text}" for text, count in each.nodes[:_MOST_NAMED])
         parts.append(f"{each.domain} holds {each.holds} of {each.needed}" + (f" ({why})" if why else ""))
-    more = f", and {len(best) - _MOST_NAMED} more domains" if len(best) > _MOST_NAMED else ""
+    more = f", and {counted(len(best) - _MOST_NAMED, 'more domain')}" if len(best) > _MOST_NAMED else ""
     return ", ".join(parts) + more if parts else "no node carries the first topology key"
