@@ -249,9 +249,15 @@ class _Carried:
 def _check_nodes(index: ClusterIndex, numbers: Sequence[int]) -> list[str]:
     """That the pods on some nodes are those of the table or assumed, and are counted there by their signatures.
 
-    And that the room beside them is right, where it is counted.
+    And that what they request is right, and the room beside them where it is counted.
     """
-    problems = [] if index.room is None else index.room.differences(numbers)
+    problems = index.shares.differences(numbers)
+    if index.room is not None:
+        problems += index.room.differences(numbers)
+    problems += [
+        f"node {index.topology.names[number]}: is filed under other taints than it has"
+        for number in index.topology.wrong_soft_taints(numbers)
+    ]
     for number in numbers:
         pods = index.nodes.pods_on(number).values()
         strangers = [pod for pod in pods if not _is_held(index, pod)]

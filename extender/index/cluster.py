@@ -17,6 +17,7 @@ from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.explain_view import ExplainView
 from extender.index.gated import GatedGroups
 from extender.index.journal import Journal
+from extender.index.nodes.requested_shares import RequestedShares
 from extender.index.nodes.room import RoomTable
 from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.changes import PodSubscribers, Subscribers
@@ -74,6 +75,7 @@ class ClusterIndex:
         self.room_changes: Subscribers[str] = Subscribers()  # nodes that changed or that a pod has left
         self.topology = Topology()
         self.nodes = NodePods()
+        self.shares = RequestedShares(self.topology, self.nodes)
         self.room = RoomTable(self.topology, self.nodes) if counts_room else None
         self.namespace_budgets = NamespaceBudgets(namespace_limits, rejects_excess=rejects_excess)
         self.counts = Counts(
@@ -123,6 +125,7 @@ class ClusterIndex:
             self.nominations,
             self.reserved,
             self.room,
+            self.shares,
         )
 
     def rebuild(self) -> None:
@@ -133,6 +136,7 @@ class ClusterIndex:
         self.drifts += 1
         self.counts.clear()
         self.nodes.clear()
+        self.shares.clear()
         for pod in self.pods.values():
             self.counts.compiler.count_pod(pod.signature, 1)
             if pod.node:
@@ -281,10 +285,16 @@ class ClusterIndex:
         if self.reserved.by_node:
             self.reserved.touched(pod.node)
         has_pods = self.nodes.count(pod, number, sign)
+        self.shares.count(pod, number, sign)
         if self.room is not None:
             self.room.count(pod, number, sign)
         if not has_pods and topology.nodes[number] is None:
-            topology.release_number(number)
+            self._release_number(number)
+
+    def _release_number(self, number: int) -> None:
+        """Neither a node nor a pod uses the number any more."""
+        self.topology.release_number(number)
+        self.shares.shrink()
 
     def _change_node(self, name: str, new: Node | None) -> bool:
         if new is None and name not in self.topology.known:
@@ -294,10 +304,11 @@ class ClusterIndex:
             return False
         pods = self.nodes.pods_on(number)
         self.counts.change_node(number, new, pods.values())
+        self.shares.set_node(number)
         if self.room is not None:
             self.room.set_node(number)
         if new is None and not pods:
-            self.topology.release_number(number)
+            self._release_number(number)
         self.room_changes.notify(None, name)
         return True
 

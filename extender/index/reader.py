@@ -7,6 +7,7 @@ lives, also across a recount, so that nothing that is bound here goes stale.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from collections.abc import Set as AbstractSet
 
 from extender.index.claims.assumed import AssumedPods
 from extender.index.claims.nominations import Nominations
@@ -14,14 +15,16 @@ from extender.index.claims.reserved import Reservations
 from extender.index.counts.counts import Counts
 from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.what_if import CountTrials
+from extender.index.nodes.requested_shares import RequestedShares
 from extender.index.nodes.room import RoomTable
 from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Budgets, Workloads
 from extender.index.policies import PolicyTable
 from extender.index.quotas_view import QuotasView
-from extender.index.table_views import PoliciesView, ReservedView, RoomView, Subscribable
+from extender.index.table_views import PoliciesView, ReservedView, RoomView, SharesView, Subscribable
 from extender.index.usage import QuotaTable
+from extender.model.constraints.taints import Taint
 from extender.model.objects import Namespace, Pod, PodSignature
 from extender.model.resources import Resources
 
@@ -47,6 +50,7 @@ class IndexReader:
         nominations: Nominations,
         reserved: Reservations,
         room: RoomTable | None,
+        shares: RequestedShares,
     ) -> None:
         self._nodes = nodes
         self._budgets = budgets
@@ -71,11 +75,13 @@ class IndexReader:
         self.node_names = topology.names
         self.offered: Resources = topology.offered
         self.node = topology.node
+        self.soft_taints: Mapping[tuple[Taint, ...], AbstractSet[int]] = topology.soft_taints
         self.key = topology.key
         self.pods_on = nodes.pods_on
         self.requested = nodes.requested
         self.ports_on = nodes.ports_on
         self.room: RoomView | None = room
+        self.shares: SharesView = shares
         self.has_below = nodes.has_below
         self.compiled = counts.compiler.find
         self.dependency_version = counts.dependency_version

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
-from extender.model.objects import Effective, Pod, PodSignature
+from extender.model.objects import Effective, Node, Pod, PodSignature
 from extender.model.policies import InvalidPolicy, Moment, Policy, PolicyKey, Subject
 from extender.model.resources import Resources
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class ByNumber(Protocol[T_co]):
+    """A value for each node number."""
+
+    def __getitem__(self, node: int, /) -> T_co:
+        """The value of a node. O(1)."""
+
+
+class NodeMatchesView(Protocol):
+    """The nodes that meet some requirements about nodes, kept while nodes change."""
+
+    def among(self, nodes: Sequence[int]) -> ByNumber[int]:
+        """Not 0 for those of the nodes that meet them. O(nodes), and O(requirements) for each that was not matched yet."""
+
+    def admits(self, node: Node) -> bool:
+        """Whether a node, also one that the index does not know, meets them. O(requirements)."""
+
+
+class Expected(NamedTuple):
+    """Pods whose node is not known yet, by domain of a group: those that are sure to come there, and those that may.
+
+    A pod is sure to come to a domain if all nodes that it may be on are there.
+    """
+
+    sure: Mapping[int, int]
+    possible: Mapping[int, int]
 
 
 class Subscribable(Protocol):
@@ -116,3 +145,27 @@ class RoomView(Protocol):
     @property
     def version(self) -> int:
         """Grows whenever room may have become free."""
+
+
+class SharesView(Protocol):
+    """What is requested of each node, by node number, as `RequestedShares` counts it. A position of a request may stand for it."""
+
+    @property
+    def cpu(self) -> ByNumber[int]:
+        """Milli-CPU that pods request."""
+
+    @property
+    def memory(self) -> ByNumber[int]:
+        """Bytes of memory that pods request."""
+
+    @property
+    def per_cpu(self) -> ByNumber[float]:
+        """The share of the node that one milli-CPU is; 0 where it offers none."""
+
+    @property
+    def per_memory(self) -> ByNumber[float]:
+        """The share of the node that one byte of memory is; 0 where it offers none."""
+
+    @property
+    def larger(self) -> ByNumber[float]:
+        """The larger of the two requested shares."""

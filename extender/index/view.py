@@ -10,11 +10,21 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from extender.index.quotas_view import QuotasView
-from extender.index.table_views import PoliciesView, ReservedView, RoomView, Subscribable
+from extender.index.table_views import (
+    ByNumber,
+    Expected,
+    NodeMatchesView,
+    PoliciesView,
+    ReservedView,
+    RoomView,
+    SharesView,
+    Subscribable,
+)
 from extender.model.constraints.spread import SpreadConstraint
+from extender.model.constraints.taints import Taint
 from extender.model.constraints.terms import AffinityTerm
 from extender.model.host_ports import UsedPorts
 from extender.model.objects import DisruptionBudget, Excess, Node, Pod, PodSignature
@@ -22,13 +32,8 @@ from extender.model.resources import Resources
 
 NodeNumber = int
 DomainNumber = int
-
-
-class Column(Protocol):
-    """A domain number for each node number: 0 for a node that is in no domain."""
-
-    def __getitem__(self, node: NodeNumber, /) -> DomainNumber:
-        """The domain of a node. O(1)."""
+Column = ByNumber[DomainNumber]
+"""A domain number for each node number: 0 for a node that is in no domain."""
 
 
 class KeyView(Protocol):
@@ -121,26 +126,6 @@ class SpreadGroupView(GroupView, Protocol):
 
     def admits(self, node: Node) -> bool:
         """Whether the node would count under the constraint's inclusion policies and keys."""
-
-
-class NodeMatchesView(Protocol):
-    """The nodes that meet some requirements about nodes, kept while nodes change."""
-
-    def among(self, nodes: Sequence[NodeNumber]) -> Column:
-        """Not 0 for those of the nodes that meet them. O(nodes), and O(requirements) for each that was not matched yet."""
-
-    def admits(self, node: Node) -> bool:
-        """Whether a node, also one that the index does not know, meets them. O(requirements)."""
-
-
-class Expected(NamedTuple):
-    """Pods whose node is not known yet, by domain of a group: those that are sure to come there, and those that may.
-
-    A pod is sure to come to a domain if all nodes that it may be on are there.
-    """
-
-    sure: Mapping[DomainNumber, int]
-    possible: Mapping[DomainNumber, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +244,10 @@ class NodesView(Protocol):
     def node(self, number: NodeNumber) -> Node | None:
         """The node of a number, None where pods are on a node that does not exist."""
 
+    @property
+    def soft_taints(self) -> Mapping[tuple[Taint, ...], AbstractSet[NodeNumber]]:
+        """The nodes with taints PreferNoSchedule, by these taints; no empty entry."""
+
     def key(self, topology_key: str) -> KeyView:
         """The domains of a topology key."""
 
@@ -274,6 +263,10 @@ class NodesView(Protocol):
     @property
     def room(self) -> RoomView | None:
         """What is free on nodes beside all pods that are or may come there; None with one scheduler, which counts it."""
+
+    @property
+    def shares(self) -> SharesView:
+        """Which shares of CPU and memory are requested on each node."""
 
     def has_below(self, priority: int) -> bool:
         """Whether any pod on a node has a lower priority. O(distinct priorities)."""

@@ -32,6 +32,9 @@ MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
 
+UNSET_CPU = 100  # milli-CPU; see `scored_requests`
+UNSET_MEMORY = 200 * 2**20
+
 Resources = Mapping[str, int]
 
 
@@ -100,3 +103,17 @@ def largest(parts: Iterable[Resources]) -> dict[str, int]:
         for name, number in part.items():
             result[name] = max(number, result.get(name, 0))
     return result
+
+
+def scored_requests(requests: Resources) -> tuple[int, int]:
+    """The milli-CPU and bytes of memory that a pod counts with in scores, where one that requests none is not free either.
+
+    kube-scheduler takes the same defaults for each container without requests.
+    """
+    return requests.get(CPU) or UNSET_CPU, requests.get(MEMORY) or UNSET_MEMORY
+
+
+def share_of_unit(allocatable: Resources, name: str) -> float:
+    """Which share of a node one unit of the resource is; 0 where the node does not offer it."""
+    offered = allocatable.get(name, 0)
+    return 1 / offered if offered > 0 else 0.0

@@ -93,6 +93,8 @@ class PreparedFilters(msgspec.Struct, frozen=True, gc=False):
         return next((found for each in self.filters if (found := each.rejection(node, view)) is not None), None)
 
 
+NO_FILTERS = PreparedFilters(())
+
 Parts = Sequence[tuple[Rule, CompiledConstraints]]
 """Active rules, each with the constraints that it applies."""
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from extender.index.view import Column, GroupView, IndexReaders, KeyView, NodeMatchesView, NodesView, SpreadGroupView
+from extender.index.table_views import NodeMatchesView
+from extender.index.view import Column, GroupView, IndexReaders, KeyView, NodesView, SpreadGroupView
 from extender.model.objects import Node
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from extender.index.table_views import Subscribable
-from extender.index.view import CompiledConstraints, IndexReaders, NodeMatchesView
+from extender.index.table_views import NodeMatchesView, Subscribable
+from extender.index.view import CompiledConstraints, IndexReaders
 from extender.model.objects import Pod
 from extender.model.policies import Enforced
 from extender.model.rejections import Code, Reason, Rejection

@@ -59,9 +59,14 @@ class Rules(Section, frozen=True):
     topology_spread: TopologySpread = TopologySpread()
 
 
+ScoringStrategy = Literal["LeastAllocated", "MostAllocated", "Ignored"]
+"""Which of equal nodes is answered by what is requested on them, as `scoringStrategy.type` of NodeResourcesFitArgs."""
+
+
 class Answers(Section, frozen=True):
     """The contents of answers. `shortlist` limits the nodes in a filter answer; 0 means all that pass."""
 
     score_scale: Literal["extender", "inTree"] = "extender"
+    scoring_strategy: ScoringStrategy = "LeastAllocated"
     shortlist: Annotated[int, Meta(ge=0)] = 50
     rejection_cache_bytes: ByteSize = ByteSize(16 * 2**20)

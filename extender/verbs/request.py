@@ -13,6 +13,7 @@ Where the watch may be the one behind, `tasks/watched_pods.py` waits for it firs
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from enum import Enum
 
 import msgspec
@@ -25,6 +26,8 @@ from extender.settings.configuration import Settings
 from extender.wire.extender_v1 import ExtenderArgs
 
 _GROWTH = 2
+_NONE: AbstractSet[int] = frozenset()
+WINDOW = 100  # names that are read at once to choose from: as many as the smallest sample of kube-scheduler
 SPARE = 4  # a first piece a quarter larger than what is wanted mostly saves a second one
 
 
@@ -88,8 +91,7 @@ class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
         if self.view is None:
             return list(range(len(self.names)))[start:stop]
         names = self.names[start:stop] if start or stop is not None else self.names
-        found = list(map(self.view.known.get, names))
-        return [each for each in found if each is not None] if None in found else found  # type: ignore[return-value]  # no None left
+        return _without_none(list(map(self.view.known.get, names)))
 
     @property
     def knows_all(self) -> bool:
@@ -116,6 +118,16 @@ class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
         names = self.known_names
         return [names[position] for position in positions]
 
+    def windows(self, start: int) -> Iterator[list[int]]:
+        """All positions, those of a hundred names at a time, from the name number ``start`` to the one before it."""
+        names = [*self.names[start:], *self.names[:start]] if start else self.names
+        for at in range(0, len(names), WINDOW):
+            window = names[at : at + WINDOW]
+            if self.view is None:
+                yield [(start + at + position) % len(names) for position in range(len(window))]
+            else:
+                yield _without_none(list(map(self.view.known.get, window)))
+
     def pieces(self, start: int, first: int) -> Iterator[list[int]]:
         """All positions in growing pieces, from the name number ``start`` to the last and then from the first on."""
         size = first
@@ -124,6 +136,10 @@ class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
             while at < stop:
                 yield self.positions(at, min(at + size, stop))
                 at, size = at + size, size * _GROWTH
+
+
+def _without_none(found: list[int | None]) -> list[int]:
+    return [each for each in found if each is not None] if None in found else found  # type: ignore[return-value]  # no None left
 
 
 def requested_nodes(args: ExtenderArgs, view: NodesView) -> RequestedNodes:
@@ -138,19 +154,37 @@ Ranked = list[tuple[float, int]]
 
 
 class Search(msgspec.Struct, frozen=True, gc=False):
-    """One request ready to be searched: the requested nodes, the constraints, and the filters that a node must pass."""
+    """One request ready to be searched: the requested nodes, the constraints, and the filters that a node must pass.
+
+    ``excluded`` are positions that the search leaves out, though they may pass.
+    """
 
     compiled: CompiledConstraints
     filters: PreparedFilters
     requested: RequestedNodes
     view: IndexReaders
     settings: Settings
+    excluded: AbstractSet[int] = _NONE
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Those of the positions that pass and are not excluded, in their order."""
+        found, excluded = self.filters.passing(nodes), self.excluded
+        return [node for node in found if node not in excluded] if excluded else found
 
     def first_passing(self, most: int, start: int) -> Ranked:
         """Up to ``most`` positions that pass, from the name number ``start`` on, all of rank 0. O(most) where most pass."""
         found: list[int] = []
         for piece in self.requested.pieces(start, most if self.filters.passes_all else most + most // SPARE):
-            found.extend(self.filters.passing(piece))
+            found.extend(self.passing(piece))
             if len(found) >= most:
                 break
         return [(0.0, node) for node in found[:most]]
+
+    def enough_passing(self, enough: int, start: int) -> list[int]:
+        """The positions that pass, window by window until there are ``enough``. O(a window) where most pass."""
+        found: list[int] = []
+        for window in self.requested.windows(start):
+            found.extend(self.passing(window))
+            if len(found) >= enough:
+                break
+        return found

@@ -147,4 +147,4 @@ async def test_a_watch_event_passes_few_files_before_it_is_counted(spec: JsonObj
     above = {path for path in files if path.startswith(("kube/", "tasks/", "wire/"))}
     assert len(above) <= 8, sorted(above)
     assert floor(files, "compose") == set()
-    assert len(files) <= 16, sorted(files)
+    assert len(files) <= 17, sorted(files)

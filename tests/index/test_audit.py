@@ -13,6 +13,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.counts.term_counts import OwnerGroup
 from extender.model.bounded import without_item
+from extender.model.constraints.taints import PREFER_NO_SCHEDULE, Taint
 from extender.model.objects import Pod
 from extender.settings.configuration import Settings
 from extender.settings.rules import Rules
@@ -135,6 +136,14 @@ def without_a_node_and_gone(index: ClusterIndex) -> None:
     index.unplaced["gone"] = pod("gone")
 
 
+def requested_more(index: ClusterIndex) -> None:
+    index.shares.cpu[index.view.known["n2"]] += 1
+
+
+def tainted(index: ClusterIndex) -> None:
+    index.topology.soft_taints[Taint("busy", effect=PREFER_NO_SCHEDULE),] = {index.view.known["n1"]}
+
+
 def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
     assert audit(index) == []
 
@@ -148,6 +157,11 @@ def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
         (not_without_a_node, "pod ns/waiting: is not among those without a node"),
         (without_a_node, "pod plain: is among those without a node"),
         (without_a_node_and_gone, "pod gone: is among those without a node"),
+        (
+            requested_more,
+            "requested on n2: (201, 419430400, 0.0, 0.0, 0.0) counted, (200, 419430400, 0.0, 0.0, 0.0) there",
+        ),
+        (tainted, "node n1: is filed under other taints than it has"),
         (miscounted, "pods on n1: 3 counted, 2 there"),
         (counted_elsewhere, "a signature of ns: is counted where its pods are not"),
         (not_in_its_namespace, "a signature of ns: is not filed under its namespace and labels"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Pod
 from extender.settings.configuration import Settings
 from extender.verbs.prioritize import prioritize_nodes
-from tests.builders import Json, asking, settings, spread
+from tests.builders import PREFERRED, Json, asking, settings, spread
 from tests.deciding import filter_nodes
 from tests.laws.cases import case, meets_its_case
 from tests.laws.observing import built
@@ -17,6 +19,7 @@ from tests.strategies import KEYS, SELECTORS, Step, histories, one_of, pods
 NO_DEFAULTS = {"topologySpread": {"defaultingType": "List", "defaultConstraints": []}}
 WHOLE = settings(rules=NO_DEFAULTS, answers={"shortlist": 0, "scoreScale": "inTree"})
 DECISIVE = settings(rules=NO_DEFAULTS, placement="decisive")
+EVERY_POD = settings(rules=NO_DEFAULTS, placement="decisive", schedulers="many")  # is answered one node
 
 
 def without_spread(body: Json) -> Json:
@@ -37,10 +40,15 @@ def _soft(body: Json, key: str, selector: Json | None) -> Json:
 
 
 def scores_of(history: list[Step], pod: Json, short: Settings, seed: int) -> tuple[list[int], list[int]]:
-    """The scores of the nodes that a short answer names, and of those that pass and that it leaves out."""
+    """The scores of the nodes that a short answer names, and of those that pass and that it leaves out.
+
+    Without nodes that have soft taints, if others pass.
+    """
     index, _ = built(history, WHOLE)
     names = sorted(index.view.known)
-    whole = filter_nodes(asking(pod, *names), index.view, WHOLE, seed).passed
+    asked = asking(pod, *names)
+    passed = filter_nodes(asked, index.view, WHOLE, seed).passed
+    whole = [name for name in passed if not soft_taints(index, asked.pod, name)] or passed
     given_scores = prioritize_nodes(asking(pod, *whole), index.view, WHOLE)
     chosen = filter_nodes(asking(pod, *names), index.view, short, seed).passed
     assert set(chosen) <= set(whole)
@@ -58,12 +66,58 @@ def test_no_node_left_out_of_a_shortlist_is_better_than_one_in_it(
     assert min(named) >= max(left_out)
 
 
+def with_node_terms() -> st.SearchStrategy[Json]:
+    """The same pods, some of which prefer nodes by their labels too."""
+    terms = [
+        {"weight": 3, "preference": {"matchExpressions": [{"key": "rack", "operator": "Exists"}]}},
+        {"weight": 1, "preference": {"matchExpressions": [{"key": "slots", "operator": "In", "values": ["5"]}]}},
+    ]
+    return st.builds(_preferring, with_one_preference(), one_of([[], terms[:1], terms]))
+
+
+def _preferring(body: Json, terms: list[Json]) -> Json:
+    affinity = {**body["spec"].get("affinity", {}), "nodeAffinity": {PREFERRED: terms}}
+    return {**body, "spec": {**body["spec"], "affinity": affinity}} if terms else body
+
+
+def soft_taints(index: ClusterIndex, pod: Pod, name: str) -> int:
+    """How many taints PreferNoSchedule of the node the pod does not tolerate."""
+    there = index.view.node(index.view.known[name])
+    assert there is not None
+    soft = [each for each in there.taints if each.effect == "PreferNoSchedule"]
+    return sum(not any(one.tolerates(each) for one in pod.signature.tolerations) for each in soft)
+
+
+def node_points(index: ClusterIndex, pod: Pod, name: str) -> int:
+    """The weights of the pod's preferred terms that the node matches."""
+    there = index.view.node(index.view.known[name])
+    assert there is not None
+    return sum(each.weight for each in pod.signature.preferred_nodes if each.term.matches(name, there.labels))
+
+
 @meets_its_case
-@given(histories(), with_one_preference(), st.integers(0, 9))
-def test_the_one_node_of_a_decisive_answer_is_among_the_best(history: list[Step], pod: Json, seed: int) -> None:
-    named, left_out = scores_of(history, pod, DECISIVE, seed)
-    case(left_out)
-    assert min(named) >= max(left_out)
+@given(histories(), with_node_terms(), st.integers(0, 9))
+def test_the_one_node_of_a_decisive_answer_is_among_the_best(history: list[Step], body: Json, seed: int) -> None:
+    """The best by the score of the rules, node affinity and taints, with the weights of the plugins.
+
+    Nodes without soft taints come first: the plugin's weight is half more than that of a rule.
+    """
+    index, _ = built(history, WHOLE)
+    asked = asking(body, *sorted(index.view.known))
+    whole = filter_nodes(asked, index.view, WHOLE, seed).passed
+    taints = {name: soft_taints(index, asked.pod, name) for name in whole}
+    eligible = [name for name in whole if not taints[name]] or list(whole)
+    case(len(eligible) > 1)
+    own = prioritize_nodes(asking(body, *eligible), index.view, WHOLE)
+    terms = {name: node_points(index, asked.pod, name) for name in eligible}
+    most, worst = max(terms.values()) or 1, max(taints[name] for name in eligible) or 1
+    points = {
+        name: own.get(name, 0) + 2 * (100 * terms[name] // most) - 3 * (100 * taints[name] // worst)
+        for name in eligible
+    }
+    (chosen,) = filter_nodes(asked, index.view, EVERY_POD, seed).passed
+    assert chosen in eligible
+    assert points[chosen] == max(points.values())
 
 
 @given(histories(), pods(), st.integers(0, 9))

@@ -31,7 +31,7 @@ from tests.sampling.workloads import Workload, cluster
 from tests.simulator.plain import pod
 
 _KINDS: Mapping[str, Kind[Any]] = {"Node": NODES, "Pod": PODS, "Namespace": NAMESPACES}
-_NODE_AFFINITY_WEIGHT = 2  # of the plugin, as in kube-scheduler's defaults
+_NODE_AFFINITY_WEIGHT = 2  # of the plugin, as in kube-scheduler's defaults; the two for resources have 1 each
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Loss:
     """What the pods of one run lost against the best node, in points of 100 for one plugin.
 
     ``constraints``: of the rules' own score (inter-pod affinity and spread). ``preference``: of preferred node affinity.
-    ``resources``: of the free share of CPU and memory (LeastAllocated).
+    ``resources``: of what is free and how evenly (LeastAllocated and balanced allocation, on average).
     """
 
     constraints: list[float] = field(default_factory=list)
@@ -61,7 +61,11 @@ class Field:
         self._rng = Random(seed)
         self._settings = default_settings("offload")
         self._index = ClusterIndex(self._settings.rules)
-        for obj in (*e2e.namespaces(), *cluster(nodes, self._rng), *workload.existing(nodes)):
+        for obj in (
+            *e2e.namespaces(),
+            *cluster(nodes, self._rng, is_uneven=workload.is_uneven),
+            *workload.existing(nodes),
+        ):
             self._add(obj)
         self._verb = FilterVerb(self._index.view, self._settings)
         self._names = [e2e.node_name(number) for number in range(nodes)]
@@ -105,9 +109,9 @@ class Field:
         points = catalog.points(compiled, view, IndexFrame(), possible, self._settings.rules)
         constraints = {node: points.of.get(node, 0) / (points.most or 1) * 100 for node in possible}
         preference = self._preferences(incoming, possible)
-        resources = {node: self._free(node, incoming) for node in possible}
+        resources = {node: self._resources(node, incoming) for node in possible}
         candidates = [view.known[name] for name in passed]
-        chosen = max(candidates, key=lambda node: _NODE_AFFINITY_WEIGHT * preference[node] + resources[node])
+        chosen = max(candidates, key=lambda node: _NODE_AFFINITY_WEIGHT * (preference[node] + resources[node]))
         for found, kept in (
             (constraints, loss.constraints),
             (preference, loss.preference),
@@ -126,13 +130,14 @@ class Field:
         most = max(found.values(), default=0.0)
         return {number: weight / most * 100 if most else 0.0 for number, weight in found.items()}
 
-    def _free(self, number: int, incoming: Pod) -> float:
+    def _resources(self, number: int, incoming: Pod) -> float:
         node, used = self._index.view.node(number), self._index.view.requested(number)
         assert node is not None
-        shares = [
-            1 - (used.get(name, 0) + incoming.requests.get(name, 0)) / node.allocatable[name] for name in (CPU, MEMORY)
-        ]
-        return fmean(shares) * 100
+        cpu, memory = (
+            (used.get(name, 0) + incoming.requests.get(name, 0)) / node.allocatable[name] for name in (CPU, MEMORY)
+        )
+        least_allocated, balanced = 1 - (cpu + memory) / 2, 1 - abs(cpu - memory) / 2
+        return fmean((least_allocated, balanced)) * 100
 
     def _add(self, obj: JsonObject) -> None:
         self._index.upsert(_KINDS[obj["kind"]].decode_object(orjson.dumps(_with_uid(obj))))

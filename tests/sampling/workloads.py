@@ -13,6 +13,7 @@ from tests.simulator.plain import HOSTNAME, node, pod, spread, term
 
 FEW: Final = 20  # nodes that are better than all others
 _CPUS, _MEMORY = 32, 32  # of a node, as `plain.node` and `e2e.workloads` have them
+_SIZES: Final = ((4, 16, 0.3), (8, 16, 0.4), (16, 128, 0.9), (64, 256, 0.8))  # CPUs, GiB, the most that is in use
 _SSD: Final = {"disk": "ssd"}
 
 Make = Callable[[int], JsonObject]
@@ -20,23 +21,30 @@ Make = Callable[[int], JsonObject]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``existing`` makes the pods that stand on so many nodes, ``incoming`` the spec of the pod with a number."""
+    """``existing`` makes the pods that stand on so many nodes, ``incoming`` the spec of the pod with a number.
+
+    ``is_uneven``: nodes of four sizes, where the small ones are the emptiest.
+    """
 
     name: str
     title: str
     existing: Callable[[int], Iterator[JsonObject]]
     incoming: Make
     app: str
+    is_uneven: bool = False
 
 
-def cluster(nodes: int, rng: Random) -> Iterator[JsonObject]:
+def cluster(nodes: int, rng: Random, *, is_uneven: bool) -> Iterator[JsonObject]:
     """The nodes, the first ones with an SSD, then a pod on each that uses up to three quarters of it."""
-    for number in range(nodes):
+    sizes = [_SIZES[number % len(_SIZES)] if is_uneven else (_CPUS, _MEMORY, 0.75) for number in range(nodes)]
+    for number, (cpus, memory, _) in enumerate(sizes):
         labels = _SSD if number * FEW % nodes < FEW else {}
-        yield node(e2e.node_name(number), f"zone-{number % e2e.ZONES}", cpu=str(_CPUS), labels=labels)
-    for number in range(nodes):
-        used = pod(f"load-{number}", "load", on=e2e.node_name(number), cpu=str(rng.randrange(_CPUS * 3 // 4)))
-        used["spec"]["containers"][0]["resources"]["requests"]["memory"] = f"{rng.randrange(_MEMORY * 3 // 4)}Gi"
+        made = node(e2e.node_name(number), f"zone-{number % e2e.ZONES}", cpu=str(cpus), labels=labels)
+        made["status"]["allocatable"]["memory"] = f"{memory}Gi"
+        yield made
+    for number, (cpus, memory, most) in enumerate(sizes):
+        used = pod(f"load-{number}", "load", on=e2e.node_name(number), cpu=str(rng.randrange(int(cpus * most))))
+        used["spec"]["containers"][0]["resources"]["requests"]["memory"] = f"{rng.randrange(int(memory * most))}Gi"
         yield used
 
 
@@ -64,6 +72,11 @@ def _apart(_: int) -> JsonObject:
     return {"topologySpreadConstraints": [spread(HOSTNAME, hard=False, labels={"app": "apart"})]}
 
 
+def _large(_: int) -> JsonObject:
+    requests = {"cpu": "2", "memory": "4Gi"}
+    return _apart(0) | {"containers": [{"name": "main", "image": "pause", "resources": {"requests": requests}}]}
+
+
 def _of_e2e(found: e2e.Workload) -> Workload:
     def existing(nodes: int) -> Iterator[JsonObject]:
         return found.running(int(nodes * found.share) or nodes, nodes)
@@ -76,4 +89,5 @@ WORKLOADS: Final = (
     Workload("S1", f"preferred affinity to pods on {FEW} nodes", _caches, _near_caches, "near"),
     Workload("S2", f"preferred node affinity to {FEW} nodes", _none, _on_ssd, "ssd"),
     Workload("S3", "soft spread, node", _none, _apart, "apart"),
+    Workload("S4", "soft spread, node, large pods on nodes of four sizes", _none, _large, "apart", is_uneven=True),
 )

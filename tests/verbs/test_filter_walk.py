@@ -52,9 +52,9 @@ def test_a_decision_without_constraints_passes_at_most_8_files(placement: str) -
 
 
 @pytest.mark.parametrize("placement", ["decisive", "cooperative"])
-def test_a_decision_with_constraints_passes_at_most_13_files(placement: str) -> None:
+def test_a_decision_with_constraints_passes_at_most_15_files(placement: str) -> None:
     passed = files_of_decision(placement, **CONSTRAINED)
-    assert len(of_floor(passed, "verbs")) <= 3, sorted(passed)
+    assert len(of_floor(passed, "verbs")) <= 4, sorted(passed)
     assert {"rules/interpod_affinity.py", "rules/topology_spread.py"} <= passed
     assert len(of_floor(passed, "rules")) <= 4, sorted(passed)
-    assert len(passed) <= 13, sorted(passed)
+    assert len(passed) <= 15, sorted(passed)

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from extender.index.cluster import ClusterIndex
-from tests.builders import Json, asking, settings, taint, term, weighted
+from tests.builders import (
+    PREFERRED,
+    Json,
+    asking,
+    index_of,
+    node,
+    node_json,
+    pod,
+    pod_json,
+    settings,
+    spread,
+    taint,
+    term,
+    weighted,
+)
 from tests.contenders import cluster, contender, contender_json, stage
 from tests.deciding import filter_nodes
 
 DECISIVE = settings(placement="decisive")
+SHY = taint("busy", effect="PreferNoSchedule")
 LONELY: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
 
 
@@ -18,9 +35,11 @@ def chosen(index: ClusterIndex, asked: Json, seed: int = 0, avoid: str = "") -> 
     return list(filter_nodes(asking(asked, *sorted(index.view.known)), index.view, DECISIVE, seed, avoid).passed)
 
 
-def always(index: ClusterIndex, asked: Json) -> set[str]:
+def always(index: ClusterIndex, asked: Json, strategy: str = "LeastAllocated") -> set[str]:
     """The nodes that are answered over several seeds, each time one."""
-    answers = [chosen(index, asked, seed) for seed in range(6)]
+    chosen = settings(placement="decisive", answers={"scoringStrategy": strategy})
+    args = asking(asked, *sorted(index.view.known))
+    answers = [list(filter_nodes(args, index.view, chosen, seed).passed) for seed in range(6)]
     assert all(len(each) == 1 for each in answers)
     return {name for (name,) in answers}
 
@@ -51,9 +70,87 @@ def test_the_pod_s_own_requests_count_in_that_share() -> None:
     assert always(index, contender_json("asking", cpu=900, **LONELY)) == {"n2"}
 
 
+def test_a_pod_without_requests_takes_a_share_as_kube_scheduler_counts_it() -> None:
+    index = cluster(stage("n1"), stage("n2"), contender("a", on="n1"))
+    assert always(index, contender_json("asking", **LONELY)) == {"n2"}
+
+
+def test_the_larger_of_the_shares_of_cpu_and_memory_decides() -> None:
+    """A third of both is better than half of one: NodeResourcesFit prefers the second by 8 points, balanced allocation the first by 25."""
+    offered = {"cpu": "4", "memory": "8Gi"}
+    index = index_of(node("n1", allocatable=offered), node("n2", allocatable=offered))
+    index.upsert(pod("a", on="n1", requests={"cpu": "2", "memory": "1"}))
+    index.upsert(pod("b", on="n2", requests={"cpu": "1333m", "memory": "2730Mi"}))
+    assert always(index, pod_json(**LONELY)) == {"n2"}
+    assert always(index, pod_json(**LONELY), "MostAllocated") == {"n2"}
+    index.upsert(pod("c", on="n1", requests={"cpu": "1", "memory": "6Gi"}))
+    assert always(index, pod_json(**LONELY), "MostAllocated") == {"n1"}
+
+
+def test_resources_can_be_ignored() -> None:
+    index = cluster(stage("n1"), stage("n2"), contender("a", on="n1", cpu=3000))
+    assert always(index, contender_json("asking", **LONELY), "Ignored") == {"n1", "n2"}
+
+
+@pytest.mark.parametrize("strategy", ["LeastAllocated", "MostAllocated"])
+def test_all_of_a_hundred_nodes_are_compared(strategy: str) -> None:
+    """As many as kube-scheduler samples at least."""
+    nodes = [stage(f"n{number:02}") for number in range(100)]
+    index = cluster(*nodes, *(contender(f"p{each.name}", on=each.name, cpu=2000) for each in nodes))
+    index.upsert(contender("pn57", on="n57", cpu=1900 if strategy == "LeastAllocated" else 2100))
+    assert always(index, contender_json("asking", **LONELY), strategy) == {"n57"}
+
+
+def test_a_large_node_is_found_among_small_ones_that_are_emptier_without_the_pod() -> None:
+    nodes = [stage(f"n{number:02}", cpu=2000) for number in range(60)]
+    index = cluster(*nodes, stage("large", cpu=64000), contender("a", on="large", cpu=6400))
+    assert always(index, contender_json("asking", cpu=1500, **LONELY)) == {"large"}
+    assert always(index, contender_json("asking", cpu=100, **LONELY)).isdisjoint({"large"})
+
+
+def test_nodes_that_a_request_brings_along_are_compared_by_what_they_offer_themselves() -> None:
+    index = cluster(stage("n1"), contender("a", on="n1", cpu=400), contender("w", on="elsewhere", **LONELY))
+    offered = [("n1", "4"), ("new", "2")]
+    nodes = [node_json(name, allocatable={"cpu": cpu}) for name, cpu in offered]
+
+    def answered(cpu: int) -> set[str]:
+        args = asking(contender_json("asking", cpu=cpu, **LONELY), nodes=nodes)
+        return {name for seed in range(4) for name in filter_nodes(args, index.view, DECISIVE, seed).passed}
+
+    assert answered(100) == {"new"}
+    assert answered(1000) == {"n1"}
+    nodes[0]["spec"]["taints"] = [SHY]
+    assert answered(1000) == {"new"}
+
+
+def test_preferred_node_affinity_is_weighed_against_the_rules() -> None:
+    """Both have weight 2: all of the one is worth more than the half of the other that a second pod costs."""
+    index = cluster(stage("n1", labels={"disk": "ssd"}), stage("n2"), stage("n3"))
+    for name, on in (("a", "n1"), ("b", "n2"), ("c", "n2")):
+        index.upsert(contender(name, on=on, app="web"))
+    asked = contender_json("asking", app="web", spreads=[spread("host", hard=False, app="web")])
+    assert always(index, asked) == {"n3"}
+    preference = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
+    asked["spec"]["affinity"] = {"nodeAffinity": {PREFERRED: [{"weight": 5, "preference": preference}]}}
+    assert always(index, asked) == {"n1"}
+
+
+def test_a_node_with_a_soft_taint_is_taken_only_where_no_other_passes_whatever_the_rules_prefer() -> None:
+    index = cluster(stage("n1", taints=[SHY]), stage("n2"), stage("n3", taints=[SHY, {**SHY, "key": "leaving"}]))
+    index.upsert(contender("db", on="n1", app="db"))
+    asked = contender_json("asking", **LONELY, prefers=[weighted(1, term("host", app="db"))])
+    assert always(index, asked) == {"n2"}
+    assert chosen(index, asked, avoid="n2") == ["n1"]
+    index.upsert(contender("w2", on="n2", app="web"))
+    assert always(index, asked) == {"n1"}
+    index.delete(contender("db", on="n1", app="db"))
+    index.upsert(contender("b", on="n1", cpu=3000))
+    assert always(index, asked) == {"n1"}, "of two nodes with such taints the one with fewer"
+    assert chosen(index, asked, avoid="n1") == ["n3"]
+
+
 def test_fewer_taints_that_would_rather_not_have_the_pod_count_more_than_free_resources() -> None:
-    shy = taint("busy", effect="PreferNoSchedule")
-    index = cluster(stage("n1", taints=[shy]), stage("n2"), contender("b", on="n2", cpu=3000))
+    index = cluster(stage("n1", taints=[SHY]), stage("n2"), contender("b", on="n2", cpu=3000))
     assert always(index, contender_json("asking", **LONELY)) == {"n2"}
     tolerant = [{"key": "busy", "operator": "Exists"}]
     assert always(index, contender_json("asking", tolerations=tolerant, **LONELY)) == {"n1"}

@@ -21,6 +21,7 @@ from tests.builders import (
     pod_json,
     settings,
     spread,
+    taint,
     term,
     weighted,
     workload,
@@ -171,3 +172,15 @@ def test_nodes_that_the_pod_prefers_are_not_cut_off(*, prefers: bool) -> None:
     answers = [shortlist(index, asked, names, 4, seed) for seed in range(20)]
     assert {len(set(each)) for each in answers} == {4}
     assert all({"n3", "n77"} <= set(each) for each in answers) is prefers
+
+
+def test_nodes_with_soft_taints_are_on_the_list_only_where_no_other_passes() -> None:
+    """kube-scheduler weighs taints among the answered nodes only."""
+    shy = [taint("leaving", effect="PreferNoSchedule")]
+    names = [f"n{number}" for number in range(40)]
+    index = index_of(
+        *(node(name, allocatable={"cpu": "4"}, taints=shy if number < 30 else ()) for number, name in enumerate(names))
+    )
+    assert {*shortlist(index, pod_json(), names, 5)} < {*names[30:]}
+    assert {*shortlist(index, pod_json(tolerations=[{"operator": "Exists"}]), names, 5)} < {*names[:30]}
+    assert len(shortlist(index, pod_json(), names[:20], 5)) == 5

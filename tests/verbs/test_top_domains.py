@@ -17,7 +17,7 @@ from extender.rules.frames import IndexFrame
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.rule import RankedGroup
 from extender.settings.configuration import Settings
-from extender.verbs.request import RequestedNodes
+from extender.verbs.request import RequestedNodes, Search
 from extender.verbs.search import top_domains
 from extender.wire.objects.kinds import NODES, PODS
 
@@ -69,9 +69,8 @@ def test_the_ranks_are_those_of_the_best_nodes(
     if not groups:
         return
     assert top_domains.applies(groups)
-    ranked = top_domains.best_by_top_domains(
-        groups, filters, RequestedNodes(names, IndexFrame(), index.view), most, turn % len(names)
-    )
+    search = Search(compiled, filters, RequestedNodes(names, IndexFrame(), index.view), index.view, Settings())
+    ranked = top_domains.best_by_top_domains(groups, search, most, turn % len(names))
 
     def rank(node: int) -> float:
         return float(sum(part.weight * part.group.counts.get(part.group.key.of_node[node], 0) for part in groups))
@@ -80,6 +79,10 @@ def test_the_ranks_are_those_of_the_best_nodes(
     assert [found for found, _ in ranked] == sorted(map(rank, passing), reverse=True)[:most]
     assert all(rank(node) == found and node in passing for found, node in ranked)
     assert len({node for _, node in ranked}) == len(ranked)
+    best = {node for node in passing if rank(node) == max(map(rank, passing))}
+    equals = top_domains.equals_by_top_domains(groups, search, most, turn % len(names))
+    assert len(set(equals)) == len(equals) >= min(most, len(best))
+    assert set(equals) <= best
 
 
 @pytest.mark.parametrize("refusing", range(12))
@@ -95,10 +98,9 @@ def test_as_many_nodes_are_found_as_are_wanted_however_many_reject(refusing: int
     pod = PODS.decode_object(orjson.dumps(_pod("asking", "web", 3)))
     compiled = index.view.compiled(pod.signature)
     filters, groups = catalog.prepare_filters(pod, compiled, index.view, IndexFrame()), ranked_groups(compiled, index)
+    search = Search(compiled, filters, RequestedNodes(names, IndexFrame(), index.view), index.view, Settings())
     for most in (2, 3):
-        ranked = top_domains.best_by_top_domains(
-            groups, filters, RequestedNodes(names, IndexFrame(), index.view), most, 0
-        )
+        ranked = top_domains.best_by_top_domains(groups, search, most, 0)
         assert [index.view.node_names[node] for _, node in ranked] == [
             names[-1],
             *names[refusing : refusing + most - 1],

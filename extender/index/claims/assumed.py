@@ -33,12 +33,12 @@ from extender.index.counts.signature_counts import SignatureTable
 from extender.index.journal import Journal
 from extender.index.nodes.room import RoomTable
 from extender.index.objects.changes import Subscribers
-from extender.index.view import CompiledConstraints, Expected, GroupView
+from extender.index.table_views import Expected
+from extender.index.view import CompiledConstraints, GroupView
 from extender.model.changes import Assumption, AssumptionEnd
 from extender.model.objects import Pod
 
-_BUCKETS = 2048
-_SLOTS = 16
+_BUCKETS, _SLOTS = 2048, 16
 MOST_DELETED = _BUCKETS * _SLOTS
 MOST_REJECTED = 20_000
 

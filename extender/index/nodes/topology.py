@@ -10,7 +10,7 @@ Every node name that a pod or the API mentions has a small number. Facts this re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -22,6 +22,7 @@ from extender.index.nodes.matches import NodeMatches
 from extender.model.bounded import shrink
 from extender.model.constraints.labels import NO_LABELS, Labels
 from extender.model.constraints.node_affinity import NodeAffinity
+from extender.model.constraints.taints import PREFER_NO_SCHEDULE, Taint
 from extender.model.host_ports import UsedPorts
 from extender.model.objects import Node, Pod
 from extender.model.resources import Resources, add
@@ -45,7 +46,7 @@ _NO_CHANGES = OccupancyChanges((), ())
 class Topology:
     """All nodes by number, with the keys and scopes that are in use.
 
-    ``offered`` is what all nodes offer together. ``scope_cells`` is what the columns of all scopes take up, in entries. ``version`` grows with every change of a node.
+    ``offered`` is what all nodes offer together. ``soft_taints`` are the nodes with taints PreferNoSchedule by these taints. ``scope_cells`` is what the columns of all scopes take up, in entries. ``version`` grows with every change of a node.
     """
 
     def __init__(self) -> None:
@@ -61,6 +62,7 @@ class Topology:
         self._scopes_over: dict[str, dict[Scope, None]] = {}
         self._matches: dict[NodeAffinity, NodeMatches] = {}
         self._carriers: dict[str, int] = {}
+        self.soft_taints: dict[tuple[Taint, ...], set[int]] = {}
         self._numbers: dict[str, int] = {}
         self.names: list[str] = []
         self._free: list[int] = []
@@ -204,6 +206,7 @@ class Topology:
         """Brings the columns up to date that the node is in, or is to be in."""
         before, after = (NO_LABELS if node is None else node.labels for node in (old, new))
         first_carried = self._count_carriers(before, after)
+        self._file_soft_taints(number, soft_taints(old), soft_taints(new))
         for matches in self._matches.values():
             matches.forget(number)
         labels = before.keys() | after.keys()
@@ -229,6 +232,27 @@ class Topology:
         for label in after.keys() - before.keys():
             self._carriers[label] = self._carriers.get(label, 0) + 1
         return first
+
+    def _file_soft_taints(self, number: int, before: tuple[Taint, ...], after: tuple[Taint, ...]) -> None:
+        """Files a node under its taints PreferNoSchedule; most nodes have none. O(taints)."""
+        if before == after:
+            return
+        if before:
+            self.soft_taints[before].discard(number)
+            if not self.soft_taints[before]:
+                del self.soft_taints[before]
+        if after:
+            self.soft_taints.setdefault(after, set()).add(number)
+
+    def wrong_soft_taints(self, numbers: Iterable[int]) -> list[int]:
+        """Those of the node numbers that are not filed under their taints PreferNoSchedule: for the audit. O(different taints)."""
+        return [
+            number
+            for number in numbers
+            if number < len(self.nodes)
+            and [taints for taints, nodes in self.soft_taints.items() if number in nodes]
+            != [taints for taints in (soft_taints(self.nodes[number]),) if taints]
+        ]
 
     def release_number(self, number: int) -> None:
         """Frees the number of a name that neither a node nor a pod uses any more; columns get shorter with the last."""
@@ -256,6 +280,13 @@ def same_place(old: Node | None, new: Node | None) -> bool:
     if old is None or new is None:
         return old is new
     return (old.labels or NO_LABELS) == (new.labels or NO_LABELS) and old.taints == new.taints
+
+
+def soft_taints(node: Node | None) -> tuple[Taint, ...]:
+    """The node's taints PreferNoSchedule."""
+    if node is None or not node.taints:
+        return ()
+    return tuple([taint for taint in node.taints if taint.effect == PREFER_NO_SCHEDULE])
 
 
 class NodePods:

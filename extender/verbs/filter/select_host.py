@@ -3,7 +3,7 @@
 Where the node of a pod can change the result for other pods, decisive placement answers exactly one node: the node is
 known at once, and no other request has to wait for the pod. It does so too where our rules have scores: then the
 scheduler need not request them. The choice is by our own score, then by what the in-tree plugins would have scored:
-preferred node affinity, PreferNoSchedule taints, free resources. Answers are short on purpose: the length of an answer
+preferred node affinity, PreferNoSchedule taints, requested resources (`verbs/search/in_tree.py`). Answers are short on purpose: the length of an answer
 costs the scheduler more than our decision does.
 
 Where every requested node is rejected, a node outside of the scheduler's sample may still take the pod. At 5,000 nodes
@@ -14,28 +14,29 @@ sample (measured). A nomination makes the scheduler look at that node first, at 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from collections.abc import Set as AbstractSet
+
+from msgspec.structs import replace
 
 from extender.index.view import CompiledConstraints, IndexReaders
-from extender.model.constraints.taints import PREFER_NO_SCHEDULE
-from extender.model.objects import Node, Pod, PodSignature
+from extender.model.objects import Pod
 from extender.model.rejections import Reason
-from extender.model.resources import CPU, MEMORY, Resources
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame, WorstCaseFrame
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.request import Ranked, RequestedNodes, Search
-from extender.verbs.search.ranking import best_ranked
+from extender.verbs.search.in_tree import node_preference, preferred_by_resources, reluctant_nodes, weighed_best
+from extender.verbs.search.ranking import best_equals, best_ranked
 
-# How many equal nodes are compared by their free resources. Two random choices already level a load well; a few more
-# level it better, and all 500 would cost more than the rest of the decision.
-COMPARED = 5
+# How many equal nodes are enough to choose from by their resources. Names are read by the hundred, so it is mostly more.
+ENOUGH = 32
 
 # How many nodes that pass our rules and have too little room are tried elsewhere, best first, before giving up.
 TRIED = 64
 # How many passing nodes of the whole cluster are searched at first: mostly one of a few has room. Then more, and then all.
 _FIRST_TRIED, _FIRST_RANKED = 8, 4 * TRIED
+_NONE: AbstractSet[int] = frozenset()
 
 
 def best_passing(search: Search, most: int, start: int) -> Ranked:
@@ -80,8 +81,24 @@ def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[st
 def _shortlist(search: Search, pod: Pod, most: int, start: int) -> list[int]:
     """Up to ``most`` positions that pass, best first: by our own score, then by the pod's preferred node terms.
 
-    kube-scheduler scores only the nodes that are answered, so a node that it would prefer must not be cut off.
+    kube-scheduler scores only the nodes that are answered, so a node that it would prefer must not be cut off. A node with
+    soft taints is on the list only where no other passes.
     """
+    reluctant = _reluctant(search, pod)
+    if reluctant and (found := _best_for_scheduler(replace(search, excluded=reluctant), pod, most, start)):
+        return found
+    return _best_for_scheduler(search, pod, most, start)
+
+
+def _reluctant(search: Search, pod: Pod) -> AbstractSet[int]:
+    """The positions with soft taints that the pod does not tolerate. O(1) for requests by names where no node has any."""
+    if search.requested.view is not None and not search.view.soft_taints:
+        return _NONE
+    return reluctant_nodes(pod, search.requested, search.view)
+
+
+def _best_for_scheduler(search: Search, pod: Pod, most: int, start: int) -> list[int]:
+    """The same without a look at soft taints."""
     signature, requested = pod.signature, search.requested
     if not signature.preferred_nodes:
         return [node for _, node in best_passing(search, most, start)]
@@ -89,7 +106,7 @@ def _shortlist(search: Search, pod: Pod, most: int, start: int) -> list[int]:
     def preferred(item: tuple[float, int]) -> tuple[float, int]:
         rank, position = item
         node = requested.node(position)
-        return rank, _preference(node, signature) if node is not None else 0
+        return rank, node_preference(node, signature) if node is not None else 0
 
     return [node for _, node in sorted(best_passing(search, len(requested), start), key=preferred, reverse=True)[:most]]
 
@@ -103,67 +120,33 @@ def _own_slot(search: Search, pod: Pod) -> str:
     return own if position is not None and search.filters.reason(position) is None else ""
 
 
-def select_host(search: Search, pod: Pod, start: int, avoid: str) -> list[int]:
+def select_host(search: Search, pod: Pod, start: int, avoid: str) -> Sequence[int]:
     """The position to answer, as a list of one, or an empty list where no node passes.
 
-    ``avoid`` is the node of an earlier answer where the pod was not bound: it is chosen only where no other passes.
+    ``avoid`` is the node of an earlier answer where the pod was not bound: it is chosen only where no other passes. So are
+    nodes with taints PreferNoSchedule that the pod does not tolerate: TaintToleration has more weight than each of our rules.
     """
-    requested = search.requested
-    compares_all = bool(pod.signature.preferred_nodes)
-    ranked = best_passing(search, len(requested) if compares_all else min(COMPARED, len(requested)), start)
-    if avoid and len(ranked) > 1:
-        avoided = requested.position(avoid)
-        ranked = [item for item in ranked if item[1] != avoided]
-    equals = _equals(ranked)
-    if len(equals) <= 1:
-        return equals
-    return [preferred_in_tree(equals, requested, pod, search.view)]
+    reluctant = _reluctant(search, pod)
+    avoided = search.requested.position(avoid) if avoid else None
+    others = _NONE if avoided is None else {avoided}
+    if reluctant and (found := _select(replace(search, excluded=reluctant | others), pod, start)):
+        return found
+    if others and (found := _select(replace(search, excluded=others), pod, start, weighs_taints=bool(reluctant))):
+        return found
+    return _select(search, pod, start, weighs_taints=bool(reluctant))
 
 
-def _equals(ranked: Ranked) -> list[int]:
-    """The positions that share the best rank."""
-    if not ranked:
-        return []
-    best = ranked[0][0]
-    return [node for rank, node in ranked if rank >= best]
-
-
-def preferred_in_tree(positions: Sequence[int], requested: RequestedNodes, pod: Pod, view: IndexReaders) -> int:
-    """The first of the positions that the in-tree plugins would prefer beyond our rules. O(positions × preferences)."""
-    is_known, cpu, memory = requested.view is not None, pod.requests.get(CPU, 0), pod.requests.get(MEMORY, 0)
-    signature, best, found = pod.signature, (-inf, 0, 0.0), positions[0]
-    for position in positions:
-        node = requested.node(position)
-        if node is None:
-            continue
-        number = position if is_known else view.known.get(node.name)
-        free = 0.0 if number is None else _free_share(node.allocatable, view.requested(number), cpu, memory)
-        weight = _preference(node, signature) if signature.preferred_nodes else 0
-        untolerated = _untolerated(node, signature) if node.taints else 0
-        if (weight, -untolerated, free) > best:
-            best, found = (weight, -untolerated, free), position
-    return found
-
-
-def _preference(node: Node, signature: PodSignature) -> int:
-    """The weights of the pod's preferred terms that match the node (NodeAffinity)."""
-    return sum(each.weight for each in signature.preferred_nodes if each.term.matches(node.name, node.labels))
-
-
-def _untolerated(node: Node, signature: PodSignature) -> int:
-    """How many taints PreferNoSchedule of the node the pod does not tolerate (TaintToleration)."""
-    soft = [taint for taint in node.taints if taint.effect == PREFER_NO_SCHEDULE]
-    return sum(not any(each.tolerates(taint) for each in signature.tolerations) for taint in soft)
-
-
-def _free_share(offered: Resources, in_use: Resources, cpu: int, memory: int) -> float:
-    """The shares of CPU and of memory that stay free with the pod, added (NodeResourcesFit, LeastAllocated)."""
-    free = 0.0
-    if there := offered.get(CPU):
-        free += 1 - (in_use.get(CPU, 0) + cpu) / there
-    if there := offered.get(MEMORY):
-        free += 1 - (in_use.get(MEMORY, 0) + memory) / there
-    return free
+def _select(search: Search, pod: Pod, start: int, *, weighs_taints: bool = False) -> Sequence[int]:
+    """The same without a look at what is better not chosen."""
+    strategy = search.settings.answers.scoring_strategy
+    if pod.signature.preferred_nodes or weighs_taints:
+        equals: Sequence[int] = weighed_best(search, pod, start)
+    else:
+        scoring, enough = catalog.scoring_rules(search.compiled, search.settings.rules), ENOUGH
+        equals = best_equals(search, scoring, enough, start) if scoring else search.enough_passing(enough, start)
+    if len(equals) <= 1 or strategy == "Ignored":
+        return equals[:1]
+    return (preferred_by_resources(equals, search.requested, pod, search.view, strategy),)
 
 
 def find_node_elsewhere(pod: Pod, view: IndexReaders, settings: Settings, seed: int) -> tuple[str, bool]:

@@ -20,17 +20,22 @@ from extender.verbs.search import top_domains
 
 _TOLERANCE = 1e-9
 _NEVER = float("-inf")
-_LONG = 100  # names from which on looking up all of them costs more than starting from the fullest domains
+_LONG = 200  # names from which on looking up all of them may cost more than starting from the fullest domains
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One group's share of a rank over the requested nodes; ``best`` is the most that any node can get from it."""
+    """One group's share of a rank over the requested nodes; ``count`` is the one of which a node gets the most, ``best``."""
 
     weight: float
     domains: Column
     counts: Mapping[int, int]
-    best: float
+    count: int
+
+    @property
+    def best(self) -> float:
+        """The most that any node can get."""
+        return self.weight * self.count
 
 
 def best_ranked(search: Search, scoring: Sequence[Rule], most: int, start: int) -> Ranked:
@@ -46,10 +51,57 @@ def best_ranked(search: Search, scoring: Sequence[Rule], most: int, start: int) 
     if not groups:
         return search.first_passing(most, start)
     if requested.view is not None and len(requested) >= _LONG and top_domains.applies(groups):
-        return top_domains.best_by_top_domains(groups, search.filters, requested, most, start)
+        return top_domains.best_by_top_domains(groups, search, most, start)
     required = [each.required for each in groups if each.required is not None and _some_lack(each.required, search)]
     columns = [requested.frame.domains(key) for key in required]
     return _ranked(search, [_part(each, search) for each in groups], columns, most, start)
+
+
+def best_equals(search: Search, scoring: Sequence[Rule], enough: int, start: int) -> Sequence[int]:
+    """The passing positions that share the best rank: all of them, or at least ``enough`` where there are more.
+
+    ``scoring`` and ``start`` as in `best_ranked`. Names are read in windows, until enough are found that no other can
+    beat. A node has the best rank that there can be where each part is at its best, which is a look-up.
+    """
+    compiled, requested, rules = search.compiled, search.requested, search.settings.rules
+    groups = scoring[0].ranked_groups(compiled, search.view, len(requested), rules) if len(scoring) == 1 else None
+    if groups is None:
+        return _equals(_scored(search, len(requested), start))
+    if not groups:
+        return search.enough_passing(enough, start)
+    if requested.view is not None and len(requested) >= _LONG and top_domains.applies(groups):
+        return top_domains.equals_by_top_domains(groups, search, enough, start)
+    required = [each.required for each in groups if each.required is not None and _some_lack(each.required, search)]
+    columns = [requested.frame.domains(key) for key in required]
+    parts = [_part(each, search) for each in groups]
+    found: list[int] = []
+    passing: list[int] = []
+    for window in requested.windows(start):
+        here = search.passing(window)
+        passing += here
+        found += _at_best(here, parts, columns)
+        if len(found) >= enough:
+            break
+    return found or _equals(list(zip(_ranks(passing, parts, columns), passing, strict=True)))
+
+
+def _at_best(nodes: Sequence[int], parts: Sequence[_Part], required: Sequence[Column]) -> Sequence[int]:
+    """Those of the nodes that get the most from every part. O(nodes × parts), and less where the first leaves few."""
+    for part in parts:
+        domains, counts, count = part.domains, part.counts, part.count
+        if count:
+            nodes = [node for node in nodes if counts.get(domains[node], 0) == count]
+        else:
+            nodes = [node for node in nodes if domains[node] not in counts]
+    for column in required:
+        nodes = [node for node in nodes if column[node]]
+    return nodes
+
+
+def _equals(ranked: Ranked) -> list[int]:
+    """The positions of the best rank, in their order."""
+    best = max([rank for rank, _ in ranked], default=_NEVER)
+    return [node for rank, node in ranked if rank == best]
 
 
 def _part(ranked: RankedGroup, search: Search) -> _Part:
@@ -57,7 +109,7 @@ def _part(ranked: RankedGroup, search: Search) -> _Part:
     extreme = group.greatest if weight > 0 else group.smallest
     # The best node of a negative weight may be one that lacks the key: no pod is counted on it.
     is_zero = weight < 0 and ranked.required is None and _some_lack(group.key, search)
-    return _Part(weight, search.requested.frame.domains(group.key), group.counts, 0 if is_zero else weight * extreme())
+    return _Part(weight, search.requested.frame.domains(group.key), group.counts, 0 if is_zero else extreme())
 
 
 def _some_lack(key: KeyView, search: Search) -> bool:
@@ -71,7 +123,7 @@ def _ranked(search: Search, parts: list[_Part], required: list[Column], most: in
     best: list[int] = []
     tried: list[tuple[Sequence[int], list[float]]] = []
     for piece in search.requested.pieces(start, most + most // SPARE):
-        passing = search.filters.passing(piece)
+        passing = search.passing(piece)
         ranks = _ranks(passing, parts, required)
         if max(ranks, default=_NEVER) >= target:
             best.extend([node for node, rank in zip(passing, ranks, strict=True) if rank >= target])
@@ -103,7 +155,7 @@ def _ranks(nodes: Sequence[int], parts: list[_Part], required: list[Column]) -> 
 def _scored(search: Search, most: int, start: int) -> Ranked:
     """Scores every passing node as prioritize would: the points of several rules add up only once they are normalised."""
     requested = search.requested
-    passing = [node for piece in requested.pieces(start, len(requested)) for node in search.filters.passing(piece)]
+    passing = [node for piece in requested.pieces(start, len(requested)) for node in search.passing(piece)]
     score_of = catalog.points(search.compiled, search.view, requested.frame, passing, search.settings.rules).of
     ranked = [(float(score_of[node]), node) for node in passing]
     ranked.sort(key=itemgetter(0), reverse=True)

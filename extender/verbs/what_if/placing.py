@@ -1,8 +1,8 @@
 """Decides where one pod of a what-if would go, with the code that answers kube-scheduler.
 
 kube-scheduler filters nodes, asks the filter verb about those that pass, and then chooses among the names of the answer by
-score. Here node fit is the first of the three, the filter verb the second, and among several names the prioritize verb
-and the preferences of the in-tree plugins that `select_host` knows. No preemption is planned: a pod that would need one is
+score. Here node fit is the first of the three, the filter verb the second, and among several names the choice that
+decisive placement makes. No preemption is planned: a pod that would need one is
 rejected.
 """
 
@@ -11,21 +11,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from extender.index.explain_view import ExplainView
 from extender.model.objects import Pod
 from extender.rules import catalog
+from extender.rules.catalog import NO_FILTERS
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.filter.pipeline import FilterVerb
-from extender.verbs.filter.select_host import preferred_in_tree
-from extender.verbs.prioritize import prioritize_nodes
-from extender.verbs.request import requested_nodes
+from extender.verbs.filter.select_host import select_host
+from extender.verbs.request import Search, requested_nodes
 from extender.verbs.what_if.fitting import FittingNodes, claims_own_node
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
-
-COMPARED: Final = 50  # equal nodes that are compared by what is free on them
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +79,13 @@ class Placing:
         self._fitting.note(nodes)
 
     def _choose(self, pod: Pod, names: list[str], seed: int) -> str:
-        """The best of the names by score; among equals the one that the in-tree plugins would prefer. O(names)."""
+        """The node that a decisive answer would name of these, which all pass. O(names)."""
         if len(names) == 1:
             return names[0]
-        args = ExtenderArgs(pod, names)
-        scores = prioritize_nodes(args, self._view, self._settings)
-        if scores:
-            best = max(scores.values())
-            names = [name for name in names if scores.get(name) == best]
-        start = seed % len(names)
-        equals = (names[start:] + names[:start])[:COMPARED]
-        requested = requested_nodes(ExtenderArgs(pod, equals), self._view)
-        effective = effective_pod(pod, self._view, self._settings)
-        return requested.names_at([preferred_in_tree(requested.positions(), requested, effective, self._view)])[0]
+        view, effective = self._view, effective_pod(pod, self._view, self._settings)
+        requested = requested_nodes(ExtenderArgs(effective, names), view)
+        search = Search(view.compiled(effective.signature), NO_FILTERS, requested, view, self._settings)
+        return requested.names_at(select_host(search, effective, seed % len(names), ""))[0]
 
     def _reason(self, pod: Pod, result: FilterResult) -> str:
         """As kube-scheduler's FitError: how many nodes are rejected for which reason."""

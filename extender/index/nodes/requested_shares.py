@@ -1,0 +1,105 @@
+"""How much of each node is requested: what kube-scheduler scores by, where its other preferences are equal.
+
+Where filter answers one node, the plugins NodeResourcesFit and NodeResourcesBalancedAllocation have no choice left, so the
+extender chooses as they would. Facts this rests on:
+
+1. With cpu and memory, c and m of them requested, LeastAllocated gives 1 - (c + m) / 2 and balanced allocation 1 - |c - m| / 2.
+   Both have weight 1, and their sum is 2 - max(c, m). So the larger share alone says which node they prefer.
+2. A pod that requests no CPU counts with 100m, one that requests no memory with 200Mi, so that pods without requests are
+   spread too. kube-scheduler does so for each container; here it is done for the pod.
+3. The shares are computed from sums of integers each time, so that a float never adds up an error.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/resource-bin-packing/
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from typing import Final
+
+from extender.index.nodes.topology import NodePods, Topology
+from extender.model.objects import NO_RESOURCES, Pod
+from extender.model.resources import CPU, MEMORY, UNSET_CPU, UNSET_MEMORY, scored_requests, share_of_unit
+
+_LEAST_SPARE: Final = 16  # rows that are kept for further nodes
+
+
+class RequestedShares:
+    """Columns by node number, about 120 bytes a node.
+
+    ``cpu`` and ``memory`` that pods request there, ``per_cpu`` and ``per_memory``, the share of the node that one unit is,
+    and ``larger``, the larger of the two requested shares: above 1 on a node that is overcommitted.
+    """
+
+    def __init__(self, topology: Topology, pods: NodePods) -> None:
+        self.cpu: list[int] = []
+        self.memory: list[int] = []
+        self.larger: list[float] = []
+        self.per_cpu = array("d")
+        self.per_memory = array("d")
+        self._topology = topology
+        self._pods = pods
+
+    def count(self, pod: Pod, number: int, sign: int) -> None:
+        """A pod is on a node (``sign`` 1), or no longer is (-1). O(1)."""
+        if number >= len(self.cpu):
+            self._grow(number + 1)
+        requests = pod.requests
+        cpu = self.cpu[number] + sign * (requests.get(CPU) or UNSET_CPU)
+        memory = self.memory[number] + sign * (requests.get(MEMORY) or UNSET_MEMORY)
+        self.cpu[number], self.memory[number] = cpu, memory
+        self.larger[number] = max(cpu * self.per_cpu[number], memory * self.per_memory[number])
+
+    def set_node(self, number: int) -> None:
+        """A node was added, changed or removed, and the pods on it are counted. O(1)."""
+        if number >= len(self.cpu):
+            self._grow(number + 1)
+        node = self._topology.nodes[number]
+        offered = NO_RESOURCES if node is None else node.allocatable
+        self.per_cpu[number], self.per_memory[number] = share_of_unit(offered, CPU), share_of_unit(offered, MEMORY)
+        self.larger[number] = max(
+            self.cpu[number] * self.per_cpu[number], self.memory[number] * self.per_memory[number]
+        )
+
+    def _grow(self, size: int) -> None:
+        short = size - len(self.cpu)
+        for column in (self.cpu, self.memory):
+            column.extend([0] * short)
+        for shares in (self.larger, self.per_cpu, self.per_memory):
+            shares.extend([0.0] * short)
+
+    def shrink(self) -> None:
+        """After a node number was released: drops the rows beyond the last number where they are most. Amortised O(1)."""
+        used = len(self._topology.names)
+        if used * 2 + _LEAST_SPARE < len(self.cpu):
+            for column in (self.cpu, self.memory, self.larger, self.per_cpu, self.per_memory):
+                del column[used:]
+
+    def clear(self) -> None:
+        """Takes out all pods: for a recount, which adds them again."""
+        for number in range(len(self.cpu)):
+            self.cpu[number] = self.memory[number] = 0
+            self.larger[number] = 0.0
+
+    def differences(self, numbers: Iterable[int]) -> list[str]:
+        """A line for each of the node numbers whose columns differ from a recount. O(pods there)."""
+        names = self._topology.names
+        return [
+            f"requested on {names[number]}: {counted} counted, {true} there"
+            for number in numbers
+            if number < len(names) and (counted := self._row(number)) != (true := self._recount(number))
+        ]
+
+    def _row(self, number: int) -> tuple[float, ...]:
+        columns = (self.cpu, self.memory, self.per_cpu, self.per_memory, self.larger)
+        return tuple(column[number] for column in columns) if number < len(self.cpu) else (0, 0, 0.0, 0.0, 0.0)
+
+    def _recount(self, number: int) -> tuple[float, ...]:
+        """The same from the node and its pods alone."""
+        node = self._topology.nodes[number]
+        requests = [scored_requests(pod.requests) for pod in self._pods.pods_on(number).values()]
+        cpu, memory = sum(cpu for cpu, _ in requests), sum(memory for _, memory in requests)
+        offered = NO_RESOURCES if node is None else node.allocatable
+        per_cpu, per_memory = share_of_unit(offered, CPU), share_of_unit(offered, MEMORY)
+        return cpu, memory, per_cpu, per_memory, max(cpu * per_cpu, memory * per_memory)
