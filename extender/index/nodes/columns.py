@@ -51,6 +51,16 @@ class NodeColumn:
             column[node] = 0
         return old
 
+    def fill_all(self, of_node: dict[int, int]) -> None:
+        """Sets the numbers of all nodes that have one, where none has one yet. O(such nodes), and O(nodes) for a list."""
+        self.filled = len(of_node)
+        if self.filled * _DENSE <= len(self._zeros):
+            self.of_node = SparseColumn(of_node) if of_node else self._zeros
+            return
+        self.of_node = dense = self._zeros.copy()
+        for node, number in of_node.items():
+            dense[node] = number
+
     def _fit(self) -> None:
         """Takes the form that suits the number of nodes in the column."""
         size, column = len(self._zeros), self.of_node

@@ -7,7 +7,7 @@ count". All scopes of a key share its domain numbers; a scope only leaves nodes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.index.nodes.columns import NodeColumn
@@ -71,6 +71,30 @@ class KeyDomains(NodeColumn):
             self.number_of[value] = found
         return found
 
+    def put_all(self, nodes: Sequence[Node | None]) -> None:
+        """Sets the domains of all nodes, by their numbers, where none is known yet. O(nodes): 0.2 µs for each, a fifth of `put`.
+
+        A pod that names another key waits for this, and so does everything else.
+        """
+        numbers: dict[str, int] = {}
+        values, domain_of = [""], dict[int, int]()
+        nodes_in: dict[int, Few[int]] = {}
+        for number, node in enumerate(nodes):
+            value = None if node is None else node.labels.get(self.key)
+            if value is None:
+                continue
+            domain = numbers.get(value)
+            if domain is None:
+                domain = numbers[value] = len(values)
+                values.append(value)
+                nodes_in[domain] = (number,)
+            else:
+                nodes_in[domain] = with_item(nodes_in[domain], number)
+            domain_of[number] = domain
+        if domain_of:
+            self.number_of, self.nodes_in, self._values, self._free = numbers, nodes_in, values, []
+        self.fill_all(domain_of)
+
     def put(self, number: int, node: Node | None) -> None:
         """Sets the node's domain (None: the node is deleted); a domain without nodes is dropped."""
         value = None if node is None else self.value_on(node)
@@ -125,6 +149,21 @@ class Inclusion:
             return False
         return self.tolerations is None or first_untolerated(node.taints, self.tolerations) is None
 
+    def admitted(self, carried: str, numbers: Iterable[int], nodes: Sequence[Node | None]) -> list[int]:
+        """Those of some nodes that it admits, all of which carry a label key. O(nodes), without a call for a usual node."""
+        keys, affinity, tolerations = self.keys - {carried}, self.affinity, self.tolerations
+        found = list[int]()
+        for number in numbers:
+            node = nodes[number]
+            if node is None or (keys and not keys <= node.labels.keys()):
+                continue
+            if affinity is not None and not affinity.matches(node.name, node.labels):
+                continue
+            if tolerations is not None and node.taints and first_untolerated(node.taints, tolerations) is not None:
+                continue
+            found.append(number)
+        return found
+
 
 class Scope(NodeColumn):
     """The eligible nodes and domains of one topology key under one inclusion rule.
@@ -145,6 +184,19 @@ class Scope(NodeColumn):
     def label(self) -> str:
         """The label key that a node must carry to be in it; empty where nodes without the key may be in it too."""
         return "" if self.inclusion.missing_as_empty else self.key.key
+
+    def put_all(self, numbers: Iterable[int], nodes: Sequence[Node | None]) -> None:
+        """Sets the eligible domains of all nodes, where none is known yet. ``numbers``: of the nodes that carry its label."""
+        domain_of, domains = dict[int, int](), self.domains
+        of_node, is_missing_counted = self.key.of_node, self.inclusion.missing_as_empty
+        for number in self.inclusion.admitted(self.label, numbers, nodes):
+            domain = of_node[number]
+            if not domain and is_missing_counted:
+                domain = self.key.number("")
+            if domain:
+                domain_of[number] = domain
+                domains[domain] = domains.get(domain, 0) + 1
+        self.fill_all(domain_of)
 
     def put(self, number: int, node: Node | None) -> None:
         """Sets the node's eligible domain; to be called after the key itself knows the node."""

@@ -104,9 +104,7 @@ class Topology:
         if found is None:
             found = self.keys[topology_key] = KeyDomains(topology_key, self.known, self._zeros)
             if topology_key in self._carriers:
-                for number, node in enumerate(self.nodes):
-                    if node is not None:
-                        found.put(number, node)
+                found.put_all(self.nodes)
         return found
 
     def is_carried(self, topology_key: str) -> bool:
@@ -138,8 +136,7 @@ class Topology:
             self._scopes_over.setdefault(found.label, {})[found] = None
             key.users += 1
             candidates = self.known.values() if not found.label else chain.from_iterable(key.nodes_in.values())
-            for number in candidates:
-                found.put(number, self.nodes[number])
+            found.put_all(candidates, self.nodes)
             found.charge = found.cells
             self.scope_cells += found.charge
         found.users += 1
