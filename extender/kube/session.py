@@ -13,17 +13,20 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import orjson
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar
+from yarl import URL
 
 from extender.kube.client_library import ApiClient, Configuration
 from extender.kube.connection import Access
 from extender.kube.credentials import load_configuration
 from extender.kube.errors import BadAccess, KubeError, TooLarge, Unreachable, error_of, translated
+from extender.kube.exchange import Answer, Exchange
 from extender.kube.timing import Clock
 from extender.kube.watch.byte_stream import AnswerParser, ByteStream, StreamSockets
 
@@ -51,10 +54,10 @@ class SessionOptions:
     user_agent: str = "placement-extender"
 
 
-async def _body(response: ClientResponse, largest: int) -> bytes:
+async def _body(answer: Answer, largest: int) -> bytes:
     """The whole body; raises ``TooLarge`` as soon as it is longer."""
     parts, size = list[bytes](), 0
-    while part := await response.content.readany():
+    while part := await answer.content.readany():
         size += len(part)
         if size > largest:
             raise TooLarge(f"the answer is longer than {largest:,} bytes")
@@ -62,13 +65,17 @@ async def _body(response: ClientResponse, largest: int) -> bytes:
     return b"".join(parts)
 
 
-async def _rejection(response: ClientResponse) -> KubeError:
+async def _rejection(answer: Answer) -> KubeError:
     """What an answer that is not 2xx means, by the beginning of its body."""
     parts, size = list[bytes](), 0
-    while size < _LARGEST_ERROR and (part := await response.content.readany()):
+    while size < _LARGEST_ERROR and (part := await answer.content.readany()):
         parts.append(part)
         size += len(part)
-    return error_of(response.status, response.headers, b"".join(parts))
+    return error_of(answer.status, answer.headers, b"".join(parts))
+
+
+def _answer_of(response: ClientResponse) -> Answer:
+    return Answer(response.status, response.headers, response.content)
 
 
 class Connection:
@@ -87,6 +94,8 @@ class Connection:
         self._route = self._way_to_the_server()
         # The callers bound the whole; only the way to the server is bounded here. Without a limit it could take for ever.
         self._timeout = ClientTimeout(total=None, sock_connect=options.connect_timeout)
+        self._host = self._configuration.host
+        self._exchange = self._make_exchange()
         self._is_closed = False
 
     async def call(
@@ -106,11 +115,10 @@ class Connection:
         """
         with translated(f"{method} {path}"):
             async with asyncio.timeout(limit or self._options.request_timeout):
-                response = await self._request(method, path, query, body, content_type)
-                async with response:
-                    if not response.ok:
-                        raise await _rejection(response)
-                    return await _body(response, largest)
+                async with self._answer(method, path, query, body, content_type) as answer:
+                    if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+                        raise await _rejection(answer)
+                    return await _body(answer, largest)
 
     async def date(self) -> str:
         """The Date header of an answer, whatever its status; empty where there is none. Raises ``Unreachable``."""
@@ -131,7 +139,7 @@ class Connection:
             if not response.ok:
                 with translated(doing):
                     async with asyncio.timeout(self._options.request_timeout):
-                        raise await _rejection(response)
+                        raise await _rejection(_answer_of(response))
             stream = ByteStream(response, doing)
             self.sockets.add(stream.descriptor)
             try:
@@ -172,6 +180,41 @@ class Connection:
         found = {"proxy": rest.proxy, "proxy_headers": rest.proxy_headers, "server_hostname": rest.server_hostname}
         return {name: value for name, value in found.items() if value}
 
+    def _make_exchange(self) -> Exchange | None:
+        """What makes short calls cheap; None where the address or a proxy needs headers that only aiohttp's session adds."""
+        server = URL(self._host or "")
+        if server.user is not None or (server.scheme == "http" and "proxy" in self._route):
+            return None
+        return Exchange(
+            self._client.rest_client.pool_manager, str(server), self._route, self._timeout, read_ahead=_READ_AHEAD
+        )
+
+    @asynccontextmanager
+    async def _answer(
+        self, method: str, path: str, query: Query, body: Body | None, content_type: str
+    ) -> AsyncIterator[Answer]:
+        """The answer to a short call. A redirect has changed nothing, and the session follows it in a second attempt."""
+        if self._host != self._configuration.host:  # as a refresh of the credentials has read it
+            self._host = self._configuration.host
+            self._exchange = self._make_exchange()
+        if self._exchange is not None:
+            target = f"{path}?{urlencode(query)}" if query else path
+            data = None if body is None else orjson.dumps(body)
+            async with self._exchange.answer(method, target, await self._headers(content_type), data) as answer:
+                if not HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
+                    yield answer
+                    return
+        async with await self._request(method, path, query, body, content_type) as response:
+            yield _answer_of(response)
+
+    async def _headers(self, content_type: str) -> dict[str, str]:
+        """The headers of a request, with fresh credentials."""
+        headers = {"Accept": JSON, "Accept-Encoding": "identity", "Content-Type": content_type}
+        headers["User-Agent"] = self._options.user_agent
+        for setting in (await self._configuration.auth_settings()).values():
+            headers[setting["key"]] = setting["value"]
+        return headers
+
     async def _request(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str
     ) -> ClientResponse:
@@ -185,15 +228,11 @@ class Connection:
             ) from error  # the client raises various errors for that
 
     async def _send(self, method: str, path: str, query: Query, body: Body | None, content_type: str) -> ClientResponse:
-        headers = {"Accept": JSON, "Accept-Encoding": "identity", "Content-Type": content_type}
-        headers["User-Agent"] = self._options.user_agent
-        for setting in (await self._configuration.auth_settings()).values():
-            headers[setting["key"]] = setting["value"]
         # Not through the library's `request`: its checks and json.dumps cost a sixth of a write.
         return await self._client.rest_client.pool_manager.request(
             method,
             f"{self._configuration.host}{path}?{urlencode(query)}" if query else f"{self._configuration.host}{path}",
-            headers=headers,
+            headers=await self._headers(content_type),
             data=None if body is None else orjson.dumps(body),
             timeout=self._timeout,
             **self._route,
