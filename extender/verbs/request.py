@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
+from itertools import chain, islice
 
 import msgspec
 
@@ -127,6 +128,15 @@ class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
                 yield [(start + at + position) % len(names) for position in range(len(window))]
             else:
                 yield _without_none(list(map(self.view.known.get, window)))
+
+    def known_from(self, start: int, most: int) -> list[str]:
+        """Up to ``most`` of the names that have a position, from the name number ``start`` on. O(most) where all have one.
+
+        They are the request's own objects: the way over positions to the names of the index takes three times as long.
+        """
+        names = chain(islice(self.names, start, None), islice(self.names, start))
+        known = names if self.view is None else filter(self.view.known.__contains__, names)
+        return list(islice(known, most))
 
     def pieces(self, start: int, first: int) -> Iterator[list[int]]:
         """All positions in growing pieces, from the name number ``start`` to the last and then from the first on."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from extender.index.cluster import ClusterIndex
+from extender.rules.frames import IndexFrame
 from extender.verbs.request import RequestedNodes
 from tests.builders import (
     PREFERRED,
@@ -62,18 +63,25 @@ def test_a_request_no_longer_than_the_list_keeps_its_order() -> None:
     assert shortlist(index, pod_json(), TEN[::-1], 10, seed=4) == TEN[::-1]
 
 
-def test_of_a_pod_that_no_rule_can_reject_no_more_names_are_read_than_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    index, read = index_of(*map(node, TEN)), list[int]()
-    positions = RequestedNodes.positions
+class Unread(str):
+    """A name that must not be looked up."""
 
-    def counted(requested: RequestedNodes, start: int = 0, stop: int | None = None) -> list[int]:
-        found = positions(requested, start, stop)
-        read.append(len(found))
-        return found
+    __slots__ = ()
 
-    monkeypatch.setattr(RequestedNodes, "positions", counted)
-    assert len(shortlist(index, pod_json(), TEN, 8)) == 8
-    assert sum(read) == 8
+    def __hash__(self) -> int:
+        raise AssertionError(self)
+
+
+def test_of_a_pod_that_no_rule_can_reject_no_more_names_are_read_than_answered() -> None:
+    index = index_of(*map(node, TEN))
+    names = [*TEN[:2], Unread("n2"), "unknown", *TEN[4:]]
+    requested = RequestedNodes(names, IndexFrame(), index.view)
+    assert requested.known_from(3, 8) == [*TEN[4:], *TEN[:2]]
+
+
+def test_of_a_pod_that_no_rule_can_reject_unknown_nodes_are_left_out() -> None:
+    index = index_of(*map(node, TEN))
+    assert shortlist(index, pod_json(), ["gone", *TEN], 3, seed=10) == ["n9", "n0", "n1"]
 
 
 def test_no_limit_names_every_node_that_passes() -> None:

@@ -23,6 +23,7 @@ from extender.model.objects import Pod
 from extender.model.rejections import Reason
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame, WorstCaseFrame
+from extender.rules.rule import Rule
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.request import Ranked, RequestedNodes, Search
@@ -44,8 +45,12 @@ def best_passing(search: Search, most: int, start: int) -> Ranked:
 
     Without preferences all ranks are equal, and O(most) names are read.
     """
-    scoring = catalog.scoring_rules(search.compiled, search.settings.rules)
+    scoring = _scoring_rules(search)
     return best_ranked(search, scoring, most, start) if scoring else search.first_passing(most, start)
+
+
+def _scoring_rules(search: Search) -> Sequence[Rule]:
+    return catalog.scoring_rules(search.compiled, search.settings.rules)
 
 
 def answers_one(compiled: CompiledConstraints, view: IndexReaders, settings: Settings) -> bool:
@@ -71,11 +76,20 @@ def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[st
     if len(requested) > 1 and answers_one(search.compiled, search.view, settings):
         return requested.names_at(select_host(search, pod, seed % len(requested), avoid))
     if most and len(requested) > most:
-        return requested.names_at(_shortlist(search, pod, most, seed % len(requested)))
+        start = seed % len(requested)
+        if _are_alike(search, pod):
+            return requested.known_from(start, most)
+        return requested.names_at(_shortlist(search, pod, most, start))
     nodes = requested.positions()
     if filters.passes_all and len(nodes) == len(requested):
         return requested.names
     return requested.names_at(filters.passing(nodes))
+
+
+def _are_alike(search: Search, pod: Pod) -> bool:
+    """Whether neither our rules nor the pod's preferences tell one node from another."""
+    is_free = search.filters.passes_all and not pod.signature.preferred_nodes
+    return is_free and not _scoring_rules(search) and not _reluctant(search, pod)
 
 
 def _shortlist(search: Search, pod: Pod, most: int, start: int) -> list[int]:
