@@ -218,6 +218,34 @@ async def test_pods_that_would_have_been_elsewhere_or_nowhere_say_why(
     assert printed[-1].endswith("pods: more nodes to choose from")
 
 
+async def test_other_weights_change_which_of_the_nodes_that_pass_is_preferred_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Readers need web pods in their zone, so a weight of 0 takes from web pods what draws them to readers, and only from them."""
+    file, other = tmp_path / "recording.jsonl", tmp_path / "other.yaml"
+    scenario = "config/scenarios/mixed.yaml"
+    await record(scenario, file)
+
+    def with_weights(score_scale: str = "extender", **affinity: Any) -> tuple[list[Any], Any]:
+        document = settings_document(scenario_settings(read_scenario(scenario), "test"))
+        document["rules"]["interPodAffinity"] |= affinity
+        document["answers"]["scoreScale"] = score_scale
+        other.write_bytes(orjson.dumps(document))
+        code, found = replayed(capsys, file, "--config", other)
+        assert code == bool(found["differences"])
+        return found["differences"], found["settings"]
+
+    for affinity in ({"hardPodAffinityWeight": 0}, {"ignorePreferredTermsOfExistingPods": True}):
+        differences, changed = with_weights(**affinity)
+        assert differences
+        assert {(each["outcome"], *each["why"]) for each in differences} == {("elsewhere",)}
+        assert {each["pod"].partition("/")[2].partition("-")[0] for each in differences} == {"web"}
+        assert list(changed) == [f"rules.interPodAffinity.{name}" for name in affinity]
+    # The only term with a weight, and a scale of scores where the extender chooses by them itself: neither changes the order.
+    assert with_weights(hardPodAffinityWeight=100)[0] == []
+    assert with_weights("inTree") == ([], {"answers.scoreScale": {"recorded": "extender", "replayed": "inTree"}})
+
+
 async def test_a_file_that_ends_within_a_record_is_replayed_up_to_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
