@@ -1,7 +1,11 @@
-"""Preemptions and groups in flight, and policies with whom they select. The answers are values of the API's model."""
+"""Preemptions and groups in flight, and policies with whom they select.
+
+The answers are values of the API's model, but for one test whose preemption and group are those of the control plane.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -17,8 +21,11 @@ from extender.model.answers.pages import (
     PreemptionRow,
     VictimRow,
 )
+from extender.simulator.apiserver.kinds import PODS, POLICY_KINDS, Target
+from tests.fakes import PATIENCE
 from tests.page.conftest import Page
 from tests.page.serving import Proxy, behind_prefix
+from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, pod, term
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -116,3 +123,35 @@ async def test_policies_are_shown_with_what_they_direct_and_why_one_is_invalid(p
     assert "shop/<b>bold</b>" in text
     assert "spec.nodeSelector: <script>globalThis.owned=1</script>" in text
     assert await page.browser.script("return globalThis.owned ?? null") is None
+
+
+async def test_a_preemption_and_a_gated_group_of_the_cluster_are_shown_until_they_end(page: Page) -> None:
+    """Nothing is given here: the pods are in the control plane, whose victims take their time to end."""
+    api = page.simulated.api
+    api.pods.kubelet_delay = 600
+    release = {"group": {"label": "gang"}, "size": {"count": 2}, "topology": [ZONE]}
+    gangs = {"podSelector": {"matchLabels": {"app": "gang"}}, "when": ["Release"], "release": release}
+    await api.create(POLICY_KINDS[0], {"metadata": {"name": "gangs", "namespace": "data"}, "spec": gangs})
+    victim = pod("victim", "data", on="general-0", labels={"app": "victim"}, priority=0)
+    await api.create(PODS, victim | {"spec": victim["spec"] | {"terminationGracePeriodSeconds": 600}})
+    apart = anti_affinity(term(HOSTNAME, app="victim"))
+    await api.create(PODS, pod("urgent", "data", affinity=apart, nodeSelector={HOSTNAME: "general-0"}, priority=1000))
+    await _gated(page, "first")
+    shown = ("data/urgent", "general-0", "data/victim", "terminating", "data ring", "1 of 2 pods exists")
+    await page.show("flight", *shown)
+
+    api.store.remove(PODS, "data/victim")  # it has ended
+    await _gated(page, "second")
+    await page.browser.until_text("No pod is preempted now", "No group of gated pods waits")
+
+
+async def _gated(page: Page, name: str) -> None:
+    """A pod of the group, which the webhook gates as soon as it knows the policy."""
+    api = page.simulated.api
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            made = await api.create(PODS, pod(name, "data", labels={"app": "gang", "gang": "ring"}))
+            if made.read()["spec"].get("schedulingGates"):
+                return
+            api.operations.delete(Target(PODS, "data", name), {})
+            await asyncio.sleep(0.01)
