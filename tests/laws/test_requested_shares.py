@@ -64,8 +64,12 @@ def apply(index: ClusterIndex, step: tuple[str, str, Any, Any]) -> None:
 
 
 def shares(index: ClusterIndex) -> dict[str, float]:
-    """The larger requested share of each node, as kept."""
-    return {name: index.view.shares.larger[number] for name, number in index.view.known.items()}
+    """The larger requested share of each node, from what is kept."""
+    kept = index.view.shares
+    return {
+        name: max(kept.cpu[number] * kept.per_cpu[number], kept.memory[number] * kept.per_memory[number])
+        for name, number in index.view.known.items()
+    }
 
 
 def counted(index: ClusterIndex) -> dict[str, float]:

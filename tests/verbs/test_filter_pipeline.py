@@ -12,6 +12,7 @@ from extender.model.objects import Object
 from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
+from extender.verbs.dry_run.victims import DryRun
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
 from extender.verbs.filter.preemption_plan import UnhelpfulNodeCache
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
@@ -243,6 +244,17 @@ class TestNominated:
     def test_a_node_is_kept_for_a_pod_that_is_at_least_as_important(self, priority: int, passed: list[str]) -> None:
         coming = contender("coming", app="web", priority=priority, nominated="n1")
         assert list(Asker(stage("n1"), stage("n2"), coming).ask().result.passed) == passed
+
+    def test_a_nomination_to_a_node_that_is_not_requested_costs_no_dry_run(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The scheduler requests a sample: mostly none of its nodes is nominated."""
+        made: list[object] = []
+        monkeypatch.setattr(DryRun, "__init__", lambda run, *_, **__: made.append(run))
+        coming = contender("coming", app="web", priority=IMPORTANT, nominated="n1")
+        asker = Asker(stage("n1"), stage("n2"), coming)
+        assert list(asker.ask("n2").result.passed) == ["n2"]
+        assert not made
 
     def test_the_nominated_pods_own_anti_affinity_counts(self) -> None:
         coming = contender("coming", priority=IMPORTANT, nominated="n1", apart=[term("host", app="api")])

@@ -151,11 +151,14 @@ def nodes_kept_for_nominated_pods(pod: Pod, requested: Container[str], view: Clu
     A node to which pods of equal or higher priority are nominated passes only if the pod passes there with them and
     without them, as in kube-scheduler (RunFilterPluginsWithNominatedPods). Nominated pods of lower priority do not count.
     """
+    nominated = {node: pods for node, pods in view.nominated.items() if node in requested}
+    if not nominated:
+        return set()  # a dry run takes as long to prepare as the decision
     run = DryRun(pod, view)
     return {
         node
-        for node, nominated in view.nominated.items()
-        if node in requested and (run.counts_pods or _have_anti_affinity(nominated)) and not _leaves_room(node, run)
+        for node, pods in nominated.items()
+        if (run.counts_pods or _have_anti_affinity(pods)) and not _leaves_room(node, run)
     }
 
 
