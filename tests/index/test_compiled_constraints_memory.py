@@ -57,6 +57,17 @@ def test_a_request_that_is_too_large_by_itself_is_answered_alone(monkeypatch: py
     assert len(index.counts.compiler) == 1
 
 
+@pytest.mark.parametrize(("pods", "are_all_kept"), [(20, False), (200, True)])
+def test_with_more_pods_more_is_kept(pods: int, *, are_all_kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts of 2,000 workloads grow with their pods. What is kept for too few of them is compiled for each request."""
+    monkeypatch.setattr(compiled_constraints, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(compiled_constraints, "BYTES_A_POD", 1000)
+    index = cluster(pods)
+    for number in range(30):
+        compiled_of(index, small(number))
+    assert (len(index.counts.compiler) == 30) is are_all_kept
+
+
 def test_columns_of_scopes_are_charged_once_however_many_requests_share_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -39,7 +39,8 @@ _Versions = tuple[int, int, int, int]
 
 MOST_COMPILED = 10_000
 MOST_BYTES = 96 * 2**20
-"""The most that all of them may hold, estimated when each is compiled."""
+"""The most that all of them may hold, estimated when each is compiled. In a cluster of more than 670,000 pods it is more."""
+BYTES_A_POD = 150  # 2,000 workloads of 750 pods need 150 MiB; with less room each request compiles its constraints anew
 # Idle: no pod has the signature now. That is the usual case, as a binding adds labels of the node's topology to a pod
 # (KEP-4742): the signature of pending pods is theirs only for moments. 2,000 workloads of 75 pods each need 39 MiB. The
 # bytes grow with the pods of the cluster, so that those of a workload are kept for its next replica, and those of pods
@@ -132,7 +133,8 @@ class ConstraintCompiler:
         made = self._compile(signature)
         made.size = _size(made.compiled) + sum(each.size // each.users for each in made.nodes)
         self._bytes += made.size
-        while self._compiled and (len(self._compiled) >= MOST_COMPILED or self.bytes > MOST_BYTES):
+        most = max(MOST_BYTES, BYTES_A_POD * self._every_pod)
+        while self._compiled and (len(self._compiled) >= MOST_COMPILED or self.bytes > most):
             self._drop(self._least_used())
         self._compiled[signature] = made
         return made.compiled
