@@ -85,6 +85,9 @@ async def test_a_burst_without_an_end_does_not_silence_them() -> None:
         await stage.recorder.flush()
     assert stage.journal.names == ["a"]
     assert 0.25 <= stage.clock.time - begun <= 0.35
+    assert len([pause for pause in stage.clock.slept if pause > 0.01]) == 3, (
+        "as rarely as a pause of 0.1 s can be found"
+    )
 
 
 async def test_what_does_not_fit_is_lost_and_so_is_what_waits_at_the_end() -> None:

@@ -130,13 +130,25 @@ async def test_a_preemptor_that_stays_pending_though_the_room_is_there_gets_its_
         s.preempting.submit(plan(ASKING, "n1", VICTIM))
         await s.go()
         await s.pass_time(1)
-        await s.pass_time(STUCK_AFTER)
+        await s.pass_time(STUCK_AFTER - 1)
         before = s.shown("asking").nominated_node, s.phases()
-        await s.pass_time(1)
+        await s.pass_time(2)
         after = s.shown("asking").nominated_node, s.phases()
         s.api.put(msgspec.structs.replace(ASKING, node="n2"))
         await s.pass_time(1)
     assert (before, after, s.phases()) == (("n1", {"unbound": 1}), ("", {"stuck": 1}), {})
+
+
+async def test_the_nomination_is_written_a_moment_later_and_the_node_is_kept_meanwhile() -> None:
+    """The scheduler writes its condition of the preemptor in that moment."""
+    written: list[float] = []
+    async with scene().running() as s:
+        begun = s.clock.time
+        s.api.meanwhile("nominate", "asking", lambda: written.append(s.clock.time))
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        assert [*s.index.view.nominated] == ["n1"]
+        await s.go()
+    assert [0.04 < at - begun < 0.1 for at in written] == [True]
 
 
 async def test_victims_may_take_their_time_to_go() -> None:

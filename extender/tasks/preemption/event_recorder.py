@@ -17,7 +17,6 @@ from extender.tasks.ports import Clock
 # Two preemptions of one burst are about 50 ms apart: the time of a scheduling cycle.
 _IDLE_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 0.25
-_POLL_SECONDS: Final = 0.01
 _LONGEST_QUEUE: Final = 10_000
 
 
@@ -78,8 +77,12 @@ class EventRecorder:
                 self.lost += 1
 
     async def _wait_until_idle(self) -> None:
+        """Sleeps until writes can have paused for long enough, not less: to wake up for nothing costs as much as an event."""
         begun = self._clock.now()
-        while (
-            now := self._clock.now()
-        ) - self._urgent.last_busy < _IDLE_SECONDS and now - begun < _LONGEST_WAIT_SECONDS:
-            await self._clock.sleep(_POLL_SECONDS)
+        while (left := self._left(begun)) > 0:
+            await self._clock.sleep(left)
+
+    def _left(self, begun: float) -> float:
+        """Seconds until an event that waits since ``begun`` may be written, if no other write is made."""
+        now = self._clock.now()
+        return min(self._urgent.last_busy + _IDLE_SECONDS - now, begun + _LONGEST_WAIT_SECONDS - now)

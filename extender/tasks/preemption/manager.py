@@ -28,6 +28,9 @@ from extender.tasks.preemption.retrying_writer import GaveUpError
 
 _LOG = logging.getLogger(__name__)
 _SWEEP_SECONDS: Final = 0.2
+# kube-scheduler writes the condition PodScheduled of the preemptor right after it has our answer. A nomination at the same
+# moment makes the API server and etcd do one of both writes twice; the node is kept in memory meanwhile.
+_HEAD_START: Final = 0.05
 _RENOMINATE_AFTER: Final = 1.0  # longer than the watch takes to show a nomination
 
 
@@ -168,6 +171,7 @@ class PreemptionManager:
         fields = {"preemptor": plan.preemptor.full_name, "node": plan.node, "victims": len(plan.victims)}
         _LOG.info("preempting", extra=fields)
         try:
+            await self._clock.sleep(_HEAD_START)
             await self._executor.execute(plan)
             result = "success"
         except PreemptorNotPendingError:
