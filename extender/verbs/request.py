@@ -121,13 +121,11 @@ class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
 
     def windows(self, start: int) -> Iterator[list[int]]:
         """All positions, those of a hundred names at a time, from the name number ``start`` to the one before it."""
-        names = [*self.names[start:], *self.names[:start]] if start else self.names
-        for at in range(0, len(names), WINDOW):
-            window = names[at : at + WINDOW]
-            if self.view is None:
-                yield [(start + at + position) % len(names) for position in range(len(window))]
-            else:
-                yield _without_none(list(map(self.view.known.get, window)))
+        size = len(self.names)
+        for passed in range(0, size, WINDOW):
+            first, stop = (start + passed) % size, start + min(passed + WINDOW, size)
+            last = stop if stop <= size else stop - size
+            yield self.positions(first, last) if first < last else self.positions(first) + self.positions(0, last)
 
     def known_from(self, start: int, most: int) -> list[str]:
         """Up to ``most`` of the names that have a position, from the name number ``start`` on. O(most) where all have one.
