@@ -156,6 +156,24 @@ class TestNodes:
         index.upsert(node("n1", zone="z1", taints=[taint("gpu")]))
         assert (near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)) == ([{"z1": 1}], [({}, 1, 0)])
 
+    def test_a_taint_takes_a_node_out_of_a_spread_that_is_counted_already(self) -> None:
+        index = zoned(pod("web", on="n1", app="web"))
+        assert spread_over(index, SPREAD_WEB) == [({"z1": 1}, 2, 0)]
+        index.upsert(node("n1", zone="z1", taints=[taint("gpu")]))
+        assert spread_over(index, SPREAD_WEB) == [({}, 1, 0)]
+        index.upsert(node("n1", zone="z1"))
+        assert spread_over(index, SPREAD_WEB) == [({"z1": 1}, 2, 0)]
+
+    def test_a_taint_that_no_spread_reads_moves_no_pod(self) -> None:
+        """A zone that is lost is a taint on each of its nodes; to move their pods took most of that."""
+        index = index_of(node("n1", zone="z1"), pod("web", on="n1", app="web"))
+        (group,) = compiled_of(index, NEAR_WEB).affinity
+        before = group.version
+        index.upsert(node("n1", zone="z1", taints=[taint("gpu")]))
+        assert group.version == before
+        index.upsert(node("n1", zone="z2", taints=[taint("gpu")]))
+        assert group.version > before
+
     def test_cordoning_changes_no_count(self) -> None:
         index = zoned(pod("web", on="n1", app="web"))
         assert index.upsert(node("n1", zone="z1", unschedulable=True))

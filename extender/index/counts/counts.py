@@ -19,7 +19,7 @@ from extender.index.counts.spread_counts import SpreadCounts
 from extender.index.counts.term_counts import OwnerGroup, PolicyTerms, TermCounts
 from extender.index.explain_view import PlacedPods
 from extender.index.journal import Journal
-from extender.index.nodes.topology import Topology, same_place
+from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.view import CompiledConstraints, GroupView
@@ -85,7 +85,7 @@ class Counts:
 
     def change_node(self, number: int, new: Node | None, pods: Iterable[Pod]) -> None:
         """Sets or removes a node that these pods are on. O(pods + labels), O(labels) where the pods count as before."""
-        moves = not same_place(self._topology.nodes[number], new)
+        moves = not self._topology.is_same_place(self._topology.nodes[number], new)
         here = self._signatures_of(pods) if moves else {}
         for counts_of_signature, times in here.items():
             _add(counts_of_signature.groups, number, -times)

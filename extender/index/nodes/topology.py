@@ -60,6 +60,7 @@ class Topology:
         self.keys: dict[str, KeyDomains] = {}
         self._scopes: dict[tuple[str, Inclusion], Scope] = {}
         self._scopes_over: dict[str, dict[Scope, None]] = {}
+        self._scopes_by_taints = 0
         self._matches: dict[NodeAffinity, NodeMatches] = {}
         self._carriers: dict[str, int] = {}
         self.soft_taints: dict[tuple[Taint, ...], set[int]] = {}
@@ -133,6 +134,7 @@ class Topology:
         found = self._scopes.get((key.key, inclusion))
         if found is None:
             found = self._scopes[key.key, inclusion] = Scope(key, inclusion, self._zeros)
+            self._scopes_by_taints += inclusion.tolerations is not None
             self._scopes_over.setdefault(found.label, {})[found] = None
             key.users += 1
             candidates = self.known.values() if not found.label else chain.from_iterable(key.nodes_in.values())
@@ -166,6 +168,7 @@ class Topology:
         scope.users -= 1
         if not scope.users:
             self.scope_cells -= scope.charge
+            self._scopes_by_taints -= scope.inclusion.tolerations is not None
             del self._scopes[scope.key.key, scope.inclusion]
             shrink(self._scopes)
             over = self._scopes_over[scope.label]
@@ -179,13 +182,14 @@ class Topology:
         self.keys.clear()
         self._scopes.clear()
         self._scopes_over.clear()
+        self._scopes_by_taints = 0
         self._matches.clear()
         self.scope_cells = 0
 
     def put(self, number: int, node: Node | None) -> OccupancyChanges:
         """Sets or removes a node. Counts of pods on it must have been taken out before.
 
-        O(labels + scopes over these labels + requirements that policies add); O(1), without changes of occupancy, if labels and taints stay the same.
+        O(labels + scopes over these labels + requirements that policies add); O(1), without changes of occupancy, if labels stay the same, and taints where they are read.
         """
         self.version += 1
         old = self.nodes[number]
@@ -197,13 +201,24 @@ class Topology:
             self.known.pop(self.names[number], None)
         else:
             self.known[node.name] = number
-        return _NO_CHANGES if same_place(old, node) else self._move(number, old, node)
+        self._file_soft_taints(number, soft_taints(old), soft_taints(node))
+        return _NO_CHANGES if self.is_same_place(old, node) else self._move(number, old, node)
+
+    def is_same_place(self, old: Node | None, new: Node | None) -> bool:
+        """Whether nothing changed that determines where the node's pods count: its existence, its labels, and its taints where any scope reads them.
+
+        A zone that is lost is a change of taints of each of its nodes, and by default no spread constraint reads them.
+        """
+        if old is None or new is None:
+            return old is new
+        if (old.labels or NO_LABELS) != (new.labels or NO_LABELS):
+            return False
+        return not self._scopes_by_taints or old.taints == new.taints
 
     def _move(self, number: int, old: Node | None, new: Node | None) -> OccupancyChanges:
         """Brings the columns up to date that the node is in, or is to be in."""
         before, after = (NO_LABELS if node is None else node.labels for node in (old, new))
         first_carried = self._count_carriers(before, after)
-        self._file_soft_taints(number, soft_taints(old), soft_taints(new))
         for matches in self._matches.values():
             matches.forget(number)
         labels = before.keys() | after.keys()
@@ -270,13 +285,6 @@ class Topology:
         """How many nodes, keys, scopes and node affinities of policies are held."""
         kept = {"topology_keys": len(self.keys), "scopes": len(self._scopes), "node_matches": len(self._matches)}
         return {"nodes": len(self.known)} | kept
-
-
-def same_place(old: Node | None, new: Node | None) -> bool:
-    """Whether nothing changed that determines where the node's pods count: its existence, labels and taints."""
-    if old is None or new is None:
-        return old is new
-    return (old.labels or NO_LABELS) == (new.labels or NO_LABELS) and old.taints == new.taints
 
 
 def soft_taints(node: Node | None) -> tuple[Taint, ...]:
