@@ -285,9 +285,22 @@ def _profiles(settings: Settings, name: str) -> Iterator[str]:
 
 
 def _plugin_config(settings: Settings) -> Iterator[str]:
-    """Fewer dry runs in the scheduler where the extender chooses the victims, see "What preemption costs"."""
-    if settings.mode == "offload" and settings.preemption.mode == "execute":
-        yield "    pluginConfig:"
+    """Arguments of plugins that go with the settings.
+
+    Fewer dry runs in the scheduler where the extender chooses the victims, see "What preemption costs"; and bin packing
+    also of the pods for which the scheduler chooses the node.
+    """
+    executes, packs = settings.preemption.mode == "execute", settings.answers.scoring_strategy == "MostAllocated"
+    if settings.mode != "offload" or not (executes or packs):
+        return
+    yield "    pluginConfig:"
+    if packs:
+        yield "      - name: NodeResourcesFit"
+        yield "        args: # as answers.scoringStrategy"
+        yield "          scoringStrategy:"
+        yield "            type: MostAllocated"
+        yield "            resources: [{name: cpu, weight: 1}, {name: memory, weight: 1}]"
+    if executes:
         yield "      - name: DefaultPreemption"
         yield "        args: # each candidate costs a dry run; if none of them helps, the extender searches the other nodes"
         yield from (f"          {name}: {number}" for name, number in CANDIDATES.items())

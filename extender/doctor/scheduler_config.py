@@ -6,7 +6,7 @@ https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 from urllib.parse import urlsplit
 
 from extender.doctor.facts import Finding
@@ -14,6 +14,7 @@ from extender.doctor.scheduler_fields import examine_fields, misspelt
 from extender.model.units import Duration
 from extender.rules import catalog
 from extender.settings.configuration import Settings
+from extender.settings.rules import ScoringStrategy
 from extender.verbs.prioritize import has_scores
 
 Document = Mapping[str, Any]
@@ -27,6 +28,7 @@ SAMPLED_PERCENTAGE: Final = 2
 """The recommended percentageOfNodesToScore in offload mode; see "Sampling" in config/README.md."""
 _LEAST_SAMPLED: Final = 100  # kube-scheduler samples no fewer nodes (minFeasibleNodesToFind)
 _ALL, _LARGE = 100, 1000
+_LEAST_ALLOCATED: Final = "LeastAllocated"
 
 
 def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) -> list[Finding]:
@@ -51,6 +53,7 @@ def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) ->
         *_limits(ours, settings),
         *_fallback(ours, settings),
         *_plugins(document, settings),
+        *_strategy(document, settings),
         *_sampling(document, settings, nodes),
     ]
 
@@ -195,6 +198,31 @@ def _plugins(document: Document, settings: Settings) -> Iterator[Finding]:
             if is_off and not ours:
                 problem = f"profile {name}: {plugin} is disabled, and the extender does not decide in its place"
                 yield _error(problem, "enable it, or use mode offload with that rule enabled")
+
+
+def _strategy(document: Document, settings: Settings) -> Iterator[Finding]:
+    """Where the node of a decisive answer is chosen by other resources than the profile chooses by."""
+    ours = settings.answers.scoring_strategy
+    if settings.placement != "decisive" or ours == "Ignored":
+        return
+    for profile in document.get("profiles") or ():
+        theirs = _scoring_strategy(profile)
+        if theirs != ours:
+            name = profile.get("schedulerName", "default-scheduler")
+            problem = f"profile {name}: NodeResourcesFit scores by {theirs}, and answers.scoringStrategy is {ours}"
+            remedy = "use the same for both: pods with constraints are placed by the second, all others by the first"
+            if theirs not in get_args(ScoringStrategy):
+                remedy = "set answers.scoringStrategy to the nearer of LeastAllocated and MostAllocated, or to Ignored"
+            yield Finding("info", _CHECK, problem, remedy)
+
+
+def _scoring_strategy(profile: Document) -> str:
+    """`scoringStrategy.type` of NodeResourcesFitArgs, LeastAllocated where it is not set."""
+    for each in profile.get("pluginConfig") or ():
+        if isinstance(each, Mapping) and each.get("name") == "NodeResourcesFit":
+            strategy = (each.get("args") or {}).get("scoringStrategy") or {}
+            return str(strategy.get("type") or _LEAST_ALLOCATED)
+    return _LEAST_ALLOCATED
 
 
 def _disabled(plugins: Document, point: str) -> set[str]:

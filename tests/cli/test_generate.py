@@ -135,6 +135,17 @@ def test_the_scheduler_offers_fewer_candidates_only_where_the_extender_chooses_a
     assert plugins == (["DefaultPreemption"] if is_set else [])
 
 
+@pytest.mark.parametrize("mode", ["execute", "off"])
+def test_bin_packing_is_for_the_pods_too_for_which_the_scheduler_chooses_the_node(
+    mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = written(tmp_path, answers={"scoringStrategy": "MostAllocated"}, preemption={"mode": mode})
+    (profile,) = generated(capsys, "--config", config)["profiles"]
+    arguments = {each["name"]: each["args"] for each in profile["pluginConfig"]}
+    assert arguments["NodeResourcesFit"]["scoringStrategy"]["type"] == "MostAllocated"
+    assert ("DefaultPreemption" in arguments) == (mode == "execute")
+
+
 def test_with_scores_in_tree_scale_the_other_weights_are_multiplied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

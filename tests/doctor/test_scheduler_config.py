@@ -176,3 +176,40 @@ def test_a_good_configuration_of_the_scheduler_gives_no_finding(given: dict[str,
 def test_in_a_cluster_that_is_not_sampled_the_percentage_does_not_matter() -> None:
     given = document(top={"percentageOfNodesToScore": 50})
     assert [len(examine_scheduler(given, Settings(), nodes=nodes)) for nodes in (0, 100, 101)] == [0, 0, 1]
+
+
+def packing(strategy: str) -> dict[str, Any]:
+    """A good configuration whose profile scores resources so."""
+    args = {"scoringStrategy": {"type": strategy, "resources": [{"name": "cpu", "weight": 1}]}}
+    given = document()
+    given["profiles"][0]["pluginConfig"] = [{"name": "InterPodAffinity"}, {"name": "NodeResourcesFit", "args": args}]
+    return given
+
+
+@pytest.mark.parametrize(
+    ("given", "ours", "words"),
+    [
+        (packing("MostAllocated"), {}, "by MostAllocated, and answers.scoringStrategy is LeastAllocated"),
+        (
+            document(),
+            {"answers": {"scoringStrategy": "MostAllocated"}},
+            "by LeastAllocated, and answers.scoringStrategy is",
+        ),
+        (packing("RequestedToCapacityRatio"), {}, "by RequestedToCapacityRatio"),
+        (packing("MostAllocated"), {"answers": {"scoringStrategy": "MostAllocated"}}, ""),
+        (packing("MostAllocated"), {"answers": {"scoringStrategy": "Ignored"}}, ""),
+        (document(), {}, ""),
+    ],
+)
+def test_a_profile_that_scores_resources_otherwise_than_decisive_placement_is_named(
+    given: dict[str, Any], ours: dict[str, Any], words: str
+) -> None:
+    found = [each for each in examine_scheduler(given, settings(**ours)) if "scoringStrategy" in each.problem]
+    assert [each.severity for each in found] == (["info"] if words else [])
+    assert all(words in each.problem for each in found)
+    assert all(("nearer" in each.remedy) == ("Ratio" in words) for each in found)
+
+
+def test_with_cooperative_placement_the_profile_scores_all_pods_itself() -> None:
+    found = examine_scheduler(packing("MostAllocated"), settings(placement="cooperative"))
+    assert not any("scoringStrategy" in each.problem for each in found)
