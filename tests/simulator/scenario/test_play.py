@@ -10,9 +10,10 @@ import pytest
 
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
 from extender.simulator.json_objects import JsonObject, labels_of, name_of
-from extender.simulator.scenario.language import parse_scenario
+from extender.simulator.scenario.language import Play, parse_scenario
 from extender.simulator.scenario.play import Player, StepFailed
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from tests.fakes import until
 from tests.simulator.fake_extender import FakeExtender, refuse_all
 from tests.simulator.plain import HOSTNAME, anti_affinity, term
 from tests.simulator.webhook import configuration, entry, patching, webhook
@@ -21,11 +22,7 @@ KEEP_APART = anti_affinity(term(HOSTNAME, app="web"))
 SETTLE: JsonObject = {"settle": {"calm": "50ms", "timeout": "10s"}}
 
 
-@asynccontextmanager
-async def playing(
-    *steps: JsonObject, extender: FakeExtender | None = None, seed: int = 1, **parts: Any
-) -> AsyncIterator[tuple[Player, SimulatedCluster]]:
-    """A small cluster on which these steps have been taken."""
+def _play(*steps: JsonObject, **parts: Any) -> Play:
     document = {
         "apiVersion": "placement.extender.dev/v1alpha1",
         "kind": "Scenario",
@@ -35,7 +32,15 @@ async def playing(
         "steps": list(steps),
         **parts,
     }
-    play = parse_scenario(document)
+    return parse_scenario(document)
+
+
+@asynccontextmanager
+async def playing(
+    *steps: JsonObject, extender: FakeExtender | None = None, seed: int = 1, **parts: Any
+) -> AsyncIterator[tuple[Player, SimulatedCluster]]:
+    """A small cluster on which these steps have been taken."""
+    play = _play(*steps, **parts)
     fake = extender or FakeExtender()
     async with fake.running(), SimulatedCluster(play, seed) as simulated:
         await simulated.begin(fake.url)
@@ -164,14 +169,13 @@ async def test_binds_are_delayed_by_the_scenarios_range() -> None:
 
 async def test_faults_are_at_work_until_a_step_changes_them() -> None:
     strict = {"fail": {"verbs": ["write"]}}
-    steps = ({"faults": [strict]}, _arrive(), {"pause": {"time": "50ms"}}, {"expect": {"placed": 0}})
+    steps = ({"faults": [strict]}, _arrive(), {"expect": {"placed": 0}})
     backoff = {"podInitialBackoff": "20ms", "podMaxBackoff": "20ms"}
-    async with playing(*steps, {"faults": []}, SETTLE, faults=[{"cutLine": {}}], scheduler=backoff) as (
-        player,
-        simulated,
-    ):
+    async with playing(*steps, faults=[{"cutLine": {}}], scheduler=backoff) as (player, simulated):
+        await until(lambda: simulated.fault_injector.injected["fail"] > 1)
+        assert simulated.loop.bound == {}
+        await player.run(_play({"faults": []}, SETTLE).steps)
         assert (player.failures, len(simulated.loop.bound)) == ([], 1)
-        assert simulated.fault_injector.injected["fail"] > 0
     async with playing(faults=[strict]) as (_, simulated):
         assert (await _post(simulated)) == 500
 
