@@ -89,7 +89,7 @@ class Cluster:
         return condition.get("reason", ""), condition.get("message", "")
 
     async def quiet(self) -> None:
-        assert await self.loop.settle(within=10, calm=0.05)
+        assert await self.loop.settle(within=30, calm=0.05)
 
 
 @asynccontextmanager

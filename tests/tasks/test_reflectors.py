@@ -13,7 +13,7 @@ import pytest
 from extender.kube.watch.reflector_values import Phase
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodSignature, Workload
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions
-from tests.fakes import FakeClock, FakeIndex, FakeReflector, until
+from tests.fakes import PATIENCE, FakeClock, FakeIndex, FakeReflector, until
 
 SPACE, NODE = Namespace("team-a"), Node("node-a")
 SHAPE = PodSignature("team-a")
@@ -57,7 +57,7 @@ class Scene:
         self.fakes["namespaces"].tell_all(SPACE)
         self.fakes["nodes"].tell_all(NODE)
         self.fakes["pods"].tell_all(pod(1))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await self.reflectors.wait_until_synced()
         for fake in self.fakes.values():
             fake.status.last_heard = self.clock.time

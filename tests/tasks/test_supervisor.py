@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from extender.tasks.supervisor import Supervisor
-from tests.fakes import FakeClock, until
+from tests.fakes import PATIENCE, FakeClock, until
 
 
 class Log:
@@ -179,7 +179,7 @@ async def test_a_second_stop_does_not_wait_for_what_is_in_flight(supervisor: Sup
     supervisor.stop("SIGTERM")
     await until(lambda: log.lines)
     supervisor.stop("SIGINT")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await running
     assert log.lines == ["waiting for answers"]
 
@@ -223,6 +223,6 @@ async def test_a_signal_stops_the_service(supervisor: Supervisor, log: Log, numb
     running = asyncio.ensure_future(supervisor.run())
     await until(lambda: log.lines)
     os.kill(os.getpid(), number)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await running
     assert log.lines == ["feed runs", "feed over"]

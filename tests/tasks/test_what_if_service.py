@@ -32,7 +32,7 @@ from extender.tasks.what_if.service import WhatIfService
 from extender.wire.errors import WireError
 from tests.builders import index_of, node, node_json, pod, pod_json, term
 from tests.explaining import finished
-from tests.fakes import until
+from tests.fakes import PATIENCE, until
 
 T = TypeVar("T")
 
@@ -217,13 +217,19 @@ def test_one_is_computed_at_a_time_and_the_next_after_it(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "text"),
-    [(endless, "more than whatIf.seconds"), (greedy, "more than whatIf.memory"), (stuck, "a single step needs more")],
+    ("work", "seconds", "text"),
+    [
+        (endless, 0.2, "more than whatIf.seconds"),
+        (greedy, 30, "more than whatIf.memory"),  # the pages take some 20 ms, where the machine is fast
+        (stuck, 0.2, "a single step needs more"),
+    ],
 )
-def test_a_child_that_exceeds_its_budget_says_which(run: Run, work: Callable[[Meter], Steps[bytes]], text: str) -> None:
+def test_a_child_that_exceeds_its_budget_says_which(
+    run: Run, work: Callable[[Meter], Steps[bytes]], seconds: float, text: str
+) -> None:
     async def scene() -> None:
         with pytest.raises(NotComputed, match=text) as error:
-            await start_child(work, BUDGET).result()
+            await start_child(work, WhatIf(seconds=Duration(seconds), memory=BUDGET.memory)).result()
         assert error.value.cause is Cause.TOO_EXPENSIVE
 
     run(scene())
@@ -307,7 +313,7 @@ def test_the_child_has_no_descriptor_of_the_service_but_its_pipe(run: Run) -> No
         child = start_child(endless, SETTINGS.what_if)
         await until(lambda: open_in(child.pid) == {os.devnull, "pipe"})
         ours.close()
-        peer.settimeout(5)
+        peer.settimeout(PATIENCE)
         assert peer.recv(1) == b""
         peer.close()
         await child.end()

@@ -5,6 +5,7 @@ import gc
 import time
 
 from extender.simulator.bench.measurement.service_probes import Collections, Heartbeat, timed_steps
+from tests.fakes import PATIENCE
 
 
 async def _with_heartbeat(block: float, *, by_work: bool) -> dict[str, float]:
@@ -17,7 +18,7 @@ async def _with_heartbeat(block: float, *, by_work: bool) -> dict[str, float]:
             pass
     else:
         time.sleep(block)  # noqa: ASYNC251 (the pause that is to be noticed)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not (figures := heart.figures()):  # noqa: ASYNC110 (a heartbeat has no event)
             await asyncio.sleep(0)
     beating.cancel()

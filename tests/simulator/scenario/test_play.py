@@ -19,7 +19,7 @@ from tests.simulator.plain import HOSTNAME, anti_affinity, term
 from tests.simulator.webhook import configuration, entry, patching, webhook
 
 KEEP_APART = anti_affinity(term(HOSTNAME, app="web"))
-SETTLE: JsonObject = {"settle": {"calm": "50ms", "timeout": "10s"}}
+SETTLE: JsonObject = {"settle": {"calm": "50ms", "timeout": "30s"}}
 
 
 def _play(*steps: JsonObject, **parts: Any) -> Play:

@@ -12,7 +12,7 @@ import pytest
 from extender.kube.errors import Conflict, KubeError, NotFound, Rejected
 from extender.tasks.webhook.endpoint import REPAIR_SECONDS, Endpoint, WebhookEndpoint
 from extender.wire.webhook_configurations import OwnPod
-from tests.fakes import FakeClock, until
+from tests.fakes import PATIENCE, FakeClock, until
 
 Json = dict[str, Any]
 PLACE = Endpoint("ours", "placement-extender-webhook", OwnPod("extender-7f9c-abcde", "uid-1", "10.0.0.7"), 9443)
@@ -142,7 +142,7 @@ async def test_once_withdrawn_it_is_not_published_again() -> None:
     running = asyncio.create_task(scene.endpoint.run())
     await until(lambda: scene.endpoint.is_published)
     await scene.endpoint.withdraw()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await running
     assert scene.api.writes == ["create", "delete"]
     assert scene.api.slices == {}
