@@ -192,3 +192,11 @@ def test_nodes_with_soft_taints_are_on_the_list_only_where_no_other_passes() -> 
     assert {*shortlist(index, pod_json(), names, 5)} < {*names[30:]}
     assert {*shortlist(index, pod_json(tolerations=[{"operator": "Exists"}]), names, 5)} < {*names[:30]}
     assert len(shortlist(index, pod_json(), names[:20], 5)) == 5
+
+
+def test_nodes_with_soft_taints_fill_a_list_that_is_not_full_without_them() -> None:
+    """They pass, so kube-scheduler may choose one of them by what it scores beside taints."""
+    shy = [taint("leaving", effect="PreferNoSchedule")]
+    index = index_of(node("n1", taints=shy), node("n2"), node("n3", taints=shy), node("n4", taints=shy))
+    found = shortlist(index, pod_json(), ["n1", "n2", "n3", "n4"], 3)
+    assert (found[0], len(set(found))) == ("n2", 3)

@@ -95,13 +95,17 @@ def _are_alike(search: Search, pod: Pod) -> bool:
 def _shortlist(search: Search, pod: Pod, most: int, start: int) -> list[int]:
     """Up to ``most`` positions that pass, best first: by our own score, then by the pod's preferred node terms.
 
-    kube-scheduler scores only the nodes that are answered, so a node that it would prefer must not be cut off. A node with
-    soft taints is on the list only where no other passes.
+    kube-scheduler scores only the nodes that are answered, so a node that it would prefer must not be cut off. Nodes with
+    soft taints are at the end of the list, where it is not full without them.
     """
     reluctant = _reluctant(search, pod)
-    if reluctant and (found := _best_for_scheduler(replace(search, excluded=reluctant), pod, most, start)):
-        return found
-    return _best_for_scheduler(search, pod, most, start)
+    if not reluctant:
+        return _best_for_scheduler(search, pod, most, start)
+    found = _best_for_scheduler(replace(search, excluded=reluctant), pod, most, start)
+    if len(found) < most:
+        passing = _best_for_scheduler(search, pod, len(search.requested), start)
+        found += [position for position in passing if position in reluctant][: most - len(found)]
+    return found
 
 
 def _reluctant(search: Search, pod: Pod) -> AbstractSet[int]:
