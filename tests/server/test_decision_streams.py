@@ -120,10 +120,10 @@ async def test_one_stream_too_many_is_refused_until_a_client_has_gone(monkeypatc
 
 
 async def test_a_stream_outlives_the_time_of_a_request_and_ends_with_the_service() -> None:
-    app = app_with(server=Server(request_timeout=Duration(0.1)))
+    app = app_with(server=Server(request_timeout=Duration(0.25)))
     async with served(app) as client, client.get("/v1/decisions/stream") as answer:
         begun = monotonic()
-        await until(lambda: monotonic() > begun + 0.2)
+        await until(lambda: monotonic() > begun + 0.5)
         filled(app[COLLABORATORS].decisions, "late")
         assert [data["pod"] for _, _, data in await events(answer, 1)] == ["late"]
         async with asyncio.timeout(PATIENCE):

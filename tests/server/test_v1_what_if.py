@@ -39,7 +39,7 @@ async def test_a_body_above_the_limit_of_the_server_is_too_large(aiohttp_client:
 
 async def test_an_answer_may_take_longer_than_other_requests_may(aiohttp_client: AiohttpClient) -> None:
     answering = WhatIfAnswering(may_answer=asyncio.Event())
-    client = await aiohttp_client(serving(answering, Server(request_timeout=Duration(0.05))))
+    client = await aiohttp_client(serving(answering, Server(request_timeout=Duration(0.25))))
     asking = asyncio.create_task(client.post("/v1/whatif", json={}))
     await until(lambda: answering.asked)
     late = await client.post("/v1/explain", data=b" ", headers={**JSON, "Content-Length": "2"})
