@@ -182,7 +182,7 @@ def test_nodes_that_the_pod_prefers_are_not_cut_off(*, prefers: bool) -> None:
     assert all({"n3", "n77"} <= set(each) for each in answers) is prefers
 
 
-def test_nodes_with_soft_taints_are_on_the_list_only_where_no_other_passes() -> None:
+def test_nodes_with_soft_taints_are_on_the_list_only_where_too_few_others_pass() -> None:
     """kube-scheduler weighs taints among the answered nodes only."""
     shy = [taint("leaving", effect="PreferNoSchedule")]
     names = [f"n{number}" for number in range(40)]
