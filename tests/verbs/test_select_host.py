@@ -101,6 +101,25 @@ def test_all_of_a_hundred_nodes_are_compared(strategy: str) -> None:
     assert always(index, contender_json("asking", **LONELY), strategy) == {"n57"}
 
 
+def test_names_are_read_on_while_few_nodes_are_equal() -> None:
+    """Of 300 nodes 30 pass, and they are in three of the hundreds that are read at once."""
+    nodes = [stage(f"n{number:03}") for number in range(300)]
+    index = cluster(*nodes)
+    for number, each in enumerate(nodes):
+        index.upsert(contender(f"p{number}", on=each.name, cpu=2000, app="db" if number % 10 == 0 else "web"))
+    index.upsert(contender("p170", on="n170", cpu=1900, app="db"))
+    assert always(index, contender_json("asking", **LONELY)) == {"n170"}
+
+
+def test_a_node_without_a_key_that_soft_spread_needs_is_the_last_choice() -> None:
+    """No pod counts there, which is not better than a zone without a pod."""
+    index = cluster(stage("a", "z1"), stage("b", "z2"), stage("nowhere"), contender("c", on="b", cpu=3000))
+    asked = contender_json("asking", app="web", spreads=[spread("zone", hard=False, app="web")])
+    assert always(index, asked) == {"a"}
+    index.upsert(contender("w", on="a", app="web"))
+    assert always(index, asked) == {"b"}
+
+
 def test_a_large_node_is_found_among_small_ones_that_are_emptier_without_the_pod() -> None:
     nodes = [stage(f"n{number:02}", cpu=2000) for number in range(60)]
     index = cluster(*nodes, stage("large", cpu=64000), contender("a", on="large", cpu=6400))

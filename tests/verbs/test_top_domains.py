@@ -117,3 +117,28 @@ def test_only_preferences_that_attract_are_sought_from_the_top(weight: int) -> N
     pod = PODS.decode_object(orjson.dumps(raw))
     index.upsert(pod)
     assert top_domains.applies(ranked_groups(index.view.compiled(pod.signature), index)) == (weight > 0)
+
+
+def test_for_equals_no_domain_is_tried_that_is_worse_than_a_node_that_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index, names = ClusterIndex(Settings().rules), [f"n{number}" for number in range(NODES_THERE)]
+    for name in names:
+        index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
+        index.upsert(PODS.decode_object(orjson.dumps(_pod(f"web-{name}", "web", 1, name))))
+    for name in names[:3]:
+        index.upsert(PODS.decode_object(orjson.dumps(_pod(f"more-{name}", "web", 1, name))))
+    pod = PODS.decode_object(orjson.dumps(_pod("asking", "web", 3)))
+    compiled = index.view.compiled(pod.signature)
+    filters = catalog.prepare_filters(pod, compiled, index.view, IndexFrame())
+    requested = RequestedNodes(names[1:20], IndexFrame(), index.view)
+    search, tried, passing = Search(compiled, filters, requested, index.view, Settings()), list[int](), Search.passing
+
+    def counted(asked: Search, nodes: Sequence[int]) -> Sequence[int]:
+        tried.append(len(nodes))
+        return passing(asked, nodes)
+
+    monkeypatch.setattr(Search, "passing", counted)
+    found = top_domains.equals_by_top_domains(ranked_groups(compiled, index), search, 32, 0)
+    assert sorted(index.view.node_names[node] for node in found) == ["n1", "n2"]
+    assert sum(tried) == 2
