@@ -47,6 +47,11 @@ class AnswerParser(ResponseHandler):
         else:
             super().data_received(data)
 
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 (the framework's signature)
+        """Called for each chunk that is read, so for each event. Unless reading is paused, the parser holds nothing back."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
 
 class ByteStream:
     """The body of a long answer, a chunk at a time. ``descriptor`` is that of its socket, negative where there is none.
