@@ -165,3 +165,7 @@ class SharesView(Protocol):
     @property
     def per_memory(self) -> ByNumber[float]:
         """The share of the node that one byte of memory is; 0 where it offers none."""
+
+    @property
+    def larger(self) -> ByNumber[float]:
+        """The larger of the two requested shares."""

@@ -159,7 +159,7 @@ def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
         (without_a_node_and_gone, "pod gone: is among those without a node"),
         (
             requested_more,
-            "requested on n2: (201, 419430400, 0.0, 0.0) counted, (200, 419430400, 0.0, 0.0) there",
+            "requested on n2: (201, 419430400, 0.0, 0.0, 0.0) counted, (200, 419430400, 0.0, 0.0, 0.0) there",
         ),
         (tainted, "node n1: is filed under other taints than it has"),
         (miscounted, "pods on n1: 3 counted, 2 there"),

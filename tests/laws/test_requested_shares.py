@@ -64,12 +64,12 @@ def apply(index: ClusterIndex, step: tuple[str, str, Any, Any]) -> None:
 
 
 def shares(index: ClusterIndex) -> dict[str, float]:
-    """The larger requested share of each node, from what is kept."""
+    """The larger requested share of each node, as kept and as the other columns give it."""
     kept = index.view.shares
-    return {
-        name: max(kept.cpu[number] * kept.per_cpu[number], kept.memory[number] * kept.per_memory[number])
-        for name, number in index.view.known.items()
-    }
+    for number in index.view.known.values():
+        by_cpu, by_memory = kept.cpu[number] * kept.per_cpu[number], kept.memory[number] * kept.per_memory[number]
+        assert kept.larger[number] == max(by_cpu, by_memory)
+    return {name: kept.larger[number] for name, number in index.view.known.items()}
 
 
 def counted(index: ClusterIndex) -> dict[str, float]:

@@ -26,14 +26,16 @@ _LEAST_SPARE: Final = 16  # rows that are kept for further nodes
 
 
 class RequestedShares:
-    """Columns by node number, about 90 bytes a node.
+    """Columns by node number, about 120 bytes a node.
 
-    ``cpu`` and ``memory`` that pods request there, and ``per_cpu`` and ``per_memory``, the share of the node that one unit is.
+    ``cpu`` and ``memory`` that pods request there, ``per_cpu`` and ``per_memory``, the share of the node that one unit is,
+    and ``larger``, the larger of the two requested shares: one look-up a node for a choice among a hundred, not four.
     """
 
     def __init__(self, topology: Topology, pods: NodePods) -> None:
         self.cpu: list[int] = []
         self.memory: list[int] = []
+        self.larger: list[float] = []
         self.per_cpu = array("d")
         self.per_memory = array("d")
         self._topology = topology
@@ -44,8 +46,9 @@ class RequestedShares:
         if number >= len(self.cpu):
             self._grow(number + 1)
         requests = pod.requests
-        self.cpu[number] += sign * (requests.get(CPU) or UNSET_CPU)
-        self.memory[number] += sign * (requests.get(MEMORY) or UNSET_MEMORY)
+        self.cpu[number] = cpu = self.cpu[number] + sign * (requests.get(CPU) or UNSET_CPU)
+        self.memory[number] = memory = self.memory[number] + sign * (requests.get(MEMORY) or UNSET_MEMORY)
+        self.larger[number] = max(cpu * self.per_cpu[number], memory * self.per_memory[number])
 
     def set_node(self, number: int) -> None:
         """A node was added, changed or removed, and the pods on it are counted. O(1)."""
@@ -54,25 +57,29 @@ class RequestedShares:
         node = self._topology.nodes[number]
         offered = NO_RESOURCES if node is None else node.allocatable
         self.per_cpu[number], self.per_memory[number] = share_of_unit(offered, CPU), share_of_unit(offered, MEMORY)
+        self.larger[number] = max(
+            self.cpu[number] * self.per_cpu[number], self.memory[number] * self.per_memory[number]
+        )
 
     def _grow(self, size: int) -> None:
         short = size - len(self.cpu)
         for column in (self.cpu, self.memory):
             column.extend([0] * short)
-        for shares in (self.per_cpu, self.per_memory):
+        for shares in (self.larger, self.per_cpu, self.per_memory):
             shares.extend([0.0] * short)
 
     def shrink(self) -> None:
         """After a node number was released: drops the rows beyond the last number where they are most. Amortised O(1)."""
         used = len(self._topology.names)
         if used * 2 + _LEAST_SPARE < len(self.cpu):
-            for column in (self.cpu, self.memory, self.per_cpu, self.per_memory):
+            for column in (self.cpu, self.memory, self.larger, self.per_cpu, self.per_memory):
                 del column[used:]
 
     def clear(self) -> None:
         """Takes out all pods: for a recount, which adds them again."""
         for number in range(len(self.cpu)):
             self.cpu[number] = self.memory[number] = 0
+            self.larger[number] = 0.0
 
     def differences(self, numbers: Iterable[int]) -> list[str]:
         """A line for each of the node numbers whose columns differ from a recount. O(pods there)."""
@@ -84,8 +91,8 @@ class RequestedShares:
         ]
 
     def _row(self, number: int) -> tuple[float, ...]:
-        columns = (self.cpu, self.memory, self.per_cpu, self.per_memory)
-        return tuple(column[number] for column in columns) if number < len(self.cpu) else (0, 0, 0.0, 0.0)
+        columns = (self.cpu, self.memory, self.per_cpu, self.per_memory, self.larger)
+        return tuple(column[number] for column in columns) if number < len(self.cpu) else (0, 0, 0.0, 0.0, 0.0)
 
     def _recount(self, number: int) -> tuple[float, ...]:
         """The same from the node and its pods alone."""
@@ -93,4 +100,5 @@ class RequestedShares:
         requests = [scored_requests(pod.requests) for pod in self._pods.pods_on(number).values()]
         cpu, memory = sum(cpu for cpu, _ in requests), sum(memory for _, memory in requests)
         offered = NO_RESOURCES if node is None else node.allocatable
-        return cpu, memory, share_of_unit(offered, CPU), share_of_unit(offered, MEMORY)
+        per_cpu, per_memory = share_of_unit(offered, CPU), share_of_unit(offered, MEMORY)
+        return cpu, memory, per_cpu, per_memory, max(cpu * per_cpu, memory * per_memory)

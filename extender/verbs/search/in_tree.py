@@ -25,6 +25,9 @@ from extender.verbs.request import RequestedNodes, Search
 _NODE_AFFINITY: Final = 2
 _TAINT_TOLERATION: Final = 3
 
+# The share of a node that a pod may take before each node is looked at with it, which is four look-ups in place of one.
+_SMALL: Final = 0.03
+
 
 def reluctant_nodes(pod: Pod, requested: RequestedNodes, view: IndexReaders) -> AbstractSet[int]:
     """The positions with a taint PreferNoSchedule that the pod does not tolerate. O(1) where no node has such taints.
@@ -78,6 +81,7 @@ def preferred_by_resources(
 ) -> int:
     """The first of the positions that NodeResourcesFit and balanced allocation prefer, with the pod on it. O(positions).
 
+    Where the pod takes little of the node that is the emptiest without it, no other node is better by more than that.
     With LeastAllocated that is the node whose larger requested share is the smallest, with MostAllocated the one whose
     smaller share is the largest (`index/nodes/requested_shares.py`).
     """
@@ -85,7 +89,10 @@ def preferred_by_resources(
     cpu, memory = scored_requests(pod.requests)
     if strategy == "MostAllocated":
         return max(positions, key=lambda node: _smaller(*_with_pod(shares, node, cpu, memory)))
-    # As `_with_pod`, without a call for each: a sample of a hundred takes 10 µs.
+    first = min(positions, key=shares.larger.__getitem__)
+    if max(_with_pod(shares, first, cpu, memory)) - shares.larger[first] < _SMALL:
+        return first
+    # As `_with_pod`, without a call for each.
     cpus, memories, per_cpu, per_memory = shares.cpu, shares.memory, shares.per_cpu, shares.per_memory
     larger = [
         max((cpus[node] + cpu) * per_cpu[node], (memories[node] + memory) * per_memory[node]) for node in positions
@@ -111,6 +118,7 @@ class _SharesOfRequest:
         self.memory: dict[int, int] = {}
         self.per_cpu: dict[int, float] = {}
         self.per_memory: dict[int, float] = {}
+        self.larger: dict[int, float] = {}
         for position in positions:
             node = requested.nodes[position]
             number = view.known.get(node.name)
@@ -118,3 +126,4 @@ class _SharesOfRequest:
             self.memory[position] = 0 if number is None else view.shares.memory[number]
             self.per_cpu[position] = share_of_unit(node.allocatable, CPU)
             self.per_memory[position] = share_of_unit(node.allocatable, MEMORY)
+            self.larger[position] = max(_with_pod(self, position, 0, 0))
