@@ -38,11 +38,11 @@ class Journal:
 class Stage:
     """A journal and a pace on a clock."""
 
-    def __init__(self, refuses: str = "", most_waiting: int = 10) -> None:
+    def __init__(self, refuses: str = "", most_waiting: int = 10, at_once: int = 8) -> None:
         self.clock = FakeClock()
         self.journal = Journal(refuses)
         self.rate_limiter = RateLimiter(self.clock, 4, 1e6)
-        self.recorder = EventRecorder(self.journal, self.rate_limiter, self.clock, most_waiting)
+        self.recorder = EventRecorder(self.journal, self.rate_limiter, self.clock, most_waiting, at_once)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -91,7 +91,7 @@ async def test_a_burst_without_an_end_does_not_silence_them() -> None:
 
 
 async def test_what_does_not_fit_is_lost_and_so_is_what_waits_at_the_end() -> None:
-    stage = Stage(most_waiting=2)
+    stage = Stage(most_waiting=2, at_once=1)
     for name in "abc":
         stage.recorder.record(event(name))
     assert stage.recorder.lost == 1
@@ -100,3 +100,15 @@ async def test_what_does_not_fit_is_lost_and_so_is_what_waits_at_the_end() -> No
         await until(lambda: stage.journal.names)
     await stage.recorder.flush()
     assert (stage.journal.names, stage.recorder.lost) == (["a"], 2)
+
+
+async def test_a_few_that_wait_are_written_side_by_side_and_no_more() -> None:
+    stage = Stage(at_once=3)
+    for name in "abcd":
+        stage.recorder.record(event(name))
+    stage.journal.is_held = True
+    async with stage.running():
+        await until(lambda: len(stage.journal.names) == 3)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert stage.journal.names == ["a", "b", "c"]
