@@ -51,9 +51,11 @@ def scores_of(history: list[Step], pod: Json, short: Settings, seed: int) -> tup
     whole = [name for name in passed if not soft_taints(index, asked.pod, name)] or passed
     given_scores = prioritize_nodes(asking(pod, *whole), index.view, WHOLE)
     chosen = filter_nodes(asking(pod, *names), index.view, short, seed).passed
-    assert set(chosen) <= set(whole)
+    assert set(chosen) <= set(whole) or set(whole) < set(chosen), "others fill a list that is not full without them"
     score_of = {name: given_scores.get(name, 0) for name in whole}
-    return [score_of[name] for name in chosen], [score_of[name] for name in whole if name not in chosen]
+    return [score_of[name] for name in chosen if name in score_of], [
+        score_of[name] for name in whole if name not in chosen
+    ]
 
 
 @meets_its_case
