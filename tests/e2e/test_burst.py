@@ -30,8 +30,11 @@ def may_bind() -> list[JsonObject]:
     ]
 
 
-async def place_all(cluster: Cluster, *, bind_verb: str = "", **settings: Any) -> int:
-    """All pods wait when the scheduler begins; returns how many of them got a node."""
+async def place(cluster: Cluster, *, all_of_them: bool = True, bind_verb: str = "", **settings: Any) -> None:
+    """All pods wait when the scheduler begins. Returns once all have a node, or else once each was placed or refused.
+
+    On a busy machine a pod is refused for a moment where others may be on the nodes that it could have; it is tried again.
+    """
     await mixture.prepare(cluster)
     pods = list(mixture.pods(PODS))
     changes: dict[str, Any] = {"bindVerb": bind_verb} if bind_verb else {}
@@ -44,11 +47,10 @@ async def place_all(cluster: Cluster, *, bind_verb: str = "", **settings: Any) -
         cluster.plane.scheduler.send(signal.SIGSTOP)
         await cluster.api.create(*pods)
         cluster.plane.scheduler.send(signal.SIGCONT)
-        nodes = await cluster.board.decided(*pods, within=240)
+        board = cluster.board
+        nodes = await (board.bound if all_of_them else board.decided)(*pods, within=150)
         bound_by_us = await extender.metric("extender_requests_total", verb="bind", code="200")
-    placed = sum(bool(node) for node in nodes)
-    assert bound_by_us == (placed if bind_verb else 0)
-    return placed
+    assert bound_by_us == (sum(bool(node) for node in nodes) if bind_verb else 0)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +59,10 @@ async def place_all(cluster: Cluster, *, bind_verb: str = "", **settings: Any) -
     ids=["decisive", "cooperative", "cooperative with bind"],
 )
 async def test_a_burst_of_1000_pods_breaks_no_constraint(cluster: Cluster, placement: str, bind_verb: str) -> None:
-    assert await place_all(cluster, placement=placement, bind_verb=bind_verb) == PODS
+    await place(cluster, placement=placement, bind_verb=bind_verb)
     assert await cluster.faults() == []
 
 
 async def test_the_same_burst_breaks_some_when_no_pod_is_assumed(cluster: Cluster) -> None:
-    await place_all(cluster, assumedPods={"enabled": False})
+    await place(cluster, all_of_them=False, assumedPods={"enabled": False})
     assert await cluster.faults() != []
