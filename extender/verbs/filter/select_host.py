@@ -160,7 +160,7 @@ def _select(search: Search, pod: Pod, start: int, *, weighs_taints: bool = False
     if pod.signature.preferred_nodes or weighs_taints:
         equals: Sequence[int] = weighed_best(search, pod, start)
     else:
-        scoring, enough = catalog.scoring_rules(search.compiled, search.settings.rules), ENOUGH
+        scoring, enough = _scoring_rules(search), ENOUGH
         equals = best_equals(search, scoring, enough, start) if scoring else search.enough_passing(enough, start)
     if len(equals) <= 1 or strategy == "Ignored":
         return equals[:1]
