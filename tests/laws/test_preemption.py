@@ -14,6 +14,7 @@ from extender.model.preemption import PreemptionPlan
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.verbs.preempt.decision import decide_preemption
 from tests.builders import asking, preempting, settings, spread, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
@@ -213,3 +214,19 @@ def test_where_the_filter_makes_no_plan_no_removal_on_one_node_would_help(
     for node in NAMES:
         lower = tuple(each for each in held.pods.values() if each.node == node and each.priority < PREEMPTOR)
         assert not lower or not rules_pass(after(objects, lower), args.pod, node)
+
+
+@meets_its_case
+@given(clusters(st.just([]), most=4), carried, st.sampled_from(APPS), st.integers(0, 9))
+def test_a_pod_is_nominated_elsewhere_only_where_the_filter_would_let_it_pass(
+    objects: list[Object], fields: dict[str, Any], app: str, seed: int
+) -> None:
+    held = cluster(*objects)
+    pod = contender_json("asking", priority=PREEMPTOR - 2, app=app, **fields)
+    args = asking(pod, *NAMES)
+    node, some_pass = find_node_elsewhere(args.pod, held.view, settings(), seed)
+    assert audit(held) == []
+    passing = [name for name in NAMES if FilterVerb(held.view, settings()).decide(asking(pod, name), 0).result.passed]
+    case(held.view.nominated and len(passing) < len(NAMES))
+    assert node in passing if passing else not node
+    assert some_pass or not passing

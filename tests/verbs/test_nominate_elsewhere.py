@@ -64,6 +64,19 @@ def test_room_is_left_for_nominated_pods_that_are_as_important_and_for_no_others
     assert [beside(priority) for priority in (4, 5, 6)] == [("n1", True), ("", True), ("", True)]
 
 
+def test_a_node_kept_for_nominated_pods_is_no_place_whatever_keeps_it() -> None:
+    """As `filter` decides: otherwise the pod is nominated to a node where it is rejected again, and again."""
+    coming: dict[str, Any] = {"nominated": "n1", "priority": 9}
+    alone = contender("coming", **coming, app="db", apart=[term("host", app="web")])
+    kept = cluster(stage("n1"), alone)
+    assert found(kept, contender_json("asking", app="web")) == ("", True)
+    assert found(kept, contender_json("asking", app="web", priority=10)) == ("n1", True)
+    rival = cluster(stage("n1"), contender("coming", **coming, app="web"))
+    assert found(rival, contender_json("asking", **LONELY)) == ("", True)
+    rival.upsert(stage("n2"))
+    assert {found(rival, contender_json("asking", **LONELY), seed) for seed in range(4)} == {("n2", True)}
+
+
 def test_a_pod_s_own_nomination_takes_no_room_from_it() -> None:
     index = cluster(stage("n1", cpu=1000), contender("asking", nominated="n1", cpu=1000))
     assert found(index, contender_json("asking", cpu=1000, **LONELY)) == ("n1", True)

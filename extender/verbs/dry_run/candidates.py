@@ -145,21 +145,31 @@ def _takes(number: NodeNumber, pod: Pod, view: ClusterView) -> bool:
         return run.passes(number)
 
 
-def nodes_kept_for_nominated_pods(pod: Pod, requested: Container[str], view: ClusterView) -> set[str]:
-    """The requested nodes on which the pod conflicts with nominated pods. O(nominated nodes × dry run).
+class KeptNodes(Container[str]):
+    """The nodes on which a pod conflicts with nominated pods. A node is checked when it is looked up. O(dry run).
 
     A node to which pods of equal or higher priority are nominated passes only if the pod passes there with them and
     without them, as in kube-scheduler (RunFilterPluginsWithNominatedPods). Nominated pods of lower priority do not count.
+    No node is kept where the settings switch preemption off.
     """
-    nominated = {node: pods for node, pods in view.nominated.items() if node in requested}
-    if not nominated:
-        return set()  # a dry run takes as long to prepare as the decision
-    run = DryRun(pod, view)
-    return {
-        node
-        for node, pods in nominated.items()
-        if (run.counts_pods or _have_anti_affinity(pods)) and not _leaves_room(node, run)
-    }
+
+    def __init__(self, pod: Pod, view: ClusterView, settings: Settings) -> None:
+        self._pod = pod
+        self._view = view
+        self._nominated = view.nominated if settings.preemption.mode != "off" else {}
+        self._run: DryRun | None = None  # takes as long to prepare as a decision, and is mostly not needed
+
+    def among(self, requested: Container[str]) -> set[str]:
+        """Those of the requested nodes that are kept. O(nominated nodes × dry run)."""
+        return {node for node in self._nominated if node in requested and node in self}
+
+    def __contains__(self, node: object) -> bool:
+        """Whether the node is kept."""
+        pods = self._nominated.get(node) if isinstance(node, str) else None
+        if not pods or not isinstance(node, str):
+            return False
+        run = self._run = self._run or DryRun(self._pod, self._view)
+        return (run.counts_pods or _have_anti_affinity(pods)) and not _leaves_room(node, run)
 
 
 def _have_anti_affinity(nominated: Mapping[str, Pod]) -> bool:

@@ -21,7 +21,7 @@ from extender.rules.constraint_states import Steps
 from extender.rules.frames import Frame, IndexFrame, WorstCaseFrame
 from extender.rules.rule import PreparedFilter, Rule
 from extender.settings.configuration import Settings
-from extender.verbs.dry_run.candidates import nodes_kept_for_nominated_pods
+from extender.verbs.dry_run.candidates import KeptNodes
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.explain.changes import find_changes
 from extender.verbs.explain.trials import Incoming
@@ -93,9 +93,7 @@ class _Subject:
         self.frame = WorstCaseFrame(frame, view) if view.is_undetermined(compiled) else frame
         self._filters = catalog.prepare_beside_fit(pod, compiled, view, self.frame)
         self._fit = catalog.NODE_FIT.prepare_filter(asked, compiled, view, self.frame)
-        preempts = bool(view.nominated) and settings.preemption.mode != "off"
-        names = nodes_kept_for_nominated_pods(pod, view.known, view) if preempts else ()
-        self.kept = {view.known[name] for name in names}
+        self.kept = {view.known[name] for name in KeptNodes(pod, view, settings).among(view.known)}
 
     def version(self) -> Hashable:
         """Equal while nothing changes that the explanation depends on."""

@@ -20,7 +20,7 @@ from extender.rules import catalog
 from extender.rules.frames import BestCaseFrame, Frame, WorstCaseFrame
 from extender.rules.quota import QuotaCounts
 from extender.settings.configuration import Settings
-from extender.verbs.dry_run.candidates import may_plan, node_of_running_plan, nodes_kept_for_nominated_pods
+from extender.verbs.dry_run.candidates import KeptNodes, may_plan, node_of_running_plan
 from extender.verbs.effective_pod import PolicyCounts, effective_pod
 from extender.verbs.filter.nominated_pods import (
     rejection_with_nominations,
@@ -100,8 +100,8 @@ class FilterVerb:
         view, settings = self._view, self.settings
         pod = effective_pod(args.pod, view, settings)
         request = msgspec.structs.replace(args, pod=pod)
-        if view.nominated and settings.preemption.mode != "off":
-            request = without_nodes(request, nodes_kept_for_nominated_pods(pod, set(args.node_names or ()), view))
+        if view.nominated:
+            request = without_nodes(request, KeptNodes(pod, view, settings).among(set(args.node_names or ())))
         compiled, requested = view.compiled(pod.signature), requested_nodes(request, view)
         frame = WorstCaseFrame(requested.frame, view) if view.is_undetermined(compiled) else requested.frame
         filters = catalog.prepare_filters(pod, compiled, view, frame)
@@ -139,7 +139,7 @@ class FilterVerb:
 
         # 1. Nominated pods of equal or higher priority keep their nodes.
         kept = (
-            nodes_kept_for_nominated_pods(pod, set(args.node_names or ()), view)
+            KeptNodes(pod, view, settings).among(set(args.node_names or ()))
             if preempts and view.nominated
             else _NO_NODES
         )

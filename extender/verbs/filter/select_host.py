@@ -18,13 +18,14 @@ from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
-from extender.index.view import CompiledConstraints, IndexReaders
+from extender.index.view import ClusterView, CompiledConstraints, IndexReaders, NodeNumber
 from extender.model.objects import Pod
 from extender.model.rejections import Reason
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame, WorstCaseFrame
 from extender.rules.rule import Rule
 from extender.settings.configuration import Settings
+from extender.verbs.dry_run.candidates import KeptNodes
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.request import Ranked, RequestedNodes, Search
 from extender.verbs.search.in_tree import node_preference, preferred_by_resources, reluctant_nodes, weighed_best
@@ -167,14 +168,17 @@ def _select(search: Search, pod: Pod, start: int, *, weighs_taints: bool = False
     return (preferred_by_resources(equals, search.requested, pod, search.view, strategy),)
 
 
-def find_node_elsewhere(pod: Pod, view: IndexReaders, settings: Settings, seed: int) -> tuple[str, bool]:
+def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: int) -> tuple[str, bool]:
     """The best node of the whole cluster that passes our rules and node fit, or "" where there is none.
+
+    A node that filter keeps for nominated pods does not pass: a pod that is nominated there would be rejected again.
 
     For a pod with a slot that is the node of its slot, if it still passes.
 
     The second value tells whether any node passes *our* rules: where none does, only a change of what they depend on can
     help. A pod with needs that the index does not hold (volumes, devices) gets no node, as they cannot be
-    checked. O(nodes) at worst; where most nodes pass it reads a few hundred, as there may be a hundred thousand.
+    checked. O(nodes) at worst; where most nodes pass it reads a few hundred, as there may be a hundred thousand. A node with
+    nominated pods costs a dry run.
     """
     pod = effective_pod(pod, view, settings)
     compiled = view.compiled(pod.signature)
@@ -188,17 +192,23 @@ def find_node_elsewhere(pod: Pod, view: IndexReaders, settings: Settings, seed: 
     if pod.has_unseen_needs:
         return "", bool(best_passing(search, 1, start))
     fit = catalog.NODE_FIT.prepare_filter(pod, compiled, view, IndexFrame())
+    kept = KeptNodes(pod, view, settings)
+
+    def obstacle(number: NodeNumber) -> Reason | None:
+        reason = fit.reason(number)
+        return Reason.NOMINATED if reason is None and view.node_names[number] in kept else reason
+
     own = view.reserved.node_of(pod.uid)  # where its group was placed with the pod there: before any better node
-    if own in view.known and filters.reason(view.known[own]) is None and fit.reason(view.known[own]) is None:
+    if own in view.known and filters.reason(view.known[own]) is None and obstacle(view.known[own]) is None:
         return own, True
     seen = tried = 0
     for most in (_FIRST_TRIED, _FIRST_RANKED, len(names)):
         ranked = best_passing(search, most, start)
         for _, number in ranked[seen:]:
-            reason = fit.reason(number)
+            reason = obstacle(number)
             if reason is None:
                 return view.node_names[number], True
-            tried += reason in (Reason.NO_ROOM, Reason.HOST_PORTS)
+            tried += reason in (Reason.NO_ROOM, Reason.HOST_PORTS, Reason.NOMINATED)
             if tried >= TRIED:
                 return "", True
         seen = len(ranked)
