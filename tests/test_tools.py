@@ -34,3 +34,8 @@ def test_continuous_integration_installs_and_checks_every_program_that_a_test_as
     assert asked
     assert asked <= set(checked.split())
     assert f"export {REQUIRED}=1" in script
+
+
+def test_continuous_integration_names_no_host() -> None:
+    """Packages come from where the machine has its own from, which may be a mirror."""
+    assert "://" not in (ROOT / ".ci" / "run").read_text("utf-8")

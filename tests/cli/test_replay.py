@@ -266,8 +266,9 @@ async def test_a_file_that_ends_within_a_record_is_replayed_up_to_there(
         (b'{"type":"claim","kind":"NominationEnd","claim":{"uid":"a"}}\n', 'expected "start" first'),
         (b'{"type":"start","settings":{},"format":99}\n', "expected 1, got 99"),
         (b'{"type":"start","settings":{"mode":"guess"}}\n', "apiVersion"),
-        (gzip.compress(b"{}\n")[:12] + b"\0" * 40, "CRC"),
+        (gzip.compress(b"{}\n", mtime=0)[:12] + b"\0" * 40, "CRC"),
     ],
+    ids=["empty", "no JSON", "no start", "unknown format", "wrong settings", "damaged gzip"],
 )
 def test_a_file_that_cannot_be_read_is_named_with_the_problem(
     body: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
