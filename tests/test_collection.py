@@ -11,7 +11,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 # A parameter whose id holds the time, such as the header of a gzip file, differs an hour later, not only at times.
-AN_HOUR_LATER = "import time; now = time.time; time.time = lambda: now() + 3607; import pytest; raise SystemExit(pytest.main())"
+AN_HOUR_LATER = (
+    "import time; now = time.time; time.time = lambda: now() + 3607; import pytest; raise SystemExit(pytest.main())"
+)
 
 
 @pytest.mark.timeout(600)  # all modules of the tests are imported once more
@@ -24,4 +26,6 @@ def test_another_process_collects_the_same_tests_in_the_same_order(request: pyte
     environment = {**os.environ, "PYTHONHASHSEED": seed}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert [line for line in done.stdout.splitlines() if "::" in line] == [item.nodeid for item in request.session.items]
+    assert [line for line in done.stdout.splitlines() if "::" in line] == [
+        item.nodeid for item in request.session.items
+    ]
