@@ -4,23 +4,46 @@ Called by the request handlers and the scenario player.
 """
 
 import asyncio
+from random import Random
 
 from extender.simulator.apiserver import api_errors
 from extender.simulator.apiserver.disruption_budgets import disruptions_allowed, matching_budgets
 from extender.simulator.apiserver.kinds import PODS, Target
 from extender.simulator.apiserver.operations import Operations, check_preconditions
 from extender.simulator.apiserver.store import Store
-from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, node_of, set_condition, timestamp
+from extender.simulator.json_objects import (
+    JsonObject,
+    condition_of,
+    is_finished,
+    is_terminating,
+    node_of,
+    set_condition,
+    timestamp,
+    uid_of,
+)
 
 
 class PodOperations:
-    """Binds, evicts and deletes pods. A bound pod is removed `kubelet_delay` seconds after its deletion."""
+    """Binds, evicts and deletes pods. A bound pod is removed `kubelet_delay` to `max_kubelet_delay` seconds after its deletion.
 
-    def __init__(self, operations: Operations, *, kubelet_delay: float = 0.0) -> None:
+    ``victims``: the UIDs of pods that were deleted with the condition DisruptionTarget.
+    """
+
+    def __init__(
+        self, operations: Operations, *, kubelet_delay: float = 0.0, max_kubelet_delay: float = 0.0, seed: int = 0
+    ) -> None:
         self.store: Store = operations.store
         self.operations = operations
         self.kubelet_delay = kubelet_delay
+        self.max_kubelet_delay = max_kubelet_delay
+        self.victims: set[str] = set()
+        self._rng = Random(f"kubelets {seed}")
         self._ending: dict[str, asyncio.TimerHandle] = {}
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether a deleted pod is still there, and will be removed."""
+        return bool(self._ending)
 
     def bind(self, target: Target, binding: JsonObject) -> None:
         """POST pods/NAME/binding. Raises ApiError 409 if the pod is bound, terminating or gated, or has another UID."""
@@ -52,10 +75,13 @@ class PodOperations:
         if not is_terminating(pod) or grace < metadata.get("deletionGracePeriodSeconds", 0):
             if not is_terminating(pod):
                 metadata["generation"] = metadata.get("generation", 1) + 1
+                if (condition_of(pod, "DisruptionTarget") or {}).get("status") == "True":
+                    self.victims.add(uid_of(pod))
             metadata["deletionTimestamp"] = timestamp(grace)
             metadata["deletionGracePeriodSeconds"] = grace
             self.store.put(PODS, pod)
-            self._end_after(target.key, min(float(grace), self.kubelet_delay) if grace else 0.0)
+            delay = self._rng.uniform(self.kubelet_delay, max(self.kubelet_delay, self.max_kubelet_delay))
+            self._end_after(target.key, min(float(grace), delay))
         return pod
 
     def evict(self, target: Target, eviction: JsonObject) -> None:

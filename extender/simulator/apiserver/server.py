@@ -41,6 +41,7 @@ class ApiServerSettings:
     slow_after: int = 10_000  # changes that a watch may lag behind before it is ended
     bookmark_every: float = 1.0  # about a minute in a real API server
     kubelet_delay: float = 0.0  # from the deletion of a bound pod to its removal, at most the grace period
+    max_kubelet_delay: float = 0.0  # where it is longer: a random time between both
     seed: int = 0  # of the UIDs
     initial_version: int = 1  # the version before the first object
 
@@ -57,7 +58,12 @@ class ApiServer:
             history=self.settings.history, seed=self.settings.seed, initial_version=self.settings.initial_version
         )
         self.operations = Operations(self.store)
-        self.pods = PodOperations(self.operations, kubelet_delay=self.settings.kubelet_delay)
+        self.pods = PodOperations(
+            self.operations,
+            kubelet_delay=self.settings.kubelet_delay,
+            max_kubelet_delay=self.settings.max_kubelet_delay,
+            seed=self.settings.seed,
+        )
         self.faults = Faults()
         self.admission = Admission(self.store, lambda: self.faults)
         self.url = ""

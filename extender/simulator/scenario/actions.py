@@ -26,11 +26,10 @@ from extender.simulator.scenario.language import (
     ReplacePods,
 )
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
-from extender.simulator.scenario.synthetic import chosen, draw, make_nodes, make_pod
+from extender.simulator.scenario.synthetic import chosen, draw, make_nodes, make_pod, metadata_of_replacement
 
 Item = TypeVar("Item")
 
-_OURS = "placement.extender.dev/"
 _AT_ONCE = 50  # pods created before other tasks run
 _UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
@@ -93,12 +92,8 @@ async def replace_pods(simulated: SimulatedCluster, step: ReplacePods) -> None:
         simulated.api.operations.change(PODS, stored.key, _fail)
         old = stored.read()
         name = _free_name(simulated, namespace_of(old), f"{name_of(old)}-r")
-        kept = {field: old["metadata"].get(field) for field in ("labels", "annotations")}
-        annotations = {key: value for key, value in (kept["annotations"] or {}).items() if not key.startswith(_OURS)}
-        labels = {key: value for key, value in (kept["labels"] or {}).items() if not key.startswith("topology.")}
-        metadata = {"name": name, "namespace": namespace_of(old), "labels": labels, "annotations": annotations}
-        containers = old["spec"]["containers"]
-        pod = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": {"containers": containers}}
+        pod = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata_of_replacement(old, name)}
+        pod["spec"] = {"containers": old["spec"]["containers"]}
         simulated.give_to_scheduler(pod)
         await simulated.api.create(PODS, pod)
 

@@ -16,7 +16,7 @@ from extender.simulator.scenario.faults import Condition, Fault, read_conditions
 # A number, or a minimum and a maximum for a random number. The limits are checked in code, because msgspec 0.22 crashes on a
 # union of a constrained number and a tuple.
 Amount: TypeAlias = int | tuple[int, int]
-_AMOUNTS: Final = ("count", "groups", "size", "placed", "pending", "judged", "missed")
+_AMOUNTS: Final = ("count", "groups", "size", "placed", "pending", "judged", "missed", "victims")
 Labels: TypeAlias = dict[str, str]
 
 
@@ -35,7 +35,8 @@ class _Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
 class Template(_Part, frozen=True):
     """A template of pods. `{i}` in a text is the pod's number, `{v}` that number modulo `variants`.
 
-    In `spec`, `{repeat: N, each: X}` is a list of N times X, in which `{n}` is the index.
+    In `spec`, `{repeat: N, each: X}` is a list of N times X, in which `{n}` is the index. The pods of a `controller` are
+    replaced when they are deleted: those of a ReplicaSet at once, those of a StatefulSet under their name once they are gone.
     """
 
     labels: Labels = {}
@@ -43,6 +44,7 @@ class Template(_Part, frozen=True):
     cpu: str = "100m"
     memory: str = "64Mi"
     variants: Annotated[int, Meta(ge=1)] = 1
+    controller: Literal["", "ReplicaSet", "StatefulSet"] = ""
     spec: dict[str, Any] = {}
 
 
@@ -177,7 +179,7 @@ class ChangeQuotas(_Part, frozen=True, kw_only=True):
 
 
 class Settle(_Part, frozen=True):
-    """Waits until the scheduler is idle."""
+    """Waits until the scheduler is idle, and no deleted pod is about to end."""
 
     timeout: Duration = Duration(60)
     calm: Duration = Duration(0.3)  # how long it must have been idle
@@ -193,12 +195,14 @@ class Expect(_Part, frozen=True):
     """Checks numbers of pods; an absent number is not checked.
 
     `judged`: placed pods that a scheduling policy selects. `missed`: those of them whose admission webhook was not reached.
+    `victims`: pods deleted for others.
     """
 
     placed: Amount | None = None
     pending: Amount | None = None
     judged: Amount | None = None
     missed: Amount | None = None
+    victims: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +286,8 @@ class ApiServerPart(_Part, frozen=True):
     history: Annotated[int, Meta(ge=1)] = 20_000
     slow_after: Annotated[int, Meta(ge=1)] = 10_000
     bookmark_every: Duration = Duration(1)
-    kubelet_delay: Duration = Duration(0)
+    kubelet_delay: Duration = Duration(0)  # how long a deleted pod takes to end, at most its grace period
+    max_kubelet_delay: Duration = Duration(0)  # where it is longer: a random time between both
     write_delay: Duration = Duration(0)  # of every write over HTTP, to simulate a slow API server
 
 
@@ -352,11 +357,10 @@ def _with_bare_steps(document: object) -> object:
     """Replaces the null of `- settle:` and `- cutLine:` by an empty mapping: a step or fault with all defaults."""
     if not isinstance(document, dict):
         return document
-    filled = dict(document)
-    for place in ("steps", "forever", "faults"):
-        if isinstance(filled.get(place), list):
-            filled[place] = [_filled(step) for step in filled[place]]
-    return filled
+    lists = {
+        place: document[place] for place in ("steps", "forever", "faults") if isinstance(document.get(place), list)
+    }
+    return document | {place: [_filled(step) for step in listed] for place, listed in lists.items()}
 
 
 def _filled(step: object) -> object:
@@ -376,18 +380,15 @@ def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]
         if len(verbs) != 1 or verbs[0] not in ACTIONS:
             problems.append(f"{path}: expected one of {', '.join(ACTIONS)}, got {', '.join(verbs) or 'nothing'}")
             continue
-        verb = verbs[0]
-        action = _read_action(verb, document[verb], f"{path}.{verb}", problems)
+        (verb,), path = verbs, f"{path}.{verbs[0]}"
+        body, kind = document[verb], ACTIONS[verb]
+        is_of_faults = kind is ChangeFaults
+        action = (
+            ChangeFaults(read_faults(body, path, problems)) if is_of_faults else read_part(body, kind, path, problems)
+        )
         if action is not None:
-            steps.append(Step(f"{path}.{verb}", str(document.get("title", "")), action))
+            steps.append(Step(path, str(document.get("title", "")), action))
     return tuple(steps)
-
-
-def _read_action(verb: str, document: object, path: str, problems: list[str]) -> Action | None:
-    if verb == "faults":
-        return ChangeFaults(read_faults(document, path, problems))
-    action: Action | None = read_part(document, ACTIONS[verb], path, problems)
-    return action
 
 
 def _unknown_templates(scenario: Scenario, steps: tuple[Step, ...]) -> list[str]:

@@ -135,6 +135,7 @@ class Player:
         judged, missed = judged_by_policies(self.simulated)
         placed, pending = len(self.simulated.loop.bound), len(self.simulated.pending())
         counts = {"placed": placed, "pending": pending, "judged": judged, "missed": missed}
+        counts["victims"] = len(self.simulated.api.pods.victims)
         for name, count in counts.items():
             wanted = getattr(expected, name)
             if wanted is not None and not is_within(count, wanted):

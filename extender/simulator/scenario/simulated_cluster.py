@@ -16,6 +16,7 @@ from extender.simulator.apiserver.kinds import PODS
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.apiserver.store import Stored
 from extender.simulator.json_objects import JsonObject, is_finished, is_terminating
+from extender.simulator.scenario.controllers import Controllers
 from extender.simulator.scenario.fault_injector import FaultInjector
 from extender.simulator.scenario.language import BIND_PATH, Play, SchedulerPart
 from extender.simulator.scenario.synthetic import make_cluster
@@ -80,11 +81,13 @@ class SimulatedCluster:
                 slow_after=server.slow_after,
                 bookmark_every=server.bookmark_every,
                 kubelet_delay=server.kubelet_delay,
+                max_kubelet_delay=server.max_kubelet_delay,
                 seed=seed,
                 initial_version=_INITIAL_VERSION,
             )
         )
         self.api.store.load(make_cluster(scenario.cluster, play.templates, files, self.rng))
+        self._controllers = Controllers(self.api.store, self._create)
         self._loops: list[SchedulingLoop] = []
         self._preemptions: list[Preemption] = []
         self._chooser = Random(f"schedulers {seed}")
@@ -116,15 +119,19 @@ class SimulatedCluster:
         if count > 1:
             pod["spec"].setdefault("schedulerName", _scheduler_name(self._chooser.randrange(count)))
 
+    async def _create(self, pod: JsonObject) -> None:
+        self.give_to_scheduler(pod)
+        await self.api.create(PODS, pod)
+
     async def settle(self, *, within: float, calm: float) -> bool:
-        """Waits until all schedulers are idle together. Returns False after `within` seconds."""
+        """Waits until all schedulers are idle together and no deleted pod is about to end. Returns False after `within` seconds."""
         until = time.monotonic() + within
         while all(
             await asyncio.gather(
                 *(loop.settle(within=max(until - time.monotonic(), 0.0), calm=calm) for loop in self._loops)
             )
         ):
-            if not any(loop.is_busy for loop in self._loops):
+            if not self.api.pods.is_ending and not any(loop.is_busy for loop in self._loops):
                 return True
         return False
 
@@ -143,6 +150,8 @@ class SimulatedCluster:
     async def begin(self, extender_url: str) -> None:
         """Starts to schedule with the extender at this URL; without an extender if it is empty."""
         part = self.play.scenario.scheduler
+        if any(template.controller for template in self.play.templates.values()):
+            self._controllers.start()
         for number in range(part.count):
             loop = self._make_loop(part, extender_url, number)
             self._loops.append(loop)
@@ -177,6 +186,7 @@ class SimulatedCluster:
 
     async def stop_scheduling(self) -> None:
         """Stops the loops; their results can still be read. Raises the error that ended one earlier, if there is one."""
+        await self._controllers.stop()
         for loop in self._loops:
             if loop.is_running:
                 await loop.stop()

@@ -9,9 +9,10 @@ from typing import Any
 
 from extender.simulator.apiserver.defaulting import complete_loaded, copy_topology
 from extender.simulator.apiserver.kinds import kind_of
-from extender.simulator.json_objects import JsonObject, name_of, node_of
+from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, node_of
 from extender.simulator.scenario.language import Amount, Cluster, NamespaceGroup, NodeGroup, Running, Template
 
+_OURS = "placement.extender.dev/"
 _REPEAT = '"repeat"'
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
@@ -106,7 +107,17 @@ def make_pod(template: Template, name: str, namespace: str, number: int) -> Json
     }
     if template.annotations:
         metadata["annotations"] = _numbered(template.annotations, number, template.variants)
+    if template.controller:
+        owner = {"apiVersion": "apps/v1", "kind": template.controller, "name": name.rpartition("-")[0] or name}
+        metadata["ownerReferences"] = [owner | {"uid": f"{template.controller}-{owner['name']}", "controller": True}]
     return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec}
+
+
+def metadata_of_replacement(pod: JsonObject, name: str) -> JsonObject:
+    """The metadata of a pod of the same template: without what the API server and the extender have set."""
+    annotations = {k: v for k, v in (pod["metadata"].get("annotations") or {}).items() if not k.startswith(_OURS)}
+    labels = {key: value for key, value in labels_of(pod).items() if not key.startswith("topology.")}
+    return {"name": name, "namespace": namespace_of(pod), "labels": labels, "annotations": annotations}
 
 
 def _numbered(part: JsonObject | dict[str, str], number: int, variants: int) -> JsonObject:

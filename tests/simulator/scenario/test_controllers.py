@@ -1,0 +1,79 @@
+"""Controllers of a scenario: pods that are deleted are replaced, and those deleted for others are counted as victims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.json_objects import JsonObject, name_of, set_condition
+from extender.simulator.scenario.language import parse_scenario
+from extender.simulator.scenario.play import Player
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from tests.fakes import until
+from tests.simulator.fake_extender import FakeExtender
+
+RUNNING = {"template": "web", "count": 1}
+
+
+async def play(
+    controller: str, *steps: JsonObject, marked: bool = False, **server: Any
+) -> tuple[list[JsonObject], Player]:
+    """The pods after these steps on a node with one running pod, which may be marked as a victim."""
+    document = {
+        "apiVersion": "placement.extender.dev/v1alpha1",
+        "kind": "Scenario",
+        "name": "test",
+        "cluster": {"nodes": [{}], "namespaces": [{"name": "shop"}], "running": [RUNNING]},
+        "templates": {"web": {"labels": {"app": "web"}, "controller": controller, "spec": {"priority": 7}}},
+        "apiServer": server,
+        "steps": list(steps),
+    }
+    play, fake = parse_scenario(document), FakeExtender()
+    async with fake.running(), SimulatedCluster(play, 1) as simulated:
+        await simulated.begin(fake.url)
+        if marked:
+            mark = {"type": "DisruptionTarget", "status": "True"}
+            simulated.api.operations.change(PODS, "shop/web-old-0", lambda pod: set_condition(pod, mark))
+        player = Player(simulated)
+        await player.run(play.steps)
+        expected = 2 if controller == "ReplicaSet" and simulated.api.pods.is_ending else int(bool(controller))
+        await until(lambda: len(simulated.pods()) == expected)
+        pods = [stored.read() for stored in simulated.pods()]
+        await player.finish()
+        return pods, player
+
+
+DELETE: JsonObject = {"deletePods": {}}
+SETTLE: JsonObject = {"settle": {"calm": "10ms"}}
+
+
+async def test_a_replica_set_replaces_a_pod_while_it_still_ends() -> None:
+    pods, _ = await play("ReplicaSet", DELETE, kubeletDelay="500ms")
+    ended, fresh = sorted(pods, key=lambda pod: "deletionTimestamp" not in pod["metadata"])
+    assert name_of(ended) == "web-old-0" != name_of(fresh)
+    assert (fresh["spec"]["priority"], fresh["metadata"]["labels"]) == (7, {"app": "web"})
+    assert fresh["metadata"]["ownerReferences"] == ended["metadata"]["ownerReferences"]
+
+
+async def test_a_stateful_set_replaces_a_pod_under_its_name_once_it_is_gone() -> None:
+    pods, _ = await play("StatefulSet", DELETE, SETTLE, kubeletDelay="20ms")
+    assert [name_of(pod) for pod in pods] == ["web-old-0"]
+    assert "deletionTimestamp" not in pods[0]["metadata"]
+
+
+async def test_a_pod_without_a_controller_is_not_replaced() -> None:
+    pods, _ = await play("", DELETE, SETTLE)
+    assert pods == []
+
+
+@pytest.mark.parametrize("marked", [True, False])
+async def test_victims_are_pods_that_are_deleted_with_the_condition(*, marked: bool) -> None:
+    _, player = await play("", DELETE, SETTLE, {"expect": {"victims": 1}}, marked=marked)
+    assert player.failures == ([] if marked else ["steps[2].expect.victims: expected 1, got 0"])
+
+
+async def test_settling_lasts_until_no_deleted_pod_is_about_to_end() -> None:
+    pods, _ = await play("", DELETE, SETTLE, kubeletDelay="50ms", maxKubeletDelay="200ms")
+    assert pods == []
