@@ -16,6 +16,7 @@ from extender.simulator.scenario.faults import Condition, Fault, read_conditions
 # A number, or a minimum and a maximum for a random number. The limits are checked in code, because msgspec 0.22 crashes on a
 # union of a constrained number and a tuple.
 Amount: TypeAlias = int | tuple[int, int]
+_LISTS: Final = ("steps", "forever", "faults")
 _AMOUNTS: Final = ("count", "groups", "size", "placed", "pending", "judged", "missed", "victims")
 Labels: TypeAlias = dict[str, str]
 
@@ -357,10 +358,8 @@ def _with_bare_steps(document: object) -> object:
     """Replaces the null of `- settle:` and `- cutLine:` by an empty mapping: a step or fault with all defaults."""
     if not isinstance(document, dict):
         return document
-    lists = {
-        place: document[place] for place in ("steps", "forever", "faults") if isinstance(document.get(place), list)
-    }
-    return document | {place: [_filled(step) for step in listed] for place, listed in lists.items()}
+    lists = {name: part for name, part in document.items() if name in _LISTS and isinstance(part, list)}
+    return document | {name: [_filled(step) for step in part] for name, part in lists.items()}
 
 
 def _filled(step: object) -> object:
