@@ -14,20 +14,18 @@ from extender.index.claims.reserved import Reservations
 from extender.index.counts.counts import Counts
 from extender.index.counts.groups import IndexDriftError
 from extender.index.counts.namespace_budgets import NamespaceBudgets
-from extender.index.explain_view import ExplainView
 from extender.index.gated import GatedGroups
 from extender.index.journal import Journal
 from extender.index.nodes.requested_shares import RequestedShares
 from extender.index.nodes.room import RoomTable
 from extender.index.nodes.topology import NodePods, Topology
-from extender.index.objects.changes import PodSubscribers, Subscribers
+from extender.index.objects.changes import PodSubscribers, Subscribable, Subscribers
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.placements import Placements
 from extender.index.objects.workloads import Budgets, Workloads
 from extender.index.policies import PolicyTable
-from extender.index.reader import IndexReader
-from extender.index.table_views import Subscribable
 from extender.index.usage import QuotaTable
+from extender.index.view import ClusterView
 from extender.model.bounded import shrink
 from extender.model.changes import Nomination, NominationEnd, NominationRelease, ObjectChange
 from extender.model.group_placements import GroupPlacement
@@ -108,25 +106,7 @@ class ClusterIndex:
             self.room,
         )
         self.assume = self.assumed.assume
-        self.view: ExplainView = IndexReader(
-            self.pods,
-            self.unplaced,
-            self.deleted,
-            self.namespaces,
-            self.workloads,
-            self.budgets,
-            self.policies,
-            self.quotas,
-            self.namespace_budgets,
-            self.topology,
-            self.nodes,
-            self.counts,
-            self.assumed,
-            self.nominations,
-            self.reserved,
-            self.room,
-            self.shares,
-        )
+        self.view = ClusterView(self)
 
     def rebuild(self) -> None:
         """Counts everything again from the objects, in one step. Repairs a drift, which only a bug causes.

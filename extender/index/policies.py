@@ -13,7 +13,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from extender.index.counts.selector_index import SelectorIndex
-from extender.index.objects.changes import Subscribers
+from extender.index.objects.changes import Subscribable, Subscribers
 from extender.model.constraints.selectors import Requirement
 from extender.model.objects import Effective, PodSignature
 from extender.model.policies import InvalidPolicy, Moment, Policy, PolicyKey, Scope, Subject
@@ -24,27 +24,28 @@ _RELEASED: Final = (
 _NOWHERE: Final = ""  # files by labels of the namespace, which is no part of the slot there
 
 
-class PolicyTable:
-    """Policies by key, and those that are invalid, which select nothing.
+class PoliciesView:
+    """What readers see of the scheduling policies, and where they keep what they made of them.
 
     ``about_placed_pods``: how many policies say how pods count against others once they are on a node. Subscribers of
-    ``recounted`` are told when all counts are up to date with them again. ``version`` grows with every change. Subscribers are told of each policy that comes, changes or goes.
-    ``effective`` is what verbs made of the policies for signatures of pods; a change of any policy empties it. ``release``
-    drops what is compiled for a signature that was made so.
+    ``recounted`` are told when all counts are up to date with them again. ``version`` grows with every change. Subscribers of
+    ``changes`` are told of each policy that comes, changes or goes. ``effective`` is what verbs made of the policies for
+    signatures of pods; a change of any policy empties it.
     """
+
+    changes: Subscribable
+    recounted: Subscribable
 
     def __init__(self) -> None:
         self.version = 0
-        self.changes: Subscribers[Policy] = Subscribers()
+        self.about_placed_pods = 0
         self.effective: WeakKeyDictionary[PodSignature, Effective] = WeakKeyDictionary()
+        self.release: Callable[[PodSignature], None] = _nothing
         self._policies: dict[PolicyKey, Policy] = {}
         self._invalid: dict[PolicyKey, InvalidPolicy] = {}
         self._by_pod: SelectorIndex[PolicyKey] = SelectorIndex()
         self._by_namespace: SelectorIndex[PolicyKey] = SelectorIndex()
-        self.release: Callable[[PodSignature], None] = _nothing
         self._superseded: deque[PodSignature] = deque()
-        self.about_placed_pods = 0
-        self.recounted: Subscribers[None] = Subscribers()
         self._filed_by_namespace = 0  # most clusters have none, and then their index is not asked
 
     def __len__(self) -> int:
@@ -52,6 +53,48 @@ class PolicyTable:
 
     def __iter__(self) -> Iterator[Policy]:
         return iter(self._policies.values())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no policy, valid or not."""
+        return not (self._policies or self._invalid)
+
+    def get(self, key: PolicyKey) -> Policy | None:
+        """A valid policy, None where there is none of that key."""
+        return self._policies.get(key)
+
+    def select(self, subject: Subject, moment: Moment) -> list[Policy]:
+        """The policies that select a subject and act at the moment, in the order in which they apply.
+
+        O(labels of pod and namespace + policies that have one of these labels, or none, in their selectors).
+        """
+        if not self._policies:
+            return []
+        found = [
+            policy
+            for policy in map(self._policies.__getitem__, self._candidates(subject))
+            if moment in policy.when and policy.scope.selects(subject)
+        ]
+        if len(found) > 1:
+            found.sort(key=_order)
+        return found
+
+    def candidates(self, subject: Subject) -> Iterator[Policy]:
+        """The policies that may select a subject, each once: a superset of those that do. O(labels + results)."""
+        return map(self._policies.__getitem__, self._candidates(subject))
+
+    def invalid_for(self, subject: Subject) -> list[InvalidPolicy]:
+        """The invalid policies that would, or may, select a subject. O(invalid policies)."""
+        return [each for each in self._invalid.values() if each.may_select(subject)] if self._invalid else []
+
+    def invalid(self) -> list[InvalidPolicy]:
+        """All invalid policies, for status, events and metrics."""
+        return list(self._invalid.values())
+
+    def _candidates(self, subject: Subject) -> Iterator[PolicyKey]:
+        yield from self._by_pod.candidates(subject.namespace, subject.labels)
+        if self._filed_by_namespace:
+            yield from self._by_namespace.candidates(_NOWHERE, subject.known_namespace_labels)
 
     def keep(self, signature: PodSignature, found: Effective) -> None:
         """Keeps what verbs made of a signature, and releases some of what earlier policies had made. O(groups of these)."""
@@ -62,14 +105,20 @@ class PolicyTable:
         for _ in range(min(_RELEASED, len(self._superseded))):
             self.release(self._superseded.popleft())
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no policy, valid or not."""
-        return not (self._policies or self._invalid)
 
-    def get(self, key: PolicyKey) -> Policy | None:
-        """A valid policy, None where there is none of that key."""
-        return self._policies.get(key)
+class PolicyTable(PoliciesView):
+    """Policies by key, and those that are invalid, which select nothing.
+
+    ``release`` drops what is compiled for a signature that was made of policies.
+    """
+
+    changes: Subscribers[Policy]
+    recounted: Subscribers[None]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes = Subscribers()
+        self.recounted = Subscribers()
 
     def put(self, policy: Policy) -> None:
         """Adds a policy, or replaces the one of the same key, valid or not. Does nothing where it is the same."""
@@ -112,42 +161,9 @@ class PolicyTable:
         for each in broken:
             self.put_invalid(each)
 
-    def select(self, subject: Subject, moment: Moment) -> list[Policy]:
-        """The policies that select a subject and act at the moment, in the order in which they apply.
-
-        O(labels of pod and namespace + policies that have one of these labels, or none, in their selectors).
-        """
-        if not self._policies:
-            return []
-        found = [
-            policy
-            for policy in map(self._policies.__getitem__, self._candidates(subject))
-            if moment in policy.when and policy.scope.selects(subject)
-        ]
-        if len(found) > 1:
-            found.sort(key=_order)
-        return found
-
-    def candidates(self, subject: Subject) -> Iterator[Policy]:
-        """The policies that may select a subject, each once: a superset of those that do. O(labels + results)."""
-        return map(self._policies.__getitem__, self._candidates(subject))
-
-    def invalid_for(self, subject: Subject) -> list[InvalidPolicy]:
-        """The invalid policies that would, or may, select a subject. O(invalid policies)."""
-        return [each for each in self._invalid.values() if each.may_select(subject)] if self._invalid else []
-
-    def invalid(self) -> list[InvalidPolicy]:
-        """All invalid policies, for status, events and metrics."""
-        return list(self._invalid.values())
-
     def statistics(self) -> dict[str, int]:
         """How many policies are kept."""
         return {"policies": len(self._policies), "invalid_policies": len(self._invalid)}
-
-    def _candidates(self, subject: Subject) -> Iterator[PolicyKey]:
-        yield from self._by_pod.candidates(subject.namespace, subject.labels)
-        if self._filed_by_namespace:
-            yield from self._by_namespace.candidates(_NOWHERE, subject.known_namespace_labels)
 
     def _file(self, policy: Policy) -> None:
         self.about_placed_pods += policy.holds_placed_pods

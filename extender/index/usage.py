@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from extender.index.claims.assumed import Assumed
@@ -22,7 +23,6 @@ from extender.index.objects.changes import Subscribers
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
 from extender.index.policy_terms import PolicyTerms
-from extender.index.quotas_view import QuotaUse, Reach
 from extender.model.constraints.cross_namespace import may_reach_out, reached, terms_of
 from extender.model.objects import Pod, PodQuota, PodSignature
 from extender.model.policies import PolicyKey
@@ -49,95 +49,37 @@ class _Namespace:
         return not (self.placed or self.waiting or self.uses)
 
 
-class QuotaTable:
-    """Quotas by key, and usage by namespace. Subscribers to ``changes`` are told of quotas, and of pods that use less."""
+class QuotaUse(NamedTuple):
+    """A quota, and what pods other than the incoming one use of it."""
 
-    def __init__(
-        self,
-        settings: Quota,
-        pods: Mapping[str, Pod],
-        assumed: Callable[[], Mapping[str, Assumed]],
-        nominated: Mapping[str, InMemoryNomination],
-        namespaces: Namespaces,
-        policies: PolicyTable,
-        exempt_from_policies: Collection[str],
-    ) -> None:
-        """All by UID. ``pods``: those that the watch shows. ``assumed``: assumptions. ``nominated``: plans of preemptions."""
+    quota: PodQuota
+    used: Resources
+
+
+class Reach(NamedTuple):
+    """What the terms of a signature reach now, without the own namespace.
+
+    ``namespaces``: the most that one term reaches. ``keys``: the topology keys of the terms that can reach any.
+    ``without_consent``: the namespaces reached that do not carry the label of `quota.reach.consent`.
+    """
+
+    namespaces: int
+    keys: frozenset[str]
+    without_consent: tuple[str, ...]
+
+
+class QuotasView:
+    """What readers see of quotas: their settings, what is used of them, and what terms reach."""
+
+    def __init__(self, settings: Quota, namespaces: Namespaces, policy_terms: PolicyTerms) -> None:
         self.settings = settings
-        self.objects: dict[str, PodQuota] = {}
-        self.changes: Subscribers[PodQuota | Pod] = Subscribers()
-        self._pods = pods
-        self._assumed = assumed
-        self._nominated = nominated
         self._namespaces = namespaces
-        self._policy_terms = PolicyTerms(policies, namespaces, exempt_from_policies, self.recount)
-        if settings.enabled:
-            self._policy_terms.follow()
+        self._policy_terms = policy_terms
         self._exempt = frozenset(settings.exempt_namespaces)
         self._exempt_classes = frozenset(settings.exempt_priority_classes)
         self._by_namespace: dict[str, _Namespace] = {}
-        self._last_version = 0
         self._dropped_version = 0
         self._reach: WeakKeyDictionary[PodSignature, tuple[int, Reach]] = WeakKeyDictionary()
-
-    # -- changes --------------------------------------------------------------------------------------------------------
-
-    def change(self, key: str, new: PodQuota | None) -> bool:
-        """Applies a quota as it is now, None where it is deleted; False where nothing has changed. O(pods that it counts)."""
-        old = self.objects.get(key)
-        if old == new:
-            return False
-        if new is None:
-            del self.objects[key]
-        else:
-            self.objects[key] = new
-        concerned = [each for each in (old, new) if each is not None and each.scopes]
-        for quota in concerned:
-            here = self._here(quota.namespace)
-            here.uses.pop(quota.name, None)
-            if quota is new:
-                here.uses[quota.name] = quota, _recounted(quota, here.placed.values())
-            self._touch(quota.namespace, here)
-        if concerned:
-            self.changes.notify(old, new)
-        return True
-
-    def observe(self, pod: Pod) -> None:
-        """A pod, its binding or what is assumed of it may have changed. O(quotas of its namespace) for one in the scope."""
-        if self.is_counted(pod.signature) or self._is_known(pod):
-            self._update(pod.namespace, pod.uid)
-
-    def recount(self, namespace: str = "") -> None:
-        """Finds anew which pods count, in one step, where policies may concern other pods than before. O(pods).
-
-        ``namespace``: only its pods; empty for all.
-        """
-        if not self.settings.enabled:
-            return
-        homes = self._by_namespace.items()
-        uids = [(name, uid) for name, here in homes for uid in (*here.placed, *here.waiting) if namespace in ("", name)]
-        counted: dict[PodSignature, bool] = {}  # most pods share their signature with others
-        for pod in chain(self._pods.values(), (each.pod for each in self._assumed().values())):
-            signature = pod.signature
-            found = counted.get(signature)
-            if found is None:
-                found = namespace in ("", signature.namespace) and self.is_counted(signature)
-                counted[signature] = found
-            if found:
-                uids.append((signature.namespace, pod.uid))
-        for home, uid in dict.fromkeys(uids):
-            self._update(home, uid)
-
-    def rebuild(self) -> None:
-        """Counts everything again from the objects, after a drift. O(pods)."""
-        for here in self._by_namespace.values():
-            here.placed.clear()
-            here.waiting.clear()
-            for _, used in here.uses.values():
-                used.clear()
-        self.recount()
-        for name, here in list(self._by_namespace.items()):
-            self._touch(name, here)
 
     def is_counted(self, signature: PodSignature) -> bool:
         """Whether placed pods of the signature count: they are in the scope, and not exempt. O(1) without such policies."""
@@ -146,65 +88,6 @@ class QuotaTable:
             and signature.namespace not in self._exempt
             and signature.priority_class not in self._exempt_classes
         )
-
-    def placed(self, uid: str) -> Pod | None:
-        """A pod that counts as placed, by what the index holds of it; None where it does not."""
-        shown = self._pods.get(uid)
-        if shown is None or not shown.node:
-            assumed = self._assumed().get(uid)
-            if assumed is not None:
-                shown = assumed.pod
-            elif shown is None or shown.terminating or not self._preempts(uid):
-                return None
-        return shown if self.is_counted(shown.signature) else None
-
-    def _preempts(self, uid: str) -> bool:
-        nomination = self._nominated.get(uid)
-        return nomination is not None and nomination.holds
-
-    def _waiting(self, uid: str) -> Pod | None:
-        shown = self._pods.get(uid) if self.settings.count_pending else None
-        return shown if shown is not None and self.is_counted(shown.signature) else None
-
-    def _is_known(self, pod: Pod) -> bool:
-        here = self._by_namespace.get(pod.namespace)
-        return here is not None and (pod.uid in here.placed or pod.uid in here.waiting)
-
-    def _update(self, namespace: str, uid: str) -> None:
-        placed = self.placed(uid)
-        waiting = None if placed is not None else self._waiting(uid)
-        here = self._here(namespace)
-        freed = here.placed.get(uid)
-        has_changed = _put(here.placed, uid, placed)
-        if has_changed:
-            for quota, used in here.uses.values():
-                _charge(quota, used, freed, -1)
-                _charge(quota, used, placed, 1)
-        left = here.waiting.get(uid)
-        has_changed |= _put(here.waiting, uid, waiting)
-        if has_changed:
-            self._touch(namespace, here)
-            less = freed or left
-            if less is not None and here.uses:
-                self.changes.notify(less, placed or waiting)
-        elif here.is_empty:
-            del self._by_namespace[namespace]
-
-    def _here(self, namespace: str) -> _Namespace:
-        found = self._by_namespace.get(namespace)
-        if found is None:
-            found = self._by_namespace[namespace] = _Namespace(version=self._dropped_version)
-        return found
-
-    def _touch(self, namespace: str, here: _Namespace) -> None:
-        self._last_version += 1
-        here.version = self._last_version
-        if here.is_empty:
-            # The version of a namespace without an entry must not fall.
-            self._dropped_version = self._last_version
-            del self._by_namespace[namespace]
-
-    # -- readers --------------------------------------------------------------------------------------------------------
 
     def version(self, namespace: str) -> int:
         """Grows with every change of the namespace's quotas and of what is used of them."""
@@ -272,6 +155,147 @@ class QuotaTable:
     def injecting(self, signature: PodSignature) -> tuple[PolicyKey, ...]:
         """The scheduling policies that select such pods and direct terms of the quota scope."""
         return self._policy_terms.injecting(signature)
+
+
+class QuotaTable(QuotasView):
+    """Quotas by key, and usage by namespace. Subscribers to ``changes`` are told of quotas, and of pods that use less."""
+
+    def __init__(
+        self,
+        settings: Quota,
+        pods: Mapping[str, Pod],
+        assumed: Callable[[], Mapping[str, Assumed]],
+        nominated: Mapping[str, InMemoryNomination],
+        namespaces: Namespaces,
+        policies: PolicyTable,
+        exempt_from_policies: Collection[str],
+    ) -> None:
+        """All by UID. ``pods``: those that the watch shows. ``assumed``: assumptions. ``nominated``: plans of preemptions."""
+        super().__init__(settings, namespaces, PolicyTerms(policies, namespaces, exempt_from_policies, self.recount))
+        if settings.enabled:
+            self._policy_terms.follow()
+        self.objects: dict[str, PodQuota] = {}
+        self.changes: Subscribers[PodQuota | Pod] = Subscribers()
+        self._pods = pods
+        self._assumed = assumed
+        self._nominated = nominated
+        self._last_version = 0
+
+    # -- changes --------------------------------------------------------------------------------------------------------
+
+    def change(self, key: str, new: PodQuota | None) -> bool:
+        """Applies a quota as it is now, None where it is deleted; False where nothing has changed. O(pods that it counts)."""
+        old = self.objects.get(key)
+        if old == new:
+            return False
+        if new is None:
+            del self.objects[key]
+        else:
+            self.objects[key] = new
+        concerned = [each for each in (old, new) if each is not None and each.scopes]
+        for quota in concerned:
+            here = self._here(quota.namespace)
+            here.uses.pop(quota.name, None)
+            if quota is new:
+                here.uses[quota.name] = quota, _recounted(quota, here.placed.values())
+            self._touch(quota.namespace, here)
+        if concerned:
+            self.changes.notify(old, new)
+        return True
+
+    def observe(self, pod: Pod) -> None:
+        """A pod, its binding or what is assumed of it may have changed. O(quotas of its namespace) for one in the scope."""
+        if self.is_counted(pod.signature) or self._is_known(pod):
+            self._update(pod.namespace, pod.uid)
+
+    def recount(self, namespace: str = "") -> None:
+        """Finds anew which pods count, in one step, where policies may concern other pods than before. O(pods).
+
+        ``namespace``: only its pods; empty for all.
+        """
+        if not self.settings.enabled:
+            return
+        homes = self._by_namespace.items()
+        uids = [(name, uid) for name, here in homes for uid in (*here.placed, *here.waiting) if namespace in ("", name)]
+        counted: dict[PodSignature, bool] = {}  # most pods share their signature with others
+        for pod in chain(self._pods.values(), (each.pod for each in self._assumed().values())):
+            signature = pod.signature
+            found = counted.get(signature)
+            if found is None:
+                found = namespace in ("", signature.namespace) and self.is_counted(signature)
+                counted[signature] = found
+            if found:
+                uids.append((signature.namespace, pod.uid))
+        for home, uid in dict.fromkeys(uids):
+            self._update(home, uid)
+
+    def rebuild(self) -> None:
+        """Counts everything again from the objects, after a drift. O(pods)."""
+        for here in self._by_namespace.values():
+            here.placed.clear()
+            here.waiting.clear()
+            for _, used in here.uses.values():
+                used.clear()
+        self.recount()
+        for name, here in list(self._by_namespace.items()):
+            self._touch(name, here)
+
+    def placed(self, uid: str) -> Pod | None:
+        """A pod that counts as placed, by what the index holds of it; None where it does not."""
+        shown = self._pods.get(uid)
+        if shown is None or not shown.node:
+            assumed = self._assumed().get(uid)
+            if assumed is not None:
+                shown = assumed.pod
+            elif shown is None or shown.terminating or not self._preempts(uid):
+                return None
+        return shown if self.is_counted(shown.signature) else None
+
+    def _preempts(self, uid: str) -> bool:
+        nomination = self._nominated.get(uid)
+        return nomination is not None and nomination.holds
+
+    def _waiting(self, uid: str) -> Pod | None:
+        shown = self._pods.get(uid) if self.settings.count_pending else None
+        return shown if shown is not None and self.is_counted(shown.signature) else None
+
+    def _is_known(self, pod: Pod) -> bool:
+        here = self._by_namespace.get(pod.namespace)
+        return here is not None and (pod.uid in here.placed or pod.uid in here.waiting)
+
+    def _update(self, namespace: str, uid: str) -> None:
+        placed = self.placed(uid)
+        waiting = None if placed is not None else self._waiting(uid)
+        here = self._here(namespace)
+        freed = here.placed.get(uid)
+        has_changed = _put(here.placed, uid, placed)
+        if has_changed:
+            for quota, used in here.uses.values():
+                _charge(quota, used, freed, -1)
+                _charge(quota, used, placed, 1)
+        left = here.waiting.get(uid)
+        has_changed |= _put(here.waiting, uid, waiting)
+        if has_changed:
+            self._touch(namespace, here)
+            less = freed or left
+            if less is not None and here.uses:
+                self.changes.notify(less, placed or waiting)
+        elif here.is_empty:
+            del self._by_namespace[namespace]
+
+    def _here(self, namespace: str) -> _Namespace:
+        found = self._by_namespace.get(namespace)
+        if found is None:
+            found = self._by_namespace[namespace] = _Namespace(version=self._dropped_version)
+        return found
+
+    def _touch(self, namespace: str, here: _Namespace) -> None:
+        self._last_version += 1
+        here.version = self._last_version
+        if here.is_empty:
+            # The version of a namespace without an entry must not fall.
+            self._dropped_version = self._last_version
+            del self._by_namespace[namespace]
 
     # -- for the audit and for metrics ----------------------------------------------------------------------------------
 

@@ -13,8 +13,10 @@ from operator import itemgetter
 
 import msgspec
 
-from extender.index.table_views import Subscribable
-from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.nodes.columns import NodeNumber
+from extender.index.objects.changes import Subscribable
+from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
@@ -88,7 +90,7 @@ class PreparedFilters(msgspec.Struct, frozen=True, gc=False):
         """The first filter's reason against a node, None where it passes."""
         return next((reason for each in self.filters if (reason := each.reason(node)) is not None), None)
 
-    def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
+    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
         """The first filter's rejection of a node with its parts, None where it passes."""
         return next((found for each in self.filters if (found := each.rejection(node, view)) is not None), None)
 
@@ -99,7 +101,7 @@ Parts = Sequence[tuple[Rule, CompiledConstraints]]
 """Active rules, each with the constraints that it applies."""
 
 
-def prepare(parts: Parts, pod: Pod, view: IndexReaders, frame: Frame) -> PreparedFilters:
+def prepare(parts: Parts, pod: Pod, view: ClusterView, frame: Frame) -> PreparedFilters:
     """Prepares the filters of these rules, without those that let every node pass."""
     return _joined([rule.prepare_filter(pod, part, view, frame) for rule, part in parts])
 
@@ -151,18 +153,18 @@ def _applying(
     return tuple([rule for rule in rules if rule.applies_to in kinds])
 
 
-def active(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
+def active(compiled: CompiledConstraints, view: ClusterView) -> Parts:
     """The rules that may reject a node for such a pod."""
     concerning = _concerning(compiled, is_reserved=bool(view.reserved.by_node), is_shared=view.room is not None)
     return [(rule, compiled) for rule in concerning if rule.is_active(compiled, view)]
 
 
-def prepare_filters(pod: Pod, compiled: CompiledConstraints, view: IndexReaders, frame: Frame) -> PreparedFilters:
+def prepare_filters(pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> PreparedFilters:
     """Prepares the filter of every active rule. O(terms + constraints × distinct counts)."""
     return prepare(active(compiled, view), pod, view, frame)
 
 
-def prepare_beside_fit(pod: Pod, compiled: CompiledConstraints, view: IndexReaders, frame: Frame) -> PreparedFilters:
+def prepare_beside_fit(pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> PreparedFilters:
     """The same without the rule that counts free resources as node fit does, for a caller that asks node fit too."""
     parts = [each for each in active(compiled, view) if each[0].applies_to is not Pods.SHARED_NODES]
     return prepare(parts, pod, view, frame)
@@ -171,25 +173,25 @@ def prepare_beside_fit(pod: Pod, compiled: CompiledConstraints, view: IndexReade
 # -- the dry run of a preemption ----------------------------------------------------------------------------------------
 
 
-def lasting_parts(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
+def lasting_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:
     """What can be prepared once, whatever pods come and go."""
     parts = [(rule, rule.lasting_part(part)) for rule, part in active(compiled, view)]
     return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part, view)]
 
 
-def recounted_parts(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
+def recounted_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:
     """What has to be prepared again after each pod that comes or goes."""
     parts = [(rule, rule.recounted_part(part)) for rule, part in active(compiled, view)]
     return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part, view)]
 
 
-def counted_parts(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
+def counted_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:
     """All that a trial on the counts can change: without what depends on the pods of one node, see `node_trials`."""
     return (*lasting_parts(compiled, view), *recounted_parts(compiled, view))
 
 
 def node_trials(
-    pod: Pod, view: IndexReaders, node: NodeNumber, others: Sequence[Pod], *, checks_fit: bool
+    pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod], *, checks_fit: bool
 ) -> Sequence[NodeTrial]:
     """The parts of the rules that depend on the pods of one node. ``checks_fit``: node fit is one of these rules."""
     rules = (*RULES, NODE_FIT) if checks_fit else RULES
@@ -206,7 +208,7 @@ def other_nodes(compiled: CompiledConstraints, node: NodeNumber) -> set[NodeNumb
 Dependencies = tuple[int, int, tuple[Hashable, ...]]
 
 
-def dependencies(pod: Pod, compiled: CompiledConstraints, view: IndexReaders) -> Dependencies:
+def dependencies(pod: Pod, compiled: CompiledConstraints, view: ClusterView) -> Dependencies:
     """Equal for as long as the filter's result for the pod is the same. O(groups).
 
     The serial number of the constraints, a sum of versions that only grow, and what rules read of the pod besides its
@@ -216,12 +218,12 @@ def dependencies(pod: Pod, compiled: CompiledConstraints, view: IndexReaders) ->
     return compiled.serial, version, tuple([rule.pod_key(pod, view) for rule in RULES])
 
 
-def unwatched_changes(view: IndexReaders) -> tuple[Subscribable, ...]:
+def unwatched_changes(view: ClusterView) -> tuple[Subscribable, ...]:
     """The sources of changes that may let a rejected pod pass and that kube-scheduler does not watch."""
     return tuple([source for rule in RULES for source in rule.unwatched_changes(view)])
 
 
-def shared_places(pod: Pod, view: IndexReaders) -> dict[Hashable, int]:
+def shared_places(pod: Pod, view: ClusterView) -> dict[Hashable, int]:
     """How many more pods may pass at most, by the group of pods that share these places; empty for most pods."""
     return dict(each for rule in RULES for each in rule.shared_places(pod, view))
 
@@ -235,7 +237,7 @@ def scoring_rules(compiled: CompiledConstraints, rules: Rules) -> Sequence[Rule]
 
 
 def prepare_scores(
-    compiled: CompiledConstraints, view: IndexReaders, frame: Frame, nodes: Sequence[int], rules: Rules
+    compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules
 ) -> list[PreparedScore]:
     """The scores of all rules over these nodes, without those that add nothing or cannot be computed."""
     every = [rule.prepare_score(compiled, view, frame, nodes, rules) for rule in scoring_rules(compiled, rules)]
@@ -251,7 +253,7 @@ class Points:
 
 
 def points(
-    compiled: CompiledConstraints, view: IndexReaders, frame: Frame, nodes: Sequence[int], rules: Rules
+    compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules
 ) -> Points:
     """In-tree points of the nodes among themselves: each rule's 0–100 times the weight of its plugin, added up."""
     scores = [each.normalized() for each in prepare_scores(compiled, view, frame, nodes, rules)]

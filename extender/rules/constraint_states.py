@@ -11,8 +11,9 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
-from extender.index.explain_view import ExplainView
-from extender.index.view import DomainNumber, GroupView
+from extender.index.counts.groups import GroupView
+from extender.index.nodes.columns import DomainNumber
+from extender.index.view import ClusterView
 from extender.model.answers.explanations import DomainState, Reach
 from extender.model.constraints.selectors import LabelSelector
 from extender.model.constraints.terms import AffinityTerm
@@ -33,7 +34,7 @@ def domain_states(
     group: GroupView,
     domains: Iterable[DomainNumber],
     counts: Mapping[int, int],
-    view: ExplainView,
+    view: ClusterView,
     passes: Callable[[int], bool],
     most: int,
 ) -> Steps[tuple[tuple[DomainState, ...], int]]:
@@ -76,7 +77,7 @@ def _ranked(
     return found + others + empty if passes(0) else found + empty + others
 
 
-def _named_pods(group: GroupView, wanted: set[int], view: ExplainView) -> Steps[dict[int, list[str]]]:
+def _named_pods(group: GroupView, wanted: set[int], view: ClusterView) -> Steps[dict[int, list[str]]]:
     """Up to `MOST_NAMED` counted pods of each wanted domain. O(signatures + nodes with a counted pod), until all are found."""
     found: dict[int, list[str]] = {}
     if not wanted:
@@ -107,7 +108,7 @@ def own_namespace(namespace: str) -> Reach:
     return Reach(why="the pod's own namespace", count=1, namespaces=(namespace,))
 
 
-def reach_of(terms: Iterable[AffinityTerm], owner: str, view: ExplainView) -> Steps[Reach]:
+def reach_of(terms: Iterable[AffinityTerm], owner: str, view: ClusterView) -> Steps[Reach]:
     """The namespaces that every one of the terms reaches now, and why. ``owner`` is that of the pod. O(namespaces × terms)."""
     terms = tuple(terms)
     why = "; ".join(dict.fromkeys(_why(each, owner) for each in terms))

@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from extender.index.table_views import NodeMatchesView
-from extender.index.view import Column, GroupView, IndexReaders, KeyView, NodesView, SpreadGroupView
+from extender.index.counts.groups import GroupView, SpreadGroupView
+from extender.index.nodes.columns import Column
+from extender.index.nodes.domains import KeyView
+from extender.index.nodes.matches import NodeMatches
+from extender.index.view import ClusterView
 from extender.model.objects import Node
 
 
@@ -28,10 +31,10 @@ class Frame(Protocol):
     def value(self, key: KeyView, node: int) -> str | None:
         """The label's value of the node at a position; None where it lacks the key. O(1)."""
 
-    def node(self, position: int, view: NodesView) -> Node | None:
+    def node(self, position: int, view: ClusterView) -> Node | None:
         """The node at a position; None where pods are on a node that does not exist. O(1)."""
 
-    def admitted(self, matches: NodeMatchesView, nodes: Sequence[int]) -> Column:
+    def admitted(self, matches: NodeMatches, nodes: Sequence[int]) -> Column:
         """Not 0 for those of the positions whose node meets requirements."""
 
     def new_domains(self, group: SpreadGroupView) -> int:
@@ -87,11 +90,11 @@ class IndexFrame(CertainFrame):
         domain = key.of_node[node]
         return key.value(domain) if domain else None
 
-    def node(self, position: int, view: NodesView) -> Node | None:
+    def node(self, position: int, view: ClusterView) -> Node | None:
         """As the index knows it."""
         return view.node(position)
 
-    def admitted(self, matches: NodeMatchesView, nodes: Sequence[int]) -> Column:
+    def admitted(self, matches: NodeMatches, nodes: Sequence[int]) -> Column:
         """As the index keeps it."""
         return matches.among(nodes)
 
@@ -121,11 +124,11 @@ class RequestFrame(CertainFrame):
         """By the labels that the node came with."""
         return key.value_on(self._nodes[node])
 
-    def node(self, position: int, _view: NodesView) -> Node | None:
+    def node(self, position: int, _view: ClusterView) -> Node | None:
         """As it came with the request."""
         return self._nodes[position]
 
-    def admitted(self, matches: NodeMatchesView, nodes: Sequence[int]) -> Column:
+    def admitted(self, matches: NodeMatches, nodes: Sequence[int]) -> Column:
         """By the labels that the nodes came with. O(nodes × requirements)."""
         return {node: int(matches.admits(self._nodes[node])) for node in nodes}
 
@@ -155,7 +158,7 @@ class RequestFrame(CertainFrame):
 class _UndeterminedFrame:
     """Another frame, with a lower and an upper bound of each count for pods whose node is undetermined."""
 
-    def __init__(self, frame: Frame, view: IndexReaders) -> None:
+    def __init__(self, frame: Frame, view: ClusterView) -> None:
         self._frame = frame
         self._view = view
         self._known: dict[int, tuple[Mapping[int, int], Mapping[int, int]]] = {}
@@ -169,11 +172,11 @@ class _UndeterminedFrame:
         """As the other frame has it."""
         return self._frame.value(key, node)
 
-    def node(self, position: int, view: NodesView) -> Node | None:
+    def node(self, position: int, view: ClusterView) -> Node | None:
         """As the other frame has it."""
         return self._frame.node(position, view)
 
-    def admitted(self, matches: NodeMatchesView, nodes: Sequence[int]) -> Column:
+    def admitted(self, matches: NodeMatches, nodes: Sequence[int]) -> Column:
         """As the other frame has it."""
         return self._frame.admitted(matches, nodes)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from extender.index.view import IndexReaders, NodeNumber
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
 from extender.model.host_ports import UsedPorts
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
@@ -51,7 +52,7 @@ class FreeResources:
         return not self.shortage(pod.requests) and (not pod.host_ports or self.ports.conflict(pod.host_ports) is None)
 
 
-def free_resources_on(view: IndexReaders, number: NodeNumber, node: Node, others: Iterable[Pod] = ()) -> FreeResources:
+def free_resources_on(view: ClusterView, number: NodeNumber, node: Node, others: Iterable[Pod] = ()) -> FreeResources:
     """What is free beside the pods on the node and the ``others``. O(resources + others).
 
     Terminating pods still hold their resources.
@@ -65,7 +66,7 @@ def free_resources_on(view: IndexReaders, number: NodeNumber, node: Node, others
     return found
 
 
-def conflicting_nominated_pods(pod: Pod, node: str, view: IndexReaders) -> list[Pod]:
+def conflicting_nominated_pods(pod: Pod, node: str, view: ClusterView) -> list[Pod]:
     """The pods of equal or higher priority that are nominated to the node and are not on it yet. O(nominated pods)."""
     nominated = view.nominated.get(node)
     number = view.known.get(node)
@@ -77,7 +78,7 @@ def conflicting_nominated_pods(pod: Pod, node: str, view: IndexReaders) -> list[
     ]
 
 
-def claims_on(node: str, pod: Pod, view: IndexReaders, nominated: Iterable[Pod] | None = None) -> Collection[Pod]:
+def claims_on(node: str, pod: Pod, view: ClusterView, nominated: Iterable[Pod] | None = None) -> Collection[Pod]:
     """The pods that claim room on a node and are not on it, without the pod itself. O(claims).
 
     Conflicting nominated pods, or those given as ``nominated``, and with several schedulers the assumed pods that may be there.

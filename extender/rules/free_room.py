@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from extender.index.table_views import RoomView, Subscribable
-from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.nodes.columns import NodeNumber
+from extender.index.nodes.room import RoomView
+from extender.index.objects.changes import Subscribable
+from extender.index.view import ClusterView
 from extender.model.objects import NO_RESOURCES, Node, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.model.resources import PODS, Resources
@@ -35,7 +38,7 @@ class FreeRoomFilter:
     """
 
     pod: Pod
-    view: IndexReaders
+    view: ClusterView
     frame: Frame
     room: RoomView
     columns: Sequence[tuple[Sequence[int], int]] | None
@@ -72,7 +75,7 @@ class FreeRoomFilter:
         for reason in (Reason.NO_ROOM, Reason.HOST_PORTS):
             yield reason, [node for found, node in reasons if found is reason]
 
-    def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
+    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
         """Names the resource with what is requested and what is left of it, or the host port."""
         there = self.frame.node(node, view)
         if there is None:
@@ -86,7 +89,7 @@ def _checked(pod: Pod, node: Node, room: RoomView) -> Resources:
     return {name: amount for name, amount in pod.requests.items() if name in room.free or name in offered}
 
 
-def _free_on(node: Node, pod: Pod, view: IndexReaders) -> FreeResources:
+def _free_on(node: Node, pod: Pod, view: ClusterView) -> FreeResources:
     """What is free on a node of the index or of a request, beside all pods that are or may come there."""
     claims = claims_on(node.name, pod, view)
     number = view.known.get(node.name)
@@ -117,24 +120,24 @@ class FreeRoom(Rule):
     name = _NAME
     applies_to = Pods.SHARED_NODES
 
-    def is_active(self, _compiled: CompiledConstraints, view: IndexReaders) -> bool:
+    def is_active(self, _compiled: CompiledConstraints, view: ClusterView) -> bool:
         """Where the index counts room, which it does for several schedulers."""
         return view.room is not None
 
-    def version(self, _compiled: CompiledConstraints, view: IndexReaders) -> int:
+    def version(self, _compiled: CompiledConstraints, view: ClusterView) -> int:
         """Grows when room may have become free. A pod that takes room makes no rejected pod pass."""
         return 0 if view.room is None else view.room.version + view.claims_version
 
-    def pod_key(self, pod: Pod, view: IndexReaders) -> Hashable:
+    def pod_key(self, pod: Pod, view: ClusterView) -> Hashable:
         """The requests and host ports, and the priority, which nominated pods are compared by."""
         return None if view.room is None else (pod.priority, frozenset(pod.requests.items()), pod.host_ports)
 
-    def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
+    def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
         """Room that an assumed pod kept and was not bound to."""
         return () if view.room is None else (view.given_back,)
 
     def prepare_filter(
-        self, pod: Pod, _compiled: CompiledConstraints, view: IndexReaders, frame: Frame
+        self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, frame: Frame
     ) -> FreeRoomFilter:
         """The filter. O(resources + nodes with nominated pods)."""
         room = view.room
@@ -150,7 +153,7 @@ class FreeRoom(Rule):
         """None: `on_node` is its part."""
         return None
 
-    def on_node(self, pod: Pod, view: IndexReaders, node: NodeNumber, others: Sequence[Pod]) -> _Trial | None:
+    def on_node(self, pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod]) -> _Trial | None:
         """The room beside the ``others`` and the pods that may come to the node."""
         there = view.node(node)
         if there is None or view.room is None:

@@ -15,16 +15,11 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace as replaced
 
-from extender.index.explain_view import ExplainView
-from extender.index.table_views import Subscribable
-from extender.index.view import (
-    Column,
-    CompiledConstraints,
-    GroupView,
-    IndexReaders,
-    NodeNumber,
-    WeightedGroup,
-)
+from extender.index.counts.compiled_constraints import CompiledConstraints, WeightedGroup
+from extender.index.counts.groups import GroupView
+from extender.index.nodes.columns import Column, NodeNumber
+from extender.index.objects.changes import Subscribable
+from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState, Reach
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
@@ -106,7 +101,7 @@ class AffinityFilter(msgspec.Struct, frozen=True, gc=False):
             return Reason.EXISTING_ANTI_AFFINITY
         return None
 
-    def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
+    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
         """The first term that rejects the node, with the pods counted in its domain and the names of some."""
         if self.status.code is Code.UNRESOLVABLE:
             return self.rejects_all
@@ -178,7 +173,7 @@ class AffinityScore:
 
 
 def _state(
-    group: GroupView, counts: Mapping[int, int], view: ExplainView, passes: Callable[[int], bool], most: int
+    group: GroupView, counts: Mapping[int, int], view: ClusterView, passes: Callable[[int], bool], most: int
 ) -> Steps[ConstraintState]:
     """The counts by domain; the caller adds what the term says."""
     key = group.key
@@ -214,16 +209,16 @@ class InterPodAffinity(Rule):
         """By `rules.interPodAffinity.enabled`."""
         return rules.inter_pod_affinity.enabled
 
-    def is_active(self, compiled: CompiledConstraints, _view: IndexReaders) -> bool:
+    def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
         """For a pod with required terms, and for a pod that required anti-affinity of existing pods selects."""
         return bool(compiled.affinity or compiled.anti or compiled.inverse or compiled.affinity_errors)
 
-    def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
+    def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
         """Changes of namespaces: namespaceSelectors select them by their labels (KEP-2249)."""
         return (view.namespace_changes,)
 
     def prepare_filter(
-        self, _pod: Pod, compiled: CompiledConstraints, _view: IndexReaders, frame: Frame
+        self, _pod: Pod, compiled: CompiledConstraints, _view: ClusterView, frame: Frame
     ) -> AffinityFilter:
         """The required terms with their counts. O(terms)."""
         if compiled.affinity_errors:
@@ -255,7 +250,7 @@ class InterPodAffinity(Rule):
         )
 
     def constraint_states(
-        self, compiled: CompiledConstraints, view: ExplainView, frame: Frame, most_domains: int = MOST_DOMAINS
+        self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, most_domains: int = MOST_DOMAINS
     ) -> Steps[Sequence[ConstraintState]]:
         """One for each topology key of required affinity, for each anti-affinity term, and for the terms of existing pods with most domains."""
         signature, found = compiled.signature, list[ConstraintState]()
@@ -313,7 +308,7 @@ class InterPodAffinity(Rule):
         return False
 
     def prepare_score(
-        self, compiled: CompiledConstraints, _view: IndexReaders, frame: Frame, nodes: Sequence[int], rules: Rules
+        self, compiled: CompiledConstraints, _view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules
     ) -> AffinityScore:
         """The score over these nodes; Skip where no (pod, term) pair adds anything. O(terms)."""
         errors = compiled.affinity_errors
@@ -326,7 +321,7 @@ class InterPodAffinity(Rule):
         return AffinityScore(SUCCESS if parts else SKIP, nodes, parts)
 
     def ranked_groups(
-        self, compiled: CompiledConstraints, _view: IndexReaders, _nodes: int, rules: Rules
+        self, compiled: CompiledConstraints, _view: ClusterView, _nodes: int, rules: Rules
     ) -> Sequence[RankedGroup]:
         """More points rank higher. O(terms)."""
         weight = rules.inter_pod_affinity.hard_pod_affinity_weight

@@ -8,53 +8,28 @@ joined by their key they cost groups + nodes × keys. Nothing is kept: the count
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Final
 
-from extender.index.view import Column, DomainNumber, KeyView, WeightedGroup
+from extender.index.counts.compiled_constraints import WeightedGroup
+from extender.index.counts.groups import GroupView
+from extender.index.nodes.columns import Column, DomainNumber
+from extender.index.nodes.domains import KeyView
 
 MANY: Final = 4  # for callers: up to so many groups cost less one by one
 SMALL: Final = 8  # domains with pods; larger groups cost more to copy than to read
 
 
-class JoinedGroup:
-    """The pods that several groups of one key count, each as often as its weight says. A `GroupView` of that moment."""
+class JoinedGroup(GroupView):
+    """The pods that several groups of one key count, each as often as its weight says, at that moment."""
 
-    __slots__ = ("counts", "key", "undetermined", "users", "version")
-
-    def __init__(self, key: KeyView) -> None:
-        self.key = key
-        self.counts: dict[DomainNumber, int] = {}
-        self.users = 1
-        self.version = 0
-        self.undetermined = 0
+    __slots__ = ()
+    counts: dict[DomainNumber, int]
 
     def add(self, counts: Mapping[DomainNumber, int], weight: int) -> None:
         """Adds the counts of one group. O(its domains)."""
         here = self.counts
         for domain, pods in counts.items():
             here[domain] = here.get(domain, 0) + weight * pods
-
-    @property
-    def domain_of(self) -> Column:
-        """Domain number by node number."""
-        return self.key.of_node
-
-    @property
-    def levels(self) -> Mapping[int, AbstractSet[DomainNumber]]:
-        """The domains by their count. O(domains)."""
-        levels: dict[int, set[DomainNumber]] = {}
-        for domain, count in self.counts.items():
-            levels.setdefault(count, set()).add(domain)
-        return levels
-
-    def greatest(self) -> int:
-        """The largest count of a domain. O(domains)."""
-        return max(self.counts.values(), default=0)
-
-    def smallest(self) -> int:
-        """The smallest count over all domains of the key. O(domains)."""
-        return 0 if len(self.counts) < len(self.key.nodes_in) else min(self.counts.values(), default=0)
 
 
 def join_weighted(parts: Sequence[WeightedGroup]) -> Sequence[WeightedGroup]:

@@ -7,8 +7,9 @@ rule is inactive too: the in-tree plugins decide.
 
 from __future__ import annotations
 
-from extender.index.table_views import Subscribable
-from extender.index.view import CompiledConstraints, IndexReaders
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.objects.changes import Subscribable
+from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules.frames import Frame
@@ -26,16 +27,16 @@ class Limits(Rule):
     name = _NAME
     applies_to = Pods.OVER_LIMIT
 
-    def is_active(self, compiled: CompiledConstraints, _view: IndexReaders) -> bool:
+    def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
         """For a pod that is to be rejected."""
         return compiled.excess is not None
 
-    def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
+    def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
         """Budget that is freed: kube-scheduler tries no pod again because a pending one was deleted."""
         return (view.budget_changes,)
 
     def prepare_filter(
-        self, _pod: Pod, compiled: CompiledConstraints, _view: IndexReaders, _frame: Frame
+        self, _pod: Pod, compiled: CompiledConstraints, _view: ClusterView, _frame: Frame
     ) -> VerdictOnPod:
         """Rejects every node. No eviction helps, so the scheduler keeps the pod until it, the limits or the budget change."""
         assert compiled.excess is not None  # noqa: S101 (for the type checker: the rule is active)

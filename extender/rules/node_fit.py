@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
 from extender.model.constraints.taints import NO_SCHEDULE, Taint, first_untolerated
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
@@ -49,7 +51,7 @@ class NodeFitFilter:
     """Node fit of a pod beside conflicting nominated pods. Positions are node numbers: it is for nodes of the index."""
 
     pod: Pod
-    view: IndexReaders
+    view: ClusterView
     status: Status = SUCCESS
     rejects_all: Rejection | None = None
 
@@ -69,7 +71,7 @@ class NodeFitFilter:
             if found is not None:
                 yield found.reason, (node,)
 
-    def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
+    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
         """The first obstacle: cordon, taint, node affinity, a resource with what is requested and what is free, a port."""
         there = view.node(node)
         if there is None:
@@ -98,20 +100,20 @@ class NodeFit(Rule):
 
     name = _NAME
 
-    def is_active(self, _compiled: CompiledConstraints, _view: IndexReaders) -> bool:
+    def is_active(self, _compiled: CompiledConstraints, _view: ClusterView) -> bool:
         """For every pod."""
         return True
 
-    def version(self, _compiled: CompiledConstraints, view: IndexReaders) -> int:
+    def version(self, _compiled: CompiledConstraints, view: ClusterView) -> int:
         """Of the pods on nodes, and of those that claim room there."""
         return view.placement_version + view.claims_version + (0 if view.room is None else view.room.version)
 
-    def pod_key(self, pod: Pod, _view: IndexReaders) -> Hashable:
+    def pod_key(self, pod: Pod, _view: ClusterView) -> Hashable:
         """What is no part of the signature: requests, host ports, and the priority, which nominated pods are compared by."""
         return pod.priority, frozenset(pod.requests.items()), pod.host_ports
 
     def prepare_filter(
-        self, pod: Pod, _compiled: CompiledConstraints, view: IndexReaders, _frame: Frame
+        self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, _frame: Frame
     ) -> NodeFitFilter:
         """The filter over the nodes of the index. O(1)."""
         return NodeFitFilter(pod, view)
@@ -120,7 +122,7 @@ class NodeFit(Rule):
         """None: `on_node` is its part."""
         return None
 
-    def on_node(self, pod: Pod, view: IndexReaders, node: NodeNumber, others: Sequence[Pod]) -> _NodeFitTrial | None:
+    def on_node(self, pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod]) -> _NodeFitTrial | None:
         """The free resources of the node beside the ``others``; None for a node that does not exist."""
         there = view.node(node)
         if there is None:

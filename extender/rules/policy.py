@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from extender.index.table_views import NodeMatchesView, Subscribable
-from extender.index.view import CompiledConstraints, IndexReaders
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.nodes.matches import NodeMatches
+from extender.index.objects.changes import Subscribable
+from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.policies import Enforced
 from extender.model.rejections import Code, Reason, Rejection
@@ -27,7 +29,7 @@ class PolicyFilter:
     """The nodes that the policies leave to the pod; none where a policy refuses the pod."""
 
     enforced: Enforced
-    required: NodeMatchesView | None
+    required: NodeMatches | None
     frame: Frame
 
     @property
@@ -65,7 +67,7 @@ class PolicyFilter:
             admitted = self.frame.admitted(self.required, nodes)
             yield Reason.POLICY, [node for node in nodes if not admitted[node]]
 
-    def rejection(self, node: int, _view: IndexReaders) -> Rejection | None:
+    def rejection(self, node: int, _view: ClusterView) -> Rejection | None:
         """Names the policies."""
         reason = self.reason(node)
         return None if reason is None else self._rejection(reason)
@@ -97,23 +99,23 @@ class ScheduledPolicies(Rule):
     name = _NAME
     applies_to = Pods.ENFORCED
 
-    def is_active(self, compiled: CompiledConstraints, _view: IndexReaders) -> bool:
+    def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
         """For an effective pod that policies hold to something."""
         return compiled.signature.enforced is not None
 
     def prepare_filter(
-        self, _pod: Pod, compiled: CompiledConstraints, _view: IndexReaders, frame: Frame
+        self, _pod: Pod, compiled: CompiledConstraints, _view: ClusterView, frame: Frame
     ) -> PolicyFilter:
         """The filter. O(1)."""
         assert compiled.signature.enforced is not None  # noqa: S101 (for the type checker: the rule is active)
         return PolicyFilter(compiled.signature.enforced, compiled.required_nodes, frame)
 
-    def version(self, _compiled: CompiledConstraints, view: IndexReaders) -> int:
+    def version(self, _compiled: CompiledConstraints, view: ClusterView) -> int:
         """Of the policies, and of the namespaces whose labels select them; 0 for as long as there was no policy."""
         policies = view.policies.version
         return policies + view.namespaces_version if policies else 0
 
-    def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
+    def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
         """Changes of policies and of namespaces, and the counts of existing pods that follow these."""
         return (view.policies.changes, view.namespace_changes, view.policies.recounted)
 
@@ -122,7 +124,7 @@ class ScheduledPolicies(Rule):
         return bool(compiled.preferred_nodes)
 
     def prepare_score(
-        self, compiled: CompiledConstraints, _view: IndexReaders, frame: Frame, nodes: Sequence[int], _rules: Rules
+        self, compiled: CompiledConstraints, _view: ClusterView, frame: Frame, nodes: Sequence[int], _rules: Rules
     ) -> PolicyScore:
         """The score of these nodes. O(nodes × terms)."""
         weights = [0] * len(nodes)

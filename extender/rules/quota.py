@@ -15,9 +15,10 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from extender.index.quotas_view import QuotaUse
-from extender.index.table_views import Subscribable
-from extender.index.view import CompiledConstraints, IndexReaders
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.objects.changes import Subscribable
+from extender.index.usage import QuotaUse
+from extender.index.view import ClusterView
 from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodSignature
 from extender.model.quotas import CROSS_NAMESPACE_SCOPE, charged, limits_pods
@@ -60,7 +61,7 @@ class Finding:
         return Reason.QUOTA if self.limit in (QUOTA, UNCOVERED) else Reason.REACH
 
 
-def findings(pod: Pod, view: IndexReaders) -> Iterator[Finding]:
+def findings(pod: Pod, view: ClusterView) -> Iterator[Finding]:
     """The limits that a pod in the quota scope is over, those of quotas first. O(quotas × resources + namespaces named)."""
     settings = view.quotas.settings
     found = list(_over_quotas(pod, view))
@@ -69,7 +70,7 @@ def findings(pod: Pod, view: IndexReaders) -> Iterator[Finding]:
         yield from _over_reach(pod, view)
 
 
-def _over_quotas(pod: Pod, view: IndexReaders) -> Iterator[Finding]:
+def _over_quotas(pod: Pod, view: ClusterView) -> Iterator[Finding]:
     enforces, namespace = view.quotas.settings.mode == "Enforce", pod.namespace
     uses = view.quotas.uses(pod)
     for use in uses:
@@ -89,7 +90,7 @@ def _uncovered(namespace: str, uses: list[QuotaUse]) -> str:
     return f"namespace {namespace}: no quota of scope {CROSS_NAMESPACE_SCOPE} limits the number of such pods, and quota.default denies them{why}"
 
 
-def _over_reach(pod: Pod, view: IndexReaders) -> Iterator[Finding]:
+def _over_reach(pod: Pod, view: ClusterView) -> Iterator[Finding]:
     limits, signature = view.quotas.settings.reach, pod.signature
     if _is_unread(signature):
         text = f"namespace {pod.namespace}: what the affinity reaches is not read above limits.podBytes"
@@ -129,12 +130,12 @@ class CrossNamespaceQuota(Rule):
     name = _NAME
     applies_to = Pods.CROSS_NAMESPACE
 
-    def is_active(self, compiled: CompiledConstraints, view: IndexReaders) -> bool:
+    def is_active(self, compiled: CompiledConstraints, view: ClusterView) -> bool:
         """Where a quota, the default or a limit on reach concerns such pods."""
         return view.quotas.concerns(compiled.signature)
 
     def prepare_filter(
-        self, pod: Pod, _compiled: CompiledConstraints, view: IndexReaders, _frame: Frame
+        self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, _frame: Frame
     ) -> VerdictOnPod:
         """Rejects every node for the first limit that is enforced."""
         first = next((each for each in findings(pod, view) if each.enforces), None)
@@ -146,14 +147,14 @@ class CrossNamespaceQuota(Rule):
         found = Rejection(_NAME, first.reason, first.text + named, count=first.count, limit=first.most, blamed=blamed)
         return VerdictOnPod(found)
 
-    def version(self, compiled: CompiledConstraints, view: IndexReaders) -> int:
+    def version(self, compiled: CompiledConstraints, view: ClusterView) -> int:
         """Of the namespace's quotas and usage, and of all namespaces, which terms reach; 0 for pods out of the scope."""
         signature = compiled.signature
         if not (signature.affinity.cross_namespace and view.quotas.settings.enabled):
             return 0
         return view.quotas.version(signature.namespace) + view.namespaces_version
 
-    def shared_places(self, pod: Pod, view: IndexReaders) -> Iterator[tuple[Hashable, int]]:
+    def shared_places(self, pod: Pod, view: ClusterView) -> Iterator[tuple[Hashable, int]]:
         """What is left of each quota that charges the pod, in pods like this one."""
         quotas = view.quotas
         if not (pod.signature.affinity.cross_namespace and quotas.settings.mode == "Enforce"):
@@ -165,7 +166,7 @@ class CrossNamespaceQuota(Rule):
                 if left:
                     yield quota.key, max(min(left), 0)
 
-    def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
+    def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
         """Changes of quotas, of what is used of them, and of namespaces."""
         return (view.quota_changes, view.namespace_changes)
 
@@ -182,7 +183,7 @@ class QuotaCounts:
         )
         self._seen: BoundedCache[tuple[str, str, str], bool] = BoundedCache(_SEEN)
 
-    def record(self, pod: Pod, view: IndexReaders) -> None:
+    def record(self, pod: Pod, view: ClusterView) -> None:
         """Counts an effective pod in the quota scope. O(1) where no limit concerns it."""
         if not view.quotas.concerns(pod.signature):
             return

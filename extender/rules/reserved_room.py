@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from extender.index.table_views import Subscribable
-from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.nodes.columns import NodeNumber
+from extender.index.objects.changes import Subscribable
+from extender.index.view import ClusterView
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.model.resources import PODS, Resources
@@ -23,7 +25,7 @@ from extender.rules.rule import MOST_BLAMED, SUCCESS, Pods, Rule, Status
 _NAME = "ReservedRoom"
 
 
-def _claims_on(node: str, pod: Pod, view: IndexReaders, undetermined: Iterable[Pod]) -> dict[str, Pod]:
+def _claims_on(node: str, pod: Pod, view: ClusterView, undetermined: Iterable[Pod]) -> dict[str, Pod]:
     """The pods that claim room on a node that has slots and are not on it, by UID, without the pod itself. O(claims).
 
     Those with a slot, the nominated ones that node fit counts, and the ``undetermined`` ones that may be on the node.
@@ -38,7 +40,7 @@ def _claims_on(node: str, pod: Pod, view: IndexReaders, undetermined: Iterable[P
     return claims
 
 
-def _undetermined_by_node(view: IndexReaders) -> Mapping[str, Sequence[Pod]]:
+def _undetermined_by_node(view: ClusterView) -> Mapping[str, Sequence[Pod]]:
     """The assumed pods of undetermined node, by the nodes with slots that they may be on. O(such pods × their nodes)."""
     found: dict[str, list[Pod]] = {}
     slots = view.reserved.by_node.keys()
@@ -55,7 +57,7 @@ class ReservedRoomFilter:
     pod: Pod
     own: str
     frame: Frame
-    view: IndexReaders
+    view: ClusterView
     undetermined: Mapping[str, Sequence[Pod]]
     status: Status = SUCCESS
     rejects_all: Rejection | None = None
@@ -73,7 +75,7 @@ class ReservedRoomFilter:
         """Those that do not leave the reserved room free."""
         yield Reason.RESERVED, [node for node in nodes if self.reason(node) is not None]
 
-    def rejection(self, node: int, _view: IndexReaders) -> Rejection | None:
+    def rejection(self, node: int, _view: ClusterView) -> Rejection | None:
         """Names the resource, what is left of it, and a few of the pods that have slots."""
         there = self._with_slots(node)
         if there is None:
@@ -144,27 +146,27 @@ class ReservedRoomRule(Rule):
     name = _NAME
     applies_to = Pods.WHILE_RESERVED
 
-    def is_active(self, _compiled: CompiledConstraints, view: IndexReaders) -> bool:
+    def is_active(self, _compiled: CompiledConstraints, view: ClusterView) -> bool:
         """While any room is reserved."""
         return bool(view.reserved.by_node)
 
-    def version(self, _compiled: CompiledConstraints, view: IndexReaders) -> int:
+    def version(self, _compiled: CompiledConstraints, view: ClusterView) -> int:
         """Of the slots, and of the room on nodes that have any."""
         return view.reserved.version
 
-    def pod_key(self, pod: Pod, view: IndexReaders) -> Hashable:
+    def pod_key(self, pod: Pod, view: ClusterView) -> Hashable:
         """The pod's own slot and requests, and its priority, which nominated pods are compared by; None without slots."""
         if not view.reserved.by_node:
             return None
         return view.reserved.node_of(pod.uid), pod.priority, frozenset(pod.requests.items())
 
     def prepare_filter(
-        self, pod: Pod, _compiled: CompiledConstraints, view: IndexReaders, frame: Frame
+        self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, frame: Frame
     ) -> ReservedRoomFilter:
         """The filter. O(assumed pods of undetermined node × the nodes that each may be on)."""
         return ReservedRoomFilter(pod, view.reserved.node_of(pod.uid), frame, view, _undetermined_by_node(view))
 
-    def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
+    def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
         """Reserved room that was freed."""
         return (view.reserved.changes,)
 
@@ -172,7 +174,7 @@ class ReservedRoomRule(Rule):
         """None: `on_node` is its part."""
         return None
 
-    def on_node(self, pod: Pod, view: IndexReaders, node: NodeNumber, others: Sequence[Pod]) -> _Trial | None:
+    def on_node(self, pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod]) -> _Trial | None:
         """The room beside the slots of others and the ``others``; None for a node where the rule rejects no pod."""
         there = view.node(node)
         if there is None or there.name not in view.reserved.by_node:

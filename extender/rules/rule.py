@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from extender.index.explain_view import ExplainView
-from extender.index.table_views import Subscribable
-from extender.index.view import CompiledConstraints, GroupView, IndexReaders, KeyView, NodeNumber
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.counts.groups import GroupView
+from extender.index.nodes.columns import NodeNumber
+from extender.index.nodes.domains import KeyView
+from extender.index.objects.changes import Subscribable
+from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
@@ -62,7 +65,7 @@ class PreparedFilter(Protocol):
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """Those of the positions that do not pass, by reason; as `reason` says of each. O(nodes × clauses)."""
 
-    def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
+    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
         """The rejection of a node with all its parts, None where it passes. O(clauses + pods in the domain).
 
         Called only where the parts are read, so it may count again what the filter did not keep.
@@ -89,7 +92,7 @@ class VerdictOnPod:
         """The same for every node."""
         return None if self.rejects_all is None else self.rejects_all.reason
 
-    def rejection(self, _node: int, _view: IndexReaders) -> Rejection | None:
+    def rejection(self, _node: int, _view: ClusterView) -> Rejection | None:
         """The same for every node."""
         return self.rejects_all
 
@@ -173,29 +176,29 @@ class Rule(ABC):
         return True
 
     @abstractmethod
-    def is_active(self, compiled: CompiledConstraints, view: IndexReaders) -> bool:
+    def is_active(self, compiled: CompiledConstraints, view: ClusterView) -> bool:
         """Whether the rule may reject a node for such a pod. O(1)."""
 
     @abstractmethod
     def prepare_filter(
-        self, pod: Pod, compiled: CompiledConstraints, view: IndexReaders, frame: Frame
+        self, pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame
     ) -> PreparedFilter:
         """The filter for the incoming pod. Of the pod it reads its signature, and what `pod_key` tells."""
 
     # -- what the result of the filter depends on -----------------------------------------------------------------------
 
-    def version(self, _compiled: CompiledConstraints, _view: IndexReaders) -> int:
+    def version(self, _compiled: CompiledConstraints, _view: ClusterView) -> int:
         """What the filter's result depends on besides nodes and groups: a number that only grows, 0 for nothing. O(1).
 
         Asked for inactive rules too, as the change may be that the rule becomes active.
         """
         return 0
 
-    def pod_key(self, _pod: Pod, _view: IndexReaders) -> Hashable:
+    def pod_key(self, _pod: Pod, _view: ClusterView) -> Hashable:
         """What the filter's result depends on of the pod besides its signature, such as its requests; None for nothing."""
         return None
 
-    def unwatched_changes(self, _view: IndexReaders) -> tuple[Subscribable, ...]:
+    def unwatched_changes(self, _view: ClusterView) -> tuple[Subscribable, ...]:
         """Where to subscribe to changes that may let a rejected pod pass and that kube-scheduler does not watch.
 
         After such a change the rejected pods whose dependency version changed are reviewed, and requeued if a node passes.
@@ -205,7 +208,7 @@ class Rule(ABC):
     # -- explanations ---------------------------------------------------------------------------------------------------
 
     def constraint_states(
-        self, _compiled: CompiledConstraints, _view: ExplainView, _frame: Frame, _most_domains: int = MOST_DOMAINS
+        self, _compiled: CompiledConstraints, _view: ClusterView, _frame: Frame, _most_domains: int = MOST_DOMAINS
     ) -> Steps[Sequence[ConstraintState]]:
         """What each constraint counts now in at most so many domains, for a rule that counts by domain.
 
@@ -214,7 +217,7 @@ class Rule(ABC):
         yield from ()
         return ()
 
-    def shared_places(self, _pod: Pod, _view: IndexReaders) -> Iterable[tuple[Hashable, int]]:
+    def shared_places(self, _pod: Pod, _view: ClusterView) -> Iterable[tuple[Hashable, int]]:
         """How many more pods may pass at most, for each group of pods that this one belongs to: the group and the number.
 
         So many of the rejected pods of a group are requeued at a time, as all others would be rejected again.
@@ -234,7 +237,7 @@ class Rule(ABC):
         """The other constraints, whose filter is prepared again after each change; None without any."""
         return None
 
-    def on_node(self, _pod: Pod, _view: IndexReaders, _node: NodeNumber, _others: Sequence[Pod]) -> NodeTrial | None:
+    def on_node(self, _pod: Pod, _view: ClusterView, _node: NodeNumber, _others: Sequence[Pod]) -> NodeTrial | None:
         """The part that depends on the pods of a node, with ``others`` beside those that are on it; None without any."""
         return None
 
@@ -249,19 +252,19 @@ class Rule(ABC):
         return False
 
     def prepare_score(
-        self, _compiled: CompiledConstraints, _view: IndexReaders, _frame: Frame, _nodes: Sequence[int], _rules: Rules
+        self, _compiled: CompiledConstraints, _view: ClusterView, _frame: Frame, _nodes: Sequence[int], _rules: Rules
     ) -> PreparedScore | None:
         """The score over these nodes; None for a rule that never has any."""
         return None
 
     def ranked_groups(
-        self, _compiled: CompiledConstraints, _view: IndexReaders, _nodes: int, _rules: Rules
+        self, _compiled: CompiledConstraints, _view: ClusterView, _nodes: int, _rules: Rules
     ) -> Sequence[RankedGroup] | None:
         """Groups that order so many nodes as the score does, without a score of each. None: scores come not from counts."""
         return None
 
 
-def blamed_pods(group: GroupView, domain: int, view: IndexReaders) -> tuple[str, ...]:
+def blamed_pods(group: GroupView, domain: int, view: ClusterView) -> tuple[str, ...]:
     """Up to `MOST_BLAMED` pods that the group counts in a domain, as ``namespace/name``. O(pods in the domain) at worst.
 
     Fewer than are counted where the node of some is undetermined.

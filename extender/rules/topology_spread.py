@@ -20,9 +20,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from extender.index.explain_view import ExplainView
-from extender.index.table_views import Subscribable
-from extender.index.view import Column, CompiledConstraints, CompiledSpread, IndexReaders
+from extender.index.counts.compiled_constraints import CompiledConstraints, CompiledSpread
+from extender.index.nodes.columns import Column
+from extender.index.objects.changes import Subscribable
+from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState
 from extender.model.constraints.labels import HOSTNAME
 from extender.model.constraints.spread import SpreadConstraint, round_half_away, topology_weight
@@ -87,7 +88,7 @@ class SpreadFilter(msgspec.Struct, frozen=True, gc=False):
                 return Reason.SPREAD_SKEW
         return None
 
-    def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
+    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
         """The first constraint that rejects the node, with its count, limit, minimum and some of the pods counted."""
         if self.status.code is Code.ERROR:
             return self.rejects_all
@@ -244,16 +245,16 @@ class TopologySpread(Rule):
         """By `rules.topologySpread.enabled`."""
         return rules.topology_spread.enabled
 
-    def is_active(self, compiled: CompiledConstraints, _view: IndexReaders) -> bool:
+    def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
         """For a pod with hard constraints."""
         return bool(compiled.hard or compiled.hard_error)
 
-    def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
+    def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
         """Changes of workloads, from which default constraints are deduced."""
         return (view.workload_changes,)
 
     def prepare_filter(
-        self, _pod: Pod, compiled: CompiledConstraints, _view: IndexReaders, frame: Frame
+        self, _pod: Pod, compiled: CompiledConstraints, _view: ClusterView, frame: Frame
     ) -> SpreadFilter:
         """The hard constraints, each with the largest count of a domain that passes. O(constraints × distinct counts)."""
         if compiled.hard_error:
@@ -266,7 +267,7 @@ class TopologySpread(Rule):
         return SpreadFilter(SUCCESS, frame, compiled.hard, clauses, _rejects_all(compiled, clauses, frame))
 
     def constraint_states(
-        self, compiled: CompiledConstraints, view: ExplainView, frame: Frame, most_domains: int = MOST_DOMAINS
+        self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, most_domains: int = MOST_DOMAINS
     ) -> Steps[Sequence[ConstraintState]]:
         """One for each hard constraint, over its eligible domains."""
         found: list[ConstraintState] = []
@@ -308,7 +309,7 @@ class TopologySpread(Rule):
         return bool(compiled.soft)
 
     def prepare_score(
-        self, compiled: CompiledConstraints, view: IndexReaders, frame: Frame, nodes: Sequence[int], _rules: Rules
+        self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], _rules: Rules
     ) -> SpreadScore:
         """The score of the soft constraints over these nodes. O(nodes × constraints)."""
         if compiled.soft_error:
@@ -325,7 +326,7 @@ class TopologySpread(Rule):
         return SpreadScore(SUCCESS, nodes, tuple(clauses), ignored)
 
     def ranked_groups(
-        self, compiled: CompiledConstraints, view: IndexReaders, nodes: int, _rules: Rules
+        self, compiled: CompiledConstraints, view: ClusterView, nodes: int, _rules: Rules
     ) -> Sequence[RankedGroup] | None:
         """Fewer pods rank higher. The weights are by the domains of the cluster, as the passing nodes are not known yet.
 

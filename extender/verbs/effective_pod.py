@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from extender.index.view import IndexReaders
+from extender.index.view import ClusterView
 from extender.model.bounded import BoundedCache
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.terms import NO_AFFINITY, PodAffinity
@@ -46,7 +46,7 @@ from extender.verbs.enforcement import enforce, refused
 _SEEN: Final = 10_000
 
 
-def effective_pod(pod: Pod, view: IndexReaders, settings: Settings) -> Pod:
+def effective_pod(pod: Pod, view: ClusterView, settings: Settings) -> Pod:
     """The pod with the signature that decisions are made by: the same pod where no policy holds it to anything.
 
     O(1) for a signature that was seen since the last change of a policy, else O(policies that may select the pod).
@@ -57,7 +57,7 @@ def effective_pod(pod: Pod, view: IndexReaders, settings: Settings) -> Pod:
     return pod if found is None else msgspec.structs.replace(pod, signature=found)
 
 
-def effective(signature: PodSignature, view: IndexReaders, settings: Settings) -> Effective:
+def effective(signature: PodSignature, view: ClusterView, settings: Settings) -> Effective:
     """What the policies make of a signature; kept by the table of policies until one of them changes."""
     labels = view.namespace_labels(signature.namespace)
     known = view.policies.effective.get(signature)
@@ -67,7 +67,7 @@ def effective(signature: PodSignature, view: IndexReaders, settings: Settings) -
     return known
 
 
-def known_effective_pod(pod: Pod, view: IndexReaders) -> Pod:
+def known_effective_pod(pod: Pod, view: ClusterView) -> Pod:
     """The effective pod where it was made since the last change of a policy, else the pod itself. O(1)."""
     found = view.policies.effective.get(pod.signature)
     if found is None or found.signature is None:
@@ -75,7 +75,7 @@ def known_effective_pod(pod: Pod, view: IndexReaders) -> Pod:
     return msgspec.structs.replace(pod, signature=found.signature)
 
 
-def policy_terms(signature: PodSignature, view: IndexReaders, settings: Settings) -> PodAffinity:
+def policy_terms(signature: PodSignature, view: ClusterView, settings: Settings) -> PodAffinity:
     """The terms about other pods that policies add to pods of a signature: for pods on a node, against which others count.
 
     O(1) where no policy is about other pods, else O(policies that may select the pods).
@@ -112,7 +112,7 @@ def _subject(signature: PodSignature, labels: Labels | None) -> Subject:
     )
 
 
-def _made(signature: PodSignature, labels: Labels | None, view: IndexReaders, settings: Settings) -> Effective:
+def _made(signature: PodSignature, labels: Labels | None, view: ClusterView, settings: Settings) -> Effective:
     if _is_exempt(signature, settings):
         return Effective(labels)
     subject = _subject(signature, labels)
@@ -130,7 +130,7 @@ def _made(signature: PodSignature, labels: Labels | None, view: IndexReaders, se
     return Effective(labels, found, missed, audited, releasing)
 
 
-def _releasing(subject: Subject, view: IndexReaders) -> tuple[PolicyKey, ...]:
+def _releasing(subject: Subject, view: ClusterView) -> tuple[PolicyKey, ...]:
     """The policy that releases such pods. A pod with a schedulingGroup needs none, but that field is not known here."""
     if why_no_gate(subject, {}):
         return ()
@@ -165,7 +165,7 @@ class PolicyCounts:
         every = [(kind, result) for kind in (NAMESPACED_KIND, CLUSTER_KIND) for result in (MISSED, AUDITED, ESCAPED)]
         return cls(Counter(dict.fromkeys(every, 0)), BoundedCache(_SEEN))
 
-    def record(self, pod: Pod, view: IndexReaders) -> tuple[PolicyKey, ...]:
+    def record(self, pod: Pod, view: ClusterView) -> tuple[PolicyKey, ...]:
         """Counts a pod as the watch shows it, after its effective pod was made; returns what it missed where that is new.
 
         O(1) unless it lacks something.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from extender.index.view import IndexReaders
+from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.rules import catalog
 from extender.settings.configuration import Settings
@@ -30,7 +30,7 @@ def has_scores(settings: Settings) -> bool:
     return settings.placement != "decisive" or not settings.answers.shortlist
 
 
-def prioritize_nodes(args: ExtenderArgs, view: IndexReaders, settings: Settings) -> Mapping[str, int]:
+def prioritize_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings) -> Mapping[str, int]:
     """Scores by node name; empty where all nodes are equal, which the scheduler takes as zero for each.
 
     Scale ``extender``: 0–10, where 10 is the most that the rules with scores can give. Scale ``inTree``: the points as
@@ -51,7 +51,7 @@ def prioritize_nodes(args: ExtenderArgs, view: IndexReaders, settings: Settings)
     return scores if len(set(scores.values())) > 1 else {}
 
 
-def prioritize_watched(args: ExtenderArgs, view: IndexReaders, settings: Settings) -> Mapping[str, int]:
+def prioritize_watched(args: ExtenderArgs, view: ClusterView, settings: Settings) -> Mapping[str, int]:
     """The same for the pod that the watch shows; empty for any other, unless a requested node does not exist."""
     pod = watched_pod(args.pod.uid, args.pod.namespace, args.pod.name, view)
     if isinstance(pod, Pod):

@@ -19,7 +19,8 @@ from itertools import chain, islice
 
 import msgspec
 
-from extender.index.view import CompiledConstraints, IndexReaders, NodesView, ObjectsView
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.view import ClusterView
 from extender.model.objects import Node, Pod, PodSignature
 from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import Frame, IndexFrame, RequestFrame
@@ -49,7 +50,7 @@ class Unconfirmed(Enum):
         self.may_pass = may_pass
 
 
-def watched_pod(uid: str, namespace: str, name: str, view: ObjectsView) -> Pod | Unconfirmed:
+def watched_pod(uid: str, namespace: str, name: str, view: ClusterView) -> Pod | Unconfirmed:
     """The pending pod without gates that the watch shows, or why there is none. O(1)."""
     shown = view.pod(uid)
     if shown is None:
@@ -81,7 +82,7 @@ class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
 
     names: Sequence[str]
     frame: Frame
-    view: NodesView | None = None
+    view: ClusterView | None = None
     nodes: Sequence[Node] = ()
 
     def __len__(self) -> int:
@@ -150,7 +151,7 @@ def _without_none(found: list[int | None]) -> list[int]:
     return [each for each in found if each is not None] if None in found else found  # type: ignore[return-value]  # no None left
 
 
-def requested_nodes(args: ExtenderArgs, view: NodesView) -> RequestedNodes:
+def requested_nodes(args: ExtenderArgs, view: ClusterView) -> RequestedNodes:
     """The request's nodes, in either form. O(1) for names."""
     if args.nodes is not None:
         return RequestedNodes([node.name for node in args.nodes], RequestFrame(args.nodes), nodes=args.nodes)
@@ -170,7 +171,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     compiled: CompiledConstraints
     filters: PreparedFilters
     requested: RequestedNodes
-    view: IndexReaders
+    view: ClusterView
     settings: Settings
     excluded: AbstractSet[int] = _NONE
 

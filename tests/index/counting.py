@@ -5,7 +5,8 @@ from __future__ import annotations
 import orjson
 
 from extender.index.cluster import ClusterIndex
-from extender.index.view import CompiledConstraints, GroupView
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.counts.groups import GroupView
 from extender.model.objects import Pod
 from extender.settings.limits import Limits
 from extender.wire.objects.kinds import pods_within

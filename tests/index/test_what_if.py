@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.view import CompiledConstraints
+from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.model.objects import Pod
 from extender.rules.catalog import prepare_filters
 from extender.rules.frames import IndexFrame

@@ -12,7 +12,9 @@ from typing import Final
 import orjson
 
 from extender.index.cluster import ClusterIndex
-from extender.index.view import ClusterView, CompiledConstraints, GroupView
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.counts.groups import GroupView
+from extender.index.view import ClusterView
 from extender.model.objects import Object, PodSignature
 from extender.model.rejections import Code
 from extender.rules import catalog

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints
-from extender.index.view import CompiledConstraints
+from extender.index.counts.compiled_constraints import CompiledConstraints
 from tests.builders import pod_json
 from tests.laws.observing import Cluster, asked, built, groups_of, shape_of
 from tests.strategies import Ask, Step, decoded, histories

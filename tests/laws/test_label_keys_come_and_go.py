@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.view import GroupView, WeightedGroup
+from extender.index.counts.compiled_constraints import WeightedGroup
+from extender.index.counts.groups import GroupView
 from extender.model.objects import Node, Pod, PodSignature
 from tests.builders import Json, index_of, namespace, node, pod, term, weighted
 from tests.index.counting import Counts, counts_of

@@ -9,7 +9,7 @@ import msgspec
 import orjson
 
 from extender.index.cluster import ClusterIndex
-from extender.index.view import CompiledConstraints
+from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.constraints.taints import first_untolerated
 from extender.model.objects import Node, Pod

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from extender.index.cluster import ClusterIndex
-from extender.index.objects.changes import Subscribers
-from extender.index.table_views import Subscribable
-from extender.index.view import CompiledConstraints, IndexReaders
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.objects.changes import Subscribable, Subscribers
+from extender.index.view import ClusterView
 from extender.model.objects import Object, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
@@ -48,7 +48,7 @@ class ClosedNodes:
         """Closed nodes look cordoned."""
         return Reason.CORDONED if node in self.closed else None
 
-    def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
+    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
         """Names the node."""
         return Rejection("Closing", Reason.CORDONED, blamed=(view.node_names[node],)) if node in self.closed else None
 
@@ -83,28 +83,26 @@ class Closing(Rule):
         self.changes += 1
         self.subscribers.notify(self.changes - 1, self.changes)
 
-    def is_active(self, _compiled: CompiledConstraints, _view: IndexReaders) -> bool:
+    def is_active(self, _compiled: CompiledConstraints, _view: ClusterView) -> bool:
         return bool(self.closed)
 
-    def version(self, _compiled: CompiledConstraints, _view: IndexReaders) -> int:
+    def version(self, _compiled: CompiledConstraints, _view: ClusterView) -> int:
         return self.changes
 
-    def pod_key(self, pod: Pod, _view: IndexReaders) -> bool:
+    def pod_key(self, pod: Pod, _view: ClusterView) -> bool:
         return pod.priority >= self.from_priority
 
-    def unwatched_changes(self, _view: IndexReaders) -> tuple[Subscribable, ...]:
+    def unwatched_changes(self, _view: ClusterView) -> tuple[Subscribable, ...]:
         return (self.subscribers,)
 
-    def prepare_filter(
-        self, pod: Pod, _compiled: CompiledConstraints, view: IndexReaders, _frame: Frame
-    ) -> ClosedNodes:
+    def prepare_filter(self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, _frame: Frame) -> ClosedNodes:
         return ClosedNodes(self.closed if self.pod_key(pod, view) else frozenset())
 
     def has_scores(self, _compiled: CompiledConstraints, _rules: Rules) -> bool:
         return self.scores
 
     def prepare_score(
-        self, _compiled: CompiledConstraints, _view: IndexReaders, _frame: Frame, nodes: Sequence[int], _rules: Rules
+        self, _compiled: CompiledConstraints, _view: ClusterView, _frame: Frame, nodes: Sequence[int], _rules: Rules
     ) -> ClosedNodes:
         return ClosedNodes(frozenset(), nodes)
 

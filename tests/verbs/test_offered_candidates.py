@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from extender.index.view import NodeNumber
+from extender.index.nodes.columns import NodeNumber
 from extender.model.objects import Object, Pod
 from extender.verbs.dry_run.victims import DryRun, Removal
 from extender.verbs.preempt.offered_candidates import best_offer

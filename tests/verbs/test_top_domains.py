@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
-from extender.index.view import CompiledConstraints
+from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.rules.interpod_affinity import InterPodAffinity

@@ -29,12 +29,12 @@ from typing import TypeAlias
 
 import msgspec
 
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.counts.groups import Expected, GroupView
 from extender.index.counts.signature_counts import SignatureTable
 from extender.index.journal import Journal
 from extender.index.nodes.room import RoomTable
 from extender.index.objects.changes import Subscribers
-from extender.index.table_views import Expected
-from extender.index.view import CompiledConstraints, GroupView
 from extender.model.changes import Assumption, AssumptionEnd
 from extender.model.objects import Pod
 

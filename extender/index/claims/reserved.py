@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from extender.index.claims.nominations import Nominations
 from extender.index.journal import Journal
-from extender.index.objects.changes import Subscribers
+from extender.index.objects.changes import Subscribable, Subscribers
 from extender.model import resources
 from extender.model.changes import Reservation, ReservationEnd
 from extender.model.objects import Pod
@@ -43,23 +43,21 @@ class _Held(NamedTuple):
     pod: Pod
 
 
-class Reservations:
-    """All slots, by node name and UID, and ``totals`` of what they take by node. ``pods`` are those that the watch shows.
+class ReservedView:
+    """What readers see of the slots of pods.
 
-    ``changes`` are those after which a rejected pod may pass: room that was freed without its pod being bound there.
-    ``expired`` counts the groups whose slots have expired.
+    ``by_node`` are the pods that have a slot, by node name and UID, ``totals`` what their slots take by node, ``pods`` being how
+    many there are; no entry is empty. They may be assumed on the node already. ``changes`` are those after which a rejected pod
+    may pass: room that was freed without its pod being bound there.
     """
 
-    def __init__(self, pods: Mapping[str, Pod], nominations: Nominations, journal: Journal | None = None) -> None:
-        self._pods = pods
+    by_node: Mapping[str, Mapping[str, Pod]]
+    totals: Mapping[str, Resources]
+    changes: Subscribable
+
+    def __init__(self, nominations: Nominations) -> None:
         self._nominations = nominations
-        self._journal = journal or Journal()
-        self.by_node: dict[str, dict[str, Pod]] = {}
-        self.totals: dict[str, dict[str, int]] = {}
-        self.changes: Subscribers[Slot] = Subscribers()
-        self.expired = 0
-        self.held: dict[str, _Held] = {}
-        self._groups: dict[GroupKey, _Group] = {}
+        self._held: dict[str, _Held] = {}
         self._rooms: dict[str, dict[str, int]] = {}
         self._version = 0
         self._nominated = 0
@@ -72,24 +70,43 @@ class Reservations:
             self._version += 1
         return self._version
 
+    def node_of(self, uid: str) -> str:
+        """The node of a pod's slot, empty where it has none. O(1)."""
+        found = self._held.get(uid)
+        return "" if found is None else found.node
+
+    def room_of(self, namespace: str) -> Resources:
+        """What is reserved for the pods of a namespace together; ``pods`` is how many there are. O(1)."""
+        return self._rooms.get(namespace, _NO_ROOM)
+
+
+class Reservations(ReservedView):
+    """All slots. ``pods`` are those that the watch shows. ``expired`` counts the groups whose slots have expired."""
+
+    by_node: dict[str, dict[str, Pod]]
+    totals: dict[str, dict[str, int]]
+    changes: Subscribers[Slot]
+
+    def __init__(self, pods: Mapping[str, Pod], nominations: Nominations, journal: Journal | None = None) -> None:
+        super().__init__(nominations)
+        self._pods = pods
+        self._journal = journal or Journal()
+        self.by_node = {}
+        self.totals = {}
+        self.changes = Subscribers()
+        self.expired = 0
+        self.held = self._held
+        self._groups: dict[GroupKey, _Group] = {}
+
     @property
     def groups(self) -> Collection[GroupKey]:
         """The groups that have slots."""
         return self._groups.keys()
 
-    def node_of(self, uid: str) -> str:
-        """The node of a pod's slot, empty where it has none. O(1)."""
-        found = self.held.get(uid)
-        return "" if found is None else found.node
-
     def slots_of(self, group: GroupKey) -> tuple[Slot, ...]:
         """The slots of a group, by UID. O(its slots)."""
         found = self._groups.get(group)
         return () if found is None else tuple(Slot(uid, self.held[uid].node) for uid in sorted(found.pods))
-
-    def room_of(self, namespace: str) -> Resources:
-        """What is reserved for the pods of a namespace together; ``pods`` is how many there are. O(1)."""
-        return self._rooms.get(namespace, _NO_ROOM)
 
     def groups_in(self, namespace: str) -> int:
         """How many groups of a namespace have slots. O(groups with slots)."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
 
+from extender.index.counts.groups import GroupView, SpreadGroupView
 from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.selections import TermSelection
 from extender.index.counts.signature_counts import SignatureTable
@@ -25,12 +26,11 @@ from extender.index.nodes.matches import NodeMatches
 from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
-from extender.index.view import CompiledConstraints, CompiledSpread, GroupView, WeightedGroup
 from extender.model.bounded import shrink
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.constraints.spread import SpreadConstraint, SpreadConstraints
 from extender.model.constraints.terms import AffinityTerm
-from extender.model.objects import Namespace, PodSignature, Workload
+from extender.model.objects import Excess, Namespace, PodSignature, Workload
 from extender.model.policies import Enforced
 from extender.settings.rules import Rules
 
@@ -52,6 +52,81 @@ _SERIALS = count(1)  # of all indexes, so that a rebuilt index does not give a n
 _BYTES_A_GROUP = 1_000
 _BYTES_A_COUNT = 100
 _BYTES_A_CELL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSpread:
+    """A constraint with its group; ``self_match`` is 1 where the constraint selects the incoming pod itself."""
+
+    constraint: SpreadConstraint
+    group: SpreadGroupView
+    self_match: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedGroup:
+    """A group that adds ``weight`` points for each pod counted in the node's domain (negative: takes them away)."""
+
+    weight: int
+    group: GroupView
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledConstraints:
+    """All that the rules read for pods of one signature, compiled once; it stays true because its groups do.
+
+    ``serial`` is the same for as long as a filter result depends on the same groups in the same way. A cache keys its
+    entries by that number and not by the groups, which are large and must be released with the compiled constraints.
+
+    ``affinity``: one group per topology key of required terms, each counting the pods that match *all* required terms
+    at once. ``anti``: one per distinct required anti-affinity term, those of ``anti_terms``. ``inverse``: required anti-affinity of existing
+    pods that selects these pods. ``preferences``: own preferred terms; ``inverse_preferences``: existing pods'
+    preferred terms; ``inverse_required``: existing pods' required affinity terms, all that select these pods.
+    ``excess``: the pod is to be rejected, as it is above a limit; then all groups are empty. ``is_empty``: none of these.
+    ``required_nodes`` and ``preferred_nodes`` (with weights) are what scheduling policies add, if they add any.
+    """
+
+    signature: PodSignature
+    affinity: tuple[GroupView, ...] = ()
+    matches_itself: bool = False
+    anti: tuple[GroupView, ...] = ()
+    inverse: tuple[GroupView, ...] = ()
+    preferences: tuple[WeightedGroup, ...] = ()
+    inverse_preferences: tuple[WeightedGroup, ...] = ()
+    inverse_required: tuple[GroupView, ...] = ()
+    hard: tuple[CompiledSpread, ...] = ()
+    soft: tuple[CompiledSpread, ...] = ()
+    soft_needs_all_keys: bool = True
+    affinity_errors: tuple[str, ...] = ()
+    hard_error: str = ""
+    soft_error: str = ""
+    required_nodes: NodeMatches | None = None
+    preferred_nodes: tuple[tuple[int, NodeMatches], ...] = ()
+    excess: Excess | None = None
+    anti_terms: tuple[AffinityTerm, ...] = field(default=(), compare=False)
+    serial: int = field(default=0, compare=False)
+    is_empty: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Notes whether there is any constraint, which every request reads."""
+        groups = (self.affinity, self.anti, self.inverse, self.inverse_required, self.hard, self.soft)
+        preferences = (self.preferences, self.inverse_preferences)
+        failures = (self.affinity_errors, self.hard_error, self.soft_error, self.excess)
+        object.__setattr__(self, "is_empty", not any((*groups, *preferences, *failures)))
+
+    def filter_groups(self) -> tuple[GroupView, ...]:
+        """Every group that a filter result depends on."""
+        return (*self.affinity, *self.anti, *self.inverse, *(each.group for each in self.hard))
+
+    def filters_as(self, other: CompiledConstraints) -> bool:
+        """Whether a filter result depends on the same groups in the same way; scores may differ. O(groups)."""
+        return (
+            self.affinity == other.affinity
+            and self.matches_itself == other.matches_itself
+            and self.anti == other.anti
+            and self.hard == other.hard
+            and set(map(id, self.inverse)) == set(map(id, other.inverse))
+        )
 
 
 @dataclass(slots=True)

@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
-from extender.index.counts.compiled_constraints import ConstraintCompiler
-from extender.index.counts.groups import Group
+from extender.index.counts.compiled_constraints import CompiledConstraints, ConstraintCompiler
+from extender.index.counts.groups import Group, GroupView
 from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.selections import Selections
-from extender.index.counts.signature_counts import SignatureCounts, SignatureTable
+from extender.index.counts.signature_counts import PlacedPods, SignatureCounts, SignatureTable
 from extender.index.counts.spread_counts import SpreadCounts
 from extender.index.counts.term_counts import OwnerGroup, PolicyTerms, TermCounts
-from extender.index.explain_view import PlacedPods
 from extender.index.journal import Journal
 from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
-from extender.index.view import CompiledConstraints, GroupView
 from extender.model.changes import PolicyRecheck
 from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity
 from extender.model.objects import Namespace, Node, Pod, PodSignature

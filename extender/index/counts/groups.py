@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
-from extender.index.nodes.columns import NodeColumn
-from extender.index.nodes.domains import KeyDomains, Scope
-from extender.index.view import Column
+from extender.index.nodes.columns import Column, ColumnView, NodeColumn
+from extender.index.nodes.domains import KeyDomains, KeyView, Scope
 from extender.model.objects import Node
 
 
@@ -22,22 +22,72 @@ class IndexDriftError(RuntimeError):
     """Raised when a count would become negative: some change was applied twice or not at all."""
 
 
-class Group:
-    """Pods per domain. ``users`` counts the compiled constraints that read the group (an owner group: its signatures).
+class Expected(NamedTuple):
+    """Pods whose node is not known yet, by domain of a group: those that are sure to come there, and those that may.
 
-    ``undetermined`` is how many pods would count here whose node is not known yet (`assumed`).
+    A pod is sure to come to a domain if all nodes that it may be on are there.
+    """
+
+    sure: Mapping[int, int]
+    possible: Mapping[int, int]
+
+
+class GroupView:
+    """What readers see of a group: pods per domain, a domain without pods having no entry.
+
+    ``users`` counts the compiled constraints that read the group (an owner group: its signatures). ``version`` grows with
+    every change of the counts. ``undetermined`` is how many pods would count here whose node is not known yet (`assumed`).
     """
 
     __slots__ = ("_levels", "column", "counts", "key", "undetermined", "users", "version")
+    key: KeyView
+    column: ColumnView
+    counts: Mapping[int, int]
 
-    def __init__(self, key: KeyDomains) -> None:
+    def __init__(self, key: KeyView) -> None:
         self.key = key
-        self.column: NodeColumn = key
-        self.counts: dict[int, int] = {}
+        self.column = key
+        self.counts = {}
         self.version = 0
         self.users = 0
         self.undetermined = 0
         self._levels: dict[int, set[int]] | None = None
+
+    @property
+    def levels(self) -> Mapping[int, AbstractSet[int]]:
+        """The domains by their count, so that finding the least and the greatest costs O(distinct counts).
+
+        Made when it is first read, O(domains with pods): the groups of most terms that existing pods carry are never
+        read this way, and it takes twice the memory of the counts.
+        """
+        levels = self._levels
+        if levels is None:
+            levels = self._levels = {}
+            for domain, count in self.counts.items():
+                levels.setdefault(count, set()).add(domain)
+        return levels
+
+    @property
+    def domain_of(self) -> Column:
+        """In which domain a node's pods count: 0 where they do not. Not to be kept while nodes change."""
+        return self.column.of_node
+
+    def greatest(self) -> int:
+        """The largest count of a domain, 0 where no pod is counted. O(distinct counts)."""
+        return max(self.levels, default=0)
+
+    def smallest(self) -> int:
+        """The smallest count over all domains of the key, those without a pod included. O(distinct counts)."""
+        return 0 if len(self.counts) < len(self.key.nodes_in) else min(self.levels, default=0)
+
+
+class Group(GroupView):
+    """A group that is counted in."""
+
+    __slots__ = ()
+    key: KeyDomains
+    column: NodeColumn
+    counts: dict[int, int]
 
     def add(self, node: int, pods: int) -> None:
         """Counts so many pods more (or fewer) on a node. O(1); raises ``IndexDriftError`` below zero."""
@@ -64,57 +114,41 @@ class Group:
         if new:
             levels.setdefault(new, set()).add(domain)
 
-    @property
-    def levels(self) -> Mapping[int, AbstractSet[int]]:
-        """The domains by their count, so that finding the least and the greatest costs O(distinct counts).
 
-        Made when it is first read, O(domains with pods): the groups of most terms that existing pods carry are never
-        read this way, and it takes twice the memory of the counts.
-        """
-        levels = self._levels
-        if levels is None:
-            levels = self._levels = {}
-            for domain, count in self.counts.items():
-                levels.setdefault(count, set()).add(domain)
-        return levels
+class SpreadGroupView(GroupView):
+    """What readers see of a `SpreadGroup`, with what skew is measured against."""
 
-    @property
-    def domain_of(self) -> Column:
-        """In which domain a node's pods count: 0 where they do not. Not to be kept while nodes change."""
-        return self.column.of_node
-
-    def greatest(self) -> int:
-        """The largest count of a domain, 0 where no pod is counted. O(distinct counts)."""
-        return max(self.levels, default=0)
-
-    def smallest(self) -> int:
-        """The smallest count over all domains of the key. O(distinct counts)."""
-        return 0 if len(self.counts) < len(self.key.nodes_in) else min(self.levels, default=0)
-
-
-class SpreadGroup(Group):
-    """Pods per *eligible* domain of a scope."""
-
-    __slots__ = ("scope",)
+    __slots__ = ("_scope",)
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope.key)
-        self.scope = scope
+        self._scope = scope
         self.column = scope
 
     @property
     def domains(self) -> int:
         """How many eligible domains there are, those without a pod included."""
-        return len(self.scope.domains)
+        return len(self._scope.domains)
 
     def least(self) -> int:
         """The smallest count over the eligible domains, 0 where there is none. O(distinct counts)."""
-        return 0 if len(self.counts) < len(self.scope.domains) else min(self.levels, default=0)
+        return 0 if len(self.counts) < len(self._scope.domains) else min(self.levels, default=0)
 
     def is_eligible_domain(self, domain: int) -> bool:
         """Whether an eligible node is in the domain."""
-        return domain in self.scope.domains
+        return domain in self._scope.domains
 
     def admits(self, node: Node) -> bool:
         """Whether a node, also one that the index does not know, would count."""
-        return self.scope.inclusion.admits(node)
+        return self._scope.inclusion.admits(node)
+
+
+class SpreadGroup(SpreadGroupView, Group):
+    """Pods per *eligible* domain of a scope."""
+
+    __slots__ = ()
+
+    @property
+    def scope(self) -> Scope:
+        """Where it counts."""
+        return self._scope

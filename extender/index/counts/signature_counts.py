@@ -7,12 +7,25 @@ group that counts it, so a pod that comes or goes costs one addition per group, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from extender.index.counts.groups import Group, IndexDriftError
 from extender.model.bounded import Few, shrink, with_item, without_item
 from extender.model.constraints.labels import contains
 from extender.model.constraints.selectors import Requirement
-from extender.model.objects import PodSignature
+from extender.model.objects import Pod, PodSignature
+
+
+class PlacedPods(NamedTuple):
+    """Pods of one signature that are on nodes: whether they terminate, and how many of them are on which node."""
+
+    signature: PodSignature
+    terminating: bool
+    nodes: Mapping[int, int]
+
+    def are(self, pod: Pod) -> bool:
+        """Whether a pod on one of the nodes is one of them. O(1)."""
+        return pod.signature is self.signature and pod.terminating == self.terminating
 
 
 class SignatureCounts:

@@ -7,8 +7,25 @@ nodes is a list by node number, which is the fastest to read.
 
 from __future__ import annotations
 
+from typing import Protocol, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
+
 # A dictionary's entry takes about ten times the room of a list's. Between the two bounds a column stays as it is.
 _DENSE, _SPARSE = 16, 32
+
+
+class ByNumber(Protocol[T_co]):
+    """A value for each node number: a list, an array, or a `SparseColumn`."""
+
+    def __getitem__(self, node: int, /) -> T_co:
+        """The value of a node. O(1)."""
+
+
+NodeNumber = int
+DomainNumber = int
+Column = ByNumber[DomainNumber]
+"""A domain number for each node number: 0 for a node that is in no domain."""
 
 
 class SparseColumn(dict[int, int]):
@@ -21,19 +38,26 @@ class SparseColumn(dict[int, int]):
         return 0
 
 
-class NodeColumn:
-    """A number other than 0 for ``filled`` nodes.
+class ColumnView:
+    """A number other than 0 for ``filled`` nodes: what readers see of a `NodeColumn`.
 
     ``of_node`` is replaced when their share of all nodes changes much, so it must not be kept while nodes change.
-    ``zeros`` is shared by all columns, and as long as there are node numbers.
     """
 
     __slots__ = ("_zeros", "filled", "of_node")
+    of_node: Column
 
     def __init__(self, zeros: list[int]) -> None:
         self._zeros = zeros
         self.filled = 0
-        self.of_node: list[int] | SparseColumn = zeros
+        self.of_node = zeros
+
+
+class NodeColumn(ColumnView):
+    """A column that can be written. ``zeros`` is shared by all columns, and as long as there are node numbers."""
+
+    __slots__ = ()
+    of_node: list[int] | SparseColumn
 
     def fill(self, node: int, number: int) -> int:
         """Sets the number of a node, 0 for none; returns what it was. Amortised O(1)."""

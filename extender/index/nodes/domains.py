@@ -7,10 +7,10 @@ count". All scopes of a key share its domain numbers; a scope only leaves nodes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from extender.index.nodes.columns import NodeColumn
+from extender.index.nodes.columns import ColumnView, NodeColumn
 from extender.model.bounded import Few, with_item, without_item
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.constraints.taints import Toleration, first_untolerated
@@ -22,26 +22,21 @@ _NO_VALUES: list[str] = []
 _NO_FREE: list[int] = []
 
 
-class KeyDomains(NodeColumn):
-    """The domains of one topology key over all nodes. ``users`` counts the groups and scopes over it.
+class KeyView(ColumnView):
+    """What readers see of the domains of one topology key: ``of_node[node]`` is a node's domain.
 
-    A key that no node carries has no tables of its own.
+    ``number_of`` has the domain's number by the label's value, ``nodes_in`` its nodes: one of a hostname, thousands of a zone.
     """
 
-    __slots__ = ("_free", "_known", "_values", "key", "nodes_in", "number_of", "users")
+    __slots__ = ("_known", "_values", "key", "nodes_in", "number_of")
+    _values: list[str]
+    number_of: Mapping[str, int]
+    nodes_in: Mapping[int, Collection[int]]
 
     def __init__(self, key: str, known: Mapping[str, int], zeros: list[int]) -> None:
         super().__init__(zeros)
         self.key = key
         self._known = known
-        self.users = 0
-        self._drop_values()
-
-    def _drop_values(self) -> None:
-        self.number_of = _NO_NUMBERS
-        self.nodes_in = _NO_NODES
-        self._values = _NO_VALUES
-        self._free = _NO_FREE
 
     @property
     def lacking(self) -> int:
@@ -53,8 +48,30 @@ class KeyDomains(NodeColumn):
         return self._values[domain]
 
     def value_on(self, node: Node) -> str | None:
-        """The node's value for this key, None where it lacks the key."""
+        """The node's value for this key, also of a node that the index does not know; None where it lacks the key."""
         return node.labels.get(self.key)
+
+
+class KeyDomains(KeyView, NodeColumn):
+    """The domains of one topology key over all nodes. ``users`` counts the groups and scopes over it.
+
+    A key that no node carries has no tables of its own.
+    """
+
+    __slots__ = ("_free", "users")
+    number_of: dict[str, int]
+    nodes_in: dict[int, Few[int]]
+
+    def __init__(self, key: str, known: Mapping[str, int], zeros: list[int]) -> None:
+        super().__init__(key, known, zeros)
+        self.users = 0
+        self._drop_values()
+
+    def _drop_values(self) -> None:
+        self.number_of = _NO_NUMBERS
+        self.nodes_in = _NO_NODES
+        self._values = _NO_VALUES
+        self._free = _NO_FREE
 
     def number(self, value: str) -> int:
         """The number of a domain, made where the value is new."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from extender.index.view import Column
+from extender.index.nodes.columns import Column
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.objects import Node
 

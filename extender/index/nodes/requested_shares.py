@@ -16,13 +16,38 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
+from extender.index.nodes.columns import ByNumber
 from extender.index.nodes.topology import NodePods, Topology
 from extender.model.objects import NO_RESOURCES, Pod
 from extender.model.resources import CPU, MEMORY, UNSET_CPU, UNSET_MEMORY, scored_requests, share_of_unit
 
 _LEAST_SPARE: Final = 16  # rows that are kept for further nodes
+
+
+class SharesView(Protocol):
+    """What is requested of each node, as `RequestedShares` counts it by node number, and a search by position of a request."""
+
+    @property
+    def cpu(self) -> ByNumber[int]:
+        """Milli-CPU that pods request."""
+
+    @property
+    def memory(self) -> ByNumber[int]:
+        """Bytes of memory that pods request."""
+
+    @property
+    def per_cpu(self) -> ByNumber[float]:
+        """The share of the node that one milli-CPU is; 0 where it offers none."""
+
+    @property
+    def per_memory(self) -> ByNumber[float]:
+        """The share of the node that one byte of memory is; 0 where it offers none."""
+
+    @property
+    def larger(self) -> ByNumber[float]:
+        """The larger of the two requested shares."""
 
 
 class RequestedShares:

@@ -11,7 +11,7 @@ then an index has this table. Facts this rests on:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from extender.index.nodes.topology import NodePods, Topology
@@ -22,17 +22,32 @@ _COLUMNS: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _NO_PODS: Mapping[str, Pod] = {}
 
 
-class RoomTable:
-    """Free resources by node number, ``slots`` for further pods, and the claims of pods that are on no node for certain.
+class RoomView:
+    """What readers see of `RoomTable`, by node number; negative where a node is overcommitted.
 
-    ``claims`` are these pods by node name and UID; no empty entry. ``version`` grows whenever room may have become free.
+    ``slots`` are how many more pods each node may run, ``free`` what is left of CPU, memory and ephemeral storage by resource.
+    ``claims`` are the assumed pods that may be on a node and count on none, by node name and UID; they are counted in both, and
+    no entry is empty. ``version`` grows whenever room may have become free.
     """
+
+    slots: Sequence[int]
+    free: Mapping[str, Sequence[int]]
+    claims: Mapping[str, Mapping[str, Pod]]
+    version: int
+
+
+class RoomTable(RoomView):
+    """Free resources by node number, changed with every pod and node."""
+
+    slots: list[int]
+    free: dict[str, list[int]]
+    claims: dict[str, dict[str, Pod]]
 
     def __init__(self, topology: Topology, pods: NodePods) -> None:
         self.version = 0
-        self.slots: list[int] = []
-        self.free: dict[str, list[int]] = {name: [] for name in _COLUMNS}
-        self.claims: dict[str, dict[str, Pod]] = {}
+        self.slots = []
+        self.free = {name: [] for name in _COLUMNS}
+        self.claims = {}
         self._topology = topology
         self._pods = pods
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from extender.model.objects import Pod
 
@@ -21,6 +21,16 @@ class Change(Generic[T]):
 
     old: T | None
     new: T | None
+
+
+class Subscribable(Protocol):
+    """A source of changes, for subscribers that need not know what has changed: `Subscribers` of any table."""
+
+    def subscribe(self, callback: Callable[[object], None]) -> None:
+        """Calls it after each change from now on."""
+
+    def unsubscribe(self, callback: Callable[[object], None]) -> None:
+        """Ends a `subscribe`."""
 
 
 class Subscribers(Generic[T]):

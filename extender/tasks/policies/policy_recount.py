@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from extender.index.counts.signature_counts import SignatureCounts
-from extender.index.objects.changes import Subscribers
-from extender.index.table_views import Subscribable
+from extender.index.objects.changes import Subscribable, Subscribers
 from extender.tasks.ports import Clock
 
 SLICE_SECONDS: Final = 0.002

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from extender.index.claims.assumed import AssumedPods, DependencyVersion, RejectedPods
-from extender.index.table_views import Subscribable
+from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError, NotFound

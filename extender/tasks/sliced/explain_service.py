@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from extender.index.explain_view import ExplainView
+from extender.index.view import ClusterView
 from extender.model.answers.explanations import Cause, Explanation, NotExplained
 from extender.model.objects import Pod
 from extender.rules.constraint_states import Steps
@@ -33,7 +33,7 @@ class ExplainService:
 
     def __init__(
         self,
-        view: ExplainView,
+        view: ClusterView,
         settings: Settings,
         clock: Clock,
         nodes_of: Callable[[str], Sequence[str]] = lambda _uid: (),

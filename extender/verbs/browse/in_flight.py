@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from extender.index.explain_view import ExplainView
+from extender.index.view import ClusterView
 from extender.model.answers.pages import GroupRow, PreemptionRow, VictimRow
 from extender.model.group_placements import GroupPlacement, PlacementStatus
 from extender.model.objects import Pod
@@ -18,7 +18,7 @@ _MOST_VICTIMS: Final = 50
 _LONGEST_TEXT: Final = 500
 
 
-def preemption_row(plan: PreemptionPlan, state: str, seconds: float, now: datetime, view: ExplainView) -> PreemptionRow:
+def preemption_row(plan: PreemptionPlan, state: str, seconds: float, now: datetime, view: ClusterView) -> PreemptionRow:
     """One preemption, ``seconds`` after its plan was accepted. O(victims)."""
     shown = plan.victims[:_MOST_VICTIMS]
     return PreemptionRow(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from extender.index.explain_view import ExplainView
+from extender.index.view import ClusterView
 from extender.model.answers.pages import PageOf, PendingPage, PendingRow
 from extender.model.objects import Pod
 from extender.rules.constraint_states import Steps
@@ -15,7 +15,7 @@ from extender.verbs.browse.paging import Page, in_steps
 _PODS_A_STEP: Final = 300  # at 0.5 µs
 
 
-def state_of(pod: Pod, view: ExplainView, assumed: Callable[[str], object]) -> str:
+def state_of(pod: Pod, view: ClusterView, assumed: Callable[[str], object]) -> str:
     """The state of a pod without a node. ``assumed`` tells whether the UID is that of an assumed pod. O(victims)."""
     if pod.terminating:
         return "terminating"
@@ -26,7 +26,7 @@ def state_of(pod: Pod, view: ExplainView, assumed: Callable[[str], object]) -> s
     return "preempting" if view.plan_node(pod.uid) or view.uncleared_node(pod.uid) else "pending"
 
 
-def count_states(view: ExplainView, assumed: Callable[[str], object]) -> Steps[Counter[str]]:
+def count_states(view: ClusterView, assumed: Callable[[str], object]) -> Steps[Counter[str]]:
     """How many pods without a node are in each state. O(pods without a node)."""
     found: Counter[str] = Counter()
     for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):
@@ -35,7 +35,7 @@ def count_states(view: ExplainView, assumed: Callable[[str], object]) -> Steps[C
     return found
 
 
-def pending_page(asked: PageOf, view: ExplainView, assumed: Callable[[str], object]) -> Steps[PendingPage]:
+def pending_page(asked: PageOf, view: ClusterView, assumed: Callable[[str], object]) -> Steps[PendingPage]:
     """The page without what was answered about the pods. O(pods without a node)."""
     page: Page[Pod] = Page(asked.after, asked.limit)
     for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):
@@ -47,7 +47,7 @@ def pending_page(asked: PageOf, view: ExplainView, assumed: Callable[[str], obje
     return PendingPage(pods=rows, more=page.more, next=page.next)
 
 
-def _row(pod: Pod, state: str, view: ExplainView) -> PendingRow:
+def _row(pod: Pod, state: str, view: ClusterView) -> PendingRow:
     return PendingRow(
         namespace=pod.namespace,
         pod=pod.name,

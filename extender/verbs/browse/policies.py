@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from extender.index.explain_view import ExplainView
+from extender.index.view import ClusterView
 from extender.model.answers.pages import PageOf, PolicyPage, PolicyRow
 from extender.model.objects import PodSignature
 from extender.model.policies import EXEMPT_LABEL, InvalidPolicy, Policy, PolicyKey, Subject
@@ -30,7 +30,7 @@ class _Selected:
         self.signatures: list[PodSignature] = []
 
 
-def policy_page(asked: PageOf, view: ExplainView, exempt: Collection[str]) -> Steps[PolicyPage]:
+def policy_page(asked: PageOf, view: ClusterView, exempt: Collection[str]) -> Steps[PolicyPage]:
     """The page. ``exempt``: namespaces to which no policy applies. O(policies + signatures × policies that may select them)."""
     page: Page[Policy | InvalidPolicy] = Page(asked.after, asked.limit)
     for piece in in_steps([*view.policies, *view.policies.invalid()], _LOOKS_A_STEP):
@@ -54,7 +54,7 @@ def policy_page(asked: PageOf, view: ExplainView, exempt: Collection[str]) -> St
 
 
 def _selected(
-    keys: Collection[PolicyKey], view: ExplainView, exempt: Collection[str]
+    keys: Collection[PolicyKey], view: ClusterView, exempt: Collection[str]
 ) -> Steps[dict[PolicyKey, _Selected]]:
     """What the policies of these keys select."""
     found: dict[PolicyKey, _Selected] = {}
@@ -76,7 +76,7 @@ def _selected(
     return found
 
 
-def _subject(signature: PodSignature, view: ExplainView, exempt: Collection[str]) -> Subject | None:
+def _subject(signature: PodSignature, view: ClusterView, exempt: Collection[str]) -> Subject | None:
     """What policies are asked about a pod; None where it is exempt from all of them."""
     if signature.namespace in exempt or signature.labels.get(EXEMPT_LABEL) == "true":
         return None

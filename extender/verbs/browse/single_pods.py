@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import structs
 
-from extender.index.explain_view import ExplainView
+from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState
 from extender.model.answers.pages import ConstraintsPage
 from extender.model.objects import Pod, PodSignature
@@ -23,7 +23,7 @@ _REMEMBERED: Final = 256
 _PODS_A_STEP: Final = 600  # at 0.3 µs: they are all over the memory
 
 
-def constraints_page(pod: Pod, view: ExplainView, settings: Settings) -> Steps[ConstraintsPage]:
+def constraints_page(pod: Pod, view: ClusterView, settings: Settings) -> Steps[ConstraintsPage]:
     """The page, also of a pod that has a node. O(domains + nodes with a counted pod) for each constraint."""
     replica = effective_pod(structs.replace(pod, node=""), view, settings)
     compiled = view.compiled(replica.signature)
@@ -47,7 +47,7 @@ def constraints_page(pod: Pod, view: ExplainView, settings: Settings) -> Steps[C
 class PodFinder:
     """Finds pods by their names, and remembers those that it found last: who looks at a pod looks again."""
 
-    def __init__(self, view: ExplainView) -> None:
+    def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._uids: dict[tuple[str, str], str] = {}
 
@@ -63,7 +63,7 @@ class PodFinder:
         return known
 
 
-def find_pod(namespace: str, name: str, view: ExplainView) -> Steps[Pod | None]:
+def find_pod(namespace: str, name: str, view: ClusterView) -> Steps[Pod | None]:
     """The pod of a name; where the watch still shows an earlier one, the one that is not leaving. O(pods).
 
     It looks at one node after the other: a list of all pods is visited by the garbage collector for as long as it exists.
@@ -84,7 +84,7 @@ def find_pod(namespace: str, name: str, view: ExplainView) -> Steps[Pod | None]:
     return min(shown, key=lambda pod: (pod.terminating, bool(pod.node)), default=None)
 
 
-def example_pods(signatures: Collection[PodSignature], view: ExplainView) -> Steps[Mapping[PodSignature, str]]:
+def example_pods(signatures: Collection[PodSignature], view: ClusterView) -> Steps[Mapping[PodSignature, str]]:
     """The name of a placed pod of each signature that has one. O(signatures + pods on one node for each of these)."""
     found: dict[PodSignature, str] = {}
     looked = 0

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from extender.index.explain_view import ExplainView
-from extender.index.view import NodeNumber
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
 from extender.model.answers.overview import KeySummary
 from extender.model.answers.pages import DomainRow, NodeRow, TopologyPage, TopologyQuestion
 from extender.model.constraints.labels import HOSTNAME, REGION, ZONE
@@ -40,7 +40,7 @@ class _Sums:
         self.nodes = self.unschedulable = self.pods = self.matching = 0
         self.cpu = self.free_cpu = self.memory = self.free_memory = 0
 
-    def add(self, number: NodeNumber, node: Node, matching: int, view: ExplainView) -> None:
+    def add(self, number: NodeNumber, node: Node, matching: int, view: ClusterView) -> None:
         """One node more. O(1)."""
         requested = view.requested(number)
         cpu, memory = node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0)
@@ -68,7 +68,7 @@ class _Sums:
         )
 
 
-def topology_page(asked: TopologyQuestion, view: ExplainView) -> Steps[TopologyPage]:
+def topology_page(asked: TopologyQuestion, view: ClusterView) -> Steps[TopologyPage]:
     """The page. O(nodes + signatures + nodes with a matching pod)."""
     counts = yield from _matching(asked, view)
     matching = sum(counts.values())
@@ -108,7 +108,7 @@ def _is_matching(asked: TopologyQuestion, signature: PodSignature) -> bool:
     return asked.selector is None or asked.selector.matches(signature.labels)
 
 
-def _matching(asked: TopologyQuestion, view: ExplainView) -> Steps[Mapping[NodeNumber, int]]:
+def _matching(asked: TopologyQuestion, view: ClusterView) -> Steps[Mapping[NodeNumber, int]]:
     """How many of the pods that are asked for are on each node. O(signatures + nodes with such a pod), or O(nodes) for all."""
     if not asked.page.namespace and asked.selector is None:
         yield
@@ -128,7 +128,7 @@ def _matching(asked: TopologyQuestion, view: ExplainView) -> Steps[Mapping[NodeN
     return counts
 
 
-def _nodes_of(asked: TopologyQuestion, counts: Mapping[NodeNumber, int], view: ExplainView) -> Steps[TopologyPage]:
+def _nodes_of(asked: TopologyQuestion, counts: Mapping[NodeNumber, int], view: ClusterView) -> Steps[TopologyPage]:
     """The nodes of one domain in the order of their names."""
     page: Page[NodeNumber] = Page(asked.page.after, asked.page.limit)
     lacking = 0
@@ -158,7 +158,7 @@ def _nodes_of(asked: TopologyQuestion, counts: Mapping[NodeNumber, int], view: E
     )
 
 
-def _node_row(number: NodeNumber, node: Node, matching: int, asked: TopologyQuestion, view: ExplainView) -> NodeRow:
+def _node_row(number: NodeNumber, node: Node, matching: int, asked: TopologyQuestion, view: ClusterView) -> NodeRow:
     sums = _Sums()
     sums.add(number, node, matching, view)
     return NodeRow(
@@ -179,7 +179,7 @@ def _names(pods: Mapping[str, Pod], asked: TopologyQuestion) -> list[str]:
     return sorted(pod.full_name for pod in pods.values() if _is_matching(asked, pod.signature))[:_NAMED]
 
 
-def topology_keys(view: ExplainView) -> Steps[tuple[tuple[KeySummary, ...], int]]:
+def topology_keys(view: ClusterView) -> Steps[tuple[tuple[KeySummary, ...], int]]:
     """The label keys of nodes, and how many more there are. O(labels of all nodes)."""
     nodes: dict[str, int] = {}
     values: dict[str, set[str]] = {}

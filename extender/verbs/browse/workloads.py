@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from extender.index.explain_view import ExplainView
+from extender.index.view import ClusterView
 from extender.model.answers.pages import PageOf, WorkloadPage, WorkloadRow
 from extender.model.constraints.labels import Labels, Operator
 from extender.model.constraints.selectors import Requirement, selector
@@ -43,7 +43,7 @@ class _Workload:
         self.waiting = ""
 
 
-def workload_page(asked: PageOf, view: ExplainView) -> Steps[WorkloadPage]:
+def workload_page(asked: PageOf, view: ClusterView) -> Steps[WorkloadPage]:
     """The page. O(signatures + pods without a node)."""
     waiting = yield from _waiting(view)
     page: Page[_Workload] = Page(asked.after, asked.limit)
@@ -89,7 +89,7 @@ def _add(
         found.pending += pending
 
 
-def _waiting(view: ExplainView) -> Steps[Mapping[PodSignature, tuple[int, str]]]:
+def _waiting(view: ClusterView) -> Steps[Mapping[PodSignature, tuple[int, str]]]:
     """By signature how many of its pods have no node, and the name of one of them. O(pods without a node)."""
     found: dict[PodSignature, tuple[int, str]] = {}
     for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from extender.index.view import ClaimsView, ClusterView, IndexReaders, NodeNumber, NodesView, ObjectsView
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan, best_candidates
 from extender.rules import catalog
@@ -28,7 +29,7 @@ Search = Callable[[DryRun, Collection[str]], Removal | None]
 """The best removal by a dry run, on none of the nodes with these names."""
 
 
-def may_plan(pod: Pod, view: NodesView, settings: Settings) -> bool:
+def may_plan(pod: Pod, view: ClusterView, settings: Settings) -> bool:
     """Whether pods may be preempted for this pod at all, if it is rejected on every node. O(distinct priorities)."""
     return settings.preemption.mode == "execute" and not pod.never_preempts and view.has_below(pod.priority)
 
@@ -88,7 +89,7 @@ def best_removal(removals: Iterable[Removal], seed: int) -> Removal | None:
     return by_node[best[seed % len(best)].node] if best else None
 
 
-def plan_of(pod: Pod, removal: Removal, view: ClaimsView) -> PreemptionPlan:
+def plan_of(pod: Pod, removal: Removal, view: ClusterView) -> PreemptionPlan:
     """The plan that carries out a removal."""
     nominated = view.nominated.get(removal.node, {})
     displaced = tuple(each for each in nominated.values() if each.priority < pod.priority)
@@ -111,7 +112,7 @@ def node_of_running_plan(pod: Pod, view: ClusterView) -> str:
     return node if number is not None and _takes(number, pod, view) else ""
 
 
-def node_being_cleared(pod: Pod, view: IndexReaders) -> str:
+def node_being_cleared(pod: Pod, view: ClusterView) -> str:
     """The node where victims of this pod still exist, empty where none do."""
     uncleared = view.uncleared_node(pod.uid)
     if uncleared:
@@ -124,7 +125,7 @@ def node_being_cleared(pod: Pod, view: IndexReaders) -> str:
     return node if any(each.terminating and each.preempted and each.priority < pod.priority for each in here) else ""
 
 
-def _nominated_node(pod: Pod, view: ObjectsView) -> str:
+def _nominated_node(pod: Pod, view: ClusterView) -> str:
     shown = view.pod(pod.uid)
     return (shown.nominated_node if shown is not None else "") or pod.nominated_node
 

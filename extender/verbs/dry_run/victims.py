@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from extender.index.view import ClusterView, NodeNumber, ObjectsView, WhatIfView
+from extender.index.counts.what_if import WhatIf
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.preemption import Candidate, Victim
 from extender.rules import catalog
@@ -51,7 +53,7 @@ def importance(pod: Pod) -> tuple[int, datetime]:
     return (-pod.priority, pod.start_time or _NOT_STARTED)
 
 
-def violating_budgets(pods: Iterable[Pod], view: ObjectsView) -> list[Pod]:
+def violating_budgets(pods: Iterable[Pod], view: ClusterView) -> list[Pod]:
     """Those of the pods whose removal in this order would violate a disruption budget.
 
     A terminating pod uses up no disruption. O(pods × budgets of their namespaces).
@@ -195,7 +197,7 @@ class DryRun:
             return False
         return catalog.prepare(self._recounted, self.pod, self.view, IndexFrame()).reason(number) is None
 
-    def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: WhatIfView) -> bool:
+    def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: WhatIf) -> bool:
         """The same beside conflicting nominated pods. They may have new terms, so the constraints are compiled again."""
         if not self.counts_pods and not any(each.signature.affinity.required_anti for each in conflicting):
             return True
@@ -242,7 +244,7 @@ class _Attempt:
     run: DryRun
     node: Node
     number: NodeNumber
-    tried: WhatIfView
+    tried: WhatIf
     trials: Sequence[NodeTrial]
     conflicting: Sequence[Pod]
 

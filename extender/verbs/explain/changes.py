@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import structs
 
-from extender.index.view import NodeNumber
+from extender.index.nodes.columns import NodeNumber
 from extender.model.answers.explanations import Change, ConstraintState
 from extender.model.constraints.labels import HOSTNAME, Labels, Operator
 from extender.model.constraints.selectors import LabelSelector

@@ -11,8 +11,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from extender.index.explain_view import ExplainView
-from extender.index.view import CompiledConstraints, NodeNumber
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState, Explanation, NodeState, Obstacle
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
@@ -35,7 +36,7 @@ _NOMINATED: Final = Rejection("NominatedPods", Reason.NOMINATED)
 
 
 def explain(
-    pod: Pod, view: ExplainView, settings: Settings, node: str = "", state: str = "", *, offers_changes: bool = True
+    pod: Pod, view: ClusterView, settings: Settings, node: str = "", state: str = "", *, offers_changes: bool = True
 ) -> Steps[Explanation]:
     """The explanation for a pod that is on no node. ``node``: also the state of this node, if it exists.
 
@@ -81,7 +82,7 @@ class _Subject:
     """The pod and the filters that apply to it. ``kept`` are nodes kept for nominated pods, ``rejections`` those of node fit."""
 
     def __init__(
-        self, pod: Pod, asked: Pod, compiled: CompiledConstraints, view: ExplainView, settings: Settings
+        self, pod: Pod, asked: Pod, compiled: CompiledConstraints, view: ClusterView, settings: Settings
     ) -> None:
         """``asked`` is the pod without what policies direct, as kube-scheduler checks it against nodes."""
         self.view = view

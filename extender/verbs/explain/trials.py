@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from extender.index.explain_view import ExplainView
-from extender.index.view import CompiledConstraints, NodeNumber
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.terms import AffinityTerm
 from extender.model.objects import Node, Pod, PodSignature
@@ -30,7 +31,7 @@ class Incoming:
 
     pod: Pod
     compiled: CompiledConstraints
-    view: ExplainView
+    view: ClusterView
     kept: AbstractSet[NodeNumber]
     rejections: Mapping[NodeNumber, Rejection | None]
     passing: Sequence[NodeNumber]
@@ -43,12 +44,12 @@ class Incoming:
         return found is None or found.reason in (Reason.NO_ROOM, Reason.HOST_PORTS)
 
 
-def passes(pod: Pod, compiled: CompiledConstraints, number: NodeNumber, view: ExplainView) -> bool:
+def passes(pod: Pod, compiled: CompiledConstraints, number: NodeNumber, view: ClusterView) -> bool:
     """Whether the rules let the pod pass on a node as the counts are now. O(clauses)."""
     return catalog.prepare_beside_fit(pod, compiled, view, _frame(IndexFrame(), compiled, view)).reason(number) is None
 
 
-def passes_on_new_node(pod: Pod, compiled: CompiledConstraints, node: Node, view: ExplainView) -> bool:
+def passes_on_new_node(pod: Pod, compiled: CompiledConstraints, node: Node, view: ClusterView) -> bool:
     """Whether the pod passes and fits on a node that does not exist yet. O(clauses)."""
     if static_rejection(pod, node) is not None or empty(node).shortage(pod.requests):
         return False
@@ -56,7 +57,7 @@ def passes_on_new_node(pod: Pod, compiled: CompiledConstraints, node: Node, view
     return catalog.prepare_beside_fit(pod, compiled, view, frame).reason(0) is None
 
 
-def _frame(frame: Frame, compiled: CompiledConstraints, view: ExplainView) -> Frame:
+def _frame(frame: Frame, compiled: CompiledConstraints, view: ClusterView) -> Frame:
     return WorstCaseFrame(frame, view) if view.is_undetermined(compiled) else frame
 
 
@@ -65,7 +66,7 @@ def empty(node: Node) -> FreeResources:
     return FreeResources(dict(node.allocatable), node.allocatable.get(PODS, 0))
 
 
-def fits_without(pod: Pod, number: NodeNumber, leaving: Iterable[Pod], view: ExplainView) -> bool:
+def fits_without(pod: Pod, number: NodeNumber, leaving: Iterable[Pod], view: ClusterView) -> bool:
     """Whether the node has room for the pod, and nothing else keeps it off, once these pods have left it. O(resources)."""
     node = view.node(number)
     if node is None or static_rejection(pod, node) is not None:
@@ -77,7 +78,7 @@ def fits_without(pod: Pod, number: NodeNumber, leaving: Iterable[Pod], view: Exp
     return free.takes(pod)
 
 
-def missing_room(pod: Pod, number: NodeNumber, view: ExplainView) -> dict[str, int]:
+def missing_room(pod: Pod, number: NodeNumber, view: ClusterView) -> dict[str, int]:
     """By resource how much more the node would have to offer for the pod. O(resources)."""
     node = view.node(number)
     if node is None:

@@ -10,7 +10,8 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from extender.index.view import ClusterView, NodeNumber
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
 from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodSignature
 from extender.model.preemption import PreemptionPlan

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extender.index.view import CompiledConstraints, IndexReaders
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.view import ClusterView
 from extender.model.objects import PodSignature
 from extender.model.rejections import Code, Reason
 from extender.rules.catalog import Dependencies, PreparedFilters, dependencies
@@ -75,7 +76,7 @@ class RejectionCache:
     def __len__(self) -> int:
         return len(self._held)
 
-    def find(self, args: ExtenderArgs, compiled: CompiledConstraints, view: IndexReaders) -> FilterResult | None:
+    def find(self, args: ExtenderArgs, compiled: CompiledConstraints, view: ClusterView) -> FilterResult | None:
         """The cached rejection where it still holds, else None. O(body)."""
         key = (args.pod.signature, args.raw_names())
         known = self._held.get(key)
@@ -87,7 +88,7 @@ class RejectionCache:
         self._delete(key)
         return None
 
-    def add(self, args: ExtenderArgs, compiled: CompiledConstraints, view: IndexReaders, result: FilterResult) -> None:
+    def add(self, args: ExtenderArgs, compiled: CompiledConstraints, view: ClusterView, result: FilterResult) -> None:
         """Caches the result if it is a rejection that is worth it. O(size of the answer)."""
         if not (self._most_bytes and args.body):
             return

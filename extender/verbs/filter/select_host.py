@@ -18,7 +18,9 @@ from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
-from extender.index.view import ClusterView, CompiledConstraints, IndexReaders, NodeNumber
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.rejections import Reason
 from extender.rules import catalog
@@ -54,7 +56,7 @@ def _scoring_rules(search: Search) -> Sequence[Rule]:
     return catalog.scoring_rules(search.compiled, search.settings.rules)
 
 
-def answers_one(compiled: CompiledConstraints, view: IndexReaders, settings: Settings) -> bool:
+def answers_one(compiled: CompiledConstraints, view: ClusterView, settings: Settings) -> bool:
     """Whether a request is answered with one node. All pods for which our rules have scores are such pods.
 
     With several schedulers every pod is: it takes room that another scheduler would give away.

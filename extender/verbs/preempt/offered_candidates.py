@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
-from extender.index.view import NodeNumber, ObjectsView
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate, RemovalRank, removal_rank
 from extender.verbs.dry_run.victims import DryRun, Removal, importance
@@ -48,7 +49,7 @@ def best_offer(args: PreemptionArgs, run: DryRun, seed: int) -> Removal | None:
     return None
 
 
-def known_victims(candidate: Candidate, view: ObjectsView) -> list[Pod]:
+def known_victims(candidate: Candidate, view: ClusterView) -> list[Pod]:
     """The victims that the index has; a victim that was deleted counts no more anyway."""
     return [pod for victim in candidate.victims if (pod := view.pod(victim.uid)) is not None]
 

@@ -14,7 +14,8 @@ from typing import Final
 
 import msgspec
 
-from extender.index.view import IndexReaders, NodeNumber
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
 from extender.model.constraints.labels import HOSTNAME
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason
@@ -46,7 +47,7 @@ class Capacity:
     ``own``: the UIDs of these pods, whose claims do not count against them.
     """
 
-    def __init__(self, view: IndexReaders, own: Collection[str]) -> None:
+    def __init__(self, view: ClusterView, own: Collection[str]) -> None:
         self._view = view
         self._own = own
         self._reserved = view.reserved.by_node
@@ -146,7 +147,7 @@ def is_in(node: Node, levels: Sequence[Level]) -> bool:
 _COUNTED: Final = (None, Reason.NO_ROOM, Reason.RESERVED)
 
 
-def is_alone_on_its_node(pod: Pod, view: IndexReaders) -> bool:
+def is_alone_on_its_node(pod: Pod, view: ClusterView) -> bool:
     """Whether a node takes only one such pod, by the pod's own anti-affinity, whatever its room. O(terms)."""
     signature = pod.signature
     labels = view.namespace_labels(signature.namespace)

@@ -14,7 +14,9 @@ from typing import Protocol
 
 import msgspec
 
-from extender.index.view import ClusterView, NodeNumber, WhatIfView
+from extender.index.counts.what_if import WhatIf
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Reason
 from extender.model.release import Slot
@@ -104,7 +106,7 @@ class RuleChecks:
     """The rules of the catalog on a trial, for pods that are narrowed to the domain: only its nodes count for spread."""
 
     view: ClusterView
-    tried: WhatIfView
+    tried: WhatIf
     narrowed: Mapping[PodSignature, PodSignature]
 
     def filters(self, pod: Pod) -> PreparedFilters | None:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from extender.index.table_views import SharesView
-from extender.index.view import IndexReaders
+from extender.index.nodes.requested_shares import SharesView
+from extender.index.view import ClusterView
 from extender.model.constraints.taints import PREFER_NO_SCHEDULE, Taint
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.resources import CPU, MEMORY, scored_requests, share_of_unit
@@ -29,7 +29,7 @@ _TAINT_TOLERATION: Final = 3
 _SMALL: Final = 0.03
 
 
-def reluctant_nodes(pod: Pod, requested: RequestedNodes, view: IndexReaders) -> AbstractSet[int]:
+def reluctant_nodes(pod: Pod, requested: RequestedNodes, view: ClusterView) -> AbstractSet[int]:
     """The positions with a taint PreferNoSchedule that the pod does not tolerate. O(1) where no node has such taints.
 
     Else O(different taints × tolerations + nodes that have them).
@@ -77,7 +77,7 @@ def _untolerated(taints: Sequence[Taint], pod: Pod) -> int:
 
 
 def preferred_by_resources(
-    positions: Sequence[int], requested: RequestedNodes, pod: Pod, view: IndexReaders, strategy: ScoringStrategy
+    positions: Sequence[int], requested: RequestedNodes, pod: Pod, view: ClusterView, strategy: ScoringStrategy
 ) -> int:
     """The first of the positions that NodeResourcesFit and balanced allocation prefer, with the pod on it. O(positions).
 
@@ -113,7 +113,7 @@ def _smaller(cpu: float, memory: float) -> float:
 class _SharesOfRequest:
     """The columns of `RequestedShares` for nodes that a request brings along, by position: the index may not know them."""
 
-    def __init__(self, positions: Sequence[int], requested: RequestedNodes, view: IndexReaders) -> None:
+    def __init__(self, positions: Sequence[int], requested: RequestedNodes, view: ClusterView) -> None:
         self.cpu: dict[int, int] = {}
         self.memory: dict[int, int] = {}
         self.per_cpu: dict[int, float] = {}

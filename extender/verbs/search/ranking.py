@@ -12,7 +12,8 @@ from heapq import nlargest
 from itertools import repeat
 from operator import itemgetter
 
-from extender.index.view import Column, KeyView
+from extender.index.nodes.columns import Column
+from extender.index.nodes.domains import KeyView
 from extender.rules import catalog
 from extender.rules.rule import RankedGroup, Rule
 from extender.verbs.request import SPARE, Ranked, Search

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from operator import itemgetter
 
-from extender.index.view import KeyView
+from extender.index.nodes.domains import KeyView
 from extender.rules.rule import RankedGroup
 from extender.verbs.request import Ranked, Search
 

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from extender.index.view import ClusterView, NodeNumber
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.rejections import Rejection
 from extender.rules import catalog

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from extender.index.explain_view import ExplainView
+from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.rules import catalog
 from extender.rules.catalog import NO_FILTERS
@@ -39,7 +39,7 @@ class Placing:
     ``version`` grows with every pod that is placed: what was found out of a rejected pod holds for as long as it is equal.
     """
 
-    def __init__(self, view: ExplainView, settings: Settings) -> None:
+    def __init__(self, view: ClusterView, settings: Settings) -> None:
         self.version = 0
         self._view = view
         self._settings = settings
