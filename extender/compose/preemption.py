@@ -18,6 +18,7 @@ from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor
 from extender.tasks.preemption.manager import PreemptionManager
 from extender.tasks.preemption.retrying_writer import RateLimiter, RetryingWriter
+from extender.tasks.sliced.traffic import Traffic
 from extender.telemetry import scraped
 
 _LOG = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class PreemptionTask:
         await self.target.drain()
 
 
-def make_preemption(base: Foundation) -> PreemptionTask:
+def make_preemption(base: Foundation, traffic: Traffic) -> PreemptionTask:
     """The task. It begins once the index holds the whole cluster."""
     settings, clock = base.settings.preemption, base.clock
     direct = base.direct_writer(base.session.removals)
@@ -69,7 +70,7 @@ def make_preemption(base: Foundation) -> PreemptionTask:
     executor = PreemptionExecutor(
         base.index.view, writer, retrying, recorder, clock, lambda: datetime.now(UTC), options
     )
-    task = PreemptionManager(base.index, executor, clock, base.metrics.preemption(), settings.stuck_after)
+    task = PreemptionManager(base.index, executor, clock, base.metrics.preemption(), settings.stuck_after, traffic)
     base.metrics.report(scraped.PREEMPTIONS, task.statistics)
 
     async def run() -> None:

@@ -13,13 +13,14 @@ from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
 from extender.tasks.rejected_pods.rechecker import Rechecker
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
+from extender.tasks.sliced.traffic import Traffic
 from extender.telemetry import scraped
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.filter.select_host import find_node_elsewhere
 
 
 def rejected_pods_of_cluster(
-    base: Foundation, verb: FilterVerb, explain: Explain
+    base: Foundation, verb: FilterVerb, explain: Explain, traffic: Traffic
 ) -> tuple[list[OnRejection], list[Job]]:
     """What each rejection is passed to, and the jobs about rejected pods: those that the settings switch on."""
     chosen, index, clock, writer = base.settings.rejected_pods, base.index, base.clock, base.writer()
@@ -30,16 +31,19 @@ def rejected_pods_of_cluster(
     shared = RejectedPodWriter(index, writer, find)
     base.metrics.report(scraped.REJECTED_POD_ACTIONS, lambda: shared.results)
     calls, jobs, search_elsewhere = list[OnRejection](), list[Job](), list[OnRejection]()
+    requeuer = Requeuer(shared, clock, chosen.per_second, traffic)
     if chosen.nominate_elsewhere:
-        nominator = Nominator(shared, clock, NominatorOptions(per_second=chosen.per_second))
+        on_nomination = [requeuer.await_request] if chosen.requeue else []
+        nominator = Nominator(shared, clock, NominatorOptions(per_second=chosen.per_second), on_nomination)
         search_elsewhere.append(nominator.consider)
         jobs.append(base.while_leading("nominate elsewhere", nominator.run))
     if chosen.requeue:
-        requeuer = Requeuer(shared, clock, chosen.per_second)
         rechecker = Rechecker(shared, clock, chosen.per_second, verb.would_pass, search_elsewhere)
         calls += [requeuer.consider, rechecker.consider]
         jobs.append(base.while_leading("requeue rejected pods", requeuer.run))
         jobs.append(base.while_leading("recheck rejected pods", rechecker.run))
+        if chosen.nominate_elsewhere:
+            jobs.append(base.while_leading("requeue nominated pods", requeuer.requeue_overdue))
     if chosen.events:
         events = RejectionEvents(shared, writer, explain, clock, partial(datetime.now, UTC))
         calls.append(events.consider)

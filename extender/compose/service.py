@@ -143,13 +143,13 @@ def service_of_cluster(
     crossing = SlicedFigure(partial(measure_crossing, index), clock, Crossing())
     report_crossing(metrics, lambda: crossing.value)
 
-    preemption = make_preemption(base) if settings.preemption.mode == "execute" else None
-    plans = preemption.target if preemption is not None else NullPlanTarget()
     traffic = Traffic(clock)
+    preemption = make_preemption(base, traffic) if settings.preemption.mode == "execute" else None
+    plans = preemption.target if preemption is not None else NullPlanTarget()
     work = SlicedWork(clock, traffic)
     report_sliced_work(metrics, work)
     explainer = ExplainService(index.view, settings, clock, partial(_assumed_nodes, index), work)
-    on_rejection, rejected_pod_jobs = rejected_pods_of_cluster(base, parts.filter, explainer.rejection)
+    on_rejection, rejected_pod_jobs = rejected_pods_of_cluster(base, parts.filter, explainer.rejection, traffic)
     missed = MissedAdmissions(base.writer(), clock, partial(datetime.now, UTC))
     pods = _watched_pods(base)
     filter_service = FilterService(

@@ -20,6 +20,7 @@ from extender.settings.configuration import Settings
 from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION, RejectedPodWriter
+from extender.tasks.sliced.traffic import Traffic
 from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult, decode_args
 from extender.wire.objects.kinds import NAMESPACES, NODES, PODS
@@ -75,8 +76,9 @@ class Scene:
             return find_node_elsewhere(pod, self.index.view, self.settings, 0)
 
         self.writes, clock = RejectedPodWriter(self.index, self.writer, find), clock or SystemClock()
-        self.nominator = Nominator(self.writes, clock, NominatorOptions(per_second=1000))
-        self.requeuer = Requeuer(self.writes, clock, per_second=1000)
+        self.traffic = Traffic(clock)
+        self.requeuer = Requeuer(self.writes, clock, per_second=1000, traffic=self.traffic)
+        self.nominator = Nominator(self.writes, clock, NominatorOptions(per_second=1000), [self.requeuer.await_request])
         self.on_rejection = [self.requeuer.consider, *([self.nominator.consider] * nominates)]
 
     def node(self, name: str, **spec: Any) -> None:

@@ -139,6 +139,32 @@ async def test_a_preemptor_that_stays_pending_though_the_room_is_there_gets_its_
     assert (before, after, s.phases()) == (("n1", {"unbound": 1}), ("", {"stuck": 1}), {})
 
 
+async def test_a_preemptor_that_the_scheduler_does_not_ask_about_once_the_room_is_there_is_requeued_once() -> None:
+    """A scheduler without QueueingHints does not try a pod again for its nomination alone."""
+    async with scene(graceful=False).running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+        await s.pass_time(0.2)
+        await s.pass_time(0.9)
+        seen = [s.api.said("annotate")]
+        for _ in range(3):
+            await s.pass_time(0.2)
+            seen.append(s.api.said("annotate"))
+    requeued = ["annotate asking placement.extender.dev/requeued"]
+    assert seen == [[], requeued, requeued, requeued]
+    assert s.shown("asking").nominated_node == "n1"
+
+
+async def test_a_preemptor_that_has_passed_since_is_not_requeued() -> None:
+    async with scene(graceful=False).running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+        await s.pass_time(0.2)
+        s.index.assume(ASKING, ("n1",), s.clock.now())
+        await s.pass_time(3)
+    assert s.api.said("annotate") == []
+
+
 async def test_the_nomination_is_written_a_moment_later_and_the_node_is_kept_meanwhile() -> None:
     """The scheduler writes its condition of the preemptor in that moment."""
     written: list[float] = []
@@ -293,8 +319,8 @@ class TestRequeue:
                 await s.pass_time(1)
                 if s.api.effects:
                     woken.append((second + 1, list(s.api.effects)))
-        pair = ["nominate asking n1", "nominate asking -"]
-        assert woken == [(1, pair), (2, pair), (4, pair)]
+        writes = ["nominate asking n1", "nominate asking -", "annotate asking placement.extender.dev/requeued"]
+        assert woken == [(1, writes), (2, writes), (4, writes)]
 
     async def test_a_pod_that_is_placed_or_gone_is_forgotten(self) -> None:
         s = scene()

@@ -260,12 +260,9 @@ BIND_PATH: Final = "/bind"  # server.paths.bind of the extender must be equal to
 
 
 class SchedulerPart(_Part, frozen=True):
-    """The settings of the scheduling loop, with the names of KubeSchedulerConfiguration where they exist.
+    """The settings of the scheduling loop, with the names of KubeSchedulerConfiguration where they exist."""
 
-    `count`: so many schedulers with the names `scheduler-0`, ..., and each pod that arrives is given to one at random.
-    """
-
-    count: Annotated[int, Meta(ge=1, le=64)] = 1
+    count: Annotated[int, Meta(ge=1, le=64)] = 1  # `scheduler-0`, ...; each pod that arrives is given to one at random
     percentage_of_nodes_to_score: Annotated[int, Meta(ge=0, le=100)] = 0
     pod_initial_backoff: Duration = Duration(1)
     pod_max_backoff: Duration = Duration(10)
@@ -276,6 +273,7 @@ class SchedulerPart(_Part, frozen=True):
     bind: bool = False
     preemption: Literal["none", "sync", "async"] = "none"
     sends_empty_candidates: bool = False  # as after kubernetes#135486
+    queueing_hints: bool = True  # false: as before 1.32, a change of a pod's status does not wake it
     weight: Annotated[int, Meta(ge=1)] = 1
     http_timeout: Duration = Duration(5)
     ignorable: bool = False

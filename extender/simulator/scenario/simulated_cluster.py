@@ -164,6 +164,7 @@ class SimulatedCluster:
             bind_delay=(float(part.bind_delay[0]), float(part.bind_delay[1])),
             cache_delay=part.cache_delay,
             backoff=(part.pod_initial_backoff, part.pod_max_backoff),
+            queueing_hints=part.queueing_hints,
             seed=self.seed + number,
             **({"scheduler_name": _scheduler_name(number)} if part.count > 1 else {}),
         )

@@ -27,13 +27,17 @@ from extender.simulator.scheduler.queue import EXTENDER, FIRST_BACKOFF, LONGEST_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """The settings of the loop. Times are seconds; a delay is drawn from its range with the seed."""
+    """The settings of the loop. Times are seconds; a delay is drawn from its range with the seed.
+
+    ``queueing_hints``: as kube-scheduler from 1.32; without them a nomination that another component writes wakes no pod.
+    """
 
     percentage_of_nodes_to_score: int = 0
     bind_delay: tuple[float, float] = (0.0, 0.0)
     cache_delay: float = 0.0
     backoff: tuple[float, float] = (FIRST_BACKOFF, LONGEST_BACKOFF)
     scheduler_name: str = "default-scheduler"
+    queueing_hints: bool = True
     seed: int = 0
 
 
@@ -105,7 +109,7 @@ class SchedulingLoop:
         """``record``: that of another loop, which starts and ends it."""
         self.settings = settings or LoopSettings()
         self.cache = SchedulerCache()
-        self.queue = SchedulingQueue(*self.settings.backoff)
+        self.queue = SchedulingQueue(*self.settings.backoff, queueing_hints=self.settings.queueing_hints)
         self.record = record or RunRecord(Journal(store))
         self._owns_record = record is None
         self.journal, self.messages, self.bound = self.record.journal, self.record.messages, self.record.bound

@@ -1,8 +1,10 @@
 """The scheduling queue: active pods by priority and time, pods in backoff, and rejected pods that wait for an event.
 
 Events requeue rejected pods by the queueing hints of kube-scheduler (measured): a pod that the extender rejected is
-requeued by any event of pods and nodes and by its own update, but not by namespaces. Pure: time is an argument. Called
-by `scheduler/loop.py`.
+requeued by any event of pods and nodes and by its own update, but not by namespaces. Without the hints (before 1.32, or
+with the gate off) an update of its own status alone requeues no pod, and neither does another pod that is bound; there
+kube-scheduler makes an exception for required affinity and spread. Pure: time is an argument. Called by
+`scheduler/loop.py`.
 """
 
 import heapq
@@ -22,7 +24,14 @@ _REQUEUEING_EVENTS: dict[str, set[Event]] = {
     "NodeAffinity": {Event.NODE_ADDED, Event.NODE_LABELS},
     "": {Event.NODE_ADDED},
 }
+_OF_EVERY_WRITE = {"resourceVersion", "generation", "managedFields", "finalizers"}
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
+
+
+def _specified(pod: JsonObject) -> JsonObject:
+    """The pod without what every write changes, and without its status."""
+    metadata = {key: value for key, value in pod["metadata"].items() if key not in _OF_EVERY_WRITE}
+    return {"metadata": metadata, "spec": pod["spec"]}
 
 
 class QueuedPod:
@@ -48,7 +57,14 @@ class QueuedPod:
 class SchedulingQueue:
     """Each pending pod is in exactly one state: active, in backoff, waiting, gated, or being scheduled."""
 
-    def __init__(self, first_backoff: float = FIRST_BACKOFF, longest_backoff: float = LONGEST_BACKOFF) -> None:
+    def __init__(
+        self,
+        first_backoff: float = FIRST_BACKOFF,
+        longest_backoff: float = LONGEST_BACKOFF,
+        *,
+        queueing_hints: bool = True,
+    ) -> None:
+        self._queueing_hints = queueing_hints
         self._first_backoff = first_backoff
         self._longest_backoff = longest_backoff
         self.pods: dict[str, QueuedPod] = {}
@@ -67,10 +83,10 @@ class SchedulingQueue:
             queued = self.pods[uid] = QueuedPod(pod, now)
             self._sort_in(queued, now)
             return
-        queued.pod = pod  # also of a pod in backoff, which is scheduled with its newest spec
+        before, queued.pod = queued.pod, pod  # also of a pod in backoff, which is scheduled with its newest spec
         if self.gated.pop(uid, None) is not None:
             self._sort_in(queued, now)
-        elif uid in self.waiting and EXTENDER in queued.plugins:
+        elif uid in self.waiting and self._is_requeued_by(queued, before):
             self._requeue(queued, now)
 
     def remove(self, uid: str) -> None:
@@ -112,6 +128,8 @@ class SchedulingQueue:
 
     def requeue_on(self, event: Event, now: float) -> None:
         """Requeues the rejected pods that this event may make schedulable."""
+        if event is Event.POD_BOUND and not self._queueing_hints:
+            return
         for queued in list(self.waiting.values()):
             if any(event in _REQUEUEING_EVENTS.get(plugin, set()) for plugin in queued.plugins):
                 self._requeue(queued, now)
@@ -124,6 +142,10 @@ class SchedulingQueue:
     def is_idle(self) -> bool:
         """Whether no pod is active or in backoff."""
         return not self._place
+
+    def _is_requeued_by(self, queued: QueuedPod, before: JsonObject) -> bool:
+        """Whether the pod's own update makes it worth another try."""
+        return EXTENDER in queued.plugins if self._queueing_hints else _specified(queued.pod) != _specified(before)
 
     def _sort_in(self, queued: QueuedPod, now: float) -> None:
         if queued.pod["spec"].get("schedulingGates"):

@@ -94,22 +94,35 @@ class PreemptionExecutor:
     async def release(self, plan: PreemptionPlan) -> None:
         """Clears the nomination and requeues the preemptor, so that the scheduler searches again.
 
-        Either write requeues it: the first where an in-tree plugin rejected it, the second where an extender did.
-        Raises ``GaveUpError``.
+        Either write requeues it: the first where an in-tree plugin rejected it, the second where an extender did and in a
+        scheduler without QueueingHints. Raises ``GaveUpError``.
         """
-        deadline = self._clock.now() + self._options.deadline
-        pod, stamp = PodRef.of(plan.preemptor), f"{self._clock.now():.3f}"
+        pod = PodRef.of(plan.preemptor)
         known = self._view.pod(pod.uid)
         if known is None or not known.node:
-            await self._retrying.write(pod, lambda: self._writer.nominate(pod, ""), deadline)
-            await self._retrying.write(pod, lambda: self._writer.annotate(pod, REQUEUE_ANNOTATION, stamp), deadline)
+            await self._clear_and_requeue(pod, self._clock.now() + self._options.deadline)
 
     async def requeue(self, pod: Pod, node: str) -> None:
-        """Requeues a pod that an in-tree plugin rejected: the scheduler retries it when a nomination is cleared."""
+        """Requeues a pod whatever rejected it: by a nomination that is cleared, and by `requeue_nominated`. Raises ``GaveUpError``."""
         deadline = self._clock.now() + self._options.deadline
         target = PodRef.of(pod)
         if await self._retrying.write(target, lambda: self._writer.nominate(target, node), deadline):
-            await self._retrying.write(target, lambda: self._writer.nominate(target, ""), deadline)
+            await self._clear_and_requeue(target, deadline)
+
+    async def requeue_nominated(self, pod: Pod) -> None:
+        """Requeues a pod and leaves its nomination. Raises ``GaveUpError``.
+
+        A kube-scheduler without QueueingHints ignores an update of the status alone (KEP-4247), and follows this one.
+        """
+        await self._annotate(PodRef.of(pod), self._clock.now() + self._options.deadline)
+
+    async def _clear_and_requeue(self, pod: PodRef, deadline: float) -> None:
+        await self._retrying.write(pod, lambda: self._writer.nominate(pod, ""), deadline)
+        await self._annotate(pod, deadline)
+
+    async def _annotate(self, pod: PodRef, deadline: float) -> None:
+        stamp = f"{self._clock.now():.3f}"
+        await self._retrying.write(pod, lambda: self._writer.annotate(pod, REQUEUE_ANNOTATION, stamp), deadline)
 
     async def _clear_lower(self, plan: PreemptionPlan, deadline: float) -> None:
         """Clears the nominations of pods of lower priority. Optional: a failure does not stop the preemption."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
+from extender.index.claims.assumed import AssumedPods
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan
@@ -25,6 +26,7 @@ from extender.tasks.ports import Clock
 from extender.tasks.preemption.executor import PreemptionExecutor, PreemptorNotPendingError
 from extender.tasks.preemption.preemptor_requeue import FollowUp, PreemptorRequeuer
 from extender.tasks.preemption.retrying_writer import GaveUpError
+from extender.tasks.sliced.traffic import Traffic
 
 _LOG = logging.getLogger(__name__)
 _SWEEP_SECONDS: Final = 0.2
@@ -40,6 +42,10 @@ class NominationIndex(Protocol):
     @property
     def view(self) -> ClusterView:
         """The readers."""
+
+    @property
+    def assumed(self) -> AssumedPods:
+        """The assumed pods."""
 
     def nominate_in_memory(self, pod: Pod, node: str, victims: Collection[str]) -> None:
         """Adds an in-memory nomination, which counts until `release_nomination`."""
@@ -81,6 +87,7 @@ class Record:
     since: float
     phase: Phase = Phase.EXECUTING
     displaced: bool = False
+    requeued: bool = False
     renominations: int = 0
 
 
@@ -88,8 +95,15 @@ class PreemptionManager:
     """All preemptions. ``submit`` and the readers are synchronous; ``run`` does the work."""
 
     def __init__(
-        self, index: NominationIndex, executor: PreemptionExecutor, clock: Clock, observer: Observer, stuck_after: float
+        self,
+        index: NominationIndex,
+        executor: PreemptionExecutor,
+        clock: Clock,
+        observer: Observer,
+        stuck_after: float,
+        traffic: Traffic | None = None,
     ) -> None:
+        self._traffic = traffic or Traffic(clock)
         self._index = index
         self._executor = executor
         self._clock = clock
@@ -242,7 +256,26 @@ class PreemptionManager:
         has_waited = self._clock.now() - record.since
         if record.phase is Phase.TERMINATING:
             return self._review_victims(record, pod, has_waited)
-        return self._give_up(record) if has_waited > self._stuck_after else None
+        if has_waited > self._stuck_after:
+            return self._give_up(record)
+        return self._requeue_overdue(record, has_waited)
+
+    def _requeue_overdue(self, record: Record, has_waited: float) -> FollowUp | None:
+        """Requeues a preemptor once about which the scheduler does not ask after its victims are gone.
+
+        Without QueueingHints it does not see a nomination that is written after the last victim has gone.
+        """
+        pod = record.plan.preemptor
+        if record.requeued or pod.uid in self._index.assumed.held or not self._traffic.is_overdue(has_waited):
+            return None
+        record.requeued = True
+        return self._requeue_nominated(pod)
+
+    async def _requeue_nominated(self, pod: Pod) -> None:
+        try:
+            await self._executor.requeue_nominated(pod)
+        except GaveUpError as error:
+            _LOG.warning("preemptor not requeued", extra={"preemptor": pod.full_name, "error": str(error)})
 
     def _review_victims(self, record: Record, pod: Pod, has_waited: float) -> FollowUp | None:
         plan = record.plan

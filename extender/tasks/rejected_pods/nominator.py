@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,7 +40,15 @@ class NominatorOptions:
 class Nominator:
     """The queue of rejected pods, and the workers that search a node for each."""
 
-    def __init__(self, writer: RejectedPodWriter, clock: Clock, options: NominatorOptions) -> None:
+    def __init__(
+        self,
+        writer: RejectedPodWriter,
+        clock: Clock,
+        options: NominatorOptions,
+        on_nomination: Sequence[Callable[[Pod, str], None]] = (),
+    ) -> None:
+        """``on_nomination`` are called with each pod that was nominated, and the node."""
+        self._on_nomination = on_nomination
         self._writer = writer
         self._index = writer.index
         self._clock = clock
@@ -100,3 +109,5 @@ class Nominator:
                 self._index.assumed.forget(pod.uid)
             return
         _LOG.info("nominated elsewhere", extra={"pod": pod.full_name, "node": node})
+        for call in self._on_nomination:
+            call(pod, node)

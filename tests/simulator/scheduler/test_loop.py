@@ -181,6 +181,10 @@ def _annotate(obj: JsonObject) -> None:
     obj["metadata"]["annotations"] = {"touched": "yes"}
 
 
+def _nominate(obj: JsonObject) -> None:
+    obj["status"]["nominatedNodeName"] = "n1"
+
+
 def _label(obj: JsonObject) -> None:
     obj["metadata"]["labels"] = {**obj["metadata"]["labels"], "touched": "yes"}
 
@@ -188,8 +192,8 @@ def _label(obj: JsonObject) -> None:
 def _change(there: Cluster, event: str) -> None:
     operations = there.api.operations
     match event:
-        case "own annotation":
-            operations.change(PODS, "default/a", _annotate)
+        case "own annotation" | "own nomination":
+            operations.change(PODS, "default/a", _annotate if event == "own annotation" else _nominate)
         case "pod relabelled":
             operations.change(PODS, "default/old", _label)
         case "pod deleted":
@@ -212,6 +216,7 @@ def _change(there: Cluster, event: str) -> None:
     "event",
     [
         "own annotation",
+        "own nomination",
         "pod relabelled",
         "pod deleted",
         "pod bound",
@@ -240,6 +245,27 @@ async def test_a_pod_rejected_by_the_extender_is_not_requeued_by_namespaces() ->
         _change(there, "namespace relabelled")
         await there.quiet()
         assert extender.asked == []
+
+
+@pytest.mark.parametrize(
+    ("event", "wakes"),
+    [
+        ("own annotation", True),
+        ("own nomination", False),
+        ("pod bound", False),
+        ("pod deleted", True),
+        ("node relabelled", True),
+    ],
+)
+async def test_without_queueing_hints_a_pod_is_not_requeued_by_its_status_alone(event: str, *, wakes: bool) -> None:
+    extender = FakeExtender(refuse_all)
+    async with cluster(node("n1"), pod("old", on="n1"), extender=extender, queueing_hints=False) as there:
+        there.create(pod("a"))
+        await there.quiet()
+        extender.asked.clear()
+        _change(there, event)
+        await there.quiet()
+        assert bool(extender.asked) is wakes
 
 
 @pytest.mark.parametrize(
