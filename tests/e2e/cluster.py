@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -30,9 +30,12 @@ _KEPT = {"default", "kube-system", "kube-public", "kube-node-lease"}
 
 
 class Cluster:
-    """`api` writes objects, `board` shows the pods, `plane` has the processes."""
+    """`api` writes objects, `board` shows the pods, `plane` has the processes; `scheduler_flags` are added to our own."""
 
-    def __init__(self, plane: ControlPlane, api: Api, board: Board, folder: Path) -> None:
+    def __init__(
+        self, plane: ControlPlane, api: Api, board: Board, folder: Path, scheduler_flags: Sequence[str] = ()
+    ) -> None:
+        self._scheduler_flags = scheduler_flags
         self.plane = plane
         self.api = api
         self.board = board
@@ -58,7 +61,7 @@ class Cluster:
             await eventually_ready(extender)
             document = scheduler_document(mode, extender.url, **changes)
             try:
-                await asyncio.to_thread(self.plane.start_scheduler, document)
+                await asyncio.to_thread(self.plane.start_scheduler, document, *self._scheduler_flags)
                 yield extender
             finally:
                 self.plane.scheduler.stop()
@@ -99,12 +102,14 @@ async def eventually_ready(extender: Extender) -> None:
 
 
 @asynccontextmanager
-async def open_cluster(plane: ControlPlane, folder: Path) -> AsyncIterator[Cluster]:
+async def open_cluster(
+    plane: ControlPlane, folder: Path, scheduler_flags: Sequence[str] = ()
+) -> AsyncIterator[Cluster]:
     """Connect; on leaving, remove all nodes, pods and namespaces that did not stand there before."""
     async with connect(plane.url, plane.token, plane.authority) as api, following(api) as board:
         await permit(api)
         try:
-            yield Cluster(plane, api, board, folder)
+            yield Cluster(plane, api, board, folder, scheduler_flags)
         finally:
             await _empty(api)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import signal
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -56,7 +56,13 @@ def plane(assets: Path) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-async def cluster(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
+def scheduler_flags() -> Sequence[str]:
+    """Further flags of kube-scheduler; a test that names values for them has these instead."""
+    return ()
+
+
+@pytest.fixture
+async def cluster(plane: ControlPlane, tmp_path: Path, scheduler_flags: Sequence[str]) -> AsyncIterator[Cluster]:
     """An empty cluster; what a test leaves behind is removed."""
-    async with open_cluster(plane, tmp_path) as opened:
+    async with open_cluster(plane, tmp_path, scheduler_flags) as opened:
         yield opened

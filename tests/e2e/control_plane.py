@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
 import yaml
 
 from tests.e2e.certificates import AUTHORITY, CERTIFICATE, KEY, TOKEN_KEY, TOKEN_PUBLIC_KEY, write_certificates
@@ -36,6 +37,12 @@ SCHEDULER_ACCOUNT = "system:kube-scheduler"
 # Of all files only the scheduling cycle's speaks at level 3: one line when the scheduler takes up a pod. `judging.py`
 # reads the order of decisions from it.
 _LOG_CYCLES = "--vmodule=schedule_one=3"
+
+
+# kube-scheduler as before 1.32, for `@pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)`: the gate is locked from
+# 1.34 on.
+WITHOUT_HINTS = ("--emulated-version=1.33", "--feature-gates=SchedulerQueueingHints=false")
+HINTS_ON_AND_OFF = (pytest.param((), id="hints"), pytest.param(WITHOUT_HINTS, id="without hints"))
 
 
 # One line for each write of pods and events that has been answered, with the client that made it.

@@ -11,6 +11,7 @@ import pytest
 
 from extender.simulator.json_objects import JsonObject
 from tests.e2e.cluster import Cluster
+from tests.e2e.control_plane import HINTS_ON_AND_OFF
 from tests.e2e.programs import our_command
 from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, pod, spread, term
 
@@ -41,6 +42,7 @@ async def test_requests_in_names_and_in_whole_nodes_are_answered_alike(
     assert await cluster.faults() == []
 
 
+@pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)
 async def test_in_augment_mode_the_plugins_decide_and_the_extender_is_asked(cluster: Cluster) -> None:
     await cluster.add_nodes(zones=1, per_zone=3)
     pods = [apart(number) for number in range(4)]

@@ -8,6 +8,7 @@ import pytest
 
 from extender.simulator.json_objects import JsonObject
 from tests.e2e.cluster import Cluster
+from tests.e2e.control_plane import HINTS_ON_AND_OFF
 from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -86,6 +87,7 @@ async def test_a_preference_draws_pods_to_the_zone_of_their_database(cluster: Cl
     assert await cluster.faults() == []
 
 
+@pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)
 async def test_pods_that_must_be_near_others_go_to_their_zones_and_wait_while_there_are_none(cluster: Cluster) -> None:
     names = await cluster.add_nodes(zones=4, per_zone=3)
     near = affinity(term(ZONE, namespaces=TEAM_A, app="db"))

@@ -8,6 +8,7 @@ import pytest
 
 from extender.simulator.json_objects import JsonObject
 from tests.e2e.cluster import Cluster
+from tests.e2e.control_plane import HINTS_ON_AND_OFF
 from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, namespace, pod, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -41,6 +42,7 @@ def standing(cluster: Cluster) -> int:
     return sum("low-" in name for name in cluster.board.pods)
 
 
+@pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)
 async def test_a_pod_that_only_our_rules_keep_out_gets_the_place_of_one_lesser_pod(cluster: Cluster) -> None:
     names = await cluster.add_nodes(zones=1, per_zone=4)
     await prepare(cluster, [low(number, "a1", on=name) for number, name in enumerate(names)])
@@ -75,6 +77,7 @@ async def test_a_full_cluster_makes_room_for_each_more_important_pod(cluster: Cl
     assert standing(cluster) == 4
 
 
+@pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)
 @pytest.mark.parametrize("kind", ["spread", "anti-affinity"])
 async def test_one_pod_goes_for_each_preemptor_that_must_be_in_a_zone_of_its_own(cluster: Cluster, kind: str) -> None:
     names = await cluster.add_nodes(zones=3, per_zone=4, cpu="2")

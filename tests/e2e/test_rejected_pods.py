@@ -6,12 +6,14 @@ The scheduler looks at a tenth of the nodes at a time here, as it does by defaul
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import pytest
 
 from extender.simulator.json_objects import JsonObject
 from tests.e2e.board import key_of
 from tests.e2e.cluster import Cluster
+from tests.e2e.control_plane import HINTS_ON_AND_OFF, WITHOUT_HINTS
 from tests.simulator.plain import HOSTNAME, ZONE, affinity, namespace, pod, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -57,6 +59,23 @@ async def test_pods_that_fit_one_node_of_a_thousand_are_nominated_elsewhere_to_i
     print(f"slowest {max(filter(None, waited)):.3f} s, {steered:.0f} nominations for {ASKING} pods")  # noqa: T201 -- shown by -s
 
 
+@pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)
+async def test_pods_that_are_nominated_elsewhere_are_all_bound_whether_or_not_a_nomination_wakes_them(
+    cluster: Cluster, scheduler_flags: Sequence[str]
+) -> None:
+    await anchors(cluster)
+    pods = [drawn(number) for number in range(ASKING)]
+    async with cluster.scheduled(percentageOfNodesToScore=10) as extender:
+        await cluster.api.create(*pods)
+        await cluster.board.bound(*pods)
+        nominated = await extender.metric("extender_rejected_pod_actions_total", action="nominate", result="done")
+        requeued = await extender.metric("extender_rejected_pod_actions_total", action="requeue", result="done")
+    assert nominated > 0
+    assert requeued > 0 or not scheduler_flags
+    assert await cluster.faults() == []
+    print(f"{nominated:.0f} nominations, {requeued:.0f} requeues for {ASKING} pods")  # noqa: T201 -- shown by -s
+
+
 async def test_without_nominations_most_of_them_wait_for_good(cluster: Cluster) -> None:
     await anchors(cluster)
     waited = []
@@ -67,7 +86,7 @@ async def test_without_nominations_most_of_them_wait_for_good(cluster: Cluster) 
     assert None in waited
 
 
-@pytest.mark.parametrize("requeues", [True, False])
+@pytest.mark.parametrize(("requeues", "scheduler_flags"), [(True, ()), (False, ()), (True, WITHOUT_HINTS)])
 async def test_pods_that_a_relabelled_namespace_lets_in_are_bound_if_they_are_requeued(
     cluster: Cluster, *, requeues: bool
 ) -> None:
