@@ -24,6 +24,7 @@ NO_CONNECTION: Final = (
 )
 DEFAULT_RETRY_AFTER: Final = 1.0
 LONGEST_RETRY_AFTER: Final = 60.0
+_BUDGET_CAUSE: Final = "DisruptionBudget"
 _MESSAGE_LENGTH: Final = 500  # proxies answer whole HTML pages
 
 
@@ -50,7 +51,11 @@ class Rejected(KubeError):
 
 
 class Throttled(KubeError):
-    """Raised on 429 and 503: retry, not before ``retry_after`` seconds. So is an eviction that a budget forbids."""
+    """Raised on 429 and 503: retry, not before ``retry_after`` seconds."""
+
+
+class OverBudget(Throttled):
+    """Raised on a 429 of the Eviction API: a disruption budget forbids it, until the budget changes."""
 
 
 class Expired(KubeError):
@@ -89,9 +94,11 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> KubeError:
     """The error for an answer that is not 2xx; its text is the Status message or the beginning of the body."""
     found = decode_status(body)
     kind = _class_of(status, found.message)
+    if status == HTTPStatus.TOO_MANY_REQUESTS and _BUDGET_CAUSE in found.causes:
+        kind = OverBudget
     text = found.message or body[:_MESSAGE_LENGTH].decode(errors="replace").strip() or "no message"
     wait = _retry_after(headers, found.retry_after_seconds)
-    if kind is Throttled:
+    if issubclass(kind, Throttled):
         wait = wait or DEFAULT_RETRY_AFTER
     return kind(f"{status} {text[:_MESSAGE_LENGTH]}", status=status, reason=found.reason, retry_after=wait)
 

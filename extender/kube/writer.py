@@ -76,7 +76,7 @@ class Writer:
         await self._calls.make(api_calls.DELETE, pod_path(pod), _delete_options(pod, grace_seconds))
 
     async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
-        """Deletes the pod if its disruption budget allows; ``Throttled`` while it does not."""
+        """Deletes the pod if its disruption budget allows, and marks it as DisruptionTarget; ``OverBudget`` while it does not."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",

@@ -115,7 +115,7 @@ NO_FACTS = QuotaFacts()
 class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod. ``node`` is empty while it is not assigned; ``finished`` pods are no part of any count.
 
-    ``preempted``: it is marked as the victim of a preemption (condition DisruptionTarget, KEP-3329).
+    ``preempted``: it is marked as the victim of a preemption, or evicted (condition DisruptionTarget, KEP-3329).
     ``rejection``: the scheduler's last reason why it is pending (PodScheduled=False), empty if there is none.
     ``binding_failed``: by that reason the last attempt failed when the pod was to be bound.
     ``has_unseen_needs``: it needs volumes or devices, which the index does not hold.

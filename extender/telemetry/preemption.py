@@ -8,7 +8,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-RESULTS: Final = ("success", "error", "abandoned", "cancelled")
+RESULTS: Final = ("success", "error", "forbidden", "abandoned", "cancelled")
 _VICTIMS: Final = (0, 1, 2, 4, 8, 16, 32, 64)
 _SECONDS: Final = tuple(0.01 * 2**power for power in range(15))  # 10 ms to 164 s: from one write to a long grace period
 
@@ -49,11 +49,14 @@ class PreemptionMetrics:
         for result in RESULTS:
             self._executions.labels(result)  # rate() needs a value from before the first error
 
-    def record_start(self, victims: int, violations: int) -> None:
-        """Records an accepted plan, its victims and those that a PodDisruptionBudget protects."""
+    def record_start(self, victims: int) -> None:
+        """Records an accepted plan and its victims."""
         self._attempts.inc()
         self._victims.observe(victims)
-        self._violations.inc(violations)
+
+    def record_violation(self) -> None:
+        """Records the deletion of a victim that a PodDisruptionBudget protects."""
+        self._violations.inc()
 
     def record_execution(self, result: str, seconds: float) -> None:
         """Records the end of the writes of a plan."""
@@ -61,5 +64,5 @@ class PreemptionMetrics:
         self._execution.labels(result).observe(seconds)
 
     def record_end(self, outcome: str, seconds: float) -> None:
-        """Records the end of a preemption: bound, deleted, failed, stuck, replaced, abandoned or cancelled."""
+        """Records the end of a preemption: bound, deleted, failed, forbidden, stuck, replaced, abandoned or cancelled."""
         self._ended.labels(outcome).observe(seconds)

@@ -128,7 +128,7 @@ NOMINATE: Final = ApiCall(
     "nominate", "", "pods", "status", "patch", "nominations and preemption set nominatedNodeName", _nominates
 )
 SET_CONDITION: Final = ApiCall(
-    "set_condition", "", "pods", "status", "patch", "preemption marks its victims as DisruptionTarget", _preempts
+    "set_condition", "", "pods", "status", "patch", "preemption marks what it deletes as DisruptionTarget", _deletes
 )
 ANNOTATE: Final = ApiCall("annotate", "", "pods", "", "patch", "requeueing annotates pods", _requeues)
 UID_OF: Final = ApiCall("uid_of", "", "pods", "", "get", "a write with a conflict reads the pod's UID", _preempts)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.tasks.preemption.executor import REASON, TARGET
+from extender.tasks.preemption.executor import NOT_PREEMPTED, REASON, TARGET
 from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION
 from tests.deploy.building import DEPLOY, OVERLAYS, Json, built, of_kind, overlay, rules
 
@@ -61,7 +61,8 @@ def test_the_policy_names_what_the_code_writes() -> None:
     prefixes = set(re.findall(r'key\.startsWith\("([^"]+)"\)', text))
     assert len(prefixes) == 1
     assert REQUEUE_ANNOTATION.startswith(tuple(prefixes))
-    assert f'one.type == "{TARGET}" && one.status == "True" && one.reason == "{REASON}"' in text
+    assert f'one.type == "{TARGET}" && ' in text
+    assert f'one.status == "True" ? one.reason == "{REASON}" : one.reason == "{NOT_PREEMPTED}"' in text
 
 
 def test_binding_is_granted_by_its_component_alone_in_the_role_and_in_the_policy(tmp_path: Path) -> None:

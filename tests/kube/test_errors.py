@@ -15,6 +15,7 @@ from extender.kube.errors import (
     Expired,
     KubeError,
     NotFound,
+    OverBudget,
     Rejected,
     Throttled,
     Unreachable,
@@ -49,6 +50,18 @@ def test_each_status_has_its_error(status: int, expected: type[KubeError]) -> No
     error = error_of(status, {}, b"")
     assert type(error) is expected
     assert error.status == status
+
+
+@pytest.mark.parametrize(
+    ("causes", "expected"),
+    [([{"reason": "DisruptionBudget", "message": "needs 6"}], OverBudget), ([{}], Throttled), (None, Throttled)],
+)
+def test_an_eviction_that_a_budget_forbids_is_told_from_a_busy_apiserver(
+    causes: list[dict[str, str]] | None, expected: type[KubeError]
+) -> None:
+    body = {"kind": "Status", "reason": "TooManyRequests", "details": {"causes": causes, "retryAfterSeconds": 10}}
+    error = error_of(429, {}, json.dumps(body).encode())
+    assert (type(error), error.retry_after) == (expected, 10.0)
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,14 @@ class Counted:
         self.victims = 0
         self.violations = 0
 
-    def record_start(self, victims: int, violations: int) -> None:
+    def record_start(self, victims: int) -> None:
         """A plan."""
         self.told["began"] += 1
         self.victims += victims
-        self.violations += violations
+
+    def record_violation(self) -> None:
+        """A protected victim."""
+        self.violations += 1
 
     def record_execution(self, result: str, _seconds: float) -> None:
         """Its writes."""
@@ -84,7 +87,7 @@ class Scene:
             EventRecorder(self.api, rate_limiter, self.clock),
             self.clock,
             lambda: datetime(2026, 1, 1, tzinfo=UTC),
-            ExecutorOptions(),
+            ExecutorOptions(evicts=self.settings.preemption.eviction == "evict"),
         )
         self.preempting = PreemptionManager(self.index, evicting, self.clock, self.counted, STUCK_AFTER)
         self.filter_verb = FilterVerb(self.index.view, self.settings)

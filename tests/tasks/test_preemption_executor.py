@@ -9,13 +9,13 @@ from random import Random
 import msgspec
 import pytest
 
-from extender.kube.errors import Conflict, Expired, KubeError, NotFound, Rejected, Throttled, Unreachable
+from extender.kube.errors import Conflict, Expired, KubeError, NotFound, OverBudget, Rejected, Throttled, Unreachable
 from extender.kube.timing import BackoffOptions
 from extender.model.objects import Object
 from extender.model.preemption import PreemptionPlan
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, PreemptorNotPendingError
-from extender.tasks.preemption.retrying_writer import GaveUpError, RateLimiter, RetryingWriter
+from extender.tasks.preemption.retrying_writer import ForbiddenByBudgetError, GaveUpError, RateLimiter, RetryingWriter
 from tests.contenders import cluster, contender, stage
 from tests.fakes import FakeClock
 from tests.tasks.apiserver import Apiserver
@@ -88,6 +88,58 @@ async def test_lower_nominations_go_first_then_the_nomination_then_each_victim_i
 async def test_the_eviction_api_is_used_where_the_settings_say_so() -> None:
     effects = await Scene(evicts=True).carry_out()
     assert [line for line in effects if line.split()[0] in {"evict", "delete"}] == ["evict second", "evict first"]
+
+
+async def test_what_is_evicted_is_marked_by_the_eviction_api_and_by_no_one_else() -> None:
+    """The API server refuses an eviction that a budget forbids: a pod that stays must not be marked."""
+    effects = await Scene(evicts=True).carry_out()
+    assert [line for line in effects if line.startswith("condition")] == []
+
+
+async def test_an_eviction_that_a_budget_forbids_is_not_tried_again_and_no_other_one_is_begun() -> None:
+    scene = Scene(evicts=True)
+    scene.api.fail("evict", "second", OverBudget("429 budget", status=429, retry_after=10.0))
+    with pytest.raises(ForbiddenByBudgetError, match="budget"):
+        await scene.carry_out()
+    assert scene.retrying.retries == 0
+    assert scene.api.effects == ["nominate lower -", "nominate asking n1"]
+
+
+MARKED = "condition second DisruptionTarget PreemptionByScheduler"
+TAKEN_BACK = "condition second DisruptionTarget NotPreempted"
+
+
+async def test_the_mark_of_a_pod_whose_deletion_is_refused_is_taken_back() -> None:
+    scene = Scene()
+    scene.api.fail("delete", "second", Rejected("403", status=403))
+    with pytest.raises(GaveUpError):
+        await scene.carry_out()
+    assert scene.api.said("condition") == [MARKED, TAKEN_BACK]
+
+
+async def test_the_mark_of_a_pod_that_need_not_go_any_more_is_taken_back() -> None:
+    scene = Scene()
+    scene.api.meanwhile("condition", "second", lambda: scene.api.put(msgspec.structs.replace(ASKING, node="n9")))
+    with pytest.raises(PreemptorNotPendingError):
+        await scene.carry_out()
+    assert scene.api.said("condition") == [MARKED, TAKEN_BACK]
+
+
+async def test_the_mark_stays_where_the_deletion_may_still_be_carried_out() -> None:
+    scene = Scene()
+    scene.api.fail("delete", "second", *(Unreachable("500") for _ in range(100)))
+    with pytest.raises(GaveUpError):
+        await scene.carry_out()
+    assert scene.api.said("condition") == [MARKED]
+
+
+async def test_a_mark_that_cannot_be_taken_back_hides_no_failure() -> None:
+    scene = Scene()
+    scene.api.fail("delete", "second", Rejected("403 may not", status=403))
+    refused = Rejected("403", status=403)
+    scene.api.meanwhile("delete", "second", lambda: scene.api.fail("condition", "second", refused))
+    with pytest.raises(GaveUpError, match="may not"):
+        await scene.carry_out()
 
 
 async def test_done_twice_nothing_is_done_again() -> None:
@@ -186,18 +238,17 @@ async def test_a_victim_that_is_gone_already_is_done(verb: str) -> None:
     assert scene.api.names() == ["asking", "lower"]
 
 
-@pytest.mark.parametrize("verb", ["condition", "delete"])
-@pytest.mark.parametrize("evicts", [False, True])
-async def test_the_replacement_of_a_victim_with_the_same_name_is_never_touched(verb: str, *, evicts: bool) -> None:
+@pytest.mark.parametrize("verb", ["condition", "delete", "evict"])
+async def test_the_replacement_of_a_victim_with_the_same_name_is_never_touched(verb: str) -> None:
     """A StatefulSet gives the new pod the old one's name."""
     replacement = msgspec.structs.replace(FIRST, uid="uid-replacement")
-    scene = Scene(evicts=evicts)
+    scene = Scene(evicts=verb == "evict")
 
     def replace() -> None:
         scene.api.remove("first")
         scene.api.put(replacement)
 
-    scene.api.meanwhile("evict" if evicts and verb == "delete" else verb, "first", replace)
+    scene.api.meanwhile(verb, "first", replace)
     await scene.carry_out()
     assert scene.api.pods["default", "first"] == replacement
     assert scene.retrying.retries == 0

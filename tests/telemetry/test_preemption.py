@@ -13,7 +13,8 @@ def page_after(*, fails: bool = False) -> dict[str, float]:
     """The series of preemption after one that took two victims, one of them against a budget."""
     metrics = Metrics("1.2.3")
     counted = metrics.preemption()
-    counted.record_start(2, 1)
+    counted.record_start(2)
+    counted.record_violation()
     counted.record_execution("error" if fails else "success", 0.25)
     counted.record_end("failed" if fails else "bound", 3.0)
     metrics.report(scraped.PREEMPTIONS, lambda: {"terminating": 4, "stuck": 1})
@@ -35,7 +36,7 @@ def test_its_writes_and_its_end_are_timed_by_what_came_of_them() -> None:
 
 def test_every_result_has_a_series_before_it_happens_so_that_the_first_error_shows_in_a_rate() -> None:
     page = page_after()
-    assert [page[f'extender_preemption_executions_total{{result="{result}"}}'] for result in RESULTS] == [1, 0, 0, 0]
+    assert [page[f'extender_preemption_executions_total{{result="{result}"}}'] for result in RESULTS] == [1, 0, 0, 0, 0]
 
 
 def test_what_is_under_way_is_read_at_the_scrape() -> None:

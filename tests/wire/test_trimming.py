@@ -105,6 +105,23 @@ class TestPods:
         body["status"]["conditions"] = conditions
         assert read(body).rejection == ("Unschedulable: 0/3" if rejection else "")
 
+    @pytest.mark.parametrize(
+        ("reason", "terminating", "preempted"),
+        [
+            ("PreemptionByScheduler", False, True),
+            ("EvictionByEvictionAPI", True, True),
+            ("EvictionByEvictionAPI", False, False),
+            ("NotPreempted", False, False),
+            ("DeletionByTaintManager", True, False),
+        ],
+    )
+    def test_a_victim_is_marked_by_a_scheduler_or_evicted(
+        self, reason: str, *, terminating: bool, preempted: bool
+    ) -> None:
+        body = pod_json("a", on="n1", terminating=terminating)
+        body["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
+        assert read(body).preempted is preempted
+
     def test_the_rejection_of_a_pod_that_has_a_node_is_history(self) -> None:
         body = pod_json("a", on="n1")
         body["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}]

@@ -113,11 +113,12 @@ def malformed_version(text: str) -> ApiError:
     return ApiError(500, "", message)
 
 
-def too_many_requests(message: str, retry_after: int) -> ApiError:
+def too_many_requests(message: str, retry_after: int, *, cause: str = "") -> ApiError:
     """429, with the seconds to wait; 0 gives none."""
-    return ApiError(
-        429, "TooManyRequests", message, details={"retryAfterSeconds": retry_after} if retry_after else None
-    )
+    details: JsonObject = {"retryAfterSeconds": retry_after} if retry_after else {}
+    if cause:
+        details["causes"] = [{"reason": cause}]
+    return ApiError(429, "TooManyRequests", message, details=details or None)
 
 
 def success(code: int = 201) -> JsonObject:

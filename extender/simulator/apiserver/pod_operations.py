@@ -98,7 +98,10 @@ class PodOperations:
             for budget in budgets:
                 if disruptions_allowed(self.store, budget) < 1:
                     message = "Cannot evict pod as it would violate the pod's disruption budget."
-                    raise api_errors.too_many_requests(message, 0)
+                    raise api_errors.too_many_requests(message, 10, cause="DisruptionBudget")
+        # The real Eviction API marks what it evicts as well (KEP-3329).
+        set_condition(pod, {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"})
+        self.store.put(PODS, pod)
         self.delete(target, options)
 
     def stop(self) -> None:

@@ -1,7 +1,8 @@
 """Makes the writes of one preemption, in an order that reserves the node and lets a later leader recover.
 
 1. Clears the nominations of pods of lower priority on the node. 2. Nominates the preemptor, which reserves the node. 3. For
-each victim, sets the condition DisruptionTarget and deletes the pod, with its UID as a precondition. A leader that takes
+each victim, sets the condition DisruptionTarget and deletes the pod, with its UID as a precondition. The condition is taken
+back where the deletion is refused. The Eviction API sets it itself, and only on what it evicts. A leader that takes
 over recognises an unfinished preemption by the nomination and the conditions. KEP-4832, KEP-3329, KEP-5278.
 
 Each plan is independent; `manager` decides when a plan runs and what follows.
@@ -18,6 +19,7 @@ from typing import Final
 
 from extender.index.view import ClusterView
 from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.errors import Rejected
 from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan
 from extender.tasks.ports import Clock, ClusterWriter
@@ -29,7 +31,9 @@ _LOG = logging.getLogger(__name__)
 
 TARGET: Final = "DisruptionTarget"
 REASON: Final = "PreemptionByScheduler"
+NOT_PREEMPTED: Final = "NotPreempted"
 _MESSAGE: Final = "placement-extender: makes room for a pod of higher priority"
+_TAKEN_BACK: Final = "placement-extender: the pod stays"
 
 
 class PreemptorNotPendingError(Exception):
@@ -70,8 +74,13 @@ class PreemptionExecutor:
         self._options = options
         self._seen: set[str] = set()
 
-    async def execute(self, plan: PreemptionPlan) -> None:
-        """Makes all writes of a plan. May be repeated: completed writes are skipped.
+    @property
+    def evicts(self) -> bool:
+        """Whether victims are evicted, as far as disruption budgets allow, and not deleted."""
+        return self._options.evicts
+
+    async def execute(self, plan: PreemptionPlan, on_removed: Callable[[Pod], None] = lambda _victim: None) -> None:
+        """Makes all writes of a plan. May be repeated: completed writes are skipped. ``on_removed``: for each victim deleted.
 
         Raises ``GaveUpError`` when a victim could not be removed or the preemptor not nominated, and
         ``PreemptorNotPendingError`` when the preemptor is bound, terminating or deleted.
@@ -80,7 +89,7 @@ class PreemptionExecutor:
         try:
             await self._clear_lower(plan, deadline)
             await self.nominate(plan, deadline)
-            await self._remove_victims(plan, deadline)
+            await self._remove_victims(plan, deadline, on_removed)
         finally:
             self._seen.discard(plan.preemptor.uid)
 
@@ -91,7 +100,7 @@ class PreemptionExecutor:
         if not await self._retrying.write(pod, lambda: self._writer.nominate(pod, plan.node), deadline):
             raise PreemptorNotPendingError(plan.preemptor.full_name)
 
-    async def release(self, plan: PreemptionPlan) -> None:
+    async def release(self, plan: PreemptionPlan, *, requeues: bool = True) -> None:
         """Clears the nomination and requeues the preemptor, so that the scheduler searches again.
 
         Either write requeues it: the first where an in-tree plugin rejected it, the second where an extender did and in a
@@ -100,7 +109,11 @@ class PreemptionExecutor:
         pod = PodRef.of(plan.preemptor)
         known = self._view.pod(pod.uid)
         if known is None or not known.node:
-            await self._clear_and_requeue(pod, self._clock.now() + self._options.deadline)
+            deadline = self._clock.now() + self._options.deadline
+            if requeues:
+                await self._clear_and_requeue(pod, deadline)
+            else:
+                await self._retrying.write(pod, lambda: self._writer.nominate(pod, ""), deadline)
 
     async def requeue(self, pod: Pod, node: str) -> None:
         """Requeues a pod whatever rejected it: by a nomination that is cleared, and by `requeue_nominated`. Raises ``GaveUpError``."""
@@ -133,7 +146,7 @@ class PreemptionExecutor:
             except GaveUpError as error:
                 _LOG.warning("nomination not cleared", extra={"pod": pod.full_name, "error": str(error)})
 
-    async def _remove_victims(self, plan: PreemptionPlan, deadline: float) -> None:
+    async def _remove_victims(self, plan: PreemptionPlan, deadline: float, on_removed: Callable[[Pod], None]) -> None:
         """Removes the victims, some side by side. After a failure no other victim is marked or deleted."""
         failed: list[GaveUpError | PreemptorNotPendingError] = []
         places = asyncio.Semaphore(self._options.at_once)
@@ -141,8 +154,9 @@ class PreemptionExecutor:
         async def remove(victim: Pod) -> None:
             try:
                 async with places:
-                    if not failed:
-                        await self._remove(plan, victim, deadline)
+                    if not failed and await self._remove(plan, victim, deadline):
+                        on_removed(victim)
+                        self._record_event(plan, victim)
             except (GaveUpError, PreemptorNotPendingError) as error:
                 failed.append(error)
 
@@ -152,20 +166,36 @@ class PreemptionExecutor:
         if failed:
             raise failed[0]
 
-    async def _remove(self, plan: PreemptionPlan, victim: Pod, deadline: float) -> None:
-        """Sets the condition, then deletes exactly this pod; skips a pod that is deleted or terminating."""
+    async def _remove(self, plan: PreemptionPlan, victim: Pod, deadline: float) -> bool:
+        """Deletes exactly this pod, after it is marked; False for a pod that is deleted or terminating already."""
         self._check_still_needed(plan)
         known = self._view.pod(victim.uid)
         if known is None or known.terminating:
-            return
+            return False
         target = PodRef.of(victim)
-        condition = PodCondition(TARGET, "True", REASON, _MESSAGE, self._utc_now())
-        end = self._writer.evict if self._options.evicts else self._writer.delete
-        if not await self._retrying.write(target, lambda: self._writer.set_condition(target, condition), deadline):
-            return
-        self._check_still_needed(plan)
-        if await self._retrying.write(target, lambda: end(target), deadline):
-            self._record_event(plan, victim)
+        if self._options.evicts:
+            return await self._retrying.write(target, lambda: self._writer.evict(target), deadline)
+        if not await self._mark(target, "True", REASON, _MESSAGE, deadline):
+            return False
+        try:
+            self._check_still_needed(plan)
+            return await self._retrying.write(target, lambda: self._writer.delete(target), deadline)
+        except (GaveUpError, PreemptorNotPendingError) as error:
+            # A write without an answer may still be carried out: then the condition has to stay.
+            if isinstance(error, PreemptorNotPendingError) or isinstance(error.__cause__, Rejected):
+                await self._take_back(target, deadline)
+            raise
+
+    async def _mark(self, target: PodRef, status: str, reason: str, message: str, deadline: float) -> bool:
+        condition = PodCondition(TARGET, status, reason, message, self._utc_now())
+        return await self._retrying.write(target, lambda: self._writer.set_condition(target, condition), deadline)
+
+    async def _take_back(self, target: PodRef, deadline: float) -> None:
+        """Takes the mark from a pod that stays: a Job would count its next failure as a disruption (podFailurePolicy)."""
+        try:
+            await self._mark(target, "False", NOT_PREEMPTED, _TAKEN_BACK, deadline)
+        except GaveUpError as error:
+            _LOG.warning("mark not taken back", extra={"pod": f"{target.namespace}/{target.name}", "error": str(error)})
 
     def _check_still_needed(self, plan: PreemptionPlan) -> None:
         """Raises ``PreemptorNotPendingError`` where the preemptor is bound, terminating or deleted."""

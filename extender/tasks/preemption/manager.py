@@ -25,8 +25,9 @@ from extender.model.preemption import PreemptionPlan
 from extender.tasks.ports import Clock
 from extender.tasks.preemption.executor import PreemptionExecutor, PreemptorNotPendingError
 from extender.tasks.preemption.preemptor_requeue import FollowUp, PreemptorRequeuer
-from extender.tasks.preemption.retrying_writer import GaveUpError
+from extender.tasks.preemption.retrying_writer import ForbiddenByBudgetError, GaveUpError
 from extender.tasks.sliced.traffic import Traffic
+from extender.verbs.dry_run.victims import is_forbidden, violating_budgets
 
 _LOG = logging.getLogger(__name__)
 _SWEEP_SECONDS: Final = 0.2
@@ -58,10 +59,13 @@ class NominationIndex(Protocol):
 
 
 class Observer(Protocol):
-    """Counts preemptions; implemented by the metrics. Results: success, error, abandoned, cancelled."""
+    """Counts preemptions; implemented by the metrics. Results: success, error, forbidden, abandoned, cancelled."""
 
-    def record_start(self, victims: int, violations: int) -> None:
+    def record_start(self, victims: int) -> None:
         """A plan was accepted. ``victims``: pods that are deleted only because of it."""
+
+    def record_violation(self) -> None:
+        """A victim was deleted although its disruption budget did not allow it."""
 
     def record_execution(self, result: str, seconds: float) -> None:
         """The writes of a plan have ended, after so many seconds."""
@@ -80,7 +84,10 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class Record:
-    """One preemption. ``since``: when its phase began. ``displaced``: a pod of higher priority was nominated to the node."""
+    """One preemption. ``since``: when its phase began. ``displaced``: a pod of higher priority was nominated to the node.
+
+    ``violating``: the UIDs of the victims whose disruption budgets do not allow their deletion.
+    """
 
     plan: PreemptionPlan
     begun: float
@@ -89,6 +96,7 @@ class Record:
     displaced: bool = False
     requeued: bool = False
     renominations: int = 0
+    violating: Collection[str] = ()
 
 
 class PreemptionManager:
@@ -123,16 +131,23 @@ class PreemptionManager:
     # -- plans -----------------------------------------------------------------------------------------------
 
     def submit(self, plan: PreemptionPlan) -> bool:
-        """Accepts a plan; False while one for the same pod is being executed, and during shutdown. O(displaced)."""
+        """Accepts a plan; False while one for the same pod is being executed, and during shutdown. O(displaced + victims).
+
+        False too where victims are evicted and disruption budgets forbid it: the preemptor is requeued once they allow it.
+        """
         uid = plan.preemptor.uid
         known = self._records.get(uid)
         if self._is_draining or (known is not None and known.phase is Phase.EXECUTING):
             return False
+        if self._executor.evicts and (self._requeuer.is_refused(uid) or is_forbidden(plan.victims, self._index.view)):
+            self._requeuer.add_when_allowed(plan)
+            return False
         if known is not None:
             self._close(known, "replaced")
         now = self._clock.now()
-        self._observer.record_start(self._additional_victims(plan), plan.pdb_violations)
-        record = self._records[uid] = Record(plan, now, now)
+        self._observer.record_start(self._additional_victims(plan))
+        violating = {each.uid for each in violating_budgets(plan.victims, self._index.view)}
+        record = self._records[uid] = Record(plan, now, now, violating=violating)
         self._index.nominate_in_memory(plan.preemptor, plan.node, {each.uid for each in plan.victims})
         for lower in plan.displaced:
             if lower.uid in self._records:
@@ -186,10 +201,13 @@ class PreemptionManager:
         _LOG.info("preempting", extra=fields)
         try:
             await self._clock.sleep(_HEAD_START)
-            await self._executor.execute(plan)
+            await self._executor.execute(plan, lambda victim: self._count_violation(record, victim))
             result = "success"
         except PreemptorNotPendingError:
             result = "abandoned"
+        except ForbiddenByBudgetError:
+            result = "forbidden"
+            self._requeuer.add_when_allowed(plan)
         except GaveUpError as error:
             result = "error"
             _LOG.warning("preemption failed", extra=fields | {"error": str(error)})
@@ -199,8 +217,12 @@ class PreemptionManager:
         finally:
             self._observer.record_execution(result, self._clock.now() - record.begun)
             self._after(record, result)
-        if result == "error":
-            await self._release(record)
+        if result in ("error", "forbidden"):
+            await self._release(record, requeues=result == "error")
+
+    def _count_violation(self, record: Record, victim: Pod) -> None:
+        if victim.uid in record.violating:
+            self._observer.record_violation()
 
     def _after(self, record: Record, result: str) -> None:
         """Moves a record on whose writes have ended."""
@@ -211,11 +233,11 @@ class PreemptionManager:
             self._close(record, {"error": "failed"}.get(result, result))
         self._changed.set()
 
-    async def _release(self, record: Record) -> None:
+    async def _release(self, record: Record, *, requeues: bool = True) -> None:
         """Clears the nomination and requeues the preemptor; retries later where the API server does not accept it."""
         pod = record.plan.preemptor
         try:
-            await self._executor.release(record.plan)
+            await self._executor.release(record.plan, requeues=requeues)
         except GaveUpError as error:
             _LOG.warning("nomination not cleared", extra={"preemptor": pod.full_name, "error": str(error)})
             self.requeue(pod, record.plan.node)

@@ -2,7 +2,7 @@
 
 The limit is on writes side by side and on writes per second, so that a mass preemption does not overload the API server.
 A pod that was deleted, or replaced by another pod of the same name, needs no write. Every other failure is retried, except
-an answer that rejects the request itself.
+an answer that rejects the request itself, and an eviction that a disruption budget forbids.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from random import Random
 from typing import Protocol
 
 from extender.kube.effects import PodRef
-from extender.kube.errors import Conflict, KubeError, NotFound, Rejected, Throttled
+from extender.kube.errors import Conflict, KubeError, NotFound, OverBudget, Rejected, Throttled
 from extender.kube.timing import Backoff, BackoffOptions
 from extender.tasks.ports import Clock
 
@@ -56,6 +56,10 @@ class GaveUpError(Exception):
     """Raised when a write was rejected for good, or had not succeeded by its deadline. The cause is the last error."""
 
 
+class ForbiddenByBudgetError(GaveUpError):
+    """Raised when a disruption budget forbids an eviction: it may succeed once the budget has changed."""
+
+
 class PodReader(Protocol):
     """Reads whether a name still belongs to the same pod."""
 
@@ -85,6 +89,8 @@ class RetryingWriter:
                     await call()
             except NotFound:
                 return False
+            except OverBudget as error:
+                raise ForbiddenByBudgetError(f"{pod.namespace}/{pod.name}: {error}") from error
             except Rejected as error:
                 raise GaveUpError(f"{pod.namespace}/{pod.name}: {error}") from error
             except KubeError as error:

@@ -15,7 +15,7 @@ from extender.model.preemption import PreemptionPlan, best_candidates
 from extender.rules import catalog
 from extender.rules.free_resources import conflicting_nominated_pods
 from extender.settings.configuration import Settings
-from extender.verbs.dry_run.victims import DryRun, Removal
+from extender.verbs.dry_run.victims import DryRun, Removal, is_forbidden
 
 # As kube-scheduler: a dry run ends when so many candidates are found (minCandidateNodesPercentage and -Absolute).
 _LEAST_PERCENT = 10
@@ -42,10 +42,17 @@ class NodeSearch:
     seed: int
     checks_fit: bool = False
     most_visited: int = MOST_VISITED
+    evicts: bool = False
 
     def among(self, nodes: Sequence[NodeNumber]) -> Removal | None:
-        """The best removal found, None where none of the nodes tried helps. O(nodes tried × dry run)."""
-        return best_removal(self._found(nodes), self.seed)
+        """The best removal found, None where none of the nodes tried helps. O(nodes tried × dry run).
+
+        ``evicts``: one that disruption budgets forbid only where they forbid all.
+        """
+        found = self._found(nodes)
+        if self.evicts:
+            found = [each for each in found if not is_forbidden(each.victims, self.run.view)] or found
+        return best_removal(found, self.seed)
 
     def _found(self, nodes: Sequence[NodeNumber]) -> list[Removal]:
         found: list[Removal] = []

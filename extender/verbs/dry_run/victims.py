@@ -69,6 +69,19 @@ def violating_budgets(pods: Iterable[Pod], view: ClusterView) -> list[Pod]:
     return violating
 
 
+def is_forbidden(victims: Iterable[Pod], view: ClusterView) -> bool:
+    """Whether the Eviction API would refuse one of the pods: its budget allows no more, or it has more than one.
+
+    O(pods × budgets of their namespaces).
+    """
+    pods = list(victims)
+    return bool(violating_budgets(pods, view)) or any(
+        sum(budget.protects(pod) for budget in view.budgets_in(pod.namespace)) > 1
+        for pod in pods
+        if not pod.terminating
+    )
+
+
 class DryRun:
     """The dry run for one preemptor. ``across``: victims may be on other nodes, where a rule says that this helps.
 

@@ -21,6 +21,7 @@ from extender.rules.frames import BestCaseFrame, Frame, WorstCaseFrame
 from extender.rules.quota import QuotaCounts
 from extender.settings.configuration import Settings
 from extender.verbs.dry_run.candidates import KeptNodes, may_plan, node_of_running_plan
+from extender.verbs.dry_run.victims import is_forbidden
 from extender.verbs.effective_pod import PolicyCounts, effective_pod
 from extender.verbs.filter.nominated_pods import (
     rejection_with_nominations,
@@ -172,5 +173,9 @@ class FilterVerb:
         # 5. The preemption plan. kube-scheduler makes none for a pod that only an extender rejects.
         awaited = node_of_running_plan(pod, view)
         plan = None if awaited else plan_for_rejected_pod(args, view, settings, self.unhelpful, seed)
-        node = plan.node if plan is not None else awaited
+        # A plan that disruption budgets forbid is not carried out before they change.
+        is_begun = plan is not None and not (
+            settings.preemption.eviction == "evict" and is_forbidden(plan.victims, view)
+        )
+        node = plan.node if plan is not None and is_begun else awaited
         return FilterDecision(rejection_with_nominations(result, args, kept, node, view), plan)

@@ -21,7 +21,7 @@ from extender.rules.catalog import Dependencies, dependencies
 from extender.rules.frames import IndexFrame
 from extender.settings.configuration import Settings
 from extender.verbs.dry_run.candidates import MOST_VISITED, NodeSearch, found_beside_nominated, may_plan, plan_of
-from extender.verbs.dry_run.victims import DryRun, Removal
+from extender.verbs.dry_run.victims import DryRun, Removal, is_forbidden
 from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import ExtenderArgs
 
@@ -88,7 +88,7 @@ def plan_for_rejected_pod(
     run = DryRun(pod, view, across=settings.preemption.cross_node)
     if run.fits_nowhere or not run.has_constraints:
         return None
-    removal = _search(run, names, unhelpful, seed)
+    removal = _search(run, names, unhelpful, seed, evicts=settings.preemption.eviction == "evict")
     if removal is None:
         return None
     if len(names) < len(view.known) and find_node_elsewhere(pod, view, settings, seed)[0]:
@@ -96,7 +96,9 @@ def plan_for_rejected_pod(
     return plan_of(pod, removal, view)
 
 
-def _search(run: DryRun, names: Sequence[str], unhelpful: UnhelpfulNodeCache, seed: int) -> Removal | None:
+def _search(
+    run: DryRun, names: Sequence[str], unhelpful: UnhelpfulNodeCache, seed: int, *, evicts: bool
+) -> Removal | None:
     """The best removal on one of the nodes. O(names + nodes not found unhelpful before × dry run)."""
     pod, view = run.pod, run.view
     filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame())
@@ -112,10 +114,12 @@ def _search(run: DryRun, names: Sequence[str], unhelpful: UnhelpfulNodeCache, se
     curable = [each for each in tried if _is_curable(filters.reason(each))]
 
     def search(beside: DryRun, excluded: Collection[str]) -> Removal | None:
-        return NodeSearch(beside, seed).among([each for each in curable if view.node_names[each] not in excluded])
+        left_over = [each for each in curable if view.node_names[each] not in excluded]
+        return NodeSearch(beside, seed, evicts=evicts).among(left_over)
 
     removal = found_beside_nominated(run, search)
-    if removal is None:
+    # One that the budgets forbid helps only after they have changed, which the version of the cache contains.
+    if removal is None or (evicts and is_forbidden(removal.victims, view)):
         abandoned = set(curable) - run.done if run.is_spent() else set[NodeNumber]()
         unhelpful.add(pod, (each for each in tried if each not in abandoned), view)
     return removal

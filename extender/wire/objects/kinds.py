@@ -46,6 +46,7 @@ class Status:
     reason: str = ""
     message: str = ""
     retry_after_seconds: int = 0
+    causes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,13 @@ class Event(msgspec.Struct, Generic[T], frozen=True, gc=False):
     status: Status | None = None
 
 
+class _CauseJson(msgspec.Struct):
+    reason: str | None = None
+
+
 class _StatusDetailsJson(msgspec.Struct, rename="camel"):
     retry_after_seconds: int = 0
+    causes: list[_CauseJson] | None = None
 
 
 class _StatusJson(msgspec.Struct):
@@ -135,8 +141,9 @@ def decode_status(body: bytes) -> Status:
     except UNREADABLE:
         # A proxy may answer with HTML; the HTTP status alone then decides what to do.
         return Status()
-    after = parsed.details.retry_after_seconds if parsed.details else 0
-    return Status(parsed.code, parsed.reason or "", parsed.message or "", after)
+    details = parsed.details or _StatusDetailsJson()
+    causes = tuple([each.reason or "" for each in details.causes or ()])
+    return Status(parsed.code, parsed.reason or "", parsed.message or "", details.retry_after_seconds, causes)
 
 
 def decode_page(body: bytes) -> Page:

@@ -145,7 +145,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         ),
         limits,
     )
-    is_gated = bytes(spec.scheduling_gates) not in _ABSENT
+    is_gated, is_terminating = bytes(spec.scheduling_gates) not in _ABSENT, meta.deletion_timestamp is not None
     rejection = "" if spec.node_name else _rejection(conditions)
     signature = _SIGNATURES.get(template)
     if signature is None:
@@ -155,7 +155,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         name,
         signature,
         _interned(spec.node_name or ""),
-        meta.deletion_timestamp is not None,
+        is_terminating,
         status.phase in ("Succeeded", "Failed"),
         is_gated,
         spec.priority or 0,
@@ -163,7 +163,8 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         status.nominated_node_name or "",
         _requests(spec),
         status.start_time,
-        b'"PreemptionByScheduler"' in conditions,
+        # The Eviction API marks for any client: a pod that it has not deleted is no victim.
+        b'"PreemptionByScheduler"' in conditions or (is_terminating and b'"EvictionByEvictionAPI"' in conditions),
         _has_unseen_needs(spec),
         rejection,
         # Most pods have no gating: then a search in the bytes of their annotations is all that it costs.

@@ -7,7 +7,7 @@ import pytest
 
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
-from extender.simulator.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject, condition_of
 from tests.fakes import until
 from tests.simulator.client import PODS, Client, connect
 from tests.simulator.plain import ZONE, namespace, node, pod
@@ -121,6 +121,11 @@ async def test_an_eviction_waits_for_its_budget(slow_kubelet: Client) -> None:
     assert (await slow_kubelet.post(f"{DEFAULT}/w1/eviction", {"metadata": {"name": "w1"}}))[0] == 201
     code, body = await slow_kubelet.post(f"{DEFAULT}/w2/eviction", {"metadata": {"name": "w2"}})
     assert (code, body["reason"]) == (429, "TooManyRequests")
+    assert body["details"]["causes"] == [{"reason": "DisruptionBudget"}]
+    marked = [
+        condition_of((await slow_kubelet.get(f"{DEFAULT}/{name}"))[1], "DisruptionTarget") for name in ("w1", "w2")
+    ]
+    assert [each and each["reason"] for each in marked] == ["EvictionByEvictionAPI", None]
     assert (await slow_kubelet.post(f"{DEFAULT}/a/eviction", {}))[0] == 201  # no budget guards it
 
 
