@@ -7,10 +7,12 @@ import asyncio
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self, TypeVar
+
+T = TypeVar("T")
 
 _KIBIBYTE_MEGABYTES: Final = 1024 / 1e6
 _BEAT_SECONDS: Final = 0.02
@@ -48,6 +50,60 @@ def _status(pid: int | str, name: str) -> float:
     except OSError:
         return 0.0
     return next((int(line.split()[1]) * _KIBIBYTE_MEGABYTES for line in lines if line.startswith(name)), 0.0)
+
+
+class OtherWork:
+    """The processor time that this thread spends on what other processes of a real cluster do."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._is_counting = False
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Counts the block, which must not await. A block within a block counts once."""
+        if self._is_counting:
+            yield
+            return
+        begun, self._is_counting = time.thread_time(), True
+        try:
+            yield
+        finally:
+            self.seconds += time.thread_time() - begun
+            self._is_counting = False
+
+    def of(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """The work, each step of which is counted, but not what happens between its steps."""
+        return _Counted(work, self)
+
+
+class _Counted(Coroutine[Any, Any, T]):
+    """A coroutine that passes everything on to another one. A task that is cancelled before it begins closes that one too."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], other_work: OtherWork) -> None:
+        self._work = work
+        self._other_work = other_work
+
+    def send(self, value: Any) -> Any:
+        with self._other_work.counted():
+            return self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        with self._other_work.counted():
+            return self._work.throw(*error)
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        result: T = yield from self
+        return result
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
 
 
 class LoopStalls:

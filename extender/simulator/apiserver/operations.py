@@ -66,7 +66,7 @@ class Operations:
 
     def patch(self, target: Target, patch: Any, content_type: str) -> Stored:
         """PATCH. A version or UID in the patch is a precondition, as in the real API."""
-        with self.store.working():
+        with self.store.other_work.counted():
             stored = self.store.find(target.kind, target.key)
             return self._update(target, stored, patching.apply_patch(stored.read(), patch, content_type))
 

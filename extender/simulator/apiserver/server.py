@@ -75,7 +75,7 @@ class ApiServer:
     async def start(self, port: int = 0) -> None:
         """Listens on 127.0.0.1; port 0 means a free port."""
         # handler_cancellation: a watch whose client is gone would otherwise wait for its next event.
-        self._server = web.Server(self._answer, request_factory=_request, handler_cancellation=True)
+        self._server = web.Server(self._answer_apart, request_factory=_request, handler_cancellation=True)
         self._is_stopping = False
         self._runner = web.ServerRunner(self._server, access_log=None, shutdown_timeout=2.0)
         await self._runner.setup()
@@ -151,6 +151,9 @@ class ApiServer:
         return path
 
     # -- requests
+
+    async def _answer_apart(self, request: web.BaseRequest) -> web.StreamResponse:
+        return await self.store.other_work.of(self._answer(request))
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         call = Call(request.method, request.path, request.query, parse_path(request.path))
@@ -257,7 +260,7 @@ class ApiServer:
             namespace = namespace or str((obj.get("metadata") or {}).get("namespace") or "")
             defaulting.complete_for_review(kind, obj, namespace)
             obj = await self.admission.admit(Write("CREATE", Target(kind, namespace), obj))
-        with self.store.working():
+        with self.store.other_work.counted():
             return self.operations.create(kind, obj, namespace=namespace)
 
     async def _write_admitted(self, request: web.BaseRequest, target: Target, body: Any) -> web.StreamResponse:

@@ -8,8 +8,7 @@ import random
 import sys
 import time
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import orjson
@@ -17,6 +16,7 @@ import orjson
 from extender.simulator.apiserver import api_errors
 from extender.simulator.apiserver.kinds import KINDS, Kind, key_of, kind_of
 from extender.simulator.json_objects import JsonObject, node_of, timestamp
+from extender.simulator.process_usage import OtherWork
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 _LONGEST_KEPT = 16 * 1024  # bytes of a watch line that is cached
@@ -216,18 +216,9 @@ class Store:
 
     def __init__(self, *, history: int = 20_000, seed: int = 0, initial_version: int = 1) -> None:
         self.version = initial_version
-        self.worked = 0.0
+        self.other_work = OtherWork()  # of the API server and of all clients but the extender
         self.tables = {kind: Table(kind, history) for kind in KINDS}
         self._rng = random.Random(seed)
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Adds the processor time of the block to `worked`: in a real cluster another process would spend it."""
-        reset_at = time.thread_time()
-        try:
-            yield
-        finally:
-            self.worked += time.thread_time() - reset_at
 
     def table(self, kind: Kind) -> Table:
         """The table of one kind."""

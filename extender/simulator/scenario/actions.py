@@ -53,7 +53,7 @@ async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
             await asyncio.sleep(0)
         namespace = namespaces[number % len(namespaces)]
         name = _free_name(simulated, namespace, step.name or template)
-        with simulated.api.store.working():  # not the extender's processor time
+        with simulated.api.store.other_work.counted():  # not the extender's processor time
             pod = make_pod(simulated.play.templates[template], name, namespace, number)
             simulated.give_to_scheduler(pod)
         await simulated.api.create(PODS, pod)
@@ -72,7 +72,7 @@ async def arrive_groups(simulated: SimulatedCluster, step: ArriveGroups) -> None
         simulated.numbers[step.label] = serial = simulated.numbers.get(step.label, -1) + 1
         for member in range(size):
             name = f"{step.template}-{serial}-{member}"
-            with simulated.api.store.working():
+            with simulated.api.store.other_work.counted():
                 pod = make_pod(simulated.play.templates[step.template], name, namespace, member)
                 pod["metadata"]["labels"][step.label] = f"{step.template}-{serial}"
                 pod["metadata"].setdefault("annotations", {})[step.size_annotation] = str(size)

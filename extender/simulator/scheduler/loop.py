@@ -84,8 +84,9 @@ class FitError(Exception):
 class Answer(NamedTuple):
     """The duration of one filter call in seconds.
 
-    ``processor``: the processor time of this thread meanwhile. It excludes other processes, and the work of the simulated
-    API server on objects, which a real cluster does in another process.
+    ``processor``: the processor time of this thread meanwhile. It excludes other processes, and what the simulated API
+    server, the bindings and reports of this scheduler and the steps of the scenario do, as these are other processes of a
+    real cluster.
     """
 
     namespace: str
@@ -305,7 +306,7 @@ class SchedulingLoop:
         if not nodes or self._extender is None:
             return nodes
         # The API server runs in this thread as well; its share is subtracted at both ends.
-        begun, worked = time.monotonic(), time.thread_time() - self._store.worked
+        begun, worked = time.monotonic(), time.thread_time() - self._store.other_work.seconds
         try:
             answer = await self._extender.filter(pod, nodes)
         except ExtenderError:
@@ -313,7 +314,7 @@ class SchedulingLoop:
                 return nodes
             raise
         finally:
-            seconds, processor = time.monotonic() - begun, time.thread_time() - self._store.worked - worked
+            seconds, processor = time.monotonic() - begun, time.thread_time() - self._store.other_work.seconds - worked
             self.answers.append(Answer(namespace_of(pod), seconds, processor))
         rejections.update(answer.rejections)
         return answer.passed
@@ -373,7 +374,7 @@ class SchedulingLoop:
             self._spawn(self._writer.patch_status(queued.pod, patch))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._store.other_work.of(work))
         self._background.add(task)
         task.add_done_callback(self._done)
 
