@@ -16,9 +16,7 @@ SCENARIO = Path(__file__).parents[2] / "config" / "scenarios" / "replaced-victim
 
 
 async def test_replacements_of_victims_are_not_nominated_to_nodes_that_are_kept_and_cost_no_further_victim() -> None:
-    document = yaml.safe_load(SCENARIO.read_text("utf-8"))
-    document["apiServer"]["maxKubeletDelay"] = "3s"
-    scenario = parse_scenario(document)
+    scenario = parse_scenario(yaml.safe_load(SCENARIO.read_text("utf-8")), short=True)
     settings = scenario_settings(scenario, str(SCENARIO))
     async with (
         SimulatedCluster(scenario, 1, read_objects(scenario, str(SCENARIO))) as simulated,

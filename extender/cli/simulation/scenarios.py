@@ -26,10 +26,10 @@ from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 _WEBHOOK_WITHIN_SECONDS: Final = 60.0
 
 
-def read_scenario(path: str) -> Play:
-    """Reads a scenario file. Raises CommandError with a line for each problem."""
+def read_scenario(path: str, *, short: bool = False) -> Play:
+    """Reads a scenario file. Raises CommandError with a line for each problem. ``short``: its short run."""
     try:
-        return parse_scenario(read_yaml(path))
+        return parse_scenario(read_yaml(path), short=short)
     except DocumentError as error:
         raise CommandError(*(f"{path}: {problem}" for problem in error.problems)) from None
 

@@ -2,22 +2,22 @@
 
 The last line is `placed P, pending Q, violations V`. The exit code is 1 if a constraint was violated or the result
 differs from what the scenario expects. A scenario with a `comparison` is played with and without some pods, to measure what
-they cost the others.
+they cost the others (`comparison.py`).
 """
 
 import argparse
 import json
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Final, Self
+from typing import Self
 
 import msgspec
 
 from extender.cli.command import CommandError, Commands
+from extender.cli.simulation.comparison import Round, describe, excesses, measure
 from extender.cli.simulation.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import StartError, service_running
 from extender.compose.process import run_on_loop
@@ -31,7 +31,6 @@ from extender.simulator.scenario.report import Cost, Report
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.telemetry.logs import configure
 
-_MEGABYTE: Final = 1e6
 _SHOWN = 10  # pods and violations listed by name; the JSON form lists all
 
 
@@ -46,6 +45,9 @@ def add_parser(commands: Commands) -> None:
         help="omit the pods of these namespaces, such as hostile-*, and the scenario's comparison",
     )
     parser.add_argument(
+        "--short", action="store_true", help="fewer pods and shorter pauses, where the scenario has {full: A, short: B}"
+    )
+    parser.add_argument(
         "-o", "--output", choices=["text", "json"], default="text", help="json: one document on standard output"
     )
     parser.set_defaults(run=run)
@@ -54,31 +56,43 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if the result is as expected and no constraint was violated, else 1."""
     configure("error", "text")
-    as_json = arguments.output == "json"
-    return simulate(arguments.scenario, arguments.seed, as_json=as_json, without=arguments.without)
+    as_json, short = arguments.output == "json", arguments.short
+    return simulate(arguments.scenario, arguments.seed, as_json=as_json, without=arguments.without, short=short)
 
 
-def simulate(path: str, seed: int | None, *, as_json: bool = False, without: str | None = None) -> int:
-    """Plays a scenario file and prints the result. If it has a comparison, plays it without those pods first."""
-    play = read_scenario(path)
+def simulate(
+    path: str, seed: int | None, *, as_json: bool = False, without: str | None = None, short: bool = False
+) -> int:
+    """Plays a scenario file and prints the result. If it has a comparison, plays all of its other runs first."""
+    play = read_scenario(path, short=short)
     settings = scenario_settings(play, path)
     objects = read_objects(play, path)
     narrate: Narrator = _to_stderr if as_json else print
     used = play.scenario.seed if seed is None else seed
     comparison = play.scenario.comparison if without is None else None
-    before = _cost_without(path, used, comparison) if comparison else None
+    earlier, less = _played_before(path, used, comparison, short=short) if comparison else ([], None)
     try:
         report = run_on_loop(perform(play, settings, used, objects, narrate, without or ""))
     except StepFailed as error:
         raise CommandError(f"{path}: {error}") from None
     except StartError as error:
         raise CommandError(str(error)) from None
-    if comparison and before:
-        report = replace(report, failures=(*report.failures, *_excesses(report.cost, before, comparison)))
-    _print(
-        report, as_json=as_json, compared=_describe(report.cost, before, comparison) if comparison and before else ()
-    )
+    compared: list[str] = []
+    if comparison and less:
+        rounds = [*earlier, Round(less, report.cost)]
+        report = replace(report, failures=(*report.failures, *excesses(rounds, comparison)))
+        compared = [*describe(rounds, comparison)]
+    _print(report, as_json=as_json, compared=compared)
     return 0 if report.is_good else 1
+
+
+def _played_before(path: str, seed: int, comparison: CostComparison, *, short: bool) -> tuple[list[Round], Cost]:
+    """All runs of a comparison but the last: whole rounds, and the first run of the last round."""
+    rounds = [
+        Round(measure(path, seed, comparison.without, short=short), measure(path, seed, "", short=short))
+        for _ in range(comparison.rounds - 1)
+    ]
+    return rounds, measure(path, seed, comparison.without, short=short)
 
 
 async def perform(
@@ -161,44 +175,3 @@ def _print(report: Report, *, as_json: bool, compared: Sequence[str] = ()) -> No
 
 def _to_stderr(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-def _cost_without(path: str, seed: int, comparison: CostComparison) -> Cost:
-    """Plays the scenario without these pods in another process, because memory is compared too. Raises CommandError if that run fails or leaves pods pending."""
-    command = [sys.executable, "-m", "extender", "simulate", path]
-    command += ["--seed", str(seed), "--without", comparison.without, "--output", "json"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (this program)
-    try:
-        report = json.loads(ended.stdout)
-        answers = report["answers"]
-        times = (answers["p50Seconds"], answers["p99Seconds"], answers["p99ProcessorSeconds"])
-        cost = Cost(answers["count"], *times, report["residentMegabytes"])
-    except (ValueError, KeyError):
-        raise CommandError(f"{path}: the run without {comparison.without} failed: {ended.stderr.strip()}") from None
-    if report["violations"] or report["failures"] or report["pending"]:
-        raise CommandError(
-            f"{path}: the run without {comparison.without} has violations, failures or pending pods: {ended.stderr.strip()}"
-        )
-    return cost
-
-
-def _describe(cost: Cost, before: Cost, comparison: CostComparison) -> list[str]:
-    """A line for each of the two costs, and one for their ratio."""
-    return [
-        f"filter without {comparison.without}: {before}",
-        f"filter with them, for all others: {cost}",
-        f"p99 of processor time {_slowdown(cost, before):.2f} times, memory {cost.resident - before.resident:+.0f} MB",
-    ]
-
-
-def _excesses(cost: Cost, before: Cost, comparison: CostComparison) -> Iterator[str]:
-    """The bounds of the scenario that were exceeded."""
-    slowdown, growth = _slowdown(cost, before), cost.resident - before.resident
-    if comparison.max_slowdown is not None and slowdown > comparison.max_slowdown:
-        yield f"comparison.maxSlowdown: expected at most {comparison.max_slowdown:g}, got {slowdown:.2f}"
-    if comparison.max_growth is not None and growth * _MEGABYTE > comparison.max_growth:
-        yield f"comparison.maxGrowth: expected at most {comparison.max_growth}, got {growth:.0f} MB"
-
-
-def _slowdown(cost: Cost, before: Cost) -> float:
-    return cost.processor / before.processor if before.processor else 1.0

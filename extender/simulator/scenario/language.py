@@ -11,12 +11,12 @@ from msgspec import Meta, Struct
 
 from extender.model.documents import DocumentError, read_document, without_nulls
 from extender.model.units import ByteSize, Duration
+from extender.simulator.scenario.document import prepared
 from extender.simulator.scenario.faults import Condition, Fault, read_conditions, read_faults, read_part
 
 # A number, or a minimum and a maximum for a random number. The limits are checked in code, because msgspec 0.22 crashes on a
 # union of a constrained number and a tuple.
 Amount: TypeAlias = int | tuple[int, int]
-_LISTS: Final = ("steps", "forever", "faults")
 _AMOUNTS: Final = ("count", "groups", "size", "placed", "pending", "judged", "missed", "victims")
 Labels: TypeAlias = dict[str, str]
 
@@ -193,10 +193,12 @@ class Pause(_Part, frozen=True):
 
 
 class Expect(_Part, frozen=True):
-    """Checks numbers of pods; an absent number is not checked.
+    """Checks numbers of pods, and why pods are pending; what is absent is not checked.
 
     `judged`: placed pods that a scheduling policy selects. `missed`: those of them whose admission webhook was not reached.
     `victims`: pods deleted for others.
+    `waiting`: patterns of pods, `namespace/name`, each with a text that the messages of these pods contain. Every pending
+    pod has to match one of them.
     """
 
     placed: Amount | None = None
@@ -204,6 +206,7 @@ class Expect(_Part, frozen=True):
     judged: Amount | None = None
     missed: Amount | None = None
     victims: Amount | None = None
+    waiting: Labels | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,10 +297,11 @@ class CostComparison(_Part, frozen=True, kw_only=True):
     """A second run without the pods of some namespaces, and how much these pods may cost the others.
 
     `max_slowdown`: ratio of the 99th percentiles of processor time per filter call of the other pods. `max_growth`:
-    growth of resident memory.
+    growth of resident memory. Both runs are repeated `rounds` times in turns, and the medians of the rounds are judged.
     """
 
     without: str
+    rounds: Annotated[int, Meta(ge=1)] = 1
     max_slowdown: Annotated[float, Meta(gt=0)] | None = None
     max_growth: ByteSize | None = None
 
@@ -333,9 +337,12 @@ class Play:
     faults: tuple[Condition, ...] = ()
 
 
-def parse_scenario(document: object) -> Play:
-    """Builds a scenario from a parsed YAML document. Raises DocumentError with every problem and its path."""
-    cleaned = without_nulls(_with_bare_steps(document))
+def parse_scenario(document: object, *, short: bool = False) -> Play:
+    """Builds a scenario from a parsed YAML document. Raises DocumentError with every problem and its path.
+
+    ``short``: each `{full: A, short: B}` in it is B and not A.
+    """
+    cleaned = without_nulls(prepared(document, short=short))
     scenario = read_document(cleaned, Scenario, required=("apiVersion", "kind", "name", "steps"))
     problems: list[str] = []
     templates = {
@@ -350,23 +357,6 @@ def parse_scenario(document: object) -> Play:
         raise DocumentError(problems)
     known = {name: template for name, template in templates.items() if template is not None}
     return Play(scenario, known, steps, forever, faults)
-
-
-def _with_bare_steps(document: object) -> object:
-    """Replaces the null of `- settle:` and `- cutLine:` by an empty mapping: a step or fault with all defaults."""
-    if not isinstance(document, dict):
-        return document
-    lists = {name: part for name, part in document.items() if name in _LISTS and isinstance(part, list)}
-    return document | {name: [_filled(step) for step in part] for name, part in lists.items()}
-
-
-def _filled(step: object) -> object:
-    if not isinstance(step, dict):
-        return step
-    filled = {verb: {} if body is None else body for verb, body in step.items()}
-    if isinstance(filled.get("faults"), list):
-        filled["faults"] = [_filled(fault) for fault in filled["faults"]]
-    return filled
 
 
 def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]) -> tuple[Step, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from extender.simulator.apiserver.kinds import NODES
-from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of, uid_of
+from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of
 from extender.simulator.scenario.policy_moments import PolicyMoments, PolicyRow
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
@@ -68,8 +68,7 @@ def _zones(simulated: SimulatedCluster) -> dict[str, str]:
 def _row(simulated: SimulatedCluster, pod: JsonObject, zones: dict[str, str], moments: PolicyMoments) -> PodRow:
     metadata = pod["metadata"]
     node = pod["spec"].get("nodeName") or ""
-    gates = ", ".join(gate["name"] for gate in pod["spec"].get("schedulingGates") or ())
-    message = f"held at the gate {gates}" if gates else "" if node else simulated.loop.messages.get(uid_of(pod), "")
+    message = "" if node else simulated.message(pod)
     return PodRow(
         name=f"{metadata['namespace']}/{metadata['name']}",
         app=labels_of(pod).get("app", ""),

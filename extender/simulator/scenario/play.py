@@ -5,7 +5,9 @@ The result is a report of placed pods, pending pods and violated constraints. Ca
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from fnmatch import fnmatchcase
+from typing import Any
 
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.process_usage import peak_megabytes
@@ -21,6 +23,7 @@ from extender.simulator.scenario.language import (
     ChangeQuotas,
     DeletePods,
     Expect,
+    Labels,
     NodeGroup,
     Pause,
     RelabelNamespace,
@@ -71,10 +74,8 @@ class Player:
 
     async def _take(self, step: Step, action: Action) -> None:
         match action:
-            case Arrive(background=True):
-                self._arrivals.append(asyncio.create_task(actions.arrive(self.simulated, action)))
             case Arrive():
-                await actions.arrive(self.simulated, action)
+                await self._arrive(actions.arrive(self.simulated, action), in_background=action.background)
             case ArriveGroups() | ReplacePods() | RestartExtender():
                 await self._take_of_groups(action)
             case Settle():
@@ -90,12 +91,18 @@ class Player:
             case _:
                 self._change(action)
 
+    async def _arrive(self, arriving: Coroutine[Any, Any, None], *, in_background: bool) -> None:
+        """Creates pods. The clients that do so are no part of the extender, so their work is none of its."""
+        work = self.simulated.api.store.other_work.of(arriving)
+        if in_background:
+            self._arrivals.append(asyncio.create_task(work))
+        else:
+            await work
+
     async def _take_of_groups(self, action: ArriveGroups | ReplacePods | RestartExtender) -> None:
         match action:
-            case ArriveGroups(background=True):
-                self._arrivals.append(asyncio.create_task(actions.arrive_groups(self.simulated, action)))
             case ArriveGroups():
-                await actions.arrive_groups(self.simulated, action)
+                await self._arrive(actions.arrive_groups(self.simulated, action), in_background=action.background)
             case ReplacePods():
                 await actions.replace_pods(self.simulated, action)
             case RestartExtender():
@@ -140,6 +147,19 @@ class Player:
             wanted = getattr(expected, name)
             if wanted is not None and not is_within(count, wanted):
                 self._fail(f"{path}.{name}: expected {wanted}, got {count}")
+        if expected.waiting is not None:
+            self._check_reasons(expected.waiting, f"{path}.waiting")
+
+    def _check_reasons(self, expected: Labels, path: str) -> None:
+        """Fails once, with the first pod that waits for another reason than expected, and the number of such pods."""
+        others = [
+            f"{pod}: {message or 'no attempt yet'}"
+            for pod, message in self.simulated.waiting()
+            if not any(fnmatchcase(pod, pattern) and text in message for pattern, text in expected.items())
+        ]
+        if others:
+            more = f", and {len(others) - 1} more" if others[1:] else ""
+            self._fail(f"{path}: expected only what is listed, got {others[0]}{more}")
 
     def _fail(self, text: str) -> None:
         self.failures.append(text)

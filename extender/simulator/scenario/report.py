@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from extender.simulator.apiserver.kinds import NAMESPACES
-from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, uid_of
+from extender.simulator.json_objects import JsonObject, labels_of, uid_of
 from extender.simulator.oracle.gangs import GangViolation, gang_violations
 from extender.simulator.oracle.journal import Decision
 from extender.simulator.oracle.policies import PolicyOracle, Tally
@@ -112,15 +112,12 @@ class Report:
 def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float, resident: float) -> Report:
     """Computes the figures and finds the violations. O(pods) per decision."""
     loop, missed = simulated.loop, simulated.api.admission.missed_pods
-    waiting = [
-        (f"{namespace_of(pod)}/{name_of(pod)}", loop.messages.get(uid_of(pod), "")) for pod in simulated.pending()
-    ]
     return Report(
         name=simulated.play.scenario.name,
         seed=simulated.seed,
         seconds=seconds,
         placed=len(loop.bound),
-        waiting=tuple(waiting),
+        waiting=tuple(simulated.waiting()),
         violations=(
             *violations(
                 loop.journal,

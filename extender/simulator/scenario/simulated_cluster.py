@@ -15,7 +15,7 @@ from extender.simulator.apiserver.fault_points import Faults, SlowBindings, Slow
 from extender.simulator.apiserver.kinds import PODS
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.apiserver.store import Stored
-from extender.simulator.json_objects import JsonObject, is_finished, is_terminating
+from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, name_of, namespace_of, uid_of
 from extender.simulator.scenario.controllers import Controllers
 from extender.simulator.scenario.fault_injector import FaultInjector
 from extender.simulator.scenario.language import BIND_PATH, Play, SchedulerPart
@@ -202,6 +202,15 @@ class SimulatedCluster:
         """The pods without a node."""
         unbound = [stored.read() for stored in self.pods() if not stored.node]
         return [pod for pod in unbound if not is_finished(pod) and not is_terminating(pod)]
+
+    def waiting(self) -> list[tuple[str, str]]:
+        """`namespace/name` of each pending pod, and why it is pending."""
+        return [(f"{namespace_of(pod)}/{name_of(pod)}", self.message(pod)) for pod in self.pending()]
+
+    def message(self, pod: JsonObject) -> str:
+        """Why a pod is pending: the gates that hold it, or the scheduler's last message; empty before its first attempt."""
+        gates = ", ".join(gate["name"] for gate in pod["spec"].get("schedulingGates") or ())
+        return f"held at the gate {gates}" if gates else self.loop.messages.get(uid_of(pod), "")
 
 
 def _scheduler_name(number: int) -> str:

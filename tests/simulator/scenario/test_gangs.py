@@ -1,4 +1,4 @@
-"""The shipped scenario of gangs: nothing is violated, and the judge finds what breaks when reserved room is not kept."""
+"""The shipped scenario of gangs: the judge finds what breaks when reserved room is not kept."""
 
 from __future__ import annotations
 
@@ -33,11 +33,6 @@ def contended(tmp_path: Path) -> str:
     shutil.copytree(SCENARIO.with_suffix(""), tmp_path / "gangs")
     (tmp_path / "gangs.yaml").write_text(yaml.safe_dump(scenario), "utf-8")
     return str(tmp_path / "gangs.yaml")
-
-
-def test_every_gang_lands_whole_or_stays_at_its_gate(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", str(SCENARIO), "--seed", "2"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith("violations 0")
 
 
 def test_a_filter_that_gives_reserved_room_away_is_found(

@@ -11,31 +11,16 @@ import pytest
 import yaml
 
 from extender.cli.main import main
+from extender.cli.simulation.comparison import Round, describe, excesses
+from extender.model.units import ByteSize
+from extender.simulator.scenario.language import CostComparison
+from extender.simulator.scenario.report import Cost
 
 HOSTILE = Path(__file__).parents[3] / "config" / "scenarios" / "hostile.yaml"
 
 
-def shortened(folder: Path) -> str:
-    """The shipped scenario with a tenth of the honest pods, hardly a pause, and no bounds on times and memory."""
-    text = HOSTILE.read_text("utf-8")
-    for pattern, instead in (
-        ("count: 1000", "count: 100"),
-        ("placed: 1000", "placed: 100"),
-        (r"rate: [\d.]+", "rate: 200"),
-        (r"time: [\d.]+m?s", "time: 10ms"),
-        (r"  max(Slowdown|Growth):.*\n", ""),
-    ):
-        text = re.sub(pattern, instead, text)
-    path = folder / "hostile.yaml"
-    path.write_text(text, "utf-8")
-    return str(path)
-
-
-@pytest.mark.parametrize("seed", ["1", "2"])
-def test_honest_pods_are_placed_and_hostile_ones_wait(
-    seed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["simulate", shortened(tmp_path), "--seed", seed]) == 0
+def test_honest_pods_are_placed_and_hostile_ones_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(HOSTILE), "--seed", "2", "--short"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "placed 100, pending 21, violations 0"
     waiting = [line for line in lines if line.startswith("pending: ")]
@@ -92,6 +77,36 @@ def test_what_is_worse_than_the_scenario_allows_is_reported_and_gives_1(
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("unexpected: comparison.maxSlowdown: expected at most 1e-06, got ") for line in lines)
     assert lines[-1] == "placed 2, pending 1, violations 0"
+
+
+def test_each_round_is_a_pair_of_runs_and_their_median_is_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", scenario(tmp_path, rounds=2)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("filter without bad: 2 answers, p50 ") for line in lines) == 2
+    assert sum(line.startswith("filter with them, for all others: 2 answers, p50 ") for line in lines) == 2
+    assert any(
+        re.match(r"p99 of processor time [\d.]+ times \(the median of [\d.]+, [\d.]+\), memory", line) for line in lines
+    )
+
+
+def round_of(processor: float, resident: float) -> Round:
+    return Round(Cost(9, 0.001, 0.002, 0.002, 100.0), Cost(9, 0.001, 0.002, processor, resident))
+
+
+def test_one_round_of_three_that_is_out_of_the_ordinary_is_not_judged() -> None:
+    comparison = CostComparison(without="bad", max_slowdown=1.5, max_growth=ByteSize(50_000_000))
+    rounds = [round_of(0.002, 110.0), round_of(0.009, 110.0), round_of(0.0024, 190.0)]
+    assert list(excesses(rounds, comparison)) == []
+    assert list(describe(rounds, comparison))[-1] == (
+        "p99 of processor time 1.20 times (the median of 1.00, 4.50, 1.20), memory +10 MB"
+    )
+    rounds[0] = round_of(0.004, 151.0)
+    assert list(excesses(rounds, comparison)) == [
+        "comparison.maxSlowdown: expected at most 1.5, got 2.00",
+        "comparison.maxGrowth: expected at most 50 MB, got 51 MB",
+    ]
 
 
 def test_a_run_without_them_that_fails_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

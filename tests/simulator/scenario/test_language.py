@@ -11,7 +11,16 @@ from extender.model.documents import DocumentError
 from extender.model.units import Duration
 from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, node_of
 from extender.simulator.scenario.faults import CutLine, JumpClock, LoseBookmarks, Restart
-from extender.simulator.scenario.language import Arrive, ChangeFaults, Play, Template, parse_scenario
+from extender.simulator.scenario.language import (
+    Arrive,
+    ChangeFaults,
+    CostComparison,
+    Expect,
+    Pause,
+    Play,
+    Template,
+    parse_scenario,
+)
 from extender.simulator.scenario.synthetic import chosen, draw, make_cluster, make_pod
 from tests.simulator.plain import ZONE, node, pod
 
@@ -121,6 +130,22 @@ def test_faults_stand_in_a_section_or_a_step_with_what_they_leave_open_filled_in
 )
 def test_the_scenarios_that_come_with_the_project_are_valid(path: Path) -> None:
     assert parse_scenario(yaml.safe_load(path.read_text("utf-8"))).steps
+
+
+def test_a_value_may_differ_in_a_short_run() -> None:
+    raw = _document(
+        cluster={"nodes": [{"count": {"full": [40, 60], "short": 5}}]},
+        comparison={"without": "x", "maxSlowdown": {"full": 1.5, "short": None}},
+        steps=[{"pause": {"time": {"full": "1s", "short": "10ms"}}}, {"expect": {"placed": {"full": 9, "short": 2}}}],
+    )
+    full, short = parse_scenario(raw), parse_scenario(raw, short=True)
+    assert [play.scenario.cluster.nodes[0].count for play in (full, short)] == [(40, 60), 5]
+    assert [play.scenario.comparison for play in (full, short)] == [
+        CostComparison(without="x", max_slowdown=1.5),
+        CostComparison(without="x"),
+    ]
+    assert [step.action for step in full.steps] == [Pause(Duration(1)), Expect(placed=9)]
+    assert [step.action for step in short.steps] == [Pause(Duration(0.01)), Expect(placed=2)]
 
 
 def test_amounts_are_drawn_from_the_seed() -> None:

@@ -145,6 +145,26 @@ async def test_a_disappointed_expectation_fails_the_run() -> None:
     assert not report.is_good
 
 
+@pytest.mark.parametrize("listed", [{}, {"team-0/db-0": "refused by us"}, {"team-*/*": "Insufficient cpu"}])
+async def test_a_pod_that_is_pending_for_another_reason_than_expected_fails_the_run(listed: dict[str, str]) -> None:
+    steps = (_arrive(count=2), SETTLE, {"expect": {"waiting": listed}})
+    async with playing(*steps, extender=FakeExtender(refuse_all)) as (player, _):
+        report = await player.finish()
+    pod, more = ("team-1/db-1", "") if "team-0/db-0" in listed else ("team-0/db-0", ", and 1 more")
+    said = f"{pod}: 0/4 nodes are available: 4 refused by us.{more}"
+    assert report.failures == (f"steps[2].expect.waiting: expected only what is listed, got {said}",)
+
+
+async def test_reasons_that_are_expected_are_those_of_the_scheduler_and_of_gates() -> None:
+    gated = {"spec": {"schedulingGates": [{"name": "example.com/gate"}]}}
+    listed = {"*/db-*": "refused by us", "*/held-*": "held at the gate example.com/gate"}
+    steps = (_arrive(count=2), _arrive("held"), SETTLE, {"expect": {"pending": 3, "waiting": listed}})
+    async with playing(*steps, extender=FakeExtender(refuse_all), templates={"db": {}, "held": gated}) as (player, _):
+        report = await player.finish()
+    assert report.failures == ()
+    assert report.waiting[2] == ("team-1/db-1", "0/4 nodes are available: 4 refused by us.")
+
+
 async def test_a_queue_that_does_not_come_to_rest_fails_the_run() -> None:
     unhelpful = {"settle": {"timeout": "200ms"}}
     async with playing(_arrive(), unhelpful, extender=FakeExtender(lambda _: 500)) as (player, _):

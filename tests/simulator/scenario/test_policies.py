@@ -1,4 +1,4 @@
-"""The shipped scenario of scheduling policies: nothing is violated, a tenth is missed, and the oracle finds what breaks them."""
+"""The shipped scenario of scheduling policies: the oracle finds what breaks them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,14 @@ SCENARIO = Path(__file__).parents[3] / "config" / "scenarios" / "policies.yaml"
 
 def changed(folder: Path, *replacements: tuple[str, str]) -> str:
     """A copy of the scenario and its policies in which these texts are replaced, without expectations."""
-    text = SCENARIO.read_text("utf-8")
-    for old, new in (*replacements, (re.search(r"  - expect: .*\n", text)[0], "")):  # type: ignore[index] # it is there
+    text = SCENARIO.read_text("utf-8").partition("  - expect:")[0]
+    for old, new in replacements:
         assert old in text
         text = text.replace(old, new)
     path = folder / "policies.yaml"
     path.write_text(text, "utf-8")
     shutil.copytree(SCENARIO.with_suffix(""), folder / "policies")
     return str(path)
-
-
-@pytest.mark.parametrize("seed", ["1", "2"])
-def test_every_placed_pod_keeps_its_policies(seed: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", str(SCENARIO), "--seed", seed]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].endswith("violations 0")
-    (line,) = [line for line in lines if line.startswith("policies: ")]
-    assert re.fullmatch(r"policies: [78]\d\d pods judged, \d+ of them missed by admission", line)
 
 
 def test_an_extender_without_policies_violates_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,1 @@
+"""Plays every scenario of config/, and checks what each promises."""

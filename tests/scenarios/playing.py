@@ -1,0 +1,94 @@
+"""The scenarios that are played, one run of one of them in a process of its own, and the table of many runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+# `make scenarios` and `make test` play these; a test fails where config/ has another one.
+SCENARIOS: Final = (
+    ROOT / "config/demo/scenario.yaml",
+    *sorted((ROOT / "config/scenarios").glob("*.yaml")),
+)
+_WITHIN_SECONDS: Final = 900.0  # of a run; hostile.yaml is six runs of twenty seconds
+_FIGURES: Final = ("decisions", "placed", "pending", "violations")
+_SHOWN: Final = 10  # problems of one run
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: its figures, empty where it did not come to a result, and what the scenario promises and did not hold."""
+
+    name: str
+    seed: int | None
+    figures: dict[str, int]
+    seconds: float
+    problems: tuple[str, ...]
+
+    def cells(self) -> list[str]:
+        """The row of the table."""
+        counts = [str(self.figures.get(name, "-")) for name in _FIGURES]
+        held = "no" if self.problems else "yes"
+        return [self.name, "" if self.seed is None else str(self.seed), *counts, f"{self.seconds:.1f}", held]
+
+
+def name_of(path: Path) -> str:
+    """How a scenario is called: by its file, but for the demo."""
+    return path.parent.name if path.stem == "scenario" else path.stem
+
+
+def play(path: Path, seed: int | None = None, *, short: bool = False) -> Run:
+    """Plays a scenario, with the seed in it where none is given."""
+    command = [sys.executable, "-m", "extender", "simulate", str(path), "--output", "json"]
+    command += [*(["--seed", str(seed)] if seed is not None else []), *(["--short"] if short else [])]
+    begun = time.monotonic()
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_WITHIN_SECONDS)
+    except subprocess.TimeoutExpired:
+        problem = f"it did not end within {_WITHIN_SECONDS:g} s"
+        return Run(name_of(path), seed, {}, time.monotonic() - begun, (problem,))
+    return _read(name_of(path), seed, ended, time.monotonic() - begun)
+
+
+def _read(name: str, seed: int | None, ended: subprocess.CompletedProcess[str], seconds: float) -> Run:
+    """What a run printed. Its exit code decides: 0 only if everything that the scenario promises held."""
+    try:
+        report = json.loads(ended.stdout)
+    except ValueError:
+        return Run(name, seed, {}, seconds, (ended.stderr.strip() or f"exit code {ended.returncode}",))
+    violations = [*report["violations"], *report["groupViolations"]]
+    figures = {name: report[name] for name in _FIGURES} | {"violations": len(violations)}
+    problems = [*report["failures"], *(f"violation: {_text(each)}" for each in violations)]
+    if ended.returncode and not problems:
+        problems = [f"exit code {ended.returncode}"]
+    return Run(name, report["seed"], figures, seconds, tuple(problems if ended.returncode else ()))
+
+
+def _text(violation: dict[str, Any]) -> str:
+    if "group" in violation:
+        return f"{violation['group']}: {violation['reason']}"
+    return f"{violation['pod']} on {violation['node'] or 'no node'}: {violation['reason']}"
+
+
+def table(runs: Iterable[Run]) -> Iterator[str]:
+    """The lines of the table, and what did not hold."""
+    kept = list(runs)
+    rows = [["scenario", "seed", *_FIGURES, "seconds", "held"], *(run.cells() for run in kept)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join([row[0].ljust(len(first)), *others])
+    for run in kept:
+        for problem in run.problems[:_SHOWN]:
+            yield f"{run.name}, seed {run.seed}: {problem}"
+        if run.problems[_SHOWN:]:
+            yield f"{run.name}, seed {run.seed}: and {len(run.problems) - _SHOWN} more"
+    broken = sum(bool(run.problems) for run in kept)
+    yield f"{len(kept)} runs, {broken} of them did not hold what the scenario promises"
