@@ -19,7 +19,7 @@ from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, parse_s
 from extender.settings.connections import Kube
 from extender.settings.limits import Limits
 from extender.wire.errors import WireError
-from extender.wire.objects.snapshot import Snapshot, decode_snapshot
+from extender.wire.manifests import Snapshot, decode_snapshot
 from extender.wire.recordings.redaction import LEAST_KEY_BYTES
 from extender.wire.webhook_configurations import OwnPod
 

@@ -21,7 +21,7 @@ from extender.compose.replay_differences import Difference, Outcome
 from extender.model.documents import DocumentError
 from extender.settings.configuration import Settings, settings_document
 from extender.wire.errors import WireError
-from extender.wire.recordings.recorded_answers import Answer
+from extender.wire.recordings.recording import Answer
 from extender.wire.recordings.redaction import REPLAYED_SECTIONS, Redactor
 
 _SHOWN: Final = 20

@@ -34,8 +34,7 @@ from extender.tasks.webhook.keeper import WebhookKeeper
 from extender.telemetry import scraped
 from extender.telemetry.admission import AdmissionMetrics
 from extender.verbs.admit.decision import AdmitVerb
-from extender.wire.objects.kinds import NAMESPACES
-from extender.wire.objects.watched_kinds import policy_kinds
+from extender.wire.objects.kinds import NAMESPACES, policy_kinds
 from extender.wire.webhook_configurations import (
     OwnPod,
     WebhookTarget,

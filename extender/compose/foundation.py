@@ -24,8 +24,7 @@ from extender.tasks.ports import ClusterWriter, ObjectIndex
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions
 from extender.telemetry.metrics import Metrics
 from extender.verbs.effective_pod import policy_terms
-from extender.wire.objects.kinds import PODS
-from extender.wire.objects.watched_kinds import watched_kinds
+from extender.wire.objects.kinds import PODS, watched_kinds
 
 Job: TypeAlias = tuple[str, Callable[[], Awaitable[None]]]
 """What runs until the service ends, by name."""

@@ -21,9 +21,16 @@ from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.preempt.decision import decide_preemption
 from extender.verbs.prioritize import prioritize_watched
 from extender.wire.extender_v1 import PreemptionArgs
-from extender.wire.objects.limits import BYTES_LIMIT, excess_parts
-from extender.wire.recordings.recorded_answers import Answer, filter_answer, preemption_answer
-from extender.wire.recordings.recording import Question, RecordingDecoder, Start, args_of
+from extender.wire.objects.constraints import BYTES_LIMIT, excess_parts
+from extender.wire.recordings.recording import (
+    Answer,
+    Question,
+    RecordingDecoder,
+    Start,
+    args_of,
+    filter_answer,
+    preemption_answer,
+)
 from extender.wire.recordings.redaction import Redactor
 
 

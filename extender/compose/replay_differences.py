@@ -6,8 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from extender.wire.recordings.recorded_answers import Answer
-from extender.wire.recordings.recording import Verb
+from extender.wire.recordings.recording import Answer, Verb
 
 
 class Outcome(StrEnum):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from extender.settings.configuration import Settings
 from extender.wire.api_calls import API_CALLS
-from extender.wire.objects.watched_kinds import watched_kinds
+from extender.wire.objects.kinds import watched_kinds
 
 
 @dataclass(frozen=True, slots=True, order=True)

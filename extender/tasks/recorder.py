@@ -30,8 +30,14 @@ from extender.telemetry.logs import RepeatedWarning
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
 from extender.verbs.preempt.decision import PreemptionDecision
 from extender.wire.extender_v1 import ExtenderArgs, PreemptionArgs
-from extender.wire.recordings.recorded_answers import Answer, filter_answer, preemption_answer
-from extender.wire.recordings.recording import Question, RecordingEncoder, Start
+from extender.wire.recordings.recording import (
+    Answer,
+    Question,
+    RecordingEncoder,
+    Start,
+    filter_answer,
+    preemption_answer,
+)
 from extender.wire.recordings.redaction import Redactor
 
 _LOG = logging.getLogger(__name__)

@@ -19,8 +19,7 @@ from extender.model.preemption import Candidate, Victim
 from extender.model.rejections import Reason
 from extender.settings.limits import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
-from extender.wire.objects.constraints import decode
-from extender.wire.objects.limits import DEFAULT_LIMITS
+from extender.wire.objects.constraints import DEFAULT_LIMITS, decode
 from extender.wire.objects.objects_json import Count, NodeJson, PodJson, PodSpecJson, ResourcesJson
 from extender.wire.objects.trim import trim_node, trim_pod
 

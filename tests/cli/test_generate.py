@@ -12,7 +12,7 @@ from extender.cli.config import CANDIDATES
 from extender.cli.main import main
 from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
 from extender.settings.configuration import API_VERSION, KIND
-from extender.wire.objects.limits import DEFAULT_LIMITS
+from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.policies.policy_validation import validate
 
 ROOT = Path(__file__).resolve().parents[2]

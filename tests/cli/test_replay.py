@@ -23,8 +23,7 @@ from extender.settings.jobs import Recorder
 from extender.simulator.apiserver.kinds import KINDS
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
-from extender.wire.recordings.redaction import Redactor
-from extender.wire.recordings.redaction_words import WORDS
+from extender.wire.recordings.redaction import WORDS, Redactor
 
 LAST_QUESTION = {"Pod": {"metadata": {"name": "last", "namespace": "default", "uid": "last"}}, "NodeNames": ["open-0"]}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.compose.replay_differences import Outcome, outcome_of
-from extender.wire.recordings.recorded_answers import Answer
+from extender.wire.recordings.recording import Answer
 
 REJECTED = Answer(reasons=("taint",), digest="a")
 

@@ -16,12 +16,11 @@ from extender.kube.timing import SystemClock
 from extender.kube.watch.byte_stream import StreamSockets
 from extender.model.objects import DisruptionBudget
 from extender.settings.configuration import Settings
-from extender.wire.objects import watched_kinds as table
-from extender.wire.objects.kinds import Identity, Kind
+from extender.wire.manifests import decode_snapshot
+from extender.wire.objects import kinds as table
+from extender.wire.objects.kinds import WATCHED_KINDS, Identity, Kind, WatchedKind, watched_kinds
 from extender.wire.objects.objects_json import BudgetJson
-from extender.wire.objects.snapshot import decode_snapshot
 from extender.wire.objects.trim import trim_budget
-from extender.wire.objects.watched_kinds import WATCHED_KINDS, WatchedKind, watched_kinds
 from tests.builders import settings
 
 ALWAYS = {"namespaces", "nodes", "pods"}

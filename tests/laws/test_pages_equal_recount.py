@@ -17,8 +17,7 @@ from extender.verbs.browse.pending import count_states, pending_page
 from extender.verbs.browse.single_pods import constraints_page
 from extender.verbs.browse.topology import topology_keys, topology_page
 from extender.verbs.browse.workloads import workload_page
-from extender.wire.objects.constraints import parse_label_selector
-from extender.wire.selector_text import parse_selector_text
+from extender.wire.objects.constraints import parse_label_selector, parse_selector_text
 from tests.builders import KEYS, Json
 from tests.explaining import explained, finished
 from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, apply

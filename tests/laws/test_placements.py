@@ -18,7 +18,7 @@ from extender.settings.configuration import Settings
 from extender.tasks.what_if.computing import compute
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs
-from extender.wire.what_if_v1 import decode_what_if
+from extender.wire.manifests import decode_what_if
 from tests.builders import Json, settings
 from tests.explaining import finished, fits
 from tests.laws.cases import case, meets_its_case

@@ -18,8 +18,7 @@ from extender.settings.limits import Limits
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
 from extender.wire.objects.kinds import PODS, policies_within
-from extender.wire.recordings.recorded_answers import Answer, filter_answer
-from extender.wire.recordings.recording import Question, RecordingEncoder, Start
+from extender.wire.recordings.recording import Answer, Question, RecordingEncoder, Start, filter_answer
 from extender.wire.recordings.redaction import Redactor
 from tests.builders import Json, asking, index_of, node, settings
 from tests.laws.injecting import DIRECTIVES, NODES, SPECS

@@ -21,7 +21,7 @@ from extender.compose.service import service_of_objects
 from extender.model.units import Address
 from extender.settings.configuration import Settings
 from extender.settings.connections import Server
-from extender.wire.objects.snapshot import decode_snapshot
+from extender.wire.manifests import decode_snapshot
 from tests.page.browser import Browser, browser
 from tests.page.clusters import cluster_json
 from tests.page.serving import played

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from extender.wire.pod_updates.rules import allowed
+from extender.simulator.apiserver.pod_updates import allowed
 
 Case = dict[str, Any]
 

@@ -12,7 +12,7 @@ from pytest_aiohttp.plugin import AiohttpClient
 from extender.model.answers.pages import PageOf, TopologyQuestion
 from extender.server.collaborators import COLLABORATORS
 from extender.server.transport.turns import Turns
-from extender.wire.selector_text import parse_selector_text
+from extender.wire.objects.constraints import parse_selector_text
 from tests.server.serving import AGREEABLE, BY_NAMES, Browsing, Client, Switch, app_with
 
 

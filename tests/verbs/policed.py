@@ -12,8 +12,8 @@ from extender.model.policies import GROUP, PolicyObject
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import policy_terms
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
+from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.kinds import policies_within
-from extender.wire.objects.limits import DEFAULT_LIMITS
 from tests.builders import Json, asking, settings
 from tests.contenders import cluster, contender_json, stage
 

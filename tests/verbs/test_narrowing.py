@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION, Decision, GroupKey, Level
 from extender.simulator.apiserver.patching import STRATEGIC, apply_patch
+from extender.simulator.apiserver.pod_updates import allowed
 from extender.verbs.release.narrowing import Inexpressible, release_patch
-from extender.wire.pod_updates.rules import allowed
 
 Pod = dict[str, Any]
 

@@ -11,8 +11,8 @@ from extender.index.cluster import ClusterIndex
 from extender.model.policies import GROUP, KUPID_GROUP, InvalidPolicy, Moment, Policy, PolicyKey, Subject
 from extender.settings.limits import Limits
 from extender.settings.rules import Rules
+from extender.wire.manifests import decode_snapshot
 from extender.wire.objects.kinds import Identity, policies_within
-from extender.wire.objects.snapshot import decode_snapshot
 
 KIND = "PodSchedulingPolicy"
 POLICIES = policies_within(Limits(), KIND, GROUP)

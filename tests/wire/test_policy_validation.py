@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.settings.limits import Limits
-from extender.wire.objects.limits import DEFAULT_LIMITS
+from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from extender.wire.policies.policy_validation import validate
 from tests.builders import Json, matching

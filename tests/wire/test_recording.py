@@ -26,8 +26,7 @@ from extender.model.release import GroupKey, Slot
 from extender.settings.limits import Limits
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import PODS, RESOURCE_QUOTAS, policies_within
-from extender.wire.recordings.recorded_answers import Answer
-from extender.wire.recordings.recording import Entry, Question, RecordingDecoder, RecordingEncoder, Start
+from extender.wire.recordings.recording import Answer, Entry, Question, RecordingDecoder, RecordingEncoder, Start
 from tests.builders import Json, node, pod, workload
 from tests.strategies import pods
 

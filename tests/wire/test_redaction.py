@@ -22,8 +22,7 @@ from extender.wire.policies.node_terms import LISTS, NODE_TERMS
 from extender.wire.policies.policies_v1 import spec_fields
 from extender.wire.policies.release_v1 import RELEASE_FIELDS
 from extender.wire.recordings.recording import Entry, RecordingDecoder, RecordingEncoder, Start
-from extender.wire.recordings.redaction import Redactor
-from extender.wire.recordings.redaction_words import WORDS
+from extender.wire.recordings.redaction import WORDS, Redactor
 from tests.builders import matching, node, pod, requirement, settings, term
 from tests.policies import policy_json
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extender.model.constraints.selectors import EVERYTHING, LabelSelector, requirement, selector
 from extender.wire.errors import WireError
-from extender.wire.selector_text import parse_selector_text
+from extender.wire.objects.constraints import parse_selector_text
 
 _KEYS = st.sampled_from(["app", "a.b/c_d", "in", "notin"])
 _VALUES = st.lists(st.sampled_from(["web", "x-1", "A.b", "", "in"]), min_size=1, max_size=3, unique=True)

@@ -6,7 +6,7 @@ import pytest
 
 from extender.model.objects import Namespace, Node, Pod, Workload
 from extender.wire.errors import WireError
-from extender.wire.objects.snapshot import decode_snapshot
+from extender.wire.manifests import decode_snapshot
 
 
 def listed(*items: dict[str, object], kind: str = "List") -> bytes:

@@ -9,7 +9,8 @@ import pytest
 
 from extender.wire.errors import WireError
 from extender.wire.extender_v1 import decode_args, decode_binding_args, decode_preemption_args
-from extender.wire.objects.kinds import NODES, PODS, REPLICA_SETS, decode_manifest, decode_page
+from extender.wire.manifests import decode_manifest
+from extender.wire.objects.kinds import NODES, PODS, REPLICA_SETS, decode_page
 from tests.builders import PREFERRED, REQUIRED, Json, node_json
 
 DEEP = 100_000

@@ -18,7 +18,7 @@ from extender.cli.service_client import ServiceError, fetch_explanation
 from extender.compose.process import run_on_loop
 from extender.model.answers.explanations import Explanation, NotExplained
 from extender.wire.errors import WireError
-from extender.wire.objects.kinds import decode_manifest
+from extender.wire.manifests import decode_manifest
 
 _PARTS: Final = 2
 

@@ -19,7 +19,7 @@ from extender.cli.service_client import ServiceError, fetch_what_if
 from extender.model.answers.what_if import Displaced, Placement, WhatIfAnswer
 from extender.tasks.what_if.computing import answer_body
 from extender.wire.errors import WireError
-from extender.wire.objects.watched_kinds import WATCHED_KINDS
+from extender.wire.objects.kinds import WATCHED_KINDS
 
 _KINDS: Final = {each.api_kind.lower(): each.api_kind for each in WATCHED_KINDS}
 _PARTS: Final = (2, 3)  # of KIND/NAME and KIND/NAMESPACE/NAME

@@ -30,8 +30,7 @@ from extender.settings.limits import Limits
 from extender.tasks.release.groups import IndexGroups
 from extender.verbs.release.overview import GroupOverview, StrayPod, group_overview, stray_pods
 from extender.wire.errors import WireError
-from extender.wire.objects.kinds import Kind
-from extender.wire.objects.watched_kinds import WATCHED_KINDS, is_policy_kind
+from extender.wire.objects.kinds import WATCHED_KINDS, Kind, is_policy_kind
 
 _HEADINGS: Final = ("NAMESPACE", "POLICY", "GROUP", "STATE", "DOMAIN", "PODS", "RELEASED", "BOUND", "AGE", "WHY")
 _NONE: Final = "-"

@@ -38,8 +38,8 @@ from extender.verbs.admit.native.native_policy import NativePolicy, native_polic
 from extender.verbs.admit.reviews import read_patch
 from extender.verbs.admit.trial import NodeMatch, as_created, match_nodes, review_of
 from extender.wire.errors import WireError
+from extender.wire.manifests import decode_snapshot
 from extender.wire.objects.kinds import pods_within
-from extender.wire.objects.snapshot import decode_snapshot
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from extender.wire.policies.policy_validation import KINDS, is_policy
 

@@ -28,7 +28,7 @@ from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
 from extender.verbs.admit.native.native_quota import native_quotas
 from extender.wire.errors import WireError
-from extender.wire.objects.snapshot import Snapshot, decode_snapshot
+from extender.wire.manifests import Snapshot, decode_snapshot
 
 _PATHS: Final = {
     ("v1", "Node"): "/api/v1/nodes",

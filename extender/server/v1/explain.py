@@ -13,7 +13,7 @@ from extender.server.failures import NotReady
 from extender.server.openapi import Operation, Parameter
 from extender.server.request_checks import read_body
 from extender.server.v1.answers import POD_PARAMETERS, check_parameters, index_is_current, json_answer
-from extender.wire.objects.kinds import decode_manifest
+from extender.wire.manifests import decode_manifest
 
 _MOST_BYTES: Final = 256 * 2**10  # of a pod; with the limits of a pod's constraints far less is usual
 _NODE: Final = "node"

@@ -37,7 +37,7 @@ from extender.server.v1.answers import (
 )
 from extender.telemetry.decision_log import Decision
 from extender.wire.errors import WireError
-from extender.wire.selector_text import parse_selector_text
+from extender.wire.objects.constraints import parse_selector_text
 
 _LIMIT: Final = Number("limit", "How many rows.", 1, MOST_ROWS, 100)
 _AFTER: Final = Parameter("after", "query", "Continue after this position, the `next` of the page before.")

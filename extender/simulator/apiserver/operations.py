@@ -8,10 +8,10 @@ from typing import Any
 
 from extender.simulator.apiserver import api_errors, defaulting, patching
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Kind, Target
+from extender.simulator.apiserver.pod_updates import allowed
+from extender.simulator.apiserver.pod_validity import check_metadata_update
 from extender.simulator.apiserver.store import Store, Stored
 from extender.simulator.json_objects import JsonObject, node_of, timestamp
-from extender.wire.pod_updates.metadata import check_metadata_update
-from extender.wire.pod_updates.rules import allowed
 from extender.wire.policies.field_errors import FieldError, Problems
 
 # Metadata that an update cannot change.

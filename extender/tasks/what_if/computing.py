@@ -21,7 +21,7 @@ from extender.settings.configuration import Settings
 from extender.tasks.what_if.changes import Waiting, prepare
 from extender.verbs.explain.explaining import UNSEEN, explain
 from extender.verbs.what_if.placing import Placing
-from extender.wire.what_if_v1 import decode_what_if
+from extender.wire.manifests import decode_what_if
 
 MOST_EXPLAINED: Final = 20
 

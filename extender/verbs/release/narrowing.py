@@ -2,7 +2,7 @@
 
 One request leaves the scheduler no moment in which the pod is free and not narrowed. It is a strategic merge patch, which
 removes exactly one gate, whatever other gates the pod has by then. Only node selector keys are added, so it is legal for
-every gated pod (`wire/pod_updates/rules.py`), and required node terms stay as they are. It cannot be undone.
+every gated pod (KEP-3838), and required node terms stay as they are. It cannot be undone.
 """
 
 from __future__ import annotations

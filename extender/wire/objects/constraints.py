@@ -1,4 +1,4 @@
-"""Decodes affinity, spread, tolerations and owners to the model, with every default filled in.
+"""Decodes affinity, spread, tolerations, owners and selectors to the model, and compares them with the configured limits.
 
 Called by `trim` once per distinct pod template. A constraint that the API server would reject (an operator without
 values, a malformed label) becomes an error text of the pod, because kube-scheduler has special rules for such pods.
@@ -6,6 +6,7 @@ values, a malformed label) becomes an error text of the pod, because kube-schedu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
@@ -23,12 +24,21 @@ from extender.model.constraints.node_affinity import (
     label_requirement,
     node_selector,
 )
-from extender.model.constraints.selectors import NOTHING, LabelSelector, SelectorError, parse_selector, requirement
+from extender.model.constraints.selectors import (
+    NOTHING,
+    LabelSelector,
+    Requirement,
+    SelectorError,
+    parse_selector,
+    requirement,
+    selector,
+)
 from extender.model.constraints.spread import NO_SPREAD, SpreadConstraint, SpreadConstraints
 from extender.model.constraints.taints import Toleration
 from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity, WeightedTerm
-from extender.model.objects import Controller
-from extender.wire.errors import UNREADABLE, from_msgspec
+from extender.model.objects import Controller, Excess
+from extender.settings.limits import Limits
+from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects.objects_json import (
     AffinityJson,
     AffinityTermJson,
@@ -55,6 +65,7 @@ _ENTRY_BYTES: Final = 500
 _AFFINITY = msgspec.json.Decoder(AffinityJson | None)
 _SPREAD = msgspec.json.Decoder(list[SpreadJson] | None)
 _TOLERATIONS = msgspec.json.Decoder(list[TolerationJson] | None)
+_NO_OWNER: Final = OwnerJson()
 _OWNERS = msgspec.json.Decoder(list[OwnerJson] | None)
 _STRINGS = msgspec.json.Decoder(dict[str, str] | None)
 _SELECTOR = msgspec.json.Decoder(LabelSelectorJson | None)
@@ -94,11 +105,12 @@ def _label_selector(parsed: LabelSelectorJson | None) -> LabelSelector:
     return parse_selector(parsed.match_labels or {}, clauses)
 
 
-def _parsed_bytes(raw: bytes) -> int:
-    return _ENTRY_BYTES + _PARSED_FACTOR * len(raw)
+def held_by(size: int) -> int:
+    """An estimate of the memory of objects that were parsed from so many bytes of JSON."""
+    return _ENTRY_BYTES + _PARSED_FACTOR * size
 
 
-@cached(_AFFINITY_BYTES, lambda raw, _namespace: _parsed_bytes(raw))
+@cached(_AFFINITY_BYTES, lambda raw, _namespace: held_by(len(raw)))
 def parse_affinity(
     raw: bytes, namespace: str
 ) -> tuple[PodAffinity, tuple[NodeAffinity, tuple[PreferredNodeTerm, ...]]]:
@@ -242,7 +254,7 @@ def _constraint(parsed: SpreadJson, labels: Labels) -> SpreadConstraint:
     )
 
 
-@cached(_TOLERATIONS_BYTES, _parsed_bytes)
+@cached(_TOLERATIONS_BYTES, lambda raw: held_by(len(raw)))
 def parse_tolerations(raw: bytes) -> tuple[Toleration, ...]:
     """Decodes ``spec.tolerations`` and sorts them: their order has no meaning, so equal sets get equal signatures."""
     parsed = decode(_TOLERATIONS, raw, "spec.tolerations") or ()
@@ -250,21 +262,145 @@ def parse_tolerations(raw: bytes) -> tuple[Toleration, ...]:
     return tuple(sorted(made, key=lambda t: (t.key, t.operator, t.value, t.effect)))
 
 
-def parse_owner_kind(raw: bytes) -> str:
-    """The kind of the controlling owner, whatever it is; empty where there is none."""
+def parse_owner(raw: bytes) -> OwnerJson:
+    """The controlling owner; one without a kind where there is none."""
     owners = decode(_OWNERS, raw, "metadata.ownerReferences") or ()
-    return next((owner.kind for owner in owners if owner.controller), "")
+    return next((owner for owner in owners if owner.controller), _NO_OWNER)
 
 
-def parse_owner_uid(raw: bytes) -> str:
-    """The UID of the controlling owner; empty where there is none."""
-    owners = decode(_OWNERS, raw, "metadata.ownerReferences") or ()
-    return next((owner.uid for owner in owners if owner.controller), "")
+def controller_of(owner: OwnerJson) -> Controller | None:
+    """The owner if default spread constraints use the selector of its kind; else None."""
+    if (owner.api_version, owner.kind) not in _WORKLOADS:
+        return None
+    return Controller(owner.api_version, owner.kind, owner.name)
 
 
-def parse_controller(raw: bytes) -> Controller | None:
-    """The controlling owner, if default spread constraints use the selector of its kind; else None."""
-    for owner in decode(_OWNERS, raw, "metadata.ownerReferences") or ():
-        if owner.controller and (owner.api_version, owner.kind) in _WORKLOADS:
-            return Controller(owner.api_version, owner.kind, owner.name)
+# -- limits
+
+
+DEFAULT_LIMITS: Final = Limits()
+BYTES_LIMIT: Final = "podBytes"
+
+
+def excess_bytes(size: int, limits: Limits) -> Excess:
+    """The excess of a pod whose labels and constraints have more bytes than ``limits.podBytes``."""
+    return Excess(BYTES_LIMIT, f"labels and constraints: {size} bytes, limits.podBytes is {limits.pod_bytes}")
+
+
+def excess_parts(
+    affinity: PodAffinity,
+    spread: SpreadConstraints,
+    node_affinity: NodeAffinity,
+    preferred_nodes: Sequence[PreferredNodeTerm],
+    tolerations: Sequence[Toleration],
+    limits: Limits,
+) -> Excess | None:
+    """The first limit that a pod exceeds, or None. O(terms + requirements).
+
+    A text has only the limit and the pod's own number, so that equal pods get equal messages: a changed message would be a
+    status update, which makes kube-scheduler try the pod again.
+    """
+    # Counted after parsing: the parsed form has no duplicates of namespaces, and its size is what the index has to keep.
+    terms = list(_terms(affinity))
+    constraints = (*spread.hard, *spread.soft)
+    selectors = [*_selectors(terms), *(each.selector for each in constraints)]
+    node_terms = [*(node_affinity.terms or ()), *(each.term for each in preferred_nodes)]
+    keys = {each.topology_key for each in terms} | {each.topology_key for each in constraints}
+    for limit, most, count, what in (
+        ("affinityTerms", limits.affinity_terms, len(terms), "spec.affinity: {} terms of pods"),
+        (
+            "topologySpreadConstraints",
+            limits.topology_spread_constraints,
+            len(constraints),
+            "spec.topologySpreadConstraints: {} constraints",
+        ),
+        ("topologyKeys", limits.topology_keys, len(keys), "spec.affinity and constraints: {} topology keys"),
+        ("namespaces", limits.namespaces, sum(len(each.namespaces) for each in terms), "spec.affinity: {} namespaces"),
+        (
+            "labelRequirements",
+            limits.label_requirements,
+            sum(len(each.requirements) for each in selectors),
+            "spec.affinity and constraints: {} requirements of label selectors",
+        ),
+        ("nodeSelectorTerms", limits.node_selector_terms, len(node_terms), "spec.affinity.nodeAffinity: {} terms"),
+        (
+            "nodeRequirements",
+            limits.node_requirements,
+            len(node_affinity.node_selector) + sum(len(each.expressions) + len(each.fields) for each in node_terms),
+            "spec.nodeSelector and nodeAffinity: {} requirements",
+        ),
+        ("selectorValues", limits.selector_values, _values(selectors, node_terms), "spec: {} values in selectors"),
+        ("tolerations", limits.tolerations, len(tolerations), "spec.tolerations: {} tolerations"),
+    ):
+        if count > most:
+            return Excess(limit, f"{what.format(count)}, limits.{limit} is {most}")
     return None
+
+
+def _terms(affinity: PodAffinity) -> Iterator[AffinityTerm]:
+    yield from affinity.required
+    yield from affinity.required_anti
+    for weighted in (*affinity.preferred, *affinity.preferred_anti):
+        yield weighted.term
+
+
+def _selectors(terms: Sequence[AffinityTerm]) -> Iterator[LabelSelector]:
+    for term in terms:
+        yield term.selector
+        if term.namespace_selector is not None:
+            yield term.namespace_selector
+
+
+def _values(selectors: Sequence[LabelSelector], node_terms: Sequence[NodeSelectorTerm]) -> int:
+    of_labels = sum(len(clause.values) for each in selectors for clause in each.requirements)
+    of_nodes = sum(len(clause.values) for each in node_terms for clause in (*each.expressions, *each.fields))
+    return of_labels + of_nodes
+
+
+# -- selectors in kubectl's notation
+
+_LONGEST_SELECTOR: Final = 4000  # characters
+_CLAUSE: Final = re.compile(
+    r"\s*(?:"
+    r"(?P<set_key>[^\s,=!()]+)\s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\)"
+    r"|(?P<key>[^\s,=!()]+)\s*(?P<equal>==|=|!=)\s*(?P<value>[^\s,=!()]*)"
+    r"|!\s*(?P<absent>[^\s,=!()]+)"
+    r"|(?P<present>[^\s,=!()]+)"
+    r")\s*(?:,|$)"
+)
+
+
+def parse_selector_text(text: str, path: str) -> LabelSelector:
+    """Reads a label selector as kubectl does: `app=web,tier in (front, back),!canary`; an empty text selects everything.
+
+    Raises ``WireError`` with this path. Comparisons of numbers (`a>1`) are not read: selectors of pods cannot have them.
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#list-and-watch-filtering
+    """
+    if len(text) > _LONGEST_SELECTOR:
+        raise WireError(path, f"is longer than {_LONGEST_SELECTOR} characters")
+    try:
+        return selector(_text_requirements(text))
+    except SelectorError as error:
+        raise WireError(path, str(error)) from None
+
+
+def _text_requirements(text: str) -> Iterator[Requirement]:
+    at = 0
+    while at < len(text) and (at or text.strip()):
+        found = _CLAUSE.match(text, at)
+        if found is None or (found.end() == len(text) and text.rstrip().endswith(",")):
+            raise SelectorError(f'expected a selector such as "app=web,tier in (a,b)", got "{text[at:][:50]}"')
+        yield _text_requirement(found)
+        at = found.end()
+
+
+def _text_requirement(found: re.Match[str]) -> Requirement:
+    if found["set"]:
+        operator = "In" if found["set"] == "in" else "NotIn"
+        values = found["values"].split(",") if found["values"].strip() else ()
+        return requirement(found["set_key"], operator, (each.strip() for each in values))
+    if found["equal"]:
+        return requirement(found["key"], "NotIn" if found["equal"] == "!=" else "In", (found["value"],))
+    if found["absent"]:
+        return requirement(found["absent"], "DoesNotExist")
+    return requirement(found["present"], "Exists")

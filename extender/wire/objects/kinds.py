@@ -1,4 +1,8 @@
-"""Decodes pages of a LIST and lines of a WATCH to model objects; one ``Kind`` per resource. Called by ``kube``.
+"""The kinds that are watched: how their pages and lines are decoded to model objects, and which settings need them.
+
+`compose` creates a reflector for each row of `WATCHED_KINDS` that the settings need, `doctor.permissions` reviews list and
+watch on it, tests compare the rows with the role of deploy/base, and snapshots are decoded with the same rows. To add a kind,
+add a row, a class in `model.objects` and a case in `ClusterIndex`.
 
 Formats: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
@@ -7,17 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from extender.model.group_placements import PLACEMENTS, GroupPlacement
+from extender.model.group_placements import PLACEMENT_KIND, PLACEMENTS, GroupPlacement
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodQuota, Workload
-from extender.model.policies import GROUP, VERSION, PolicyObject
+from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND, VERSION, PolicyObject
+from extender.settings.configuration import Settings
 from extender.settings.limits import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
-from extender.wire.objects.limits import DEFAULT_LIMITS
+from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.objects_json import (
     BudgetJson,
     MetaJson,
@@ -28,8 +33,7 @@ from extender.wire.objects.objects_json import (
     QuotaJson,
     WorkloadJson,
 )
-from extender.wire.objects.quotas import trim_quota
-from extender.wire.objects.trim import trim_budget, trim_namespace, trim_node, trim_pod, trim_workload
+from extender.wire.objects.trim import trim_budget, trim_namespace, trim_node, trim_pod, trim_quota, trim_workload
 from extender.wire.policies.group_placements import GroupPlacementJson, trim_placement
 from extender.wire.policies.policies_v1 import trim_policy
 
@@ -257,38 +261,6 @@ def pods_within(limits: Limits) -> Kind[Pod]:
     return Kind("pods", "/api/v1/pods", PodJson, lambda raw: trim_pod(raw, limits))
 
 
-class _TypeJson(msgspec.Struct):
-    kind: str = "Pod"
-
-
-_TYPE = msgspec.json.Decoder(_TypeJson)
-_POD = msgspec.json.Decoder(PodJson)
-_NO_NAMESPACE = "default"
-_MOST_VALUES = 10_000  # of a pod: to trim one takes up to 2 µs; large pods have a tenth of them
-
-
-def decode_manifest(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Pod:
-    """The pod of a manifest, without the node that it may name, and in the namespace "default" unless it names another.
-
-    Raises ``WireError``. Nothing is defaulted that an admission plugin would set, such as the priority of a class.
-    """
-    if body.count(b":") + body.count(b"{") > _MOST_VALUES:
-        raise WireError("", f"holds more than {_MOST_VALUES} values")
-    try:
-        kind, raw = _TYPE.decode(body).kind, _POD.decode(body)
-    except UNREADABLE as error:
-        raise from_msgspec(error) from None
-    if kind != "Pod":
-        raise WireError("kind", f'expected "Pod", got "{kind[:64]}"')
-    if raw.metadata is None or not raw.metadata.name:
-        raise WireError("metadata.name", "is missing")
-    if raw.spec is None:
-        raise WireError("spec", "is missing")
-    raw.metadata.namespace = raw.metadata.namespace or _NO_NAMESPACE
-    raw.metadata.uid = None
-    return msgspec.structs.replace(trim_pod(raw, limits), node="", nominated_node="", terminating=False)
-
-
 def policies_within(limits: Limits, api_kind: str, group: str) -> Kind[PolicyObject]:
     """A kind of policies; one that exceeds the limits, or is invalid otherwise, is kept as invalid."""
     resource = f"{api_kind.lower()[:-1]}ies"
@@ -316,3 +288,93 @@ GROUP_PLACEMENTS: Kind[GroupPlacement] = Kind(
     PLACEMENTS, f"/apis/{GROUP}/{VERSION}/{PLACEMENTS}", GroupPlacementJson, trim_placement, is_custom=True
 )
 RESOURCE_QUOTAS: Kind[PodQuota] = Kind("resourcequotas", "/api/v1/resourcequotas", QuotaJson, trim_quota)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedKind:
+    """``api_kind``: the ``kind`` of one object. ``why`` tells the administrator what needs list and watch."""
+
+    api_kind: str
+    kind: Kind[Any]
+    why: str
+    is_needed: Callable[[Settings], bool]
+    limited: Callable[[Limits], Kind[Any]] | None = None
+
+    def within(self, limits: Limits) -> Kind[Any]:
+        """The kind under the limits of the settings, which apply to pods and policies."""
+        return self.kind if self.limited is None else self.limited(limits)
+
+
+def _always(_settings: Settings) -> bool:
+    return True
+
+
+def _derives_selectors(settings: Settings) -> bool:
+    """Only default constraints read workloads. Most ReplicaSets of a cluster are old revisions, so this saves memory."""
+    spread = settings.rules.topology_spread
+    return spread.enabled and (spread.defaulting_type == "System" or bool(spread.default_constraints))
+
+
+def _plans_preemptions(settings: Settings) -> bool:
+    return settings.preemption.mode != "off"
+
+
+def _admits(settings: Settings) -> bool:
+    return settings.policies.enabled
+
+
+def _admits_kupid(settings: Settings) -> bool:
+    return settings.policies.enabled and settings.policies.kupid
+
+
+def _limits_quotas(settings: Settings) -> bool:
+    return settings.quota.enabled
+
+
+def _releases(settings: Settings) -> bool:
+    return settings.policies.enabled and settings.release.enabled
+
+
+def _policies(api_kind: str, group: str, is_needed: Callable[[Settings], bool]) -> WatchedKind:
+    def limited(limits: Limits) -> Kind[Any]:
+        return policies_within(limits, api_kind, group)
+
+    return WatchedKind(api_kind, limited(DEFAULT_LIMITS), _POLICIES, is_needed, limited)
+
+
+_POLICIES: Final = "policies are applied to pods"
+_PLACED: Final = "the release of a group of gated pods continues from what was decided"
+_INDEX: Final = "the index is built from it"
+_SELECTORS: Final = "default constraints of topology spread derive their selectors from it"
+_QUOTAS: Final = "quotas limit pods with affinity across namespaces"
+_BUDGETS: Final = "preemption avoids victims that a budget protects"
+
+WATCHED_KINDS: Final = (
+    WatchedKind("Namespace", NAMESPACES, _INDEX, _always),
+    WatchedKind("Node", NODES, _INDEX, _always),
+    WatchedKind("Pod", PODS, _INDEX, _always, pods_within),
+    WatchedKind("Service", SERVICES, _SELECTORS, _derives_selectors),
+    WatchedKind("ReplicationController", REPLICATION_CONTROLLERS, _SELECTORS, _derives_selectors),
+    WatchedKind("ReplicaSet", REPLICA_SETS, _SELECTORS, _derives_selectors),
+    WatchedKind("StatefulSet", STATEFUL_SETS, _SELECTORS, _derives_selectors),
+    WatchedKind("PodDisruptionBudget", DISRUPTION_BUDGETS, _BUDGETS, _plans_preemptions),
+    WatchedKind("ResourceQuota", RESOURCE_QUOTAS, _QUOTAS, _limits_quotas),
+    *(_policies(kind, GROUP, _admits) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
+    *(_policies(kind, KUPID_GROUP, _admits_kupid) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
+    WatchedKind(PLACEMENT_KIND, GROUP_PLACEMENTS, _PLACED, _releases),
+)
+
+
+def watched_kinds(settings: Settings) -> list[WatchedKind]:
+    """The kinds that these settings need, in the order of the table."""
+    return [each for each in WATCHED_KINDS if each.is_needed(settings)]
+
+
+def policy_kinds(settings: Settings) -> list[str]:
+    """The names of the kinds of policies that these settings need."""
+    return [each.kind.name for each in watched_kinds(settings) if is_policy_kind(each)]
+
+
+def is_policy_kind(watched: WatchedKind) -> bool:
+    """Whether it is a kind of policies."""
+    return watched.why == _POLICIES

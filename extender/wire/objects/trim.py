@@ -1,15 +1,16 @@
 """Converts API objects to model objects, with only the fields that decisions read.
 
 A pod of 3.8 KB costs 5 µs if its template is known, else 30–60 µs. Equal raw bytes of labels, affinity, constraints,
-selectors and tolerations are the same template, so replicas are parsed once. The caches are bounded in bytes.
+selectors and tolerations are the same template, and equal raw bytes of resources are the same amounts, so replicas are
+parsed once and share their objects. The caches are bounded in bytes.
 """
 
 from __future__ import annotations
 
 import re
-import sys
+from datetime import datetime
 from hashlib import blake2b
-from itertools import cycle
+from sys import intern
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -30,26 +31,43 @@ from extender.model.objects import (
     Namespace,
     Node,
     Pod,
+    PodQuota,
     PodSignature,
+    QuotaFacts,
+    QuotaScope,
     Workload,
 )
 from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, INJECTED_ANNOTATION
-from extender.model.resources import QuantityError, Resources, parse_resources
+from extender.model.quotas import CROSS_NAMESPACE_SCOPE, is_charged
+from extender.model.release import MOST_GATES, MOST_NUMBERS, RELEASED_ANNOTATION, Gating
+from extender.model.resources import (
+    CPU,
+    MEMORY,
+    QuantityError,
+    Resources,
+    add,
+    largest,
+    parse_quantity,
+    parse_resources,
+    total,
+)
 from extender.settings.limits import Limits
 from extender.wire.errors import WireError
 from extender.wire.objects.constraints import (
+    DEFAULT_LIMITS,
+    controller_of,
     decode,
+    excess_bytes,
+    excess_parts,
+    held_by,
     parse_affinity,
-    parse_controller,
     parse_label_selector,
-    parse_owner_kind,
+    parse_owner,
     parse_spread,
     parse_strings,
     parse_tolerations,
     with_node_selector,
 )
-from extender.wire.objects.gating import RELEASED, parse_gating
-from extender.wire.objects.limits import DEFAULT_LIMITS, excess_bytes, excess_parts
 from extender.wire.objects.objects_json import (
     AnnotationsJson,
     BudgetJson,
@@ -65,17 +83,19 @@ from extender.wire.objects.objects_json import (
     PodSpecJson,
     PodStatusJson,
     Quantity,
+    QuotaJson,
+    QuotaSpecJson,
     ResourcesJson,
     WorkloadJson,
 )
-from extender.wire.objects.pod_resources import summed
-from extender.wire.objects.quotas import quota_facts
 
 _NO_META = MetaJson()
 _NO_SPEC = PodSpecJson()
 _NO_STATUS = PodStatusJson()
 _ANNOTATIONS = msgspec.json.Decoder(AnnotationsJson | None)
 _RECORD: Final = INJECTED_ANNOTATION.encode()
+_RELEASED: Final = RELEASED_ANNOTATION.encode()
+_NUMBER: Final = re.compile(r"[0-9]{1,6}")
 _CONDITIONS = msgspec.json.Decoder(list[ConditionJson] | None)
 _ABSENT = (b"", b"null", b"[]", b"{}")
 
@@ -87,22 +107,15 @@ Template: TypeAlias = tuple[str, bytes, bytes, bytes, bytes, bytes, bytes, Ident
 # Sizes of the caches. An evicted template is not parsed again while a pod has it: see _LIVE.
 _SIGNATURES_BYTES: Final = 8 * 2**20  # about 1,500 usual templates, more than watches and requests use at a time
 _AMOUNTS_BYTES: Final = 2**20
+_GATING_BYTES: Final = 2**18
 # Larger templates, from 9 KB of JSON, are rare, and a digest finds them while a pod has them. Kept here for longer than
 # their pods they would hold megabytes, in small pieces between which the freed memory cannot be returned to the system.
 _FAIR_SHARE: Final = 128
-# Of the templates that were evicted while pods had them every eighth goes back. Where more are in use than fit, each one that
-# went back would evict another shortly before that is needed again.
-_RETURNS: Final = cycle((False,) * 7 + (True,))
-# The size of parsed objects as a multiple of their JSON, and the fixed size of an entry (measured).
-_PARSED_FACTOR: Final = 7
-_ENTRY_BYTES: Final = 500
 _AMOUNT_BYTES: Final = 300
 
-# One string object for equal strings: all pods of a node share its name. It is freed with its last user.
-_interned = sys.intern
-_SHARED_NAMES: Final = (
-    200  # of one object; more are unlikely to occur in other objects, and the table of interned strings never shrinks
-)
+# `intern`: one string object for equal strings, as all pods of a node share its name. It is freed with its last user.
+# Names of one object that are interned; more are unlikely to occur in other objects, and the table never shrinks.
+_SHARED_NAMES: Final = 200
 
 # How kube-scheduler's report of a binding cycle that failed begins.
 _BINDING_FAILED: Final = tuple(
@@ -116,7 +129,8 @@ _USUAL_TEXT: Final = 500  # characters of a scheduler's message that are kept fo
 
 _SIGNATURES: Final[BoundedCache[Template, PodSignature]] = BoundedCache(_SIGNATURES_BYTES, _FAIR_SHARE)
 # Every signature in use, by a digest of its bytes. A template that was evicted from the cache keeps its signature, so that
-# an event of its pods is not taken for a change.
+# an event of its pods is not taken for a change. The template does not return to the cache: where more templates are in use
+# than fit, it would evict another one that is needed just as soon.
 _LIVE: Final[WeakValueDictionary[tuple[Limits | Excess, bytes], PodSignature]] = WeakValueDictionary()
 
 
@@ -154,7 +168,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         meta.uid or f"{namespace}/{name}",
         name,
         signature,
-        _interned(spec.node_name or ""),
+        intern(spec.node_name or ""),
         is_terminating,
         status.phase in ("Succeeded", "Failed"),
         is_gated,
@@ -168,11 +182,11 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         _has_unseen_needs(spec),
         rejection,
         # Most pods have no gating: then a search in the bytes of their annotations is all that it costs.
-        parse_gating(meta, spec) if is_gated or RELEASED in bytes(meta.annotations) else None,
-        quota_facts(raw) if signature.affinity.cross_namespace else NO_FACTS,
+        _gating(meta, spec) if is_gated or _RELEASED in bytes(meta.annotations) else None,
+        _quota_facts(raw) if signature.affinity.cross_namespace else NO_FACTS,
         "" if spec.node_name else meta.creation_timestamp or "",
         _host_ports(spec),
-        _interned(spec.scheduler_name or DEFAULT_SCHEDULER),
+        intern(spec.scheduler_name or DEFAULT_SCHEDULER),
         rejection.startswith(_BINDING_FAILED),
     )
 
@@ -227,15 +241,10 @@ def _host_ports(spec: PodSpecJson) -> HostPorts:
 
 def _ports_of(container: ContainerJson) -> list[HostPort]:
     return [
-        HostPort(_interned(each.protocol or "TCP"), _interned(each.host_ip or ANY_ADDRESS), each.host_port)
+        HostPort(intern(each.protocol or "TCP"), intern(each.host_ip or ANY_ADDRESS), each.host_port)
         for each in container.ports or ()
         if each.host_port
     ]
-
-
-def _held_by(size: int) -> int:
-    """An estimate of the memory of objects that were parsed from so many bytes of JSON."""
-    return _ENTRY_BYTES + _PARSED_FACTOR * size
 
 
 def _signature(template: Template, *, counts: bool) -> PodSignature:
@@ -248,16 +257,14 @@ def _signature(template: Template, *, counts: bool) -> PodSignature:
     # Compared before anything is parsed, so that a pod of a megabyte costs no more than its bytes.
     if size > limits.pod_bytes:
         return _large_signature(namespace, template[1] if counts else b"", parts[1], excess_bytes(size, limits))
-    held = _held_by(len(namespace) + size) + len(identity[2])
+    held = held_by(len(namespace) + size) + len(identity[2])
     # As lengths separate the names, no two templates have the same text.
     names = f"{len(namespace)} {len(identity[0])} {len(identity[1])} {namespace}{''.join(identity)}"
     key = (limits, _digest(*parts, names.encode(errors="surrogatepass")))
     found = _LIVE.get(key)
     if found is None:
         found = _LIVE[key] = _parse_signature(template, held)
-    elif not next(_RETURNS):
-        return found
-    _SIGNATURES.put(template, found, held)
+        _SIGNATURES.put(template, found, held)
     return found
 
 
@@ -268,24 +275,24 @@ def _digest(*parts: bytes) -> bytes:
 
 def _parse_signature(template: Template, held: int) -> PodSignature:
     namespace, labels, affinity, spread, selector, tolerations, owners, identity, limits = template
-    parsed = _labels(labels)
+    parsed, owner = _labels(labels), parse_owner(owners)
     pods, (nodes, preferred) = parse_affinity(affinity, namespace)
     spreads, wanted = parse_spread(spread, parsed), with_node_selector(nodes, selector)
     tolerated = parse_tolerations(tolerations)
     return PodSignature(
-        _interned(namespace),
+        intern(namespace),
         parsed,
         pods,
         spreads,
         wanted,
         preferred,
         tolerated,
-        parse_controller(owners),
+        controller_of(owner),
         excess_parts(pods, spreads, wanted, preferred, tolerated, limits),
         held,
-        _interned(parse_owner_kind(owners)),
-        _interned(identity[0]),
-        _interned(identity[1]),
+        intern(owner.kind),
+        intern(identity[0]),
+        intern(identity[1]),
         identity[2],
     )
 
@@ -300,23 +307,23 @@ def _large_signature(namespace: str, labels: bytes, affinity: bytes, excess: Exc
     found = _LIVE.get(key)
     if found is None:
         found = _LIVE[key] = PodSignature(
-            _interned(namespace),
+            intern(namespace),
             _labels(labels),
             PodAffinity(cross_namespace=True) if is_cross else NO_AFFINITY,
             excess=excess,
-            size=_held_by(len(labels)),
+            size=held_by(len(labels)),
         )
     return found
 
 
 def _labels(raw: bytes) -> dict[str, str]:
     parsed = parse_strings(raw, "metadata.labels")
-    return parsed if len(parsed) > _SHARED_NAMES else {_interned(key): _interned(each) for key, each in parsed.items()}
+    return parsed if len(parsed) > _SHARED_NAMES else {intern(key): intern(each) for key, each in parsed.items()}
 
 
 def _requests(spec: PodSpecJson) -> Resources:
     """The effective requests of a pod."""
-    return summed(
+    return _summed(
         tuple([_amounts(each.resources) for each in spec.containers or ()]),
         tuple([(each.restart_policy == "Always", _amounts(each.resources)) for each in spec.init_containers or ()]),
         bytes(spec.overhead),
@@ -328,6 +335,8 @@ def _amounts(resources: ResourcesJson | None) -> bytes:
     return bytes(resources.requests) if resources else b""
 
 
+# -- objects other than pods
+
 Amounts = tuple[tuple[str, Quantity], ...]
 _NO_NODE_SPEC = NodeSpecJson()
 _NO_NODE_STATUS = NodeStatusJson()
@@ -338,7 +347,7 @@ def trim_node(raw: NodeJson) -> Node:
     meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_NODE_SPEC, raw.status or _NO_NODE_STATUS
     allocatable = _node_resources(tuple(status.allocatable.items())) if status.allocatable else NO_RESOURCES
     return Node(
-        _interned(meta.name or ""),
+        intern(meta.name or ""),
         _labels(bytes(meta.labels)) or NO_LABELS,
         tuple(Taint(t.key or "", t.value or "", t.effect or "") for t in spec.taints or ()),
         bool(spec.unschedulable),
@@ -361,7 +370,7 @@ def _node_resources(amounts: Amounts) -> Resources:
 def trim_namespace(raw: NamespaceJson) -> Namespace:
     """Converts a namespace: name and labels."""
     meta = raw.metadata or _NO_META
-    return Namespace(_interned(meta.name or ""), _labels(bytes(meta.labels)) or NO_LABELS)
+    return Namespace(intern(meta.name or ""), _labels(bytes(meta.labels)) or NO_LABELS)
 
 
 def trim_workload(raw: WorkloadJson, kind: str) -> Workload:
@@ -397,3 +406,164 @@ def _map_selector(raw: bytes, path: str) -> LabelSelector | None:
         return parse_selector(parse_strings(raw, path))
     except SelectorError:
         return None
+
+
+# -- what the release of groups reads: the gates of a pod, its controller, and a few of its annotations
+
+
+class _GateJson(msgspec.Struct):
+    name: str = ""
+
+
+_GATES: Final = msgspec.json.Decoder(list[_GateJson] | None)
+
+
+def _gating(meta: MetaJson, spec: PodSpecJson) -> Gating:
+    """The gating of a pod that is gated or was released by us. Raises ``WireError``."""
+    gates = bytes(spec.scheduling_gates)
+    released, numbers = _annotations(bytes(meta.annotations))
+    return Gating(
+        _gates(gates),
+        intern(parse_owner(bytes(meta.owner_references)).uid),
+        numbers,
+        released if gates in _ABSENT else "",
+        _created(meta.creation_timestamp),
+    )
+
+
+@cached(_GATING_BYTES, lambda raw: held_by(len(raw)))
+def _gates(raw: bytes) -> tuple[str, ...]:
+    gates = decode(_GATES, raw, "spec.schedulingGates") or ()
+    return tuple(intern(gate.name) for gate in gates[:MOST_GATES])
+
+
+@cached(_GATING_BYTES, lambda raw: held_by(len(raw)))
+def _annotations(raw: bytes) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """The group of the release, and the first annotations by key whose values are numbers."""
+    found = parse_strings(raw, "metadata.annotations")
+    numbers = sorted((key, value) for key, value in found.items() if _NUMBER.fullmatch(value))[:MOST_NUMBERS]
+    released, _, _ = found.get(RELEASED_ANNOTATION, "").rpartition("@")
+    return intern(released), tuple((intern(key), int(value)) for key, value in numbers)
+
+
+def _created(text: str | None) -> datetime | None:
+    """A time as the API server writes it; None where it cannot be read."""
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+
+
+# -- the effective requests and limits of a pod
+
+_AMOUNTS_JSON = msgspec.json.Decoder(dict[str, Quantity] | None)
+
+
+def _limits_of(spec: PodSpecJson) -> Resources:
+    """The effective limits of CPU and memory, without those that are not set. Overhead adds to those that are."""
+    return _summed_limits(
+        tuple([_limits(each.resources) for each in spec.containers or ()]),
+        tuple([(each.restart_policy == "Always", _limits(each.resources)) for each in spec.init_containers or ()]),
+        bytes(spec.overhead),
+        _limits(spec.resources),
+    )
+
+
+def _limits(resources: ResourcesJson | None) -> bytes:
+    return bytes(resources.limits) if resources else b""
+
+
+def _summed_bytes(
+    containers: tuple[bytes, ...], init: tuple[tuple[bool, bytes], ...], overhead: bytes, pod_level: bytes
+) -> int:
+    return sum(held_by(len(each)) for each in (*containers, *(raw for _, raw in init), overhead, pod_level))
+
+
+@cached(_AMOUNTS_BYTES, _summed_bytes)
+def _summed(
+    containers: tuple[bytes, ...], init: tuple[tuple[bool, bytes], ...], overhead: bytes, pod_level: bytes
+) -> Resources:
+    """What a pod needs of resources as raw JSON: of its containers, its init containers (and whether each is a sidecar), and itself.
+
+    The sum of containers and sidecars, or the largest init container (KEP-753).
+    """
+    # An init container runs together with the sidecars that were started before it, so each is a peak of its own.
+    running = total(map(_parsed, containers))
+    peaks: list[Resources] = []
+    sidecars: dict[str, int] = {}
+    for is_sidecar, amounts in init:
+        if is_sidecar:
+            add(sidecars, _parsed(amounts))
+            peaks.append(dict(sidecars))
+        else:
+            peaks.append(total((sidecars, _parsed(amounts))))
+    add(running, sidecars)
+    needed = largest((running, *peaks))
+    needed.update(_parsed(pod_level))  # KEP-2837: pod-level requests replace the sum
+    add(needed, _parsed(overhead))
+    if len(needed) > _SHARED_NAMES:
+        return needed
+    return {intern(name): amount for name, amount in needed.items()} if needed else NO_RESOURCES
+
+
+@cached(_AMOUNTS_BYTES, _summed_bytes)
+def _summed_limits(
+    containers: tuple[bytes, ...], init: tuple[tuple[bool, bytes], ...], overhead: bytes, pod_level: bytes
+) -> Resources:
+    found, added = _summed(containers, init, b"", pod_level), _parsed(overhead)
+    return {name: found[name] + added.get(name, 0) for name in (CPU, MEMORY) if found.get(name)} or NO_RESOURCES
+
+
+def _parsed(raw: bytes) -> dict[str, int]:
+    path = "spec.containers.resources.requests"
+    amounts = decode(_AMOUNTS_JSON, raw, path) or {}
+    try:
+        return parse_resources({name: str(amount) for name, amount in amounts.items()})
+    except QuantityError as error:
+        raise WireError(path, str(error)) from None
+
+
+_CPU: Final = re.compile(r"(requests\.|limits\.)?cpu")
+_NO_QUOTA_SPEC: Final = QuotaSpecJson()
+
+
+def trim_quota(raw: QuotaJson) -> PodQuota:
+    """Converts a quota. Raises ``WireError`` naming the field, for a quota with the scope only.
+
+    The API server has validated it. A name that pods do not use up is kept aside, and an operator or scope that is not known
+    matches no pod.
+    """
+    meta, spec = raw.metadata or _NO_META, raw.spec or _NO_QUOTA_SPEC
+    quota = PodQuota(meta.namespace or "", meta.name or "")
+    named = [QuotaScope(name) for name in spec.scopes or ()]
+    selected = (spec.scope_selector.match_expressions if spec.scope_selector else None) or ()
+    scopes = (*named, *(QuotaScope(e.scope_name, e.operator, tuple(sorted(e.values or ()))) for e in selected))
+    if not any(scope.name == CROSS_NAMESPACE_SCOPE for scope in scopes):
+        return quota
+    hard = spec.hard or {}
+    return PodQuota(
+        quota.namespace,
+        quota.name,
+        scopes,
+        {name: _quantity(name, str(amount)) for name, amount in hard.items() if is_charged(name)} or NO_RESOURCES,
+        tuple(sorted(name for name in hard if not is_charged(name))),
+    )
+
+
+def _quantity(name: str, text: str) -> int:
+    try:
+        return parse_quantity(text, milli=_CPU.fullmatch(name) is not None)
+    except QuantityError as error:
+        raise WireError(f"spec.hard.{name}", str(error)) from None
+
+
+def _quota_facts(raw: PodJson) -> QuotaFacts:
+    """What quotas read of a pod beside its signature and its requests. Called for the few pods in the scope only."""
+    if raw.metadata is None or raw.spec is None:
+        return NO_FACTS
+    return QuotaFacts(
+        raw.metadata.creation_timestamp or "",
+        _limits_of(raw.spec),
+        raw.spec.active_deadline_seconds is not None and raw.spec.active_deadline_seconds >= 0,
+        raw.status is not None and raw.status.qos_class == "BestEffort",
+    )

@@ -36,8 +36,7 @@ from extender.model.policies import (
 )
 from extender.settings.limits import Limits
 from extender.wire.errors import WireError, from_msgspec
-from extender.wire.objects.constraints import parse_affinity
-from extender.wire.objects.limits import DEFAULT_LIMITS
+from extender.wire.objects.constraints import DEFAULT_LIMITS, parse_affinity
 from extender.wire.objects.objects_json import PolicyJson, PolicyMetaJson
 from extender.wire.policies.field_errors import FieldError
 from extender.wire.policies.node_terms import LISTS, NODE_TERMS, SPREAD, list_item, normal_form, value_at

@@ -12,8 +12,8 @@ import orjson
 from extender.kube.effects import PodRef
 from extender.kube.errors import Conflict, KubeError, NotFound, Rejected
 from extender.model.group_placements import GroupPlacement, PlacementStatus
+from extender.simulator.apiserver.pod_updates import allowed
 from extender.wire.objects.kinds import GROUP_PLACEMENTS
-from extender.wire.pod_updates.rules import allowed
 from extender.wire.policies.group_placements import status_body
 
 Json = dict[str, Any]

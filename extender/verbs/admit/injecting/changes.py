@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from extender.model.policies import ConflictPolicy, JsonObject, Policy, PolicyKey
 from extender.settings.limits import Limits
-from extender.wire.objects.limits import DEFAULT_LIMITS
+from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.policies.node_terms import NODE_TERMS
 
 _SHOWN: Final = 64

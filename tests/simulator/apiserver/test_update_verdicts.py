@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.wire.pod_updates.rules import allowed
+from extender.simulator.apiserver.pod_updates import allowed
 
 Pod = dict[str, Any]
 

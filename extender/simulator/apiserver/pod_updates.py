@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from extender.model.policies import JsonObject
-from extender.wire.pod_updates.metadata import check_metadata_update, check_mirror
-from extender.wire.pod_updates.narrowing import check_node_affinity, check_node_selector
-from extender.wire.pod_updates.semantics import comparable, comparable_spec
-from extender.wire.pod_updates.validity import check_image, check_pod, check_pod_tolerations
+from extender.model.resources import QuantityError, parse_quantity
+from extender.simulator.apiserver.pod_validity import (
+    check_image,
+    check_metadata_update,
+    check_mirror,
+    check_pod,
+    check_pod_tolerations,
+)
 from extender.wire.policies.field_errors import ErrorType, FieldError, Problems
+from extender.wire.policies.node_terms import REQUIRED
 
 UPDATABLE: Final = (
     "`spec.containers[*].image`",
@@ -156,3 +161,125 @@ def _check_narrowing(found: Problems, before: dict[str, Any], after: dict[str, A
         del after["affinity"]
     else:
         _take_over(old or {}, new, "nodeAffinity")
+
+
+_TERMS: Final = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+
+
+# -- narrowing: the node selector and the node affinity of a gated pod may change only so that fewer nodes match (KEP-3838).
+# The rules are about the form and not about the meaning. Required terms keep their number and order, and requirements are
+# appended to a term; a shorter list of values is refused although it matches fewer nodes. Preferred terms are free.
+
+
+def check_node_selector(found: Problems, old: dict[str, str], new: dict[str, str]) -> None:
+    """Keys may be added; one that exists keeps its value."""
+    if any(new.get(key) != value for key, value in old.items()):
+        text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        found.invalid("spec.nodeSelector", new, text)
+
+
+def check_node_affinity(found: Problems, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+    """Required terms may be set where there are none, else each only gains requirements at its end."""
+    before, after = _required_terms(old), _required_terms(new)
+    if not before:
+        return
+    if len(before) != len(after):
+        found.invalid(_TERMS, after, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+        return
+    for number, (term, narrowed) in enumerate(zip(before, after, strict=True)):
+        if not _has_only_additions(term, narrowed):
+            text = "only additions are allowed (no mutations or deletions)"
+            found.invalid(f"{_TERMS}[{number}]", narrowed, text)
+
+
+def _required_terms(affinity: dict[str, Any] | None) -> list[dict[str, Any]]:
+    required = (affinity or {}).get(REQUIRED) or {}
+    return required.get("nodeSelectorTerms") or []
+
+
+def _has_only_additions(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """A term without any requirement matches no node: an addition would widen it."""
+    if not old:
+        return not new
+    for name in ("matchExpressions", "matchFields"):
+        kept = old.get(name) or []
+        if (new.get(name) or [])[: len(kept)] != kept:
+            return False
+    return True
+
+
+# -- when two pod specs are equal to the API server: not as JSON, but as the Go structs that it decodes. An absent field is
+# equal to null, to an empty list or map, and to the zero value of a field that is no pointer. Quantities are equal by value
+# ("1" and "1000m"). An empty object is equal to an absent one only where the struct is no pointer.
+
+# Fields of pods by type, from k8s.io/kubernetes/pkg/apis/core/types.go.
+_MAPS: Final = frozenset(
+    {
+        "nodeSelector",
+        "limits",
+        "requests",
+        "overhead",
+        "matchLabels",
+        "labels",
+        "annotations",
+        "volumeAttributes",
+        "options",
+    }
+)
+_PLAIN_STRUCTS: Final = frozenset({"resources", "preference", "podAffinityTerm", "metadata", "spec"})
+_PLAIN_ZEROS: Final = frozenset(
+    {
+        "stdin", "stdinOnce", "tty", "readOnly", "hostNetwork", "hostPID", "hostIPC", "hostPort", "containerPort", "weight",
+        "maxSkew", "initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold", "partition",
+    }
+)  # fmt: skip
+_QUANTITY_MAPS: Final = frozenset({"limits", "requests", "overhead"})
+_QUANTITIES: Final = frozenset({"sizeLimit", "divisor"})
+
+
+def comparable_spec(spec: JsonObject) -> dict[str, Any]:
+    """A copy of a pod spec in a form in which equal specs are equal values. O(size)."""
+    found = _fields(spec)
+    # Both names are read, and the security context of a pod is never nil: it holds hostNetwork and its like.
+    account = found.pop("serviceAccount", None)
+    if account is not None:
+        found.setdefault("serviceAccountName", account)
+    if found.get("securityContext") == {}:
+        del found["securityContext"]
+    if isinstance(spec.get("resources"), dict):  # a pointer here, and none in a container
+        found.setdefault("resources", {})
+    return found
+
+
+def comparable(value: Any, name: str = "") -> Any:
+    """A value of the field ``name`` in that form; None where it is equal to an absent one."""
+    match value:
+        case None | "" | []:
+            return None
+        case bool() | int() if not value and name in _PLAIN_ZEROS:
+            return None
+        case list():
+            return [comparable(each) or {} if isinstance(each, dict) else each for each in value]
+        case dict():
+            fields = _quantities(value) if name in _QUANTITY_MAPS else value if name in _MAPS else _fields(value)
+            return None if not fields and name in _MAPS | _PLAIN_STRUCTS else fields
+        case str() if name in _QUANTITIES:
+            return _quantity(value)
+        case _:
+            return value
+
+
+def _fields(value: JsonObject) -> dict[str, Any]:
+    pairs = ((name, comparable(each, name)) for name, each in value.items())
+    return {name: each for name, each in pairs if each is not None}
+
+
+def _quantities(value: JsonObject) -> dict[str, Any]:
+    return {name: _quantity(text) for name, text in value.items()}
+
+
+def _quantity(text: Any) -> Any:
+    try:
+        return parse_quantity(str(text), milli=True)
+    except QuantityError:
+        return text
