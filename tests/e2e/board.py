@@ -30,12 +30,16 @@ PATIENCE = 60.0  # seconds for what should take a fraction of one; the machine m
 
 
 class Board:
-    """All pods by `namespace/name`, or those with a label; `bound_at`: when each was first seen on a node (monotonic)."""
+    """All pods by `namespace/name`, or those with a label; `bound_at`: when each was first seen on a node (monotonic).
+
+    `ends_after`: how many seconds a deleted pod takes to end.
+    """
 
     def __init__(self, api: Api, label: str = "") -> None:
         self.pods: dict[str, JsonObject] = {}
         self.bound_at: dict[str, float] = {}
         self.listeners: list[Listener] = []
+        self.ends_after: Callable[[], float] = float
         self._api = api
         self._query = {"labelSelector": label} if label else {}
         self._changed = asyncio.Condition()
@@ -113,14 +117,19 @@ class Board:
 class Kubelet:
     """Finishes deletions: a pod on a node goes away only when its kubelet says that it has ended."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, board: Board) -> None:
         self._api = api
+        self._board = board
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     def look(self, pod: JsonObject) -> None:
         """A pod has changed."""
         if is_terminating(pod) and node_of(pod) and uid_of(pod) not in self._ending:
-            self._ending[uid_of(pod)] = asyncio.create_task(self._api.delete(pod_path(pod), grace=0))
+            self._ending[uid_of(pod)] = asyncio.create_task(self._end(pod))
+
+    async def _end(self, pod: JsonObject) -> None:
+        await asyncio.sleep(self._board.ends_after())
+        await self._api.delete(pod_path(pod), grace=0)
 
     async def stop(self) -> None:
         """Wait for the deletions under way."""
@@ -130,7 +139,8 @@ class Kubelet:
 @asynccontextmanager
 async def following(api: Api, label: str = "") -> AsyncIterator[Board]:
     """A board that is kept, and a kubelet for its pods, until the block is left."""
-    board, kubelet = Board(api, label), Kubelet(api)
+    board = Board(api, label)
+    kubelet = Kubelet(api, board)
     board.listeners.append(kubelet.look)
     task = asyncio.create_task(board.run(), name="board")
     try:
