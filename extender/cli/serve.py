@@ -14,7 +14,7 @@ import msgspec
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import access_to, own_namespace, own_pod, read_redaction_key, read_settings, read_snapshot
 from extender.compose.leadership import RELEASE_SECONDS
-from extender.compose.process import return_large_blocks, run_on_loop
+from extender.compose.process import allow_connections, return_large_blocks, run_on_loop
 from extender.compose.service import Service, service_of_cluster, service_of_objects
 from extender.kube.connection import Access
 from extender.kube.errors import BadAccess
@@ -52,6 +52,7 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 after a stop by a signal."""
     return_large_blocks()  # before anything large is allocated
+    allow_connections()
     settings = _settings(arguments)
     configure(settings.logging.level, settings.logging.format)
     if arguments.snapshot:

@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import gc
+import resource
 from collections.abc import Callable, Coroutine
 from importlib.metadata import version
 from time import perf_counter
@@ -47,6 +48,19 @@ def return_large_blocks() -> bool:
     except (AttributeError, OSError, TypeError):
         return False
     return bool(mallopt(_MMAP_THRESHOLD, _LARGE_BYTES))
+
+
+def allow_connections() -> int:
+    """Raises the limit of open files to what the system allows this process; returns it.
+
+    Each connection is an open file. The usual limit of 1,024 is for programs that use select(2), which this one does not.
+    """
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (OSError, ValueError):  # macOS allows less than it says
+        return now
+    return most
 
 
 def limit_gc() -> None:

@@ -135,7 +135,7 @@ _FAILURES: Final = {
     "unauthenticated": "give kube-scheduler certFile and keyFile in tlsConfig, signed by server.tls.clientCAFile",
     "forbidden": "add the name in the client's certificate to the role in server.tls.clients",
     "too_large": "raise server.maxBodyBytes, or set nodeCacheCapable: true in the scheduler's extenders entry",
-    "overloaded": "more than server.maxInFlight concurrent requests; find the clients before you raise it",
+    "overloaded": "more than server.maxInFlight concurrent requests, or server.maxBindsInFlight of the verb bind; find the clients before you raise it",
     "not_ready": "requests came before the first lists were complete, or to a standby; normal after a start",
 }
 

@@ -69,8 +69,9 @@ class VerbEndpoint:
         self._handler = handler
         self._app = app
         self._metrics = app.metrics.verbs[verb]
-        # A bind takes no slot: it waits for the API server, and must not block the requests that depend on it.
+        # A bind takes no slot of the others: it waits for the API server, and must not block the requests that depend on it.
         self._takes_slot = verb != "bind"
+        self._binds = 0
 
     async def answer(self, request: web.Request) -> web.StreamResponse | Answer:
         """Answers every request: with the handler's answer, or with that for its error."""
@@ -94,7 +95,7 @@ class VerbEndpoint:
     async def _in_time(self, call: VerbCall) -> bytes:
         """The handler's answer within the time that a request has. Raises Late, or TimeoutError where it never arrived.
 
-        The handler holds one of the slots of requests in flight. Raises Overloaded where there is none.
+        The handler holds one of the slots of requests in flight, or of bindings. Raises Overloaded where there is none.
         """
         app, request = self._app, call.request
         limits, readiness = app.settings.server, app.readiness
@@ -124,7 +125,7 @@ class VerbEndpoint:
 
     async def _in_slot(self, call: VerbCall) -> bytes:
         if not self._takes_slot:
-            return await self._handler(call)
+            return await self._in_bind_slot(call)
         app = call.app
         app.in_flight += 1
         app.verbs.traffic.begin()
@@ -133,6 +134,16 @@ class VerbEndpoint:
         finally:
             app.in_flight -= 1
             app.verbs.traffic.end()
+
+    async def _in_bind_slot(self, call: VerbCall) -> bytes:
+        most = call.app.settings.server.max_binds_in_flight
+        if self._binds >= most:
+            raise Overloaded(f"server.maxBindsInFlight ({most}) pods are being bound")
+        self._binds += 1
+        try:
+            return await self._handler(call)
+        finally:
+            self._binds -= 1
 
     def _without_decision(self, error: Exception, call: VerbCall) -> tuple[int, bytes, web.Response | None]:
         """The fallback of the settings where no decision was possible, else the answer for the error.

@@ -79,9 +79,10 @@ async def preempt_pods(call: VerbCall) -> bytes:
 
 
 async def bind_pod(call: VerbCall) -> bytes:
-    """Binds a pod for the scheduler."""
+    """Binds a pod for the scheduler. Raises Abandoned before anything is written where the scheduler does not wait for it."""
     app = call.app
     args = decode_binding_args(call.body)
+    await _check_client_waits(call.request)
     error = await app.verbs.bind(args)
     passed = () if error else (args.node,)
     app.decisions.add(time(), "bind", (args.namespace, args.name, args.uid), 1, passed, error=error)

@@ -87,8 +87,10 @@ class Tls(Section, frozen=True):
 
 
 class Server(Section, frozen=True):
-    """The HTTP server. `max_in_flight` limits the verb requests that are decided at a time; `page` is that at /ui/.
+    """The HTTP server. `page` is that at /ui/.
 
+    `max_in_flight` limits the verb requests that are decided at a time, `max_binds_in_flight` the bindings that wait for the API
+    server. Connections are limited while they have no complete request.
     `hosts`: names under which a reverse proxy on this machine passes requests on, beside addresses and localhost.
     For `max_connections_per_peer` all loopback addresses are one peer.
     """
@@ -98,6 +100,7 @@ class Server(Section, frozen=True):
     request_timeout: Duration = Duration(4)  # below the scheduler's httpTimeout, 5 s by default
     on_deadline: Literal["error", "pass"] = "error"
     max_in_flight: Annotated[int, Meta(ge=1)] = 100  # a scheduler sends one call at a time, and a bind for each pod
+    max_binds_in_flight: Annotated[int, Meta(ge=1)] = 8192
     max_connections: Annotated[int, Meta(ge=1)] = 1024
     max_connections_per_peer: Annotated[int, Meta(ge=1)] = 512
     idle_timeout: Duration = Duration(120)  # above the 90 s after which Go's client closes an idle connection

@@ -22,8 +22,9 @@ from extender.tasks.ports import Clock
 
 _LOG = logging.getLogger(__name__)
 
-# Before the first read too: the API server gives up a call whose connection ends, but not at the same moment.
 _ROUND_SECONDS: Final = 0.5
+# Before the first read: the API server gives up a call whose connection ends, but not at the same moment.
+_OPEN_SECONDS: Final = 1.0
 
 
 class PodReader(Protocol):
@@ -37,6 +38,7 @@ class PodReader(Protocol):
 class _Binding:
     pod: PodRef
     node: str
+    since: float
 
 
 class UnansweredBindings:
@@ -51,7 +53,7 @@ class UnansweredBindings:
 
     def add(self, pod: PodRef, node: str) -> None:
         """Records a binding that may have been carried out. O(1)."""
-        self._held[pod.uid] = _Binding(pod, node)
+        self._held[pod.uid] = _Binding(pod, node, self._clock.now())
         self._added.set()
 
     def discard(self, uid: str) -> None:
@@ -59,13 +61,14 @@ class UnansweredBindings:
         self._held.pop(uid, None)
 
     async def run(self) -> None:
-        """Asks about each in rounds, until cancelled. Waits without a timer while there are none."""
+        """Asks about each in rounds, until cancelled, but not before it can no longer be carried out. Waits without a timer while there are none."""
         while True:
             while not self._held:
                 self._added.clear()
                 await self._added.wait()
             await self._clock.sleep(_ROUND_SECONDS)
-            for binding in list(self._held.values()):
+            until = self._clock.now() - _OPEN_SECONDS
+            for binding in [each for each in self._held.values() if each.since <= until]:
                 await self._ask(binding)
 
     async def _ask(self, binding: _Binding) -> None:

@@ -20,20 +20,58 @@ def test_loopback_is_one_peer_and_so_is_a_network_of_ipv6() -> None:
 
 
 def test_the_silent_go_before_the_idle_and_the_half_sent_and_the_oldest_first() -> None:
-    slots = ConnectionSlots(most=5, per_peer=5)
-    deciding = sitting(slots, "a", Stage.DECIDING, 0)
+    slots = ConnectionSlots(most=4, per_peer=4)
     reading = sitting(slots, "a", Stage.READING, 1)
     idle = sitting(slots, "a", Stage.IDLE, 2)
     young, old = sitting(slots, "a", Stage.SILENT, 4), sitting(slots, "a", Stage.SILENT, 3)
-    gone = []
-    for now in range(10, 15):
+    gone: list[ConnectionSlot | None] = []
+    now = 10.0
+    while len(gone) < 4:
         slot, leaving = slots.acquire("a", now)
         gone.append(leaving)
-        if slot is not None:
-            slot.stage, slot.since = Stage.DECIDING, now
-    assert gone == [old, young, idle, reading, None]
-    assert len(slots) == 5
-    assert deciding in list(slots)
+        assert slot is not None
+        slot.stage, slot.since = Stage.READING, now
+        now += 1
+    assert gone == [old, young, idle, reading]
+    assert len(slots) == 4
+
+
+def test_a_connection_whose_request_is_decided_is_never_closed_for_another_and_takes_no_place() -> None:
+    slots = ConnectionSlots(most=1, per_peer=1)
+    deciding = [sitting(slots, "a", Stage.DECIDING, now) for now in range(100)]
+    assert len(slots) == 100
+    waiting = sitting(slots, "a", Stage.SILENT, 100)
+    assert not slots.has_room("a")
+    assert slots.acquire("a", 200)[1] is waiting
+    assert [slot for slot in slots if slot.stage is Stage.DECIDING] == deciding
+
+
+def test_a_connection_that_was_set_apart_counts_again_once_it_is_answered() -> None:
+    slots = ConnectionSlots(most=2, per_peer=2)
+    slot, other = sitting(slots, "a", Stage.DECIDING, 0), sitting(slots, "a", Stage.IDLE, 0)
+    assert slots.has_room("a")
+    assert (slot.is_apart, other.is_apart) == (True, False)
+    slot.stage, slot.since = Stage.IDLE, 1
+    slots.rejoin(slot)
+    assert not slots.has_room("a")
+    slots.release(other)
+    assert slots.first_to_close("a", 1.5, begins=False) is None, "it has just begun to wait"
+    assert slots.first_to_close("a", 3, begins=False) is slot
+    slots.release(slot)
+    slots.rejoin(slot)
+    assert len(slots) == 0, "what was closed stays closed"
+
+
+def test_what_lies_unread_keeps_a_connection_unless_it_is_a_body() -> None:
+    slots = ConnectionSlots(most=3, per_peer=3)
+    silent, idle = sitting(slots, "a", Stage.SILENT, 0), sitting(slots, "a", Stage.IDLE, 1)
+    reading = sitting(slots, "a", Stage.READING, 2)
+    for slot in (silent, idle, reading):
+        slot.is_readable = lambda: True
+    assert slots.acquire("a", 9)[1] is reading
+    newest = list(slots)[-1]
+    newest.is_readable = lambda: True
+    assert slots.acquire("a", 9) == (None, None)
 
 
 def test_a_peer_at_its_limit_gives_way_to_itself_only() -> None:

@@ -5,7 +5,6 @@ import gc
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -16,11 +15,11 @@ from extender.model.units import Address, ByteSize, Duration
 from extender.server.app import listening
 from extender.server.collaborators import COLLABORATORS, Verbs
 from extender.server.transport.connection import Connection
-from extender.server.transport.connection_slots import ConnectionSlot, Stage
+from extender.server.transport.connection_slots import Stage
 from extender.server.transport.connections import ConnectionLimits, Connections
 from extender.server.transport.tls import ServerTls
-from extender.settings.connections import Paths, Server
-from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult
+from extender.settings.connections import Server
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.fakes import until
 from tests.server.pki import Pki
 from tests.server.raw import Wire, head_of, whole, wire
@@ -148,26 +147,6 @@ async def test_bodies_that_broke_off_or_were_answered_hold_no_memory() -> None:
     assert after - before < size
 
 
-async def test_as_many_bindings_as_a_slow_apiserver_holds_up_are_answered() -> None:
-    """kube-scheduler binds in the background: one connection for each binding under way, and each of them counts."""
-    count, begun, goes_on = 300, asyncio.Semaphore(0), asyncio.Event()
-
-    async def bind(_args: BindingArgs) -> str:
-        begun.release()
-        await goes_on.wait()
-        return ""
-
-    server = Server(paths=Paths(bind="/bind"))
-    body = orjson.dumps({"PodName": "a", "PodNamespace": "b", "PodUID": "c", "Node": "n"})
-    verbs = replace(AGREEABLE, bind=bind)
-    async with served(server, verbs) as url, AsyncExitStack() as stack:
-        connections = await many(stack, url, count, whole("POST", "/bind", body))
-        for _ in range(count):
-            await begun.acquire()
-        goes_on.set()
-        assert [await each.status() for each in connections] == [200] * count
-
-
 class Sunk(asyncio.Transport):
     """A transport that takes everything and sends nothing."""
 
@@ -189,18 +168,36 @@ class Sunk(asyncio.Transport):
         """Nothing is open."""
 
 
-async def test_a_connection_whose_request_is_complete_is_not_silent_although_its_handler_has_yet_to_begin() -> None:
+BODY = b"POST /filter HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("arrived", "stages"),
+    [
+        ((b"GET /livez HTTP/1.1\r\nHost: ", b"a\r\n\r\n"), [Stage.SILENT, Stage.DECIDING]),
+        ((BODY, b"{", b"}"), [Stage.READING, Stage.READING, Stage.DECIDING]),
+        ((BODY + b"{}",), [Stage.DECIDING]),
+    ],
+    ids=["no body", "a body in pieces", "at once"],
+)
+async def test_a_connection_is_kept_from_the_last_byte_of_its_request_although_its_handler_has_yet_to_begin(
+    arrived: tuple[bytes, ...], stages: list[Stage]
+) -> None:
     runner = web.AppRunner(app_with())
     await runner.setup()
     limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20)
-    slot = ConnectionSlot("loopback", 0.0)
     assert runner.server is not None
-    connection = Connection(runner.server, Connections(runner.server, limits, {}), slot)
+    connections = Connections(runner.server, limits, {})
+    slot, _ = connections.slots.acquire("loopback", 0.0)
+    assert slot is not None
+    connection = Connection(runner.server, connections, slot)
     connection.connection_made(Sunk())
-    connection.data_received(b"GET /livez HTTP/1.1\r\nHost: ")
-    before = slot.stage
-    connection.data_received(b"a\r\n\r\n")
-    assert (before, slot.stage) == (Stage.SILENT, Stage.READING)
+    seen = []
+    for data in arrived:
+        connection.data_received(data)
+        seen.append(slot.stage)
+    assert seen == stages
+    assert connections.slots.acquire("loopback", 9.0)[1] is None, "nothing is closed for another connection"
     connection.connection_lost(None)
     await runner.cleanup()
 

@@ -234,6 +234,25 @@ async def test_the_pod_is_read_until_the_result_is_known(answers: list[str | Kub
         assert audit(played.index) == []
 
 
+async def test_no_pod_is_read_within_a_second_of_its_binding_although_others_are() -> None:
+    """The API server may still carry it out, after the read: then its room would have been given away."""
+    played, read = Unanswered(Answers("")), list[tuple[str, float]]()
+    begun = played.clock.now()
+
+    async def node_of(pod: PodRef) -> str:
+        read.append((pod.uid, played.clock.now() - begun))
+        if pod.uid == "u":
+            played.unanswered.add(PodRef("ns", "later", "later"), "n1")
+            played.index.assumed.begin_binding("later")
+        return ""
+
+    vars(played.answers)["node_of"] = node_of  # the time of each read
+    await played.binder.bind(ARGS)
+    async with running(played.unanswered.run):
+        await until(lambda: len(read) == 2)
+    assert read == [("u", 1.0), ("later", 2.0)]
+
+
 @pytest.mark.parametrize("comes_first", ["the report", "the read"])
 async def test_the_report_of_a_binding_that_was_not_made_is_not_taken_for_the_next_attempt(comes_first: str) -> None:
     played = Unanswered(Answers(""))

@@ -5,7 +5,6 @@ fixed (pyproject.toml), as this reads what it keeps to itself.
 """
 
 import asyncio
-import select
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias, cast
@@ -56,11 +55,14 @@ class AllConnections(Protocol):
     def bound_answers(self) -> None:
         """Closes connections with unread answers beyond the limit."""
 
+    def make_room(self, peer: str) -> bool:
+        """Closes a connection for one that is about to be answered. Whether there was one to close."""
+
 
 class Connection(web.RequestHandler):
     """One connection of the framework, which answers the direct handlers' requests itself, and reports its stage to its slot."""
 
-    __slots__ = ("_connections", "_is_rejected", "_poll", "_unread", "slot")
+    __slots__ = ("_connections", "_is_rejected", "_unread", "slot")
 
     def __init__(self, server: web.Server, connections: AllConnections, slot: ConnectionSlot, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
@@ -68,32 +70,30 @@ class Connection(web.RequestHandler):
         self.slot = slot
         self._is_rejected = False
         self._unread: StreamReader | None = None
-        self._poll: select.poll | None = None  # of its socket, while it is open
 
     def enter(self, stage: Stage) -> None:
         """The connection enters another stage. Called several times for each request."""
-        self.slot.stage, self.slot.since = stage, self._loop.time()
+        slot = self.slot
+        slot.stage, slot.since = stage, self._loop.time()
+        if slot.is_apart and stage is not Stage.DECIDING:
+            self._connections.slots.rejoin(slot)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The head of a request is expected from now on."""
         super().connection_made(transport)
         stream = cast(asyncio.WriteTransport, transport)
         self.slot.close, self.slot.waiting_bytes = stream.abort, stream.get_write_buffer_size
-        connected = transport.get_extra_info("socket")
-        if connected is not None:
-            self._poll = select.poll()
-            self._poll.register(connected.fileno(), select.POLLIN)
         self.enter(Stage.SILENT)
 
     @property
     def is_readable(self) -> bool:
-        """Whether anything lies unread in the socket; the end of the connection counts. One system call: 0.5 µs."""
-        return self._poll is not None and bool(self._poll.poll(0))
+        """Whether anything lies unread in the socket; the end of the connection counts."""
+        return bool(self.slot.is_readable())
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Frees its slot."""
         self._connections.slots.release(self.slot)
-        self._poll = None  # the number may soon be that of another socket
+        self.slot.is_readable = _never  # its descriptor may soon be that of another socket
         super().connection_lost(exc)
         if self._unread is not None:
             self._unread.feed_eof()  # else the task would wait for the rest of the body, which cannot arrive
@@ -120,12 +120,29 @@ class Connection(web.RequestHandler):
         if self._is_rejected or self.transport is None:
             return
         super().data_received(data)
-        if not self._messages:
+        if self._messages:
+            self._is_rejected = getattr(self._messages[-1][0], "chunked", False)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Enters the stage of the request that is answered now, or next.
+
+        Not only when its handler begins, or goes on: before that the connection could be closed for a new one, and the handler
+        would act for a client that has heard of a failure.
+        """
+        stage = self.slot.stage
+        if stage is Stage.DECIDING:
             return
-        if self.slot.stage is Stage.SILENT:
-            # A complete head is no longer silent: its handler has yet to begin, and would act for a connection that is closed.
+        if self._current_request is not None:
+            body = self._current_request.content
+        elif self._messages:
+            body = self._messages[0][1]
+        else:
+            return
+        if body.is_eof():
+            self.enter(Stage.DECIDING)
+        elif stage is not Stage.READING:  # a body that trickles does not begin anew with each piece
             self.enter(Stage.READING)
-        self._is_rejected = getattr(self._messages[-1][0], "chunked", False)
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 (the framework's signature)
         """Called for each piece of a body that is read. Unless reading is paused, the parser holds nothing back."""
@@ -240,19 +257,26 @@ class Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Writes the answer. After it the connection is idle, or is closed where its request is in chunks."""
+        """Writes the answer. After it the connection is idle, or is closed: for a request in chunks, or for lack of room."""
         try:
-            if self._is_rejected:
-                resp.force_close()  # what follows is not parsed
+            if self._is_rejected or not self._has_room():
+                resp.force_close()  # what follows is not parsed, or has no place
             return await super().finish_response(request, resp, start_time)
         finally:
             self._rest(request)
 
     def _rest(self, request: web.BaseRequest) -> None:
-        """The request is answered."""
+        """The request is answered. The next one may have come already."""
+        self._current_request = None
         self.enter(Stage.IDLE)
         if not request.content.is_eof():
             self._unread = request.content
+        self._advance()
+
+    def _has_room(self) -> bool:
+        """Whether the connection may stay open for the next request once this one is answered: it counts again then."""
+        connections, peer = self._connections, self.slot.peer
+        return not self.slot.is_apart or connections.slots.has_room(peer) or connections.make_room(peer)
 
     def _write_at_once(self, request: web.BaseRequest, answer: Answer) -> bool:
         """Writes a short answer, unless the framework must: it closes connections, and waits for clients that do not read."""
@@ -266,6 +290,7 @@ class Connection(web.RequestHandler):
             or len(answer.body) > _SHORT_ANSWER
             or request.version != HttpVersion11
             or not request.keep_alive
+            or not self._has_room()
         ):
             return False
         transport.write(answer.encoded())
@@ -293,6 +318,11 @@ class Connection(web.RequestHandler):
         """Logs the framework's errors, which any client can cause: each kind once, then counted."""
         error = kw.get("exc_info")
         self._connections.warnings.warn(("framework", args[0]), problem=str(args[0]), error=type(error).__name__)
+
+
+def _never() -> bool:
+    """Nothing lies unread in a socket that is closed."""
+    return False
 
 
 def _piece(start: bytes) -> int:

@@ -1,8 +1,12 @@
 """Limits of connections, in total and per peer, and which connection is closed for a new one.
 
-A table of values without I/O: `connections` accepts, reports what each connection is doing, and closes those chosen here.
-A connection without a complete request is closed for a new one, the oldest first; one whose request is being decided never
-is. So a flood closes its own connections, and a probe or a scheduler that sends its request at once is answered.
+A table of values: `connections` accepts, reports what each connection is doing, and closes those chosen here. A connection
+without a complete request is closed for a new one, the oldest first. So a flood closes its own connections, and a probe or a
+scheduler that sends its request at once is answered.
+
+A connection with a complete request is never closed for a new one: its client would hear of a failure, and the request is
+carried out all the same. It counts towards neither limit, because kube-scheduler has one for each binding under way.
+Requests have limits of their own (`server.maxInFlight`, `maxBindsInFlight`), and are refused by an answer.
 """
 
 from collections import Counter
@@ -23,7 +27,7 @@ class Stage(IntEnum):
     SILENT = 0  # in the handshake, or the head of a request is not complete
     IDLE = 1  # between two requests
     READING = 2  # the body is not complete
-    DECIDING = 3  # the request is complete
+    DECIDING = 3  # the request is complete, and not answered yet
 
 
 def peer_of(address: str) -> str:
@@ -41,70 +45,98 @@ def peer_of(address: str) -> str:
 
 @dataclass(eq=False, slots=True)
 class ConnectionSlot:
-    """One connection. Times are those of the loop's clock; `blocked`: since when its client has not read its answer."""
+    """One connection. Times are those of the loop's clock; `blocked`: since when its client has not read its answer.
+
+    `is_readable`: whether its socket holds anything unread, which may be a request. One system call: 0.5 µs. `is_apart`: it has a
+    complete request, and counts towards no limit.
+    """
 
     peer: str
     since: float
     stage: Stage = Stage.SILENT
     blocked: float | None = None
+    is_apart: bool = False
+    is_readable: Callable[[], object] = field(default=lambda: False)
     close: Callable[[], None] = field(default=lambda: None)
     waiting_bytes: Callable[[], int] = field(default=lambda: 0)
 
 
 class ConnectionSlots:
-    """All connections: at most `most`, and at most `per_peer` of one peer. Finding one to close is O(connections)."""
+    """All connections. At most `most` have no complete request, and at most `per_peer` of one peer.
+
+    Those with a complete request are set apart only once their place is needed, so most requests cost nothing here. Finding one
+    to close is O(connections without a complete request).
+    """
 
     def __init__(self, most: int, per_peer: int) -> None:
         self._most = most
         self._per_peer = per_peer
-        self._slots: dict[ConnectionSlot, None] = {}
-        self._of_peer: Counter[str] = Counter()
+        self._counted: dict[ConnectionSlot, None] = {}
+        self._apart: dict[ConnectionSlot, None] = {}
+        self._of_peer: Counter[str] = Counter()  # of those that count
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._counted) + len(self._apart)
 
     def __iter__(self) -> Iterator[ConnectionSlot]:
-        return iter([*self._slots])
+        return iter([*self._counted, *self._apart])
 
     def acquire(self, peer: str, now: float) -> tuple[ConnectionSlot | None, ConnectionSlot | None]:
         """A slot for a new connection, and the connection to close for it; no slot where none can be closed."""
         closed = None
-        if self._of_peer[peer] >= self._per_peer:
-            closed = _first_to_close((slot for slot in self._slots if slot.peer == peer), now)
-        elif len(self._slots) >= self._most:
-            largest = self._largest()
-            closed = _first_to_close((slot for slot in self._slots if slot.peer == largest), now)
-            closed = closed or _first_to_close(self._slots, now)
-        if closed is None and self._is_full(peer):
-            return None, None
-        if closed is not None:
+        if not self.has_room(peer):
+            closed = self.first_to_close(peer, now)
+            if closed is None:
+                return None, None
             self.release(closed)
         slot = ConnectionSlot(peer, now)
-        self._slots[slot] = None
-        self._of_peer[peer] += 1
+        self._count(slot)
         return slot, closed
+
+    def has_room(self, peer: str) -> bool:
+        """Whether one more connection of the peer may be without a complete request."""
+        if self._is_full(peer):
+            for slot in [each for each in self._counted if each.stage is Stage.DECIDING]:
+                self._discount(slot)
+                self._apart[slot] = None
+                slot.is_apart = True
+        return not self._is_full(peer)
+
+    def first_to_close(self, peer: str, now: float, *, begins: bool = True) -> ConnectionSlot | None:
+        """The connection to close for one of the peer where `has_room` found none; one that has just begun only if ``begins``."""
+        is_full = self._of_peer[peer] >= self._per_peer
+        crowd = peer if is_full else self._largest()
+        found = _first_to_close((slot for slot in self._counted if slot.peer == crowd), now, begins=begins)
+        if found is None and not is_full:
+            found = _first_to_close(self._counted, now, begins=begins)
+        return found
+
+    def rejoin(self, slot: ConnectionSlot) -> None:
+        """Counts a connection that was set apart, as its request is answered. One that was released stays so."""
+        slot.is_apart = False
+        if slot in self._apart:
+            del self._apart[slot]
+            self._count(slot)
 
     def release(self, slot: ConnectionSlot) -> None:
         """Frees the slot of a connection that is closed or about to be. Idempotent."""
-        if slot not in self._slots:
-            return
-        del self._slots[slot]
-        self._of_peer[slot.peer] -= 1
-        if not self._of_peer[slot.peer]:
-            del self._of_peer[slot.peer]
+        if slot in self._apart:
+            del self._apart[slot]
+        elif slot in self._counted:
+            self._discount(slot)
 
     def overdue(self, now: float, seconds: float) -> list[ConnectionSlot]:
         """The connections that were silent for longer than that, or whose client has not read its answer."""
         return [
             slot
-            for slot in self._slots
+            for slot in self
             if (slot.stage is Stage.SILENT and now - slot.since > seconds)
             or (slot.blocked is not None and now - slot.blocked > seconds)
         ]
 
     def beyond(self, most_bytes: int) -> list[ConnectionSlot]:
         """The connections with unread answers, the oldest first, that together hold the bytes beyond `most_bytes`."""
-        blocked = sorted((slot for slot in self._slots if slot.blocked is not None), key=lambda slot: slot.blocked or 0)
+        blocked = sorted((slot for slot in self if slot.blocked is not None), key=lambda slot: slot.blocked or 0)
         held = sum(slot.waiting_bytes() for slot in blocked)
         found = []
         for slot in blocked:
@@ -114,24 +146,44 @@ class ConnectionSlots:
             found.append(slot)
         return found
 
+    def _count(self, slot: ConnectionSlot) -> None:
+        self._counted[slot] = None
+        self._of_peer[slot.peer] += 1
+
+    def _discount(self, slot: ConnectionSlot) -> None:
+        del self._counted[slot]
+        self._of_peer[slot.peer] -= 1
+        if not self._of_peer[slot.peer]:
+            del self._of_peer[slot.peer]
+
     def _is_full(self, peer: str) -> bool:
-        return len(self._slots) >= self._most or self._of_peer[peer] >= self._per_peer
+        return len(self._counted) >= self._most or self._of_peer[peer] >= self._per_peer
 
     def _largest(self) -> str:
         """The peer with the most connections."""
         return self._of_peer.most_common(1)[0][0]
 
 
-def _first_to_close(slots: Iterable[ConnectionSlot], now: float) -> ConnectionSlot | None:
+def _first_to_close(slots: Iterable[ConnectionSlot], now: float, *, begins: bool) -> ConnectionSlot | None:
     """The connection in the earliest stage, and of these the one that has been in it for the longest.
 
     New connections are closed last, the oldest of them first: otherwise, among many idle connections, each handshake would
-    be ended by the next one.
+    be ended by the next one. One that has sent what is not read yet is not closed: that may be a request, or a handshake. The
+    next iteration of the event loop reads it, so no connection is kept by it; only a body may stay unread for long.
     """
     candidates = (slot for slot in slots if slot.stage is not Stage.DECIDING)
-    return min(candidates, key=lambda slot: _rank(slot, now), default=None)
+    for slot in sorted(candidates, key=lambda slot: _rank(slot, now)):
+        if not begins and _begins(slot, now):
+            return None
+        if slot.stage is Stage.READING or not slot.is_readable():
+            return slot
+    return None
 
 
 def _rank(slot: ConnectionSlot, now: float) -> tuple[bool, int, float]:
-    begins = now - slot.since < _NEW_SECONDS
+    begins = _begins(slot, now)
     return begins, 0 if begins else slot.stage, slot.since
+
+
+def _begins(slot: ConnectionSlot, now: float) -> bool:
+    return now - slot.since < _NEW_SECONDS

@@ -7,6 +7,7 @@ connection is closed. `middleware` limits the time of bodies and decisions, wher
 
 import asyncio
 import logging
+import select
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -32,6 +33,7 @@ _AT_ONCE: Final = 8  # connections that are accepted in one iteration of the eve
 _HANDSHAKES: Final = 2  # that begin in one iteration; each takes 1 to 2 ms
 _SWEEP_SECONDS: Final = 0.25
 _EXHAUSTED_SECONDS: Final = 0.1  # where the process has no file descriptors left
+_REPLACED: Final = "a newer one takes its place"
 _CLOSING_SECONDS: Final = 2.0  # for the other side to answer the end of a TLS session
 
 
@@ -92,6 +94,17 @@ class Connections:
         for slot in self.slots.beyond(self._limits.waiting_bytes):
             self._close(slot, "unread answers hold too much memory")
 
+    def make_room(self, peer: str) -> bool:
+        """Closes a connection for one that is about to be answered, and counts again then. Whether there was one to close.
+
+        None that has just begun to wait: of thousands of bindings that are answered at once some connections are kept, and the
+        others end with their answer.
+        """
+        other = self.slots.first_to_close(peer, asyncio.get_running_loop().time(), begins=False)
+        if other is not None:
+            self._close(other, _REPLACED)
+        return other is not None
+
     def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Accepts a number of waiting connections, then lets other tasks run."""
         loop = asyncio.get_running_loop()
@@ -116,11 +129,12 @@ class Connections:
         loop = asyncio.get_running_loop()
         slot, closed = self.slots.acquire(peer_of(address), loop.time())
         if closed is not None:
-            self._close(closed, "a newer one takes its place")
+            self._close(closed, _REPLACED)
         if slot is None:
             client.close()
-            self.warnings.warn("full", problem="every connection is being answered")
+            self.warnings.warn("full", problem="refused: every other connection has sent what is not read yet")
             return
+        slot.is_readable = _reader(client)
         task = loop.create_task(self._open(client, slot, tls))
         self._handshakes.add(task)
         task.add_done_callback(partial(self._opened, client, slot))
@@ -177,6 +191,13 @@ async def _readable(client: socket.socket) -> None:
         await ready
     finally:
         loop.remove_reader(client)
+
+
+def _reader(client: socket.socket) -> Callable[[], object]:
+    """Tells whether anything lies unread in a socket, until it is closed; its end counts. One system call: 0.5 µs."""
+    poll = select.poll()
+    poll.register(client.fileno(), select.POLLIN)
+    return partial(poll.poll, 0)
 
 
 def _resolve(ready: asyncio.Future[None]) -> None:

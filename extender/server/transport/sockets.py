@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from extender.model.units import Address
 
-_BACKLOG: Final = 512
+_BACKLOG: Final = 4096  # as far as net.core.somaxconn allows; a scheduler may open thousands of connections at once
 
 
 async def listening_sockets(address: Address) -> list[socket.socket]:

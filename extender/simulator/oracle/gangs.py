@@ -97,7 +97,7 @@ def gang_violations(journal: Journal) -> list[GangViolation]:
     for kind, rows in journal.start.items():
         for stored in rows:
             judge.show(kind, stored, None)
-    for entry in journal.entries:
+    for entry in journal.judged():
         if isinstance(entry, StoreChange):
             after = None if entry.change.type == DELETED else entry.change.stored
             judge.show(entry.kind, after, entry.change.previous)

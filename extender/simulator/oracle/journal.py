@@ -17,7 +17,7 @@ from extender.simulator.apiserver.kinds import (
     Kind,
 )
 from extender.simulator.apiserver.store import ADDED, Change, Store, Stored
-from extender.simulator.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject, uid_of
 from extender.simulator.process_usage import LoopStalls
 
 WATCHED = (PODS, NODES, NAMESPACES, RESOURCE_QUOTAS, GROUP_PLACEMENTS)
@@ -41,7 +41,10 @@ class Decision(NamedTuple):
 
 
 class FailedBinding(NamedTuple):
-    """The failed binding of a decision, after which the pod does not count. `at` is a time of the monotonic clock."""
+    """A binding whose call failed. The pod does not count from then on, unless the binding is carried out all the same.
+
+    `at` is a time of the monotonic clock.
+    """
 
     uid: str
     at: float
@@ -99,7 +102,7 @@ class Journal:
             self.entries.append(Refusal(requested_at, decided_at, uid, pod))
 
     def undone(self, uid: str, at: float) -> None:
-        """Records that the binding of a decision failed."""
+        """Records that the call that binds the pod of a decision failed."""
         self.entries.append(FailedBinding(uid, at))
 
     def rate(self) -> float:
@@ -115,6 +118,33 @@ class Journal:
         bound = [change.at for change in changes if change.stored.node and change.previous and not change.previous.node]
         arrived = next((change.at for change in changes if change.type == ADDED), 0.0)
         return len(bound) / max(bound[-1] - arrived, 1e-9) if bound else 0.0
+
+    def to_place(self) -> set[str]:
+        """The UIDs of all pods that had no node at first."""
+        start = [stored for stored in self.start[PODS] if not stored.node]
+        changes = [entry.change for entry in self.entries if isinstance(entry, StoreChange) and entry.kind is PODS]
+        arrived = [change.stored for change in changes if change.type == ADDED and not change.stored.node]
+        return {uid_of(stored.read()) for stored in (*start, *arrived)}
+
+    def judged(self) -> list[Entry]:
+        """The entries without the failures of bindings that were carried out all the same: those pods never cease to count.
+
+        Such a pod is shown on the node of its decision before another decision for it. O(entries).
+        """
+        made: set[int] = set()
+        nodes: dict[str, str] = {}
+        failed: dict[str, int] = {}  # by UID, the index of the last failure
+        for number, entry in enumerate(self.entries):
+            if isinstance(entry, Decision):
+                nodes[entry.uid] = entry.node
+                failed.pop(entry.uid, None)
+            elif isinstance(entry, FailedBinding):
+                failed[entry.uid] = number
+            elif failed and isinstance(entry, StoreChange) and entry.kind is PODS and entry.change.stored.node:
+                uid = uid_of(entry.change.stored.read())
+                if uid in failed and entry.change.stored.node == nodes.get(uid):
+                    made.add(failed.pop(uid))
+        return [entry for number, entry in enumerate(self.entries) if number not in made]
 
     def close(self) -> None:
         """Stops recording."""

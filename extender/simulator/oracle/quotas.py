@@ -53,7 +53,7 @@ def quota_violations(journal: Journal, default: JsonObject, *, lag: float = 0.25
     ):
         return []
     judge = _Judge(journal, default, lag)
-    for entry in journal.entries:
+    for entry in journal.judged():
         judge.take(entry)
     judge.end()
     return judge.found

@@ -60,7 +60,7 @@ def violations(
     found: list[Violation] = []
     recent: list[StoreChange] = []
     failed: dict[str, tuple[float, Decision]] = {}  # by UID: time and decision, until the next decision for the pod
-    for entry in journal.entries:
+    for entry in journal.judged():
         if isinstance(entry, Refusal) or (
             isinstance(entry, StoreChange) and entry.kind in {RESOURCE_QUOTAS, GROUP_PLACEMENTS}
         ):

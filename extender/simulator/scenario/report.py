@@ -4,11 +4,20 @@ Created by `scenario/play.py` after the scheduling loop has stopped; printed by 
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from extender.simulator.apiserver.kinds import NAMESPACES
-from extender.simulator.json_objects import JsonObject, labels_of, uid_of
+from extender.simulator.json_objects import (
+    JsonObject,
+    is_finished,
+    is_terminating,
+    labels_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 from extender.simulator.oracle.gangs import GangViolation, gang_violations
 from extender.simulator.oracle.journal import Decision
 from extender.simulator.oracle.policies import PolicyOracle, Tally
@@ -130,7 +139,7 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
         gang_violations=tuple(gang_violations(loop.journal)),
         policies=judged_by_policies(simulated),
         policy_rows=tuple(PolicyMoments(simulated).rows(stored.read() for stored in simulated.pods())),
-        failures=tuple(failures),
+        failures=(*failures, *miscounted(simulated)),
         decisions=loop.journal.decisions,
         decisions_per_second=loop.journal.rate(),
         bound_per_second=loop.journal.bound_per_second(),
@@ -138,6 +147,22 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
         nodes_used=len(Counter(loop.bound.values())),
         cost=_cost(simulated, resident),
     )
+
+
+def miscounted(simulated: SimulatedCluster) -> Iterator[str]:
+    """The pods that are neither placed nor pending, or both: a figure of the report is wrong, and so may be the judgement."""
+    to_place, placed = simulated.loop.journal.to_place(), simulated.loop.bound
+    pending = {uid_of(pod) for pod in simulated.pending()}
+    found: dict[str, list[str]] = {}
+    for pod in (stored.read() for stored in simulated.pods()):
+        uid = uid_of(pod)
+        if uid not in to_place or is_finished(pod) or is_terminating(pod) or (uid in placed) != (uid in pending):
+            continue
+        found.setdefault("both placed and" if uid in placed else "neither placed nor", []).append(
+            f"{namespace_of(pod)}/{name_of(pod)}"
+        )
+    for what, names in found.items():
+        yield f"{len(names)} pods are {what} pending, such as {names[0]}"
 
 
 def _default_of(simulated: SimulatedCluster) -> JsonObject:

@@ -123,6 +123,7 @@ class SchedulingLoop:
         self._wake = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._failures: list[BaseException] = []
+        self._failed_bindings: set[str] = set()  # UIDs: a call that failed may be carried out all the same
         self._tables = [(kind, store.table(kind)) for kind in (NODES, PODS)]
         self._positions = dict.fromkeys((NODES, PODS), 0)
         self._first_node = 0
@@ -242,6 +243,10 @@ class SchedulingLoop:
         if change.type == DELETED or node_of(pod) or is_finished(pod) or is_terminating(pod):
             self.queue.remove(uid)
             self.messages.pop(uid, None)
+            if uid in self._failed_bindings:
+                self._failed_bindings.discard(uid)
+                if node_of(pod):
+                    self.bound[uid] = node_of(pod)
         elif is_ours and uid not in self.cache.assumed:
             self.queue.put(pod, now)
 
@@ -348,8 +353,10 @@ class SchedulingLoop:
             problem = await self._writer.bind(queued.pod, node)
         if not problem or self._stands(queued.uid, queued.pod, node):
             self.bound[queued.uid] = node
+            self._failed_bindings.discard(queued.uid)
             self.messages.pop(queued.uid, None)
             return
+        self._failed_bindings.add(queued.uid)
         self.journal.undone(queued.uid, time.monotonic())
         if queued.uid in self.cache.assumed:
             self.cache.forget(queued.uid)

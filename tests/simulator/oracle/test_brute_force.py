@@ -161,6 +161,26 @@ def test_a_decision_whose_binding_failed_counts_no_longer() -> None:
     assert run.verdict() == []
 
 
+def test_a_decision_whose_binding_was_carried_out_although_its_call_failed_never_ceases_to_count() -> None:
+    run = Run()
+    run.decide(_alone("a"), "n1", 1.0)
+    run.journal.undone("uid-a", 1.05)
+    run.decide(_alone("b"), "n1", 1.1)
+    run.decide(_alone("c"), "n2", 1.2)
+    run.store.put(PODS, _alone("a", on="n1"))
+    assert run.verdict() == ["default/b"]
+
+
+def test_a_binding_to_another_node_than_that_of_the_failed_call_is_not_that_call() -> None:
+    run = Run()
+    run.decide(_alone("a"), "n1", 1.0)
+    run.journal.undone("uid-a", 1.05)
+    run.decide(_alone("b"), "n1", 1.1)
+    run.decide(_alone("a"), "n2", 1.2)
+    run.store.put(PODS, _alone("a", on="n2"))
+    assert run.verdict() == []
+
+
 def _even(name: str) -> JsonObject:
     return pod(name, labels={"app": "even"}, topologySpreadConstraints=[spread(labels={"app": "even"})])
 

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
-from extender.simulator.json_objects import JsonObject, labels_of, name_of
+from extender.simulator.json_objects import JsonObject, labels_of, name_of, uid_of
 from extender.simulator.scenario.language import Play, parse_scenario
 from extender.simulator.scenario.play import Player, StepFailed
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
@@ -121,6 +121,26 @@ async def test_the_report_counts_what_was_placed_and_what_waits() -> None:
         report = await player.finish()
     assert report.last_line == "placed 0, pending 1, violations 0"
     assert report.waiting == (("team-0/db-0", "0/4 nodes are available: 4 refused by us."),)
+
+
+async def test_a_pod_that_is_neither_placed_nor_pending_or_both_is_an_error_of_the_judge() -> None:
+    async with playing(_arrive(count=2), SETTLE) as (player, simulated):
+        for uid in list(simulated.loop.bound):
+            del simulated.loop.bound[uid]
+        report = await player.finish()
+    assert report.failures == ("2 pods are neither placed nor pending, such as team-0/db-0",)
+    assert not report.is_good
+    async with playing(_arrive(), SETTLE, extender=FakeExtender(refuse_all)) as (player, simulated):
+        simulated.loop.bound[uid_of(simulated.pending()[0])] = "node-0"
+        report = await player.finish()
+    assert report.failures == ("1 pods are both placed and pending, such as team-0/db-0",)
+
+
+async def test_a_deleted_pod_is_not_missed() -> None:
+    refusing = FakeExtender(refuse_all)
+    steps = (_arrive("web", 2), SETTLE, {"deletePods": {"selector": {"app": "web"}}}, SETTLE)
+    async with playing(*steps, extender=refusing) as (player, _):
+        assert (await player.finish()).is_good
 
 
 async def test_what_an_extender_gets_wrong_is_counted() -> None:

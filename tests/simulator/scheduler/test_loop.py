@@ -102,6 +102,19 @@ async def test_a_binding_that_is_rejected_undoes_the_decision_and_is_tried_again
         assert there.loop.cache.nodes["n1"].claims == there.loop.cache.nodes["n2"].claims == {}
 
 
+async def test_a_pod_whose_binding_is_carried_out_although_its_call_failed_is_bound() -> None:
+    """As kube-scheduler learns it: by its watch."""
+    failing = FakeExtender(scores=lambda _: 504)
+    async with cluster(node("n1"), extender=failing, entry={"prioritize_verb": "", "bind_verb": "bind"}) as there:
+        there.create(pod("a"))
+        await until(lambda: there.reason_of("a")[0] == "SchedulerError")
+        assert there.loop.bound == {}
+        there.api.operations.change(PODS, "default/a", lambda obj: obj["spec"].update(nodeName="n1"))
+        await there.quiet()
+        assert list(there.loop.bound.values()) == ["n1"]
+        assert not any(isinstance(entry, FailedBinding) for entry in there.loop.journal.judged())
+
+
 async def test_a_pod_deleted_before_its_binding_leaves_nothing_behind() -> None:
     async with cluster(node("n1"), bind_delay=(0.05, 0.05)) as there:
         there.create(pod("a"))
