@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION
 from extender.simulator.json_objects import JsonObject
-from extender.tasks.preemption.executor import REASON, TARGET
+from extender.tasks.preemption.executor import NOT_PREEMPTED, REASON, TARGET
 from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION
 from tests.e2e.client import Api, ApiFailure, connect, pod_path
 from tests.e2e.cluster import Cluster
@@ -113,6 +113,7 @@ WRITES: dict[str, Write] = {
     "take the nomination back": lambda w, p: w.nominate(p, ""),
     "take back what is not there": lambda w, p: w.nominate(p, ""),
     "mark a victim": lambda w, p: w.set_condition(p, MARK),
+    "take the mark back": lambda w, p: w.set_condition(p, replace(MARK, status="False", reason=NOT_PREEMPTED)),
     "mark it again": lambda w, p: w.set_condition(p, MARK),
     "annotate": lambda w, p: w.annotate(p, REQUEUE_ANNOTATION, "1"),
     "remove our annotation": lambda w, p: w.annotate(p, REQUEUE_ANNOTATION, None),

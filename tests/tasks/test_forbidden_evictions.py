@@ -95,6 +95,21 @@ async def test_the_filter_tells_of_a_preemption_only_where_one_is_begun(allowed:
             assert s.filter(**lonely).failed
 
 
+async def test_a_preemption_that_the_scheduler_asks_for_waits_for_the_budget_as_well() -> None:
+    large: dict[str, Any] = {"name": "asking", "priority": 100, "cpu": 4000}
+    async with scene(
+        0, pods=(contender(**large), contender("full", on="n1", cpu=4000, app="web")), **EVICT
+    ).running() as s:
+        s.preempt({"n1": ["full"]}, **large)
+        await s.go()
+        assert s.api.effects == []
+        s.api.put(budget("keep-0", 1, app="web"))
+        await s.pass_time(1.1)
+        s.preempt({"n1": ["full"]}, **large)
+        await s.go()
+    assert s.api.said("evict") == ["evict full"]
+
+
 async def test_of_two_nodes_the_one_is_chosen_whose_pods_may_be_evicted() -> None:
     lonely: dict[str, Any] = {"name": "asking", "priority": 100, "apart": [term("host", tier="old")]}
     guarded = contender("guarded", on="n1", tier="old", app="web")
