@@ -9,8 +9,8 @@ import pytest
 
 from extender.kube.errors import OverBudget, Rejected
 from extender.model.objects import Pod
-from tests.builders import term
-from tests.contenders import budget, contender, stage
+from tests.builders import asking, term
+from tests.contenders import budget, contender, contender_json, stage
 from tests.tasks.preemption_scene import Scene, plan
 
 ASKING = contender("asking", priority=100)
@@ -110,11 +110,22 @@ async def test_a_preemption_that_the_scheduler_asks_for_waits_for_the_budget_as_
     assert s.api.said("evict") == ["evict full"]
 
 
-async def test_of_two_nodes_the_one_is_chosen_whose_pods_may_be_evicted() -> None:
+def test_a_pod_that_is_rejected_again_costs_no_dry_run_before_the_budget_changes() -> None:
+    lonely: dict[str, Any] = {"name": "asking", "priority": 100, "apart": [term("host", app="web")]}
+    s = scene(0, pods=(contender(**lonely), VICTIMS[0]), **EVICT)
+    args = asking(contender_json(**lonely), "n1")
+    plans = [s.filter_verb.decide(args, 0).plan for _ in range(2)]
+    s.api.put(budget("keep-0", 1, app="web"))
+    plans.append(s.filter_verb.decide(args, 0).plan)
+    assert [each is not None for each in plans] == [True, False, True]
+
+
+@pytest.mark.parametrize("allowed", [(0,), (9, 9)], ids=["no disruption allowed", "two budgets"])
+async def test_of_two_nodes_the_one_is_chosen_whose_pods_may_be_evicted(allowed: tuple[int, ...]) -> None:
     lonely: dict[str, Any] = {"name": "asking", "priority": 100, "apart": [term("host", tier="old")]}
     guarded = contender("guarded", on="n1", tier="old", app="web")
     free = contender("free", on="n2", tier="old", priority=50)
-    async with scene(0, pods=(contender(**lonely), guarded, free), **EVICT).running() as s:
+    async with scene(*allowed, pods=(contender(**lonely), guarded, free), **EVICT).running() as s:
         s.api.put(stage("n2"))
         s.filter(**lonely)
         await s.go()
