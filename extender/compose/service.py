@@ -166,10 +166,12 @@ def service_of_cluster(
     )
     report_assumed_pods(metrics, index, filter_service)
     unanswered = UnansweredBindings(index, base.direct_writer(session.writes), clock)
+    preempt_service = PreemptService(index.view, settings, rng, plans, pods.find, parts.on_preemption)
+    metrics.report(scraped.PREEMPTIONS_LEFT, preempt_service.left)
     verbs = Verbs(
         filter=filter_service.filter,
         prioritize=parts.prioritize,
-        preempt=PreemptService(index.view, settings, rng, plans, pods.find, parts.on_preemption).preempt,
+        preempt=preempt_service.preempt,
         bind=BindService(index, base.writer(), clock, unanswered).bind,
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.freshness.catch_up,

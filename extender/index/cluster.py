@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from extender.index.claims.assumed import Assumed, AssumedPods, DeletedPods, RejectedPods
+from extender.index.claims.assumed import Assumed, AssumedPods, RejectedPods
 from extender.index.claims.nominations import Nominations
 from extender.index.claims.reserved import Reservations
 from extender.index.counts.counts import Counts
@@ -26,7 +26,7 @@ from extender.index.objects.workloads import Budgets, Workloads
 from extender.index.policies import PolicyTable
 from extender.index.usage import QuotaTable
 from extender.index.view import ClusterView
-from extender.model.bounded import shrink
+from extender.model.bounded import DeletedPods, shrink
 from extender.model.changes import Nomination, NominationEnd, NominationRelease, ObjectChange
 from extender.model.group_placements import GroupPlacement
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodQuota, Workload

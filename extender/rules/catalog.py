@@ -191,10 +191,19 @@ def counted_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:
 
 
 def node_trials(
-    pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod], *, checks_fit: bool
+    pod: Pod,
+    view: ClusterView,
+    node: NodeNumber,
+    others: Sequence[Pod],
+    *,
+    checks_fit: bool,
+    has_rules: bool = True,
 ) -> Sequence[NodeTrial]:
-    """The parts of the rules that depend on the pods of one node. ``checks_fit``: node fit is one of these rules."""
-    rules = (*RULES, NODE_FIT) if checks_fit else RULES
+    """The parts of the rules that depend on the pods of one node. ``checks_fit``: node fit is one of these rules.
+
+    ``has_rules``: false for node fit without any rule.
+    """
+    rules = (*(RULES if has_rules else ()), *((NODE_FIT,) if checks_fit else ()))
     return [trial for rule in rules if (trial := rule.on_node(pod, view, node, others)) is not None]
 
 

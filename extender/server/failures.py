@@ -48,7 +48,7 @@ class CrossSite(Exception):  # noqa: N818 (an answer, not an error)
 
 
 class NotJson(Exception):  # noqa: N818 (an answer, not an error)
-    """Raised when a body under /v1 is not declared as JSON; the text is what it is declared as."""
+    """Raised when a body is not declared as JSON; the text is what it is declared as."""
 
 
 class Stale(Exception):  # noqa: N818 (an answer, not an error)
@@ -112,7 +112,7 @@ class Failure:
 
 
 _LATER = {"Retry-After": "1"}
-_FOR_THE_CLIENT_ONLY = {"not_ready", "overloaded", "unauthenticated", "forbidden", "no_length"}
+_FOR_THE_CLIENT_ONLY = {"not_ready", "overloaded", "unauthenticated", "forbidden", "no_length", "not_json"}
 
 
 def failure_of(error: Exception, limits: Server) -> Failure:
@@ -203,7 +203,7 @@ def _of_request(error: Exception, limits: Server) -> Failure | None:
             accepted = {"Accept-Encoding": "identity"}
             return Failure(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed", text, headers=accepted)
         case NotJson():
-            text = f'request bodies under /v1 need the header "Content-Type: application/json", got "{error}"'
+            text = f'the body of this request needs the header "Content-Type: application/json", got "{error}"'
             return Failure(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not_json", text)
         case TooLarge():
             return Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", f"request body is larger than {error}")

@@ -26,7 +26,7 @@ from extender.server.request_checks import (
     check_client,
     check_encoding,
     check_same_site,
-    check_scheduler,
+    check_verb,
     read_body,
 )
 from extender.server.transport.connection import Answer
@@ -99,7 +99,7 @@ class VerbEndpoint:
         """
         app, request = self._app, call.request
         limits, readiness = app.settings.server, app.readiness
-        check_scheduler(request, limits.tls)
+        check_verb(request, limits)
         if not (readiness.is_ready or readiness.is_stale):
             raise NotReady(_missing(app))
         held = app.bodies.acquire(request)

@@ -12,6 +12,7 @@ time of a request.
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final, Literal, TypedDict, TypeGuard
 from urllib.parse import urlsplit
@@ -32,7 +33,7 @@ from extender.server.failures import (
 )
 from extender.server.transport.connection import enter_stage
 from extender.server.transport.connection_slots import Stage
-from extender.settings.connections import Clients, Server, Tls
+from extender.settings.connections import Clients, Server
 
 Role = Literal["scheduler", "metrics", "admin"]
 
@@ -42,6 +43,9 @@ _ROLES: Final[Mapping[str, Role]] = {"/metrics": "metrics", "/configz": "admin",
 _API: Final = "/v1/"
 _OWN_SITE: Final = frozenset({"same-origin", "none"})  # the latter: typed or bookmarked by the user
 _JSON: Final = "application/json"
+# With one of these, or with none, a page's request is sent to another site without asking there first.
+# https://fetch.spec.whatwg.org/#cors-safelisted-request-header
+_SIMPLE_TYPES: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 _ABOUT_PODS: Final = (_API, "/debug/decisions", "/ui")  # tell what is in the cluster
 _READING: Final = frozenset({"GET", "HEAD"})
 
@@ -62,10 +66,21 @@ class PeerCertificate(TypedDict, total=False):
     subjectAltName: tuple[tuple[object, ...], ...]
 
 
-def check_scheduler(request: web.Request, tls: Tls) -> None:
-    """Raises NoCertificate or UnknownName where the client may not use the verbs. Without a client CA every client may."""
+def check_verb(request: web.Request, server: Server) -> None:
+    """Raises NoCertificate or UnknownName where the client may not use the verbs; OtherHost, CrossSite or NotJson where a page may ask.
+
+    Without a client CA every client may that reaches the port, but for a browser that another site's page has sent here: a
+    verb nominates, binds and deletes pods. kube-scheduler sends none of a browser's headers, the host of its urlPrefix, and JSON.
+    """
+    tls = server.tls
     if tls.client_ca_file:
         _check_role(list(names_in(_certificate(request))), "scheduler", tls.clients)
+    else:
+        _check_host(request, server.hosts)
+    _check_site(request)
+    kind = request.headers.get(hdrs.CONTENT_TYPE)
+    if kind != _JSON and (kind is None or request.content_type in _SIMPLE_TYPES):
+        raise NotJson(request.content_type[:_LONGEST_ENCODING])
 
 
 def check_client(request: web.Request, server: Server) -> None:
@@ -90,19 +105,25 @@ def check_client(request: web.Request, server: Server) -> None:
 
 
 def _check_local(request: web.Request, hosts: Sequence[str]) -> None:
-    """Raises NotLocal for a client on another machine, and OtherHost for a browser that was led here by another host's name.
+    """Raises NotLocal for a client on another machine, and OtherHost for a browser that was led here by another host's name."""
+    if not _is_local(request.remote):
+        raise NotLocal
+    _check_host(request, hosts)
+
+
+def _check_host(request: web.Request, hosts: Sequence[str]) -> None:
+    """Raises OtherHost where the name of the host may be another site's.
 
     A page of any site can have its own name resolve to 127.0.0.1, after which the browser takes the extender for that site
     (DNS rebinding). It still sends the name. An address, and localhost, cannot be made to resolve to anything else.
     """
-    if not _is_local(request.remote):
-        raise NotLocal
     host = request.headers.get(hdrs.HOST)
-    if host is not None and not _is_known_host(host, hosts):
+    if host is not None and not _is_known_host(host, tuple(hosts)):
         raise OtherHost(host[:_LONGEST_NAMES])
 
 
-def _is_known_host(host: str, hosts: Sequence[str]) -> bool:
+@lru_cache(maxsize=64)  # every request of the scheduler names the same one
+def _is_known_host(host: str, hosts: tuple[str, ...]) -> bool:
     """Whether the Host of a request is an address, localhost or one of the settings, whatever its port."""
     try:
         name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
@@ -133,22 +154,27 @@ def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:
 
 
 def check_same_site(request: web.Request) -> None:
-    """Raises CrossSite or NotJson where a page of another site may have a browser send a POST under /v1.
-
-    A browser sends what another site's page asks for, from the user's own machine and with the user's certificate. It says so
-    in Sec-Fetch-Site, an older one in Origin alone. A type other than JSON it would send without asking here first (CORS).
-    Clients that are no browser send neither. https://www.w3.org/TR/fetch-metadata/
-    """
+    """Raises CrossSite or NotJson where a page of another site may have a browser send a POST under /v1."""
     if request.method in _READING or not _route(request).startswith(_API):
         return
+    _check_site(request)
+    if request.content_type != _JSON:
+        raise NotJson(request.content_type[:_LONGEST_ENCODING])
+
+
+def _check_site(request: web.Request) -> None:
+    """Raises CrossSite where a page of another site may have a browser send this.
+
+    A browser sends what another site's page asks for, from the user's own machine and with the user's certificate. It says so
+    in Sec-Fetch-Site, an older one in Origin alone. A type other than those of forms it sends only after asking here first.
+    Clients that are no browser send neither. https://www.w3.org/TR/fetch-metadata/
+    """
     headers = request.headers
     if (site := headers.get("Sec-Fetch-Site")) is not None:
         if site not in _OWN_SITE:
             raise CrossSite
     elif (origin := headers.get(hdrs.ORIGIN)) is not None and urlsplit(origin).netloc != headers.get(hdrs.HOST):
         raise CrossSite
-    if request.content_type != _JSON:
-        raise NotJson(request.content_type[:_LONGEST_ENCODING])
 
 
 def _route(request: web.Request) -> str:

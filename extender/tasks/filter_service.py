@@ -11,6 +11,8 @@ which the watch may not show one yet, or those that a tool such as an autoscaler
 - the pod is not shown, and some node is not: a what-if. Decided as it was sent, it changes nothing here.
 
 The scheduler sends the next pod before the watch shows the last one bound, so a pod that passed is assumed from then on.
+A request for an assumed pod may be forged, and the pod on its way to the node of the earlier answer. So it gets that node
+again; where the request does not have it, the pod counts on both. It leaves a node only where that is out.
 A request whose result depends on assumed pods of undetermined node waits until enough of them are bound or forgotten, at
 most ``wait`` seconds; then the verb counts each of them on the node where it is worst. Other requests never wait.
 ``compose`` gives it to the server; the decision itself is the verb's.
@@ -28,7 +30,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from extender.index.claims.assumed import Assumed, AssumedPods, Limits, RejectedPods
+from extender.index.claims.assumed import ON_ITS_WAY, Assumed, AssumedPods, Limits, RejectedPods
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.policies import PolicyKey
@@ -41,11 +43,15 @@ from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 _REVIEW_SECONDS: Final = 0.25
 _MOST_SCHEDULERS: Final = 32  # names that have a count of their own: pods may name any
 OTHERS: Final = "(others)"
+_MOST_PLACES: Final = 100  # nodes that a pod of several answers may be on; each keeps room for it
 # A sleep that lasts so much longer than requested: the process or the machine was suspended.
 _SUSPENDED_SECONDS: Final = 1.0
 
 # An error: the scheduler retries with its back-off. To decide the pod elsewhere would give its room away while it may be bound.
 _BEING_BOUND: Final = FilterResult((), error="cannot decide: the pod is being bound, or may be bound already")
+
+# An error too: it is reported in the pod's condition, which shows that it was the scheduler that asked, and its attempt has failed.
+_ON_ITS_WAY: Final = FilterResult((), error=f"cannot decide: {ON_ITS_WAY}")
 
 OnRejection = Callable[[ExtenderArgs], None]
 OnMissed = Callable[[Pod, Sequence[PolicyKey]], None]
@@ -142,7 +148,7 @@ class FilterService:
         self._on_missed = on_missed
 
     async def filter(self, args: ExtenderArgs) -> FilterResult:
-        """Decides a request. The pod's earlier assumption ends first: a new request means that the last attempt failed."""
+        """Decides a request, unless the pod is assumed and its nodes still pass: then it gets these again, or an error."""
         self.requests += 1
         pod = self._watched(args.pod)
         if self._are_all_new(args):
@@ -150,6 +156,8 @@ class FilterService:
         sent, args = args, args.by_names()
         if isinstance(pod, Pod) and self._index.assumed.is_binding(pod.uid):
             return _BEING_BOUND
+        if isinstance(pod, Pod) and (again := self._answer_again(args, pod)) is not None:
+            return again
         previous = self._index.assumed.forget(pod.uid) if isinstance(pod, Pod) else None
         if not isinstance(pod, Pod) or not has_same_constraints(args.pod.signature, pod.signature):
             pod = await self._pods.find(args.pod)
@@ -164,8 +172,37 @@ class FilterService:
             if self._index.assumed.is_binding(pod.uid):
                 return _BEING_BOUND
             args = replace(args, pod=pod)
+        if (again := self._answer_again(args, pod)) is not None:  # another request was answered meanwhile
+            return again
         previous = self._index.assumed.forget(pod.uid) or previous
         return self._answer(args, previous)
+
+    def _answer_again(self, args: ExtenderArgs, pod: Pod) -> FilterResult | None:
+        """The answer about a pod that an earlier answer let pass; None where there is none, or where its nodes are out.
+
+        The assumption stays, on all nodes that are not out. A doubted one gets other nodes besides, as the scheduler may fail on
+        the earlier ones again and again. O((its nodes + names) × clauses).
+        """
+        assumed = self._index.assumed
+        held = assumed.held.get(pod.uid)
+        if held is None or not held.answered:
+            return None
+        args = replace(args, pod=pod)
+        with assumed.apart(pod.uid):
+            left = self._verb.still_passing(ExtenderArgs(pod, list(held.nodes)))
+            if not left:
+                return None
+            requested = set(args.node_names or ())
+            result = FilterResult([] if held.doubted else [name for name in left if name in requested])
+            others = self._verb.still_passing(args) if not result.passed else ()
+            if others:  # else a preemption would be planned for a pod that may be on its way
+                result = self._decide(args, left[0] if len(left) == 1 else "")
+        if len({*left, *result.passed}) > max(_MOST_PLACES, len(left)) or not result.passed:
+            result = _ON_ITS_WAY
+        elif others:
+            assumed.widen(pod, result.passed, self._clock.now())
+        self.decisions.record(pod.scheduler, result)
+        return result
 
     def _decide(self, args: ExtenderArgs, avoid: str = "") -> FilterResult:
         """The verb's answer; its plan is submitted before the answer is given."""
@@ -208,10 +245,10 @@ class FilterService:
             call(args)
 
     def attempt_failed(self, requested: Pod) -> None:
-        """Ends the assumption of a pod whose request cannot be decided: the request alone shows that the last attempt failed."""
+        """Doubts the assumption of a pod whose request cannot be decided: the last attempt has failed, if it is the scheduler that asks."""
         pod = self._watched(requested)
-        if isinstance(pod, Pod) and not self._index.assumed.is_binding(pod.uid):
-            self._index.assumed.forget(pod.uid)
+        if isinstance(pod, Pod) and pod.uid in self._index.assumed.held and not self._index.assumed.is_binding(pod.uid):
+            self._index.assumed.doubt(pod.uid)
 
     def _watched(self, requested: Pod) -> Pod | Unconfirmed:
         """The pod of a request as the watch shows it now. O(1)."""

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Final
 
 from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
@@ -18,9 +21,13 @@ from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumingIndex
 from extender.tasks.ports import Clock, ClusterWriter, PlanTarget
 from extender.tasks.unanswered_bindings import UnansweredBindings
+from extender.telemetry.logs import RepeatedWarnings
 from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption
+from extender.verbs.preempt.offered_candidates import LeftBecause
 from extender.verbs.request import Unconfirmed, watched_pod
 from extender.wire.extender_v1 import BindingArgs, PreemptionArgs
+
+_LOG: Final = logging.getLogger(__name__)
 
 FindPod = Callable[[Pod], Awaitable[Pod | Unconfirmed]]
 OnPreemption = Callable[[PreemptionArgs, int, PreemptionDecision], None]
@@ -45,6 +52,12 @@ class PreemptService:
         self._plans = plans
         self._find = find
         self._on_decision = on_decision
+        self._left = Counter(dict.fromkeys(LeftBecause, 0))
+        self._warnings = RepeatedWarnings(_LOG, "preemption left to the scheduler")
+
+    def left(self) -> dict[str, float]:
+        """How many preemptions went back to the scheduler in mode execute, by reason."""
+        return {because.value: count for because, count in self._left.items()}
 
     async def preempt(self, args: PreemptionArgs) -> Sequence[Candidate]:
         """The candidates that remain; a plan is submitted before they are answered.
@@ -63,7 +76,15 @@ class PreemptService:
             self._plans.submit(decision.plan)
         elif decision.requeue:
             self._plans.requeue(pod, args.candidates[0].node)
+        if decision.left is not None:
+            self._tell_left(pod, decision.candidates[0], decision.left)
         return decision.candidates
+
+    def _tell_left(self, pod: Pod, candidate: Candidate, because: LeftBecause) -> None:
+        """Counts a preemption that the scheduler carries out, and logs it: any client of the port can cause any number."""
+        self._left[because] += 1
+        fields = {"preemptor": pod.full_name, "node": candidate.node, "victims": len(candidate.victims)}
+        self._warnings.warn(because, **fields, reason=because.value)
 
 
 class BindService:

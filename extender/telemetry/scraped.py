@@ -391,3 +391,9 @@ PREEMPTIONS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     "gone; to_requeue: the preemptor waits to be requeued.",
     ("phase",),
 )
+PREEMPTIONS_LEFT: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_preemptions_left",
+    "Preemptions that went back to the scheduler, by reason: unbound, unexplained or needless victims.",
+    ("reason",),
+    is_counter=True,
+)

@@ -15,9 +15,12 @@ PREEMPTION = Dashboard(
         "Preemptions": [
             Panel(
                 "Preemptions started",
-                "Preemptions started per second, and victims whose deletion violated a disruption budget.",
+                "Preemptions started per second, victims whose deletion violated a disruption budget, and preemptions that went "
+                "back to the scheduler. `unbound`: a victim is on no node yet. `unexplained`: the extender does not know what each "
+                "victim is needed for. `needless`: it knows a node that takes the pod as it is.",
                 {
                     "preemptions": rate("extender_preemption_attempts_total"),
+                    "left to the scheduler, {{reason}}": rate("extender_preemptions_left_total", "reason"),
                     "budgets violated": rate("extender_preemption_pdb_violations_total"),
                 },
                 "ops",

@@ -7,8 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import MOST_DELETED, DeletedPods, Limits
+from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
+from extender.model.bounded import MOST_DELETED, DeletedPods
 from extender.model.objects import Object, Pod
 from extender.wire.objects.kinds import PODS
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term

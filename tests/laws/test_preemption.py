@@ -13,6 +13,7 @@ from extender.model.objects import Object, Pod
 from extender.model.preemption import PreemptionPlan
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
+from extender.verbs.dry_run.victims import DryRun, importance
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.verbs.preempt.decision import decide_preemption
@@ -174,8 +175,11 @@ def test_a_plan_of_the_filter_works_and_is_minimal(
     check(decision.plan, objects)
 
 
-def offers(held: ClusterIndex, data: st.DataObject) -> dict[str, list[str]]:
-    """Candidates as the scheduler may offer them: by node, UIDs of pods of lower priority that stand there."""
+def offers(asking: dict[str, Any], held: ClusterIndex, data: st.DataObject) -> dict[str, list[str]]:
+    """Candidates by node: those of a scheduler, which decides by node fit alone, or pods of lower priority at random."""
+    if data.draw(st.booleans()):
+        found = [(name, scheduler_victims(asking, held, name)) for name in NAMES]
+        return {name: [each.uid for each in victims] for name, victims in found if victims}
     lower = [each for each in held.pods.values() if each.node and each.priority < PREEMPTOR]
     offered: dict[str, list[str]] = {}
     for each in data.draw(st.lists(st.sampled_from(lower), unique_by=lambda pod: pod.uid)) if lower else []:
@@ -183,22 +187,44 @@ def offers(held: ClusterIndex, data: st.DataObject) -> dict[str, list[str]]:
     return offered
 
 
+def scheduler_victims(asking: dict[str, Any], held: ClusterIndex, node: str) -> tuple[Pod, ...]:
+    """The victims by node fit alone, the most important of them first; none where the node does not help or needs none."""
+    pod = preempting(asking, {}).pod
+    found = DryRun(pod, held.view, has_rules=False).on(held.view.known[node], checks_fit=True)
+    return () if found is None else tuple(sorted(found.victims, key=importance))
+
+
 @meets_its_case
-@given(clusters(), carried, st.sampled_from(APPS), st.data())
-def test_a_plan_of_the_preempt_verb_keeps_the_schedulers_victims_and_adds_as_few_as_it_takes(
-    objects: list[Object], fields: dict[str, Any], app: str, data: st.DataObject
+@given(clusters(), carried, st.sampled_from(APPS), st.sampled_from([1000, 2000, 3000]), st.data())
+def test_a_plan_of_the_preempt_verb_is_minimal_whatever_the_request_holds_and_the_rest_goes_back_as_it_came(
+    objects: list[Object], fields: dict[str, Any], app: str, cpu: int, data: st.DataObject
 ) -> None:
     held = cluster(*objects)
-    offered = offers(held, data)
-    args = preempting(contender_json("asking", priority=PREEMPTOR, cpu=1000, app=app, **fields), offered)
-    plan = decide_preemption(args, held.view, settings(), 0).plan
+    asking = contender_json("asking", priority=PREEMPTOR, cpu=cpu, app=app, **fields)
+    args = preempting(asking, offers(asking, held, data))
+    decision = decide_preemption(args, held.view, settings(), 0)
     assert audit(held) == []
-    case(plan is not None)
-    assert plan is not None
-    theirs = set(offered.get(plan.node, ()))
-    assert theirs <= {each.uid for each in plan.victims}
-    ours = tuple(each for each in plan.victims if each.uid not in theirs)
-    check(plan, objects, ours, room=plan.node not in offered)
+    assert all(each in args.candidates for each in decision.candidates)
+    assert len(decision.candidates) <= (decision.plan is None)
+    case(decision.plan is not None)
+    assert decision.plan is not None
+    check(decision.plan, objects, room=True)
+    assert not any(rules_pass(held, args.pod, node, room=True) for node in NAMES), "no preemption is needed"
+
+
+@meets_its_case
+@given(clusters(), st.sampled_from([3000, 4000]), st.integers(0, 9))
+def test_what_a_scheduler_offers_for_room_alone_is_what_the_plan_removes(
+    objects: list[Object], cpu: int, seed: int
+) -> None:
+    held = cluster(*objects)
+    asking = contender_json("asking", priority=PREEMPTOR, cpu=cpu, app="in no pod's way")
+    theirs = {name: scheduler_victims(asking, held, name) for name in NAMES}
+    offered = {name: [each.uid for each in victims] for name, victims in theirs.items() if victims}
+    decision = decide_preemption(preempting(asking, offered), held.view, settings(), seed)
+    case(decision.plan is not None and decision.plan.node in offered)
+    assert decision.plan is not None
+    assert decision.plan.victims == theirs[decision.plan.node]
 
 
 @meets_its_case

@@ -74,7 +74,7 @@ async def wire(url: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[Wir
 
 def head_of(method: str, path: str, **fields: str) -> bytes:
     """The head of a request; underscores in the names of fields stand for dashes."""
-    lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
     return "\r\n".join([*lines, "", ""]).encode()
 

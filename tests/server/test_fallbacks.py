@@ -239,7 +239,7 @@ async def test_nothing_is_decided_for_a_client_that_has_hung_up(aiohttp_client: 
     decisions = Verbs(nothing_decided, nothing_decided, nothing_decided, attempt_failed=nothing_decided)
     client = await aiohttp_client(app_with(decisions, stale()))
     body = orjson.dumps(BY_NAMES)
-    head = f"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /filter HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((client.server.host, client.server.port)) as caller:
         caller.sendall(head.encode() + body)
     failed = 'extender_request_failures_total{reason="abandoned",verb="filter"} 1.0'

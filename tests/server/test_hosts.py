@@ -55,13 +55,15 @@ async def test_the_error_names_the_host_and_the_setting(aiohttp_client: AiohttpC
     )
 
 
-async def test_a_change_of_the_service_is_refused_too_and_the_scheduler_is_not_concerned(
-    aiohttp_client: AiohttpClient,
-) -> None:
+async def test_a_change_of_the_service_and_a_verb_are_refused_too(aiohttp_client: AiohttpClient) -> None:
+    """A scheduler that reaches the service by a name, without certificates, needs that name in server.hosts."""
+    name = "extender.kube-system.svc"
     client = await aiohttp_client(app_with())
-    other = {"Host": "extender.kube-system.svc"}
+    other = {"Host": name}
     assert (await client.put("/debug/loglevel", data="info", headers=other)).status == HTTPStatus.FORBIDDEN
-    assert (await client.post("/filter", json=BY_NAMES, headers=other)).status == HTTPStatus.OK
+    assert (await client.post("/filter", json=BY_NAMES, headers=other)).status == HTTPStatus.FORBIDDEN
+    named = await aiohttp_client(app_with(server=Server(hosts=(name,))))
+    assert (await named.post("/filter", json=BY_NAMES, headers=other)).status == HTTPStatus.OK
     assert [(await client.get(path, headers=other)).status for path in ("/livez", "/metrics", "/version")] == [200] * 3
 
 
@@ -74,5 +76,6 @@ async def test_with_client_certificates_the_name_of_the_host_says_nothing(tmp_pa
         listening(app_with(server=Server(tls=tls)), Address("127.0.0.1:0"), ServerTls(tls)) as url,
         new_connections(context) as session,
         session.get(f"{url}/ui/", headers={"Host": "cluster.example.org"}) as answer,
+        session.post(f"{url}/filter", json=BY_NAMES, headers={"Host": "cluster.example.org"}) as decided,
     ):
-        assert answer.status == HTTPStatus.OK
+        assert (answer.status, decided.status) == (HTTPStatus.OK, HTTPStatus.OK)

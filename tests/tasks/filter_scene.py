@@ -14,7 +14,7 @@ from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.watched_pods import WatchedPods
 from extender.verbs.filter.pipeline import FilterVerb
-from extender.wire.extender_v1 import ExtenderArgs, decode_args
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args
 from extender.wire.objects.kinds import NODES, PODS
 from tests.deciding import KeptPlans
 
@@ -45,11 +45,15 @@ class Played:
         )
 
     async def ask(self, name: str, spec: JsonObject, nodes: tuple[str, ...] = NODE_NAMES) -> list[str]:
-        """Asks about a pending pod, which the watch shows from now on at the latest."""
+        """The nodes for a pending pod, which the watch shows from now on at the latest."""
+        return list((await self.result(name, spec, nodes)).passed)
+
+    async def result(self, name: str, spec: JsonObject, nodes: tuple[str, ...] = NODE_NAMES) -> FilterResult:
+        """The whole answer."""
         if name not in self.index.pods:
             self.show(name, spec)
         body = {"Pod": pending_pod(name, spec), "NodeNames": nodes}
-        return list((await self.filter_service.filter(decode_args(orjson.dumps(body)))).passed)
+        return await self.filter_service.filter(decode_args(orjson.dumps(body)))
 
     def show(self, name: str, spec: JsonObject, on: str = "", **more: Any) -> None:
         pod = pending_pod(name, {**spec, "nodeName": on} if on else spec)

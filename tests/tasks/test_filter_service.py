@@ -8,11 +8,13 @@ import orjson
 import pytest
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import Limits
+from extender.index.claims.assumed import ON_ITS_WAY, Limits
 from extender.tasks.filter_service import SchedulerCounts
 from extender.wire.extender_v1 import FilterResult, decode_args
-from extender.wire.objects.kinds import PODS
-from tests.tasks.filter_scene import APART, NODE_NAMES, ON_EACH, JsonObject, Played, decoded, pending_pod
+from extender.wire.objects.kinds import NODES, PODS
+from tests.tasks.filter_scene import APART, HOST, NODE_NAMES, ON_EACH, JsonObject, Played, decoded, pending_pod
+
+ON_ITS_WAY_ERROR = FilterResult((), error=f"cannot decide: {ON_ITS_WAY}")
 
 SPREAD = {
     "topologySpreadConstraints": [{**ON_EACH, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
@@ -55,16 +57,121 @@ async def test_a_deleted_pod_is_assumed_no_more() -> None:
     assert audit(played.index) == []
 
 
-async def test_a_pod_asked_again_is_sent_elsewhere_than_where_it_did_not_arrive() -> None:
-    played = Played("decisive")
+@pytest.mark.parametrize("placement", ["decisive", "cooperative"])
+async def test_a_pod_asked_again_gets_the_same_nodes_and_is_assumed_as_before(placement: str) -> None:
+    """The request may be forged, and the pod on its way to the node of the first answer."""
+    played = Played(placement)
     first = await played.ask("w0", APART)
-    second = await played.ask("w0", APART)
-    assert first != second
-    assert await played.ask("w0", APART, tuple(second)) == second  # unless there is no other
-    assert len(played.index.assumed.held) == 1
+    before = dict(played.index.assumed.held)
+    assert await played.ask("w0", APART) == first
+    assert await played.ask("w0", APART, tuple(first[:1])) == first[:1]
+    assert played.index.assumed.held == before
+    assert audit(played.index) == []
 
 
-async def test_two_requests_about_one_pod_at_once_leave_one_assumption_and_the_later_answer_avoids_the_first() -> None:
+async def test_a_request_without_the_node_leaves_the_pod_there_and_counts_it_on_the_other_too() -> None:
+    played = Played("decisive")
+    (node,) = await played.ask("w0", APART)
+    (other, last) = [name for name in NODE_NAMES if name != node]
+    assert await played.ask("w0", APART, (other,)) == [other]
+    (held,) = played.index.assumed.held.values()
+    assert (held.nodes, held.doubted) == ((node, other), True)
+    assert await played.ask("w1", APART) == [last]
+    played.show("w0", APART, on=node)
+    assert list(played.index.assumed.held) == ["w1"]
+    assert audit(played.index) == []
+
+
+@pytest.mark.parametrize("names", [(), ("no-such-node",), ("full",)], ids=str)
+async def test_a_request_that_no_node_of_passes_ends_no_assumption_and_plans_no_preemption(
+    names: tuple[str, ...],
+) -> None:
+    played = Played("decisive")
+    (node,) = await played.ask("w0", APART)
+    full = next(name for name in NODE_NAMES if name != node)
+    played.show("low", {"priority": -1}, on=full)
+    before = dict(played.index.assumed.held)
+    sent = tuple(full if name == "full" else name for name in names)
+    assert await played.result("w0", APART, sent) == ON_ITS_WAY_ERROR
+    assert (played.index.assumed.held, played.plans.plans, played.rejected) == (before, [], [])
+    assert audit(played.index) == []
+
+
+async def test_a_pod_does_not_count_on_more_and_more_nodes() -> None:
+    played = Played("decisive")
+    many = [f"m{number}" for number in range(120)]
+    for name in many:
+        body = {"metadata": {"name": name, "labels": {HOST: name}}}
+        played.index.upsert(NODES.decode_object(orjson.dumps(body)))
+    results = [await played.result("w0", APART, (name,)) for name in many]
+    assert [list(each.passed) for each in results[:100]] == [[name] for name in many[:100]]
+    assert results[100:] == [ON_ITS_WAY_ERROR] * 20
+    assert [len(held.nodes) for held in played.index.assumed.held.values()] == [100]
+
+
+@pytest.mark.parametrize("out", ["deleted", "cordoned", "tainted", "taken"])
+async def test_it_moves_where_its_node_is_out(out: str) -> None:
+    played = Played("decisive")
+    (node,) = await played.ask("w0", APART)
+    body: JsonObject = {"metadata": {"name": node, "labels": {HOST: node}}, "spec": {}}
+    match out:
+        case "deleted":
+            played.index.delete(NODES.decode_object(orjson.dumps(body)))
+        case "cordoned":
+            played.index.upsert(NODES.decode_object(orjson.dumps(body | {"spec": {"unschedulable": True}})))
+        case "tainted":
+            taint = {"key": "gone", "effect": "NoExecute"}
+            played.index.upsert(NODES.decode_object(orjson.dumps(body | {"spec": {"taints": [taint]}})))
+        case "taken":
+            played.show("bound without us", {}, on=node)
+    (other,) = await played.ask("w0", APART, tuple(name for name in NODE_NAMES if name != node))
+    assert [held.nodes for held in played.index.assumed.held.values()] == [(other,)]
+    assert audit(played.index) == []
+
+
+async def test_a_doubted_pod_is_sent_elsewhere_and_may_still_be_where_it_was_sent_first() -> None:
+    """The scheduler may fail there again and again."""
+    played = Played("decisive")
+    (node,) = await played.ask("w0", APART)
+    played.index.assumed.review(played.clock.now() + 5, Limits(expiry=120, failure_grace=2, doubt=5))
+    (other,) = await played.ask("w0", APART)
+    assert other != node
+    assert [held.nodes for held in played.index.assumed.held.values()] == [(node, other)]
+    assert audit(played.index) == []
+
+
+async def test_the_report_of_our_error_ends_the_assumption_without_a_grace_period() -> None:
+    """Only the scheduler reports it: its attempt has failed, and it decides the pod afresh."""
+    played = Played("decisive")
+    await played.ask("w0", APART)
+    assert await played.result("w0", APART, ()) == ON_ITS_WAY_ERROR
+    played.show("w0", APART, **_refused(ON_ITS_WAY_ERROR.error))
+    assert played.index.assumed.held == {}
+    assert await played.ask("w0", APART)
+    assert audit(played.index) == []
+
+
+async def test_the_report_of_that_error_also_counts_after_others_that_never_came() -> None:
+    played = Played("decisive")
+    pod = decoded("w0", APART)
+    played.show("w0", APART)
+    played.index.assume(pod, ("n1",), now=0.0)
+    played.index.assumed.forget("w0")  # an attempt whose report of a failed binding may still come
+    await played.ask("w0", APART, ("n1",))
+    played.show("w0", APART, **_refused(f"running filter: {ON_ITS_WAY_ERROR.error}"))
+    assert played.index.assumed.held == {}
+
+
+async def test_a_pod_that_is_only_nominated_elsewhere_is_decided_afresh() -> None:
+    """No answer has let it go there: the scheduler asks about that node, and places the pod where it likes."""
+    played = Played("decisive")
+    played.show("w0", APART)
+    played.index.assume(decoded("w0", APART), ("n1",), played.clock.now(), doubted=True)
+    (node,) = await played.ask("w0", APART, ("n2", "n3"))
+    assert played.index.assumed.held["w0"].nodes == (node,)
+
+
+async def test_two_requests_about_one_pod_at_once_leave_one_assumption_and_get_one_answer() -> None:
     """A scheduler that gave up waiting asks again while the first question is still being answered."""
     played = Played("decisive")
     played.index.assume(decoded("other", {}), ("n1", "n2"), now=0.0)
@@ -73,8 +180,8 @@ async def test_two_requests_about_one_pod_at_once_leave_one_assumption_and_the_l
         await asyncio.sleep(0)
     played.index.assume(decoded("w0", APART), ("n2",), now=0.0)  # what the second question was answered meanwhile
     played.show("other", {}, on="n1")
-    assert await first == ["n3"]
-    assert {uid: held.nodes for uid, held in played.index.assumed.held.items()} == {"w0": ("n3",)}
+    assert await first == ["n2"]
+    assert {uid: held.nodes for uid, held in played.index.assumed.held.items()} == {"w0": ("n2",)}
     assert audit(played.index) == []
 
 
@@ -170,13 +277,14 @@ async def test_an_assumption_expires() -> None:
     assert played.index.statistics()["pod_signatures"] == 0
 
 
-async def test_a_request_that_is_rejected_still_shows_that_the_last_attempt_failed() -> None:
+async def test_a_request_that_cannot_be_decided_brings_the_last_attempt_into_doubt() -> None:
     """A pod whose binding failed would raise the minimum of its zone for as long as nothing can be answered."""
     played = Played("decisive")
     await played.ask("w0", SPREAD)
     (held,) = played.index.assumed.held.values()
-    played.filter_service.attempt_failed(held.pod)
-    assert played.index.assumed.held == {}
+    for _ in range(2):
+        played.filter_service.attempt_failed(held.pod)
+        assert [(each.nodes, each.doubted) for each in played.index.assumed.held.values()] == [(held.nodes, True)]
     assert audit(played.index) == []
 
 

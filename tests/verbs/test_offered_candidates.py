@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from extender.index.nodes.columns import NodeNumber
 from extender.model.objects import Object, Pod
 from extender.verbs.dry_run.victims import DryRun, Removal
-from extender.verbs.preempt.offered_candidates import best_offer
+from extender.verbs.preempt.offered_candidates import Examination
 from tests.builders import preempting, term
 from tests.contenders import cluster, contender, contender_json, stage
 
@@ -25,9 +25,11 @@ class Counted(DryRun):
 
     runs = 0
 
-    def on(self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_fit: bool = False) -> Removal | None:
+    def on(
+        self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_fit: bool = False, first: Container[str] = ()
+    ) -> Removal | None:
         self.runs += 1
-        return super().on(number, taken, checks_fit=checks_fit)
+        return super().on(number, taken, checks_fit=checks_fit, first=first)
 
 
 def chosen(pod: dict[str, object], *more: Object, seed: int = 0) -> tuple[str, int]:
@@ -35,23 +37,22 @@ def chosen(pod: dict[str, object], *more: Object, seed: int = 0) -> tuple[str, i
     held = cluster(*NODES, *STANDING, *more)
     args = preempting(pod, {f"n{number}": [f"uid-p{number}"] for number in range(5)})
     run = Counted(args.pod, held.view)
-    removal = best_offer(args, run, seed)
-    return (removal.node if removal else "", run.runs)
+    outcome = Examination(run, sees_everything=True).best(args.candidates, seed)
+    return (outcome.node if isinstance(outcome, Removal) else "", run.runs)
 
 
-def test_a_pod_that_asks_for_room_only_needs_no_dry_run() -> None:
-    assert chosen(LARGE) == ("n0", 0)
+def test_the_victims_of_one_offer_are_computed_and_of_no_worse_one() -> None:
+    assert chosen(LARGE) == ("n0", 1)
 
 
 def test_a_worse_node_with_nominated_pods_gets_no_dry_run() -> None:
     coming = [contender(f"c{number}", cpu=2000, priority=IMPORTANT, nominated=f"n{number}") for number in (1, 2, 3)]
-    assert chosen(LARGE, *coming) == ("n0", 0)
+    assert chosen(LARGE, *coming) == ("n0", 1)
 
 
-def test_a_node_that_is_as_good_and_needs_no_dry_run_comes_first() -> None:
+def test_an_offer_that_is_explained_ends_the_search_among_equals() -> None:
     equal = contender("p1", on="n1", cpu=4000, app="web", priority=1)
-    coming = contender("c", cpu=2000, priority=IMPORTANT, nominated="n0")
-    assert {chosen(LARGE, equal, coming, seed=seed) for seed in range(5)} == {("n1", 0)}
+    assert {chosen(LARGE, equal, seed=seed) for seed in range(5)} == {("n0", 1), ("n1", 1)}
 
 
 def test_with_constraints_the_seemingly_best_ones_are_tried_until_one_is_as_good_as_it_seemed() -> None:

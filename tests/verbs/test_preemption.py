@@ -16,6 +16,7 @@ from tests.contenders import budget, cluster, contender, contender_json, stage
 IMPORTANT = 100
 EXECUTE, ADVISE, OFF = (settings(preemption={"mode": mode}) for mode in ("execute", "advise", "off"))
 LONELY = contender_json("asking", priority=IMPORTANT, apart=[term("host", app="web")])
+LARGE_LONELY = contender_json("asking", priority=IMPORTANT, cpu=2000, apart=[term("host", app="web")])
 LARGE = contender_json("asking", priority=IMPORTANT, cpu=2000)
 FULL: list[Object] = [
     stage("n1"),
@@ -75,12 +76,25 @@ class TestExecute:
 
     def test_victims_that_our_constraints_need_are_added_to_the_schedulers(self) -> None:
         blocking = contender("web", on="n1", app="web", minute=1)
-        decision = decide({"n1": ["a"]}, *FULL, blocking, pod=LONELY)
+        decision = decide({"n1": ["a"]}, *FULL, blocking, pod=LARGE_LONELY)
         assert told(decision.plan) == ("n1", ["a", "web"])
+
+    def test_a_victim_of_the_scheduler_stays_where_one_of_ours_makes_its_removal_needless(self) -> None:
+        web = contender("web", on="n1", cpu=2000, app="web", priority=5)
+        other = contender("other", on="n1", cpu=2000, priority=3)
+        decision = decide({"n1": ["other"]}, stage("n1"), web, other, pod=LARGE_LONELY)
+        assert told(decision.plan) == ("n1", ["web"])
+
+    def test_it_goes_where_it_may_be_needed_for_what_the_index_does_not_hold(self) -> None:
+        web = contender("web", on="n1", cpu=2000, app="web", priority=5)
+        other = contender("other", on="n1", cpu=2000, priority=3)
+        needy = LARGE_LONELY | {"spec": LARGE_LONELY["spec"] | {"resourceClaims": [{"name": "gpu"}]}}
+        decision = decide({"n1": ["other"]}, stage("n1"), web, other, pod=needy)
+        assert told(decision.plan) == ("n1", ["web", "other"])
 
     def test_a_node_on_which_a_more_important_pod_is_in_the_way_is_not_chosen(self) -> None:
         blocking = contender("web", on="n2", app="web", priority=IMPORTANT)
-        assert told(decide({"n1": ["a"], "n2": ["b"]}, *FULL, blocking, pod=LONELY).plan) == ("n1", ["a"])
+        assert told(decide({"n1": ["a"], "n2": ["b"]}, *FULL, blocking, pod=LARGE_LONELY).plan) == ("n1", ["a"])
 
     def test_candidates_without_victims_get_them_from_our_constraints(self) -> None:
         blocking = contender("web", on="n1", app="web")
@@ -112,18 +126,26 @@ class TestExecute:
         assert (decision.plan is not None) is starts
 
     def test_a_nomination_by_another_component_keeps_no_pod_from_preempting(self) -> None:
-        """What keeps it off that node may be something that we do not see."""
         waiting = contender_json("asking", priority=IMPORTANT, cpu=2000, nominated="n3")
-        assert told(decide({"n2": ["b"]}, *FULL, stage("n3"), pod=waiting).plan) == ("n2", ["b"])
+        full = contender("c", on="n3", cpu=4000, priority=IMPORTANT)
+        assert told(decide({"n2": ["b"]}, *FULL, stage("n3"), full, pod=waiting).plan) == ("n2", ["b"])
 
     def test_a_pod_that_never_preempts_preempts_no_other(self) -> None:
         modest = contender_json("asking", priority=IMPORTANT, never_preempts=True)
         assert decide({"n1": ["a"]}, *FULL, pod=modest) == PreemptionDecision()
 
-    def test_a_victim_that_the_index_does_not_know_is_never_in_a_plan(self) -> None:
-        assert told(decide({"n1": ["a", "ghost"]}, *FULL[:1], *FULL[2:3]).plan) == ("n1", ["a"])
-        assert told(decide({"n1": ["a", "ghost"], "n2": ["b"]}, *FULL).plan) == ("n2", ["b"])
-        assert told(decide({"n1": ["ghost"]}, stage(), pod=LARGE).plan) is None
+    def test_a_victim_that_was_deleted_is_not_missed(self) -> None:
+        held = cluster(*FULL[:1], *FULL[2:3], ghost := contender("ghost", on="n1"))
+        held.delete(ghost)
+        args = preempting(LARGE, {"n1": ["uid-a", "uid-ghost"]})
+        assert told(decide_preemption(args, held.view, EXECUTE, 0).plan) == ("n1", ["a"])
+
+    def test_a_candidate_whose_victims_were_all_deleted_is_not_answered(self) -> None:
+        """The scheduler learns of the deletions by itself, and then tries the pod again."""
+        held = cluster(*FULL[:1], ghost := contender("ghost", on="n1", cpu=4000))
+        held.delete(ghost)
+        args = preempting(LARGE, {"n1": ["uid-ghost"]})
+        assert decide_preemption(args, held.view, EXECUTE, 0) == PreemptionDecision()
 
     def test_a_known_node_is_preferred_even_if_its_victims_are_more_important(self) -> None:
         assert told(decide({"n1": ["a"], "n2": ["b", "ghost"]}, *FULL).plan) == ("n1", ["a"])
@@ -140,6 +162,108 @@ class TestExecute:
         plan = decide({"n1": ["a"]}, *FULL, lower, peer).plan
         assert plan is not None
         assert [each.name for each in plan.displaced] == ["lower"]
+
+
+class TestLeft:
+    """What goes back to the scheduler: it carries the preemption out itself, and nothing is deleted here."""
+
+    @staticmethod
+    def left(decision: PreemptionDecision) -> tuple[list[str], list[str], str]:
+        """The nodes, the victims and why; there must be no plan."""
+        assert (decision.plan, decision.requeue) == (None, False)
+        victims = [victim.uid for each in decision.candidates for victim in each.victims]
+        return [each.node for each in decision.candidates], victims, decision.left.value if decision.left else ""
+
+    def test_more_victims_than_are_needed(self) -> None:
+        halves = [contender(f"p{number}", on="n1", cpu=1000, minute=number) for number in range(4)]
+        every = [each.name for each in halves]
+        assert told(decide({"n1": ["p2", "p3"]}, stage("n1"), *halves).plan) == ("n1", ["p2", "p3"])
+        for offered in (every, ["p1", "p2", "p3"], ["p0", "p1"], ["p1", "p3"]):
+            found = self.left(decide({"n1": offered}, stage("n1"), *halves))
+            assert found == (["n1"], [f"uid-{each}" for each in offered], "unexplained")
+
+    def test_equally_important_pods_are_taken_as_the_scheduler_chose(self) -> None:
+        halves = [contender(f"p{number}", on="n1", cpu=2000) for number in range(2)]
+        for offered in ("p0", "p1"):
+            assert told(decide({"n1": [offered]}, stage("n1"), *halves).plan) == ("n1", [offered])
+
+    @pytest.mark.parametrize("allowed", [0, 1, 2])
+    @pytest.mark.parametrize("offered", ["p0", "p1", "p2", "p3"])
+    def test_also_where_a_budget_protects_some_of_them(self, offered: str, allowed: int) -> None:
+        equals = [contender(f"p{number}", on="n1", cpu=1000, app="db") for number in range(4)]
+        small = contender_json("asking", priority=IMPORTANT, cpu=1000)
+        decision = decide({"n1": [offered]}, stage("n1"), *equals, budget(allowed=allowed, app="db"), pod=small)
+        assert told(decision.plan) == ("n1", [offered])
+
+    def test_a_pod_that_a_budget_protects_instead_of_one_that_it_does_not(self) -> None:
+        guarded, free = (
+            contender("guarded", on="n1", cpu=2000, app="db"),
+            contender("free", on="n1", cpu=2000, priority=3),
+        )
+        there = (stage("n1"), guarded, free, budget(app="db"))
+        assert told(decide({"n1": ["free"]}, *there).plan) == ("n1", ["free"])
+        assert self.left(decide({"n1": ["guarded"]}, *there)) == (["n1"], ["uid-guarded"], "unexplained")
+
+    def test_victims_that_are_not_needed_for_room(self) -> None:
+        """They may be needed for a volume, a device, or a plugin of the scheduler that has no rule here."""
+        crowd = contender("crowd", on="n2", cpu=4000, priority=IMPORTANT)
+        idle = contender("idle", on="n1", priority=-5)
+        found = self.left(decide({"n1": ["idle"]}, *FULL[:3], idle, crowd))
+        assert found == (["n1"], ["uid-idle"], "unexplained")
+
+    def test_a_node_that_we_take_for_too_small_even_when_it_is_empty(self) -> None:
+        huge = contender_json("asking", priority=IMPORTANT, cpu=9000)
+        assert self.left(decide({"n1": ["a"]}, *FULL, pod=huge)) == (["n1"], ["uid-a"], "unexplained")
+
+    def test_a_pod_that_fits_on_a_node_as_it_is(self) -> None:
+        for free in ("n1", "n3"):
+            there = [*FULL, stage("n3")] if free == "n3" else [FULL[0], FULL[1], FULL[3]]
+            idle = contender("idle", on="n1", priority=-5)
+            offered = {"n2": ["b"]} if free == "n3" else {"n1": ["idle"], "n2": ["b"]}
+            nodes, _, because = self.left(decide(offered, *there, idle))
+            assert nodes == ["n2" if free == "n3" else "n1"]
+            assert because in ("needless", "unexplained")
+
+    @pytest.mark.parametrize("others", [[], ["b"]], ids=["alone", "with another"])
+    def test_a_victim_that_the_watch_shows_on_no_node(self, others: list[str]) -> None:
+        """It waits at Permit or runs its PreBind: kube-scheduler cancels it, and deletes nothing."""
+        waits = contender("waits", cpu=4000, priority=1)
+        rest = [contender(each, on="n1", cpu=1000, priority=1) for each in others]
+        held = cluster(stage("n1"), waits, *rest)
+        held.assume(waits, ("n1",), 0.0)
+        uids = [f"uid-{each}" for each in ("waits", *others)]
+        decision = decide_preemption(preempting(LARGE, {"n1": uids}), held.view, EXECUTE, 0)
+        assert self.left(decision) == (["n1"], uids, "unbound")
+
+    def test_a_victim_that_the_watch_does_not_show_at_all(self) -> None:
+        assert self.left(decide({"n1": ["ghost"]}, stage())) == (["n1"], ["uid-ghost"], "unbound")
+        found = self.left(decide({"n1": ["a", "ghost"]}, *FULL[:1], *FULL[2:3]))
+        assert found == (["n1"], ["uid-a", "uid-ghost"], "unbound")
+        assert told(decide({"n1": ["a", "ghost"], "n2": ["b"]}, *FULL).plan) == ("n2", ["b"])
+
+    def test_an_assumed_pod_is_no_victim_of_our_own_choice(self) -> None:
+        waits = contender("waits", app="web", priority=1)
+        bound = contender("bound", on="n1", app="web", priority=2)
+        held = cluster(stage("n1"), waits, bound)
+        held.assume(waits, ("n1",), 0.0)
+        args = preempting(LONELY, {"n1": []})
+        assert decide_preemption(args, held.view, EXECUTE, 0) == PreemptionDecision()
+        held.delete(waits)
+        assert told(decide_preemption(args, held.view, EXECUTE, 0).plan) == ("n1", ["bound"])
+
+    def test_of_several_nodes_the_one_that_the_scheduler_would_choose(self) -> None:
+        waits = contender("waits", cpu=4000, priority=1)
+        held = cluster(*FULL, stage("n3"), waits)
+        held.assume(waits, ("n3",), 0.0)
+        offered = {"n1": ["uid-a"], "n2": ["uid-b"], "n3": ["uid-waits"]}
+        assert self.left(decide_preemption(preempting(LARGE, offered), held.view, EXECUTE, 0))[0] == ["n3"]
+
+    def test_not_where_our_rules_would_still_reject_the_pod(self) -> None:
+        blocking = contender("web", on="n1", app="web", priority=IMPORTANT)
+        crowd = contender("crowd", on="n2", cpu=4000, priority=IMPORTANT)
+        idle = contender("idle", on="n1", priority=-5)
+        decision = decide({"n1": ["idle"]}, *FULL[:2], blocking, idle, crowd, pod=LARGE_LONELY)
+        assert decision == PreemptionDecision()
 
 
 class TestNextStep:

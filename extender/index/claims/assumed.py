@@ -1,12 +1,12 @@
-"""Pods between a filter response and the watch: assumed, where nodes passed, or rejected; and those deleted meanwhile.
+"""Pods between a filter response and the watch: assumed, where nodes passed, or rejected.
 
 Assumed pods. The scheduler sends the next request before the watch shows the last pod (in 70–98 % of cycles), so a response must
 count at once. A pod with one passed node counts there like any other. A pod with several is undetermined: it counts on
 none of them; instead the groups that would count it have an undetermined pod, so that a request which depends on it can
 wait, or count it pessimistically (`expected`), while all other requests go on.
 
-An assumption ends when the watch shows the pod bound or deleted, when a complete list lacks the pod, with a new
-request for the pod, with a report that this attempt failed, or with expiry. None begins for a deleted pod. A binding
+An assumption ends when the watch shows the pod bound or deleted, when a complete list lacks the pod, with a report that
+this attempt failed, or with expiry. A new request for the pod does not end it: it may be forged. None begins for a deleted pod. A binding
 may also fail without a report: the API server that refuses it may be unable to accept the report as well. So an
 assumption that no binding confirms in time is *doubted*: the pod is on one of its nodes or on none, and a request that
 depends on it gets a result that is right in either case. Time comes in as ``now`` in monotonic seconds.
@@ -14,15 +14,12 @@ depends on it gets a result that is right in either case. Time comes in as ``now
 Rejected pods. The scheduler retries one on events that it watches. It does not watch namespace labels, Services or
 owners of workloads, nor the end of our own assumptions; when one of these changes, the rejected pods are reviewed, and
 those that would pass now are requeued.
-
-Deleted pods. The scheduler may send a filter request for a pod whose deletion its watch has not shown yet. No later
-event would end an assumption or a recorded rejection of such a pod, so neither may begin. UIDs are never reused.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
@@ -35,47 +32,17 @@ from extender.index.counts.signature_counts import SignatureTable
 from extender.index.journal import Journal
 from extender.index.nodes.room import RoomTable
 from extender.index.objects.changes import Subscribers
+from extender.model.bounded import DeletedPods
 from extender.model.changes import Assumption, AssumptionEnd
 from extender.model.objects import Pod
 
-_BUCKETS, _SLOTS = 2048, 16
-MOST_DELETED = _BUCKETS * _SLOTS
 MOST_REJECTED = 20_000
+
+ON_ITS_WAY = "the pod may be on its way to the node of an earlier answer"
+"""The error of a request that must not end an assumption. The scheduler reports it in the pod's condition: its attempt has failed."""
 
 DependencyVersion: TypeAlias = Hashable
 """The version of what a rejection depends on, compared and not read; None where it depends on undetermined pods."""
-
-
-class DeletedPods:
-    """The UIDs of deleted pods, the latest ones: in each bucket of hashes the last `_SLOTS`, so at least some 10,000 in all.
-
-    Hashes in one array made beforehand, and no object for each: a small one that is made while a pod is taken apart
-    would take the place of the pod, and keep the allocator from returning that memory. The hash is seeded, so a
-    UID is mistaken for another once in 10**15 times.
-    """
-
-    def __init__(self, pods: Container[str]) -> None:
-        """``pods``: the UIDs of those that exist. An API server that is restored from a backup has deleted ones again."""
-        self._pods = pods
-        self._held = array("q", bytes(8 * MOST_DELETED))
-
-    def __contains__(self, uid: object) -> bool:
-        mark, start = _place(uid)
-        return mark in self._held[start : start + _SLOTS] and uid not in self._pods
-
-    def add(self, uid: str) -> None:
-        """Records a deletion. O(1)."""
-        mark, start = _place(uid)
-        bucket = self._held[start : start + _SLOTS]
-        if mark not in bucket:
-            self._held[start + 1 : start + _SLOTS] = bucket[:-1]
-            self._held[start] = mark
-
-
-def _place(uid: object) -> tuple[int, int]:
-    """The hash of a UID, never 0, and where its bucket begins."""
-    mark = hash(uid) or 1
-    return mark, mark % _BUCKETS * _SLOTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +57,14 @@ class Limits:
 class Assumed(msgspec.Struct, frozen=True, gc=False):
     """A pod as in its request (with its node while it counts there), the nodes it may be on, and since when.
 
-    ``doubted``: it may also be on no node.
+    ``doubted``: it may also be on no node. ``answered``: a request was answered so; else it was nominated elsewhere.
     """
 
     pod: Pod
     nodes: tuple[str, ...]
     since: float
     doubted: bool = False
+    answered: bool = True
 
 
 class AssumedPods:
@@ -160,18 +128,43 @@ class AssumedPods:
             return
         if self._journal.note is not None:
             self._journal.note(Assumption(pod, tuple(nodes), doubted))
-        if doubted:
-            self._expect(pod, nodes, 1)
-            self.doubted += 1
-        elif len(nodes) == 1:
+        if len(nodes) == 1 and not doubted:
             pod = msgspec.structs.replace(pod, node=nodes[0])
+        self._begin(Assumed(pod, tuple(nodes), now, doubted, answered=not doubted))
+
+    def _begin(self, assumed: Assumed) -> None:
+        pod = assumed.pod
+        if pod.node:
             self._count(pod, 1)
         else:
-            self._expect(pod, nodes, 1)
+            self._expect(pod, assumed.nodes, 1)
+        if assumed.doubted:
+            self.doubted += 1
+        elif not pod.node:
             self.several += 1
-        self.held[pod.uid] = Assumed(pod, tuple(nodes), now, doubted)
+        self.held[pod.uid] = assumed
         if self._observe is not None:
             self._observe(pod)
+
+    def widen(self, pod: Pod, nodes: Sequence[str], now: float) -> None:
+        """A later answer lets an assumed pod go to other nodes too: it may be on any of both, or on none. O(groups that count it)."""
+        every = tuple(dict.fromkeys((*self.held[pod.uid].nodes, *nodes)))
+        self.assume(pod, every, now, doubted=True)
+        self.held[pod.uid] = msgspec.structs.replace(self.held[pod.uid], answered=True)
+
+    @contextmanager
+    def apart(self, uid: str) -> Iterator[None]:
+        """Inside the block an assumption does not count. O(groups that count the pod)."""
+        assumed, is_failed = self.held[uid], uid in self._failed
+        self._end(uid)
+        if assumed.pod.node:
+            self._count(assumed.pod, -1)
+        try:
+            yield
+        finally:
+            self._begin(assumed)
+            if is_failed:
+                self._failed.add(uid)
 
     def forget(self, uid: str) -> Assumed | None:
         """Ends an assumption, because its attempt has failed, and takes it out of the counts; returns it, None where there was none."""
@@ -240,7 +233,7 @@ class AssumedPods:
         """Applies what the watch shows of any pod: bound, deleted or with a failed binding, its assumption ends.
 
         Only an attempt that passed the filter comes to a binding. So a report of a failed binding is this attempt's, unless an
-        earlier one ended without a report. Another failure is kept for `review`, as it may be an earlier attempt's.
+        earlier one ended without a report. So is one with our error `ON_ITS_WAY`: a later attempt got it. Another failure is kept for `review`, as it may be an earlier attempt's.
         Returns the assumption that ended. The caller counts the pod of the watch in its place, and notifies `changes`.
         """
         if new is None:
@@ -249,7 +242,9 @@ class AssumedPods:
             self._unreported.pop(uid, None)
             return self._end(uid)
         if new.rejection and (old is None or new.rejection != old.rejection):
-            is_of_this_attempt = new.binding_failed and not self._take_earlier_report(uid)
+            is_of_this_attempt = ON_ITS_WAY in new.rejection or (
+                new.binding_failed and not self._take_earlier_report(uid)
+            )
             if uid not in self.held:
                 return None
             if uid in self._binding:
@@ -307,12 +302,15 @@ class AssumedPods:
         for assumed in over:
             self.unconfirmed.notify(assumed, None)
         for uid, assumed in self.held.items():
-            if not assumed.doubted and now - assumed.since >= limits.doubt:
-                self._doubt(uid, assumed)
+            if now - assumed.since >= limits.doubt:
+                self.doubt(uid)
         return len(over)
 
-    def _doubt(self, uid: str, assumed: Assumed) -> None:
+    def doubt(self, uid: str) -> None:
         """From now on the pod is on one of its nodes or on none. O(groups that count it)."""
+        assumed = self.held[uid]
+        if assumed.doubted:
+            return
         doubted = msgspec.structs.replace(assumed, pod=msgspec.structs.replace(assumed.pod, node=""), doubted=True)
         if assumed.pod.node:
             self._expect(doubted.pod, doubted.nodes, 1)

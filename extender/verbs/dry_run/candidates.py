@@ -12,7 +12,9 @@ from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan, best_candidates
+from extender.model.resources import PODS
 from extender.rules import catalog
+from extender.rules.frames import IndexFrame, WorstCaseFrame
 from extender.rules.free_resources import conflicting_nominated_pods
 from extender.settings.configuration import Settings
 from extender.verbs.dry_run.victims import DryRun, Removal, is_forbidden
@@ -101,6 +103,40 @@ def plan_of(pod: Pod, removal: Removal, view: ClusterView) -> PreemptionPlan:
     nominated = view.nominated.get(removal.node, {})
     displaced = tuple(each for each in nominated.values() if each.priority < pod.priority)
     return PreemptionPlan(pod, removal.node, removal.victims, displaced, removal.pdb_violations)
+
+
+def fits_somewhere(pod: Pod, view: ClusterView, settings: Settings) -> bool:
+    """Whether a node takes the pod as it is, as far as the index tells: then no pod has to be preempted for it.
+
+    Needs that the index does not hold (volumes, devices) are taken as met. Pods of undetermined node count wherever that is
+    worst. O(nodes × resources of the pod), 0.5 us for each of the nodes without room, which are almost all where a pod preempts.
+    """
+    compiled = view.compiled(pod.signature)
+    frame = WorstCaseFrame(IndexFrame(), view) if view.is_undetermined(compiled) else IndexFrame()
+    filters = catalog.prepare_filters(pod, compiled, view, frame)
+    if filters.rejects_every_node:
+        return False
+    fit, kept = catalog.NODE_FIT.prepare_filter(pod, compiled, view, IndexFrame()), KeptNodes(pod, view, settings)
+    passing = filters.passing(_with_room(pod, view))
+    return any(fit.reason(number) is None and view.node_names[number] not in kept for number in passing)
+
+
+def _with_room(pod: Pod, view: ClusterView) -> list[NodeNumber]:
+    """The nodes with enough free of each resource that the pod requests, beside the pods on them. Cheaper than node fit."""
+    wanted = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and name != PODS]
+    found: list[NodeNumber] = []
+    for number in view.known.values():
+        node = view.node(number)
+        if node is None:
+            continue
+        offered, used = node.allocatable, view.requested(number)
+        for name, amount in wanted:
+            if amount > offered.get(name, 0) - used.get(name, 0):
+                break
+        else:
+            if len(view.pods_on(number)) < offered.get(PODS, 0):
+                found.append(number)
+    return found
 
 
 def node_of_running_plan(pod: Pod, view: ClusterView) -> str:

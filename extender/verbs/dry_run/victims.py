@@ -7,7 +7,7 @@ it does not fit. The dry run works on the live counts inside a what-if, so the r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,6 +46,12 @@ class Removal:
         """The form in which nodes are compared."""
         victims = tuple(Victim(each.uid, each.priority, each.start_time) for each in self.victims)
         return Candidate(self.node, victims, self.pdb_violations)
+
+
+def is_bound(pod: Pod, view: ClusterView) -> bool:
+    """Whether the watch shows the pod on a node. One that is assumed there may wait at Permit, or run its PreBind."""
+    shown = view.pod(pod.uid)
+    return shown is not None and bool(shown.node)
 
 
 def importance(pod: Pod) -> tuple[int, datetime]:
@@ -97,23 +103,25 @@ class DryRun:
         *,
         across: bool = False,
         has_nominated: bool = False,
+        has_rules: bool = True,
         most_work: int | None = None,
     ) -> None:
         """``has_nominated``: the nominated pods count on their nodes already; see `beside_nominated`.
 
-        ``most_work``: another budget than `MOST_WORK`.
+        ``has_rules``: false for node fit alone; see `of_fit_alone`. ``most_work``: another budget than `MOST_WORK`.
         """
         self.pod = pod
         self.view = view
         self.done: set[NodeNumber] = set()
         self._across = across
         self._has_nominated = has_nominated
+        self._has_rules = has_rules
         self._work = 0
         self._most_work = MOST_WORK if most_work is None else most_work
         self._compiled = compiled = view.compiled(pod.signature)
-        self._groups = frozenset(compiled.filter_groups())
+        self._groups = frozenset(compiled.filter_groups() if has_rules else ())
         self._counted: dict[tuple[PodSignature, bool], bool] = {}
-        active = catalog.active(compiled, view)
+        active = catalog.active(compiled, view) if has_rules else ()
         self.fits_nowhere = catalog.prepare(active, pod, view, IndexFrame()).failed is not None
         self.has_constraints = bool(active) and not self.fits_nowhere
         # Filters that read the live counts are prepared once, the others again after each change.
@@ -158,6 +166,14 @@ class DryRun:
             yield beside
         self._work = beside._work
 
+    @contextmanager
+    def of_fit_alone(self) -> Iterator[DryRun]:
+        """Inside the block a dry run by node fit alone: what the scheduler's own victims are needed for. From the same budget."""
+        alone = DryRun(self.pod, self.view, has_rules=False, most_work=self._most_work)
+        alone._work = self._work
+        yield alone
+        self._work = alone._work
+
     @property
     def depends_on_nominated(self) -> bool:
         """Whether any nominated pod could change the outcome. O(nominated pods) at worst."""
@@ -170,11 +186,19 @@ class DryRun:
                 if self._groups or each.signature.affinity.required_anti:
                     yield each, self.view.known[node]
 
-    def on(self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_fit: bool = False) -> Removal | None:
+    def on(
+        self,
+        number: NodeNumber,
+        taken: Sequence[Pod] = (),
+        *,
+        checks_fit: bool = False,
+        first: Container[str] = (),
+    ) -> Removal | None:
         """The pods to remove for the node, with ``taken``, which leave anyway; None where nothing helps or the budget ends.
 
         ``checks_fit``: node fit is checked too, as the scheduler has not done so. Beside nominated pods it always is, as
-        the scheduler may not know of their nominations yet.
+        the scheduler may not know of their nominations yet. ``first``: of pods that are equally important, those with these
+        UIDs leave first.
         O(pods of lower priority on the node × (groups that count them + clauses)).
         """
         node = self.view.node(number)
@@ -182,11 +206,16 @@ class DryRun:
             return None
         conflicting = conflicting_nominated_pods(self.pod, node.name, self.view)
         checks_fit = checks_fit or bool(conflicting)
-        trials = catalog.node_trials(self.pod, self.view, number, conflicting, checks_fit=checks_fit)
+        trials = catalog.node_trials(
+            self.pod, self.view, number, conflicting, checks_fit=checks_fit, has_rules=self._has_rules
+        )
         if not all(trial.can_pass for trial in trials):
             return None
         possible = self._possible(number, {each.uid for each in taken}, any_pod=bool(trials))
-        violating = {each.uid for each in violating_budgets(sorted((*taken, *possible), key=importance), self.view)}
+        # Equals in an order by which the first ones leave: they use up budgets before the others, and are put back after them.
+        order = sorted((*taken, *possible), key=lambda each: (importance(each), each.uid not in first))
+        violating = {each.uid for each in violating_budgets(order, self.view)}
+        possible.sort(key=lambda each: (importance(each), each.uid in first))
         possible.sort(key=lambda each: each.uid not in violating)  # stable: the order of importance stays in each part
         with self.view.what_if() as tried:
             attempt = _Attempt(self, node, number, tried, trials, () if self._has_nominated else conflicting)
@@ -212,6 +241,8 @@ class DryRun:
 
     def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: WhatIf) -> bool:
         """The same beside conflicting nominated pods. They may have new terms, so the constraints are compiled again."""
+        if not self._has_rules:
+            return True
         if not self.counts_pods and not any(each.signature.affinity.required_anti for each in conflicting):
             return True
         self._charge_check()
@@ -235,7 +266,8 @@ class DryRun:
         return sorted({each.uid: each for each in found}.values(), key=importance)
 
     def _may_leave(self, pod: Pod, taken: set[str]) -> bool:
-        return pod.priority < self.pod.priority and pod.uid not in taken
+        """Not a pod that is only assumed on its node: the scheduler cancels such a pod, and would lose it by a deletion."""
+        return pod.priority < self.pod.priority and pod.uid not in taken and is_bound(pod, self.view)
 
     def _is_counted(self, pod: Pod) -> bool:
         key = (pod.signature, pod.terminating)

@@ -6,6 +6,7 @@ effects: `tasks/filter_service.py` waits for assumed pods before it, and hands t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.rules import catalog
 from extender.rules.frames import BestCaseFrame, Frame, WorstCaseFrame
+from extender.rules.node_fit import static_rejection
 from extender.rules.quota import QuotaCounts
 from extender.settings.configuration import Settings
 from extender.verbs.dry_run.candidates import KeptNodes, may_plan, node_of_running_plan
@@ -98,6 +100,20 @@ class FilterVerb:
 
     def would_pass(self, args: ExtenderArgs) -> bool:
         """Whether `decide` would let a node of a request by names pass now. Counts and caches nothing. O(names × clauses)."""
+        search = self._search(args)
+        return search is not None and bool(search.first_passing(1, 0))
+
+    def still_passing(self, args: ExtenderArgs) -> Sequence[str]:
+        """The names that `decide` would let pass now, if the nodes are not out themselves (deleted, cordoned, tainted, relabelled)."""
+        search = self._search(args)
+        if search is None:
+            return []
+        fit = [(each, search.requested.node(each)) for each in search.requested.positions()]
+        left = [each for each, node in fit if node is not None and static_rejection(args.pod, node) is None]
+        return search.requested.names_at(search.passing(left))
+
+    def _search(self, args: ExtenderArgs) -> Search | None:
+        """A request by names as `decide` would search it, beside nominated pods; None where it is rejected on every node."""
         view, settings = self._view, self.settings
         pod = effective_pod(args.pod, view, settings)
         request = msgspec.structs.replace(args, pod=pod)
@@ -107,8 +123,8 @@ class FilterVerb:
         frame = WorstCaseFrame(requested.frame, view) if view.is_undetermined(compiled) else requested.frame
         filters = catalog.prepare_filters(pod, compiled, view, frame)
         if filters.rejects_every_node:
-            return False
-        return bool(Search(compiled, filters, requested, view, settings).first_passing(1, 0))
+            return None
+        return Search(compiled, filters, requested, view, settings)
 
     def decide(self, args: ExtenderArgs, seed: int, avoid: str = "") -> FilterDecision:
         """Decides the requested nodes. O(names × clauses), and the dry runs of `plan_for_rejected_pod` if none passes.

@@ -91,7 +91,7 @@ def plan_for_rejected_pod(
     removal = _search(run, names, unhelpful, seed, evicts=settings.preemption.eviction == "evict")
     if removal is None:
         return None
-    if len(names) < len(view.known) and find_node_elsewhere(pod, view, settings, seed)[0]:
+    if not view.known.keys() <= set(names) and find_node_elsewhere(pod, view, settings, seed)[0]:
         return None  # a node outside of the scheduler's sample passes as it is: no preemption is needed
     return plan_of(pod, removal, view)
 

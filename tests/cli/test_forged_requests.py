@@ -1,0 +1,291 @@
+"""Forged requests by the thousand, for every combination of pod, node, victims and priority, and what the documents say of them.
+
+Each sentence of config/README.md, Forged requests, is the claim of a test here: `says` names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from itertools import chain, combinations, product
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import aiohttp
+import orjson
+import pytest
+
+from extender.compose.embedded import FREE_PORT, service_running
+from extender.compose.service import Service
+from extender.index.audit import audit
+from extender.model.units import Duration
+from extender.settings.configuration import Settings
+from extender.settings.connections import Kube, Paths, Server
+from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.apiserver.server import ApiServer
+from extender.simulator.json_objects import JsonObject
+from tests.fakes import until
+from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
+
+DOCUMENT: Final = Path(__file__).parents[2] / "config" / "README.md"
+SETTINGS: Final = Settings(
+    server=Server(bind_address=FREE_PORT, paths=Paths(bind="/bind")), kube=Kube(unknown_pod_wait=Duration(0))
+)
+HIGHEST: Final = 2**31 - 1
+PRIORITY: Final = 100
+APART: Final = {"labels": {"app": "web"}, "affinity": anti_affinity(term(HOSTNAME, app="web"))}
+_Test = TypeVar("_Test", bound=Callable[..., object])
+CLAIMS: set[str] = set()
+
+
+def says(*sentences: str) -> Callable[[_Test], _Test]:
+    """The sentences of the document that a test is about."""
+    CLAIMS.update(sentences)
+
+    def unchanged(test: _Test) -> _Test:
+        return test
+
+    return unchanged
+
+
+class Cluster:
+    """Nodes, pods, the real service, and a client that reaches its port."""
+
+    def __init__(self, api: ApiServer, service: Service, url: str, session: aiohttp.ClientSession) -> None:
+        self.api = api
+        self.service = service
+        self._url = url
+        self._session = session
+
+    async def create(self, name: str, **fields: Any) -> JsonObject:
+        """A pending pod that the service has seen."""
+        made = self.api.operations.create(PODS, orjson.loads(orjson.dumps(pod(name, **fields)))).read()
+        await until(lambda: made["metadata"]["uid"] in self.service.index.pods)
+        return made
+
+    async def post(self, verb: str, headers: dict[str, str] | None = None, /, **body: object) -> Any:
+        """The answer; every request is answered, and no answer tells of a crash."""
+        async with self._session.post(f"{self._url}/{verb}", json=body, headers=headers) as answer:
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    async def bind(self, asked: JsonObject, where: str) -> str:
+        """The error of bind, empty where the pod is bound."""
+        meta = asked["metadata"]
+        answer = await self.post(
+            "bind", PodName=meta["name"], PodNamespace=meta["namespace"], PodUID=meta["uid"], Node=where
+        )
+        return str(answer["Error"])
+
+    async def preempt(self, asked: JsonObject, offers: dict[str, list[str]]) -> dict[str, list[str]]:
+        """The victims by node that go back to the scheduler."""
+        brief = {name: {"Pods": [{"UID": uid} for uid in uids]} for name, uids in offers.items()}
+        found = (await self.post("preempt", Pod=asked, NodeNameToMetaVictims=brief))["NodeNameToMetaVictims"]
+        return {name: [each["UID"] for each in victims["Pods"]] for name, victims in found.items()}
+
+    def shown(self) -> dict[str, JsonObject]:
+        """The pods that exist and were not told to end, by name."""
+        pods = [stored.read() for stored in self.api.store.table(PODS).latest()]
+        return {each["metadata"]["name"]: each for each in pods if "deletionTimestamp" not in each["metadata"]}
+
+    def uid(self, name: str) -> str:
+        """The UID of a pod."""
+        return str(self.shown()[name]["metadata"]["uid"])
+
+    def assumed(self) -> dict[str, tuple[str, ...]]:
+        """The nodes of assumed pods, by name."""
+        return {each.pod.name: each.nodes for each in self.service.index.assumed.held.values()}
+
+    def preemptions(self) -> dict[str, list[str]]:
+        """The names of the victims of each preemption that has begun, by preemptor."""
+        assert self.service.preemption is not None
+        found = self.service.preemption.target.in_flight()
+        return {each.plan.preemptor.name: sorted(victim.name for victim in each.plan.victims) for each in found}
+
+
+@asynccontextmanager
+async def running(*objects: JsonObject) -> AsyncIterator[Cluster]:
+    """A cluster of these objects."""
+    async with ApiServer() as api, aiohttp.ClientSession() as session:
+        api.store.load([namespace("default"), *objects])
+        async with service_running(SETTINGS, api.url, seed=1) as (url, service):
+            yield Cluster(api, service, url, session)
+
+
+def low(name: str, on: str, cpu: str = "1", **fields: Any) -> JsonObject:
+    """A bound pod of the lowest priority."""
+    return pod(name, on=on, cpu=cpu, **fields)
+
+
+ROOMY: Final = (
+    node("full", cpu="4"),
+    node("vital", cpu="4"),
+    node("free", cpu="4"),
+    *(low(f"low-{number}", "full", labels={"app": "web"}) for number in range(4)),
+    low("critical", "vital", cpu="4", priority=HIGHEST, labels={"app": "web"}),
+)
+NAMES: Final = ("full", "vital", "free", "no-such-node")
+
+
+async def askers(cluster: Cluster) -> list[JsonObject]:
+    """Pods of all kinds: known and unknown, pending and bound, important or not, with constraints and without."""
+    cpu = {"cpu": "2"}
+    pending = [
+        await cluster.create("high", priority=PRIORITY, **cpu),
+        await cluster.create("equal", priority=0, **cpu),
+        await cluster.create("lonely", priority=PRIORITY, **APART),
+        await cluster.create("modest", priority=PRIORITY, preemptionPolicy="Never", **cpu),
+        await cluster.create("gated", priority=PRIORITY, schedulingGates=[{"name": "wait"}], **cpu),
+    ]
+    bound = cluster.shown()["low-0"]
+    unknown = pending[0] | {"metadata": pending[0]["metadata"] | {"uid": "made-up"}}
+    renamed = pending[0] | {"metadata": pending[0]["metadata"] | {"name": "renamed"}}
+    return [*pending, bound, unknown, renamed]
+
+
+def with_lies(asked: Iterable[JsonObject]) -> list[JsonObject]:
+    """Each as it is, and with the highest priority and without gates."""
+    lies = {"priority": HIGHEST, "preemptionPolicy": "PreemptLowerPriority", "schedulingGates": None}
+    return list(chain.from_iterable((each, each | {"spec": each["spec"] | lies}) for each in asked))
+
+
+@says(
+    "A request about a pod that the watch does not show pending and without scheduling gates changes nothing.",
+    "A `preempt` request deletes nothing for a pod that fits on a node as it is, as far as the extender knows.",
+    "A `bind` request binds a pod only to a node that `filter` has let pass; with a forged `filter` before it, to any node "
+    "that passes the extender's rules.",
+)
+async def test_no_combination_deletes_a_pod_or_binds_or_assumes_one_that_is_not_pending() -> None:
+    async with running(*ROOMY) as cluster:
+        asked = await askers(cluster)
+        before = set(cluster.shown())
+        for each, name in product(with_lies(asked), NAMES):
+            assert await cluster.bind(each, name) != ""
+        victims = [cluster.uid(name) for name in ("low-0", "low-1", "low-2", "low-3", "critical", "high", "lonely")]
+        some = [victims[:count] for count in range(len(victims) + 1)]
+        alone = [[each] for each in (*victims, "made-up")]
+        for each, name, offered in product(with_lies(asked), NAMES, [*some, *alone, [*victims, "made-up"]]):
+            answered = await cluster.preempt(each, {name: offered})
+            assert answered in ({}, {name: offered})
+        assert (cluster.preemptions(), cluster.assumed()) == ({}, {})
+        for each, names in product(with_lies(asked), [NAMES, *([name] for name in NAMES), []]):
+            await cluster.post("filter", Pod=each, NodeNames=names)
+            await cluster.post("prioritize", Pod=each, NodeNames=names)
+        assert cluster.preemptions() == {}
+        assert cluster.service.index.view.nominated == {}
+        assumed = cluster.assumed()
+        assert set(assumed) == {"high", "equal", "lonely", "modest"}
+        assert assumed["lonely"] == ("free",), "the others have no constraints: kube-scheduler checks their room"
+        assert set(cluster.shown()) == before
+        assert audit(cluster.service.index) == []
+        for each, name in product(asked, NAMES):
+            is_bound = await cluster.bind(each, name) == ""
+            assert not is_bound or name in assumed[each["metadata"]["name"]]
+        placed = {name: each["spec"].get("nodeName") for name, each in cluster.shown().items() if name in assumed}
+        assert all(where in assumed[name] for name, where in placed.items())
+
+
+FULL: Final = (
+    node("a", cpu="4"),
+    node("b", cpu="4"),
+    *(low(f"a{number}", "a", priority=number) for number in range(4)),
+    low("b0", "b", cpu="4", priority=PRIORITY),
+)
+OTHERS: Final = ("b0", "waits", "made-up")
+
+
+@says(
+    "No pod is deleted that is not bound, or whose priority is not lower than that of the pending pod.",
+    "The victims of a `preempt` request are computed: those of one of its nodes, or of another where none of them helps, of "
+    "which each one is needed.",
+    "A `preempt` request with a victim that is not needed deletes nothing on that node: the candidate is answered unchanged.",
+)
+async def test_of_all_sets_of_victims_only_those_that_are_needed_begin_a_preemption() -> None:
+    """Two of four cores are needed: the two least important pods, whichever other ones a request names."""
+    async with running(*FULL) as cluster:
+        urgent = await cluster.create("urgent", priority=PRIORITY, cpu="2")
+        await cluster.create("waits", priority=1, cpu="4")
+        uids = {name: cluster.uid(name) for name in ("a0", "a1", "a2", "a3", "b0", "waits")} | {"made-up": "made-up"}
+        sets = [chosen for size in range(1, 5) for chosen in combinations(["a0", "a1", "a2", "a3"], size)]
+        needed = ({"a0"}, {"a1"}, {"a0", "a1"})
+        for chosen, more in product(sets, ((), *((name,) for name in OTHERS))):
+            offered = [uids[name] for name in (*chosen, *more)]
+            if set(chosen) in needed and not more:
+                continue
+            answered = await cluster.preempt(urgent, {"a": offered})
+            assert answered == {"a": offered}
+        for name in ("waits", "made-up"):
+            assert await cluster.preempt(urgent, {"b": [uids[name]]}) == {"b": [uids[name]]}
+        assert cluster.preemptions() == {}
+        assert await cluster.preempt(urgent, {"b": [uids["b0"]]}) == {}, "as important as the pod itself"
+        assert cluster.preemptions() == {"urgent": ["a0", "a1"]}
+        await until(lambda: set(cluster.shown()) == {"urgent", "waits", "a2", "a3", "b0"})
+
+
+@says(
+    "A `filter` request deletes only victims that are computed, on one of its nodes, and none if the search outside of them "
+    "finds a node."
+)
+async def test_a_filter_request_preempts_on_its_nodes_only_where_no_other_node_takes_the_pod() -> None:
+    there = [low(f"web-{name}", name, labels={"app": "web"}) for name in ("a", "b")]
+    async with running(node("a"), node("b"), node("free"), *there, low("idle", "a")) as cluster:
+        lonely = await cluster.create("lonely", priority=PRIORITY, **APART)
+        for names in (["a"], ["b"], ["a", "b"], ["a"] * 9, ["a", "no-such-node", "neither"]):
+            assert (await cluster.post("filter", Pod=lonely, NodeNames=names))["NodeNames"] == []
+        assert cluster.preemptions() == {}
+        cluster.api.store.put(PODS, low("web-free", "free", labels={"app": "web"}, priority=HIGHEST))
+        await until(lambda: len(cluster.service.index.pods) == 5)
+        await cluster.post("filter", Pod=lonely, NodeNames=["a"])
+        await until(lambda: set(cluster.shown()) == {"lonely", "web-b", "web-free", "idle"})
+
+
+@says(
+    "A `filter` request can have a pending pod assumed on a node that passes; it counts there until the pod is bound, at most "
+    "`assumedPods.expiry`.",
+    "A `filter` request takes no assumed pod away from a node that still passes; the pod may count on both.",
+)
+async def test_a_pod_that_is_on_its_way_stays_assumed_where_it_goes() -> None:
+    async with running(*(node(name) for name in ("a", "b", "c"))) as cluster:
+        moving = await cluster.create("moving", **APART)
+        (way,) = (await cluster.post("filter", Pod=moving, NodeNames=["a", "b", "c"]))["NodeNames"]
+        others = [name for name in ("a", "b", "c") if name != way]
+        for names in (others, others[:1], [], ["no-such-node"], [way], ["a", "b", "c"]):
+            await cluster.post("filter", Pod=moving, NodeNames=names)
+            assert way in cluster.assumed()["moving"]
+        second = await cluster.create("second", **APART)
+        answer = await cluster.post("filter", Pod=second, NodeNames=["a", "b", "c"])
+        assert way not in answer["NodeNames"]
+        assert audit(cluster.service.index) == []
+
+
+@says("A request that a page of another site sends is refused: by its Host, Origin, Sec-Fetch-Site or content type.")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example.org"},
+        {"Origin": "https://evil.example.org"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Content-Type": "text/plain"},
+    ],
+    ids=lambda headers: next(iter(headers)),
+)
+async def test_two_hundred_pods_are_not_deleted_for_a_page_of_another_site(headers: dict[str, str]) -> None:
+    crowd = [low(f"low-{number}", "a", cpu="100m") for number in range(200)]
+    async with running(node("a", cpu="20"), *crowd) as cluster:
+        one = await cluster.create("one", priority=1, cpu="100m")
+        uids = [each["metadata"]["uid"] for name, each in cluster.shown().items() if name != "one"]
+        body = {"Pod": one, "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": uid} for uid in uids]}}}
+        with pytest.raises(AssertionError, match=r"another site|server\.hosts|application/json"):
+            await cluster.post("preempt", headers, **body)
+        assert cluster.preemptions() == {}
+        assert await cluster.preempt(one, {"a": uids}) == {"a": uids}, "it goes back to a scheduler that asks so"
+        await asyncio.sleep(0)
+        assert (cluster.preemptions(), len(cluster.shown())) == ({}, 201)
+
+
+def test_each_sentence_of_the_document_is_the_claim_of_a_test_here() -> None:
+    _, _, section = DOCUMENT.read_text().partition("### Forged requests\n")
+    section, _, _ = section.partition("\n## ")
+    lines = [line.removeprefix("- ") for line in section.splitlines() if line.startswith("- ")]
+    assert set(lines) == CLAIMS
