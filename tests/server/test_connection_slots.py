@@ -6,7 +6,6 @@ from extender.server.transport.connection_slots import ConnectionSlot, Connectio
 def sitting(slots: ConnectionSlots, peer: str, stage: Stage, since: float) -> ConnectionSlot:
     """A connection that does something since then."""
     slot, leaving = slots.acquire(peer, since)
-    assert slot is not None
     assert leaving is None
     slot.stage, slot.since = stage, since
     return slot
@@ -29,7 +28,6 @@ def test_the_silent_go_before_the_idle_and_the_half_sent_and_the_oldest_first() 
     while len(gone) < 4:
         slot, leaving = slots.acquire("a", now)
         gone.append(leaving)
-        assert slot is not None
         slot.stage, slot.since = Stage.READING, now
         now += 1
     assert gone == [old, young, idle, reading]
@@ -62,16 +60,16 @@ def test_a_connection_that_was_set_apart_counts_again_once_it_is_answered() -> N
     assert len(slots) == 0, "what was closed stays closed"
 
 
-def test_what_lies_unread_keeps_a_connection_unless_it_is_a_body() -> None:
+def test_a_connection_with_unread_data_is_closed_only_where_all_others_have_some_too() -> None:
     slots = ConnectionSlots(most=3, per_peer=3)
-    silent, idle = sitting(slots, "a", Stage.SILENT, 0), sitting(slots, "a", Stage.IDLE, 1)
-    reading = sitting(slots, "a", Stage.READING, 2)
-    for slot in (silent, idle, reading):
-        slot.is_readable = lambda: True
-    assert slots.acquire("a", 9)[1] is reading
-    newest = list(slots)[-1]
-    newest.is_readable = lambda: True
-    assert slots.acquire("a", 9) == (None, None)
+    silent, idle, other = (sitting(slots, "a", Stage.IDLE, since) for since in range(3))
+    silent.stage = Stage.SILENT
+    for slot in (silent, idle):
+        slot.has_unread = lambda: True
+    found, closed = slots.acquire("a", 9)
+    assert closed is other
+    found.has_unread = lambda: True
+    assert slots.acquire("a", 9)[1] is silent
 
 
 def test_a_peer_at_its_limit_gives_way_to_itself_only() -> None:
@@ -88,8 +86,7 @@ def test_where_all_are_taken_the_largest_peer_gives_way() -> None:
     sitting(slots, "scheduler", Stage.SILENT, 0)
     first = sitting(slots, "crowd", Stage.IDLE, 1)
     sitting(slots, "crowd", Stage.IDLE, 2)
-    slot, leaving = slots.acquire("kubelet", 3)
-    assert slot is not None
+    _, leaving = slots.acquire("kubelet", 3)
     assert leaving is first
 
 

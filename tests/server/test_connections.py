@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
@@ -88,6 +90,28 @@ async def test_silent_half_headed_idle_and_half_sent_connections_keep_no_client_
             await many(stack, url, 25, content)
             assert await answered(url) == 200
             assert await answered(url, PROBE) == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"], ids=["left at once", "with the beginning of a handshake"])
+async def test_connections_that_wait_for_the_turn_of_their_handshake_keep_no_client_out(
+    sent: bytes, tmp_path: Path
+) -> None:
+    """They come in one iteration of the event loop, so nothing of them has been read when the client comes."""
+    pki = Pki(tmp_path)
+    app = app_with(server=Server(tls=pki.tls, max_connections=20, max_connections_per_peer=20))
+    async with listening(app, Address("127.0.0.1:0"), ServerTls(pki.tls)) as url:
+        place = urlsplit(url)
+        crowd = [socket.create_connection((place.hostname, place.port)) for _ in range(60)]
+        for each in crowd:
+            if sent:
+                each.send(sent)
+            else:
+                each.close()
+        async with wire(url, pki.client(pki.scheduler())) as connection:
+            await connection.send(PROBE)
+            assert await connection.status() == 200
+        for each in crowd:
+            each.close()
 
 
 async def test_what_is_no_http_is_answered_without_what_was_sent() -> None:
@@ -189,7 +213,6 @@ async def test_a_connection_is_kept_from_the_last_byte_of_its_request_although_i
     assert runner.server is not None
     connections = Connections(runner.server, limits, {})
     slot, _ = connections.slots.acquire("loopback", 0.0)
-    assert slot is not None
     connection = Connection(runner.server, connections, slot)
     connection.connection_made(Sunk())
     seen = []

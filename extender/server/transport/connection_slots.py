@@ -18,6 +18,7 @@ from typing import Final
 
 _LOOPBACK: Final = "loopback"
 _NEW_SECONDS: Final = 1.0  # seconds within which a well-behaved client has sent its request
+_COMPARED: Final = 32  # connections of which one is closed; each takes a system call
 _NETWORK: Final = 64  # bits of an IPv6 address that identify the network; a host owns all addresses within it
 
 
@@ -47,8 +48,8 @@ def peer_of(address: str) -> str:
 class ConnectionSlot:
     """One connection. Times are those of the loop's clock; `blocked`: since when its client has not read its answer.
 
-    `is_readable`: whether its socket holds anything unread, which may be a request. One system call: 0.5 µs. `is_apart`: it has a
-    complete request, and counts towards no limit.
+    `is_readable`: whether its socket holds anything unread; the end of the connection counts. `has_unread`: the same where the client
+    has not left. Each is one system call: 0.5 µs. `is_apart`: it has a complete request, and counts towards no limit.
     """
 
     peer: str
@@ -57,6 +58,7 @@ class ConnectionSlot:
     blocked: float | None = None
     is_apart: bool = False
     is_readable: Callable[[], object] = field(default=lambda: False)
+    has_unread: Callable[[], bool] = field(default=lambda: False)
     close: Callable[[], None] = field(default=lambda: None)
     waiting_bytes: Callable[[], int] = field(default=lambda: 0)
 
@@ -81,13 +83,10 @@ class ConnectionSlots:
     def __iter__(self) -> Iterator[ConnectionSlot]:
         return iter([*self._counted, *self._apart])
 
-    def acquire(self, peer: str, now: float) -> tuple[ConnectionSlot | None, ConnectionSlot | None]:
-        """A slot for a new connection, and the connection to close for it; no slot where none can be closed."""
-        closed = None
-        if not self.has_room(peer):
-            closed = self.first_to_close(peer, now)
-            if closed is None:
-                return None, None
+    def acquire(self, peer: str, now: float) -> tuple[ConnectionSlot, ConnectionSlot | None]:
+        """A slot for a new connection, and the connection to close for it."""
+        closed = None if self.has_room(peer) else self.first_to_close(peer, now)
+        if closed is not None:
             self.release(closed)
         slot = ConnectionSlot(peer, now)
         self._count(slot)
@@ -168,16 +167,15 @@ def _first_to_close(slots: Iterable[ConnectionSlot], now: float, *, begins: bool
     """The connection in the earliest stage, and of these the one that has been in it for the longest.
 
     New connections are closed last, the oldest of them first: otherwise, among many idle connections, each handshake would
-    be ended by the next one. One that has sent what is not read yet is not closed: that may be a request, or a handshake. The
-    next iteration of the event loop reads it, so no connection is kept by it; only a body may stay unread for long.
+    be ended by the next one. Of the first few one is preferred that has sent nothing which is not read yet: that may be a request,
+    and the next iteration of the event loop reads it. Where all have, as handshakes that wait for their turn, the first is closed.
     """
-    candidates = (slot for slot in slots if slot.stage is not Stage.DECIDING)
-    for slot in sorted(candidates, key=lambda slot: _rank(slot, now)):
-        if not begins and _begins(slot, now):
-            return None
-        if slot.stage is Stage.READING or not slot.is_readable():
-            return slot
-    return None
+    ordered = sorted(
+        (slot for slot in slots if slot.stage is not Stage.DECIDING and (begins or not _begins(slot, now))),
+        key=lambda slot: _rank(slot, now),
+    )
+    first = ordered[0] if ordered else None
+    return next((slot for slot in ordered[:_COMPARED] if not slot.has_unread()), first)
 
 
 def _rank(slot: ConnectionSlot, now: float) -> tuple[bool, int, float]:
