@@ -22,7 +22,7 @@ from extender.model.policies import JsonObject
 from extender.model.quotas import NUMBERS, can_charge, limits_pods, matches
 from extender.model.units import counted
 from extender.settings.quota import Quota
-from extender.verbs.admit.templates import BUILT_IN, controller_of, read, template_paths
+from extender.verbs.admit.reviews import BUILT_IN, controller_of, read, template_paths
 
 _MOST_NAMED: Final = 5
 _LISTS: Final = tuple(

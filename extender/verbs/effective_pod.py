@@ -40,7 +40,7 @@ from extender.model.policies import (
 )
 from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
-from extender.verbs.admit.injecting.release_gates import gating, why_no_gate
+from extender.verbs.admit.injection import gating, why_no_gate
 from extender.verbs.enforcement import enforce, refused
 
 _SEEN: Final = 10_000

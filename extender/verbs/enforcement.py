@@ -1,7 +1,9 @@
-"""What policies hold a pod to that exists, found by injecting it with the code that admission uses.
+"""What policies hold a pod to that exists: their directives, applied to its signature by the code that admission uses.
 
 So conflicts have the outcome that they have at admission, and an injected pod lacks nothing, as applying a policy again
-changes nothing.
+changes nothing. The lists of the pod (terms and spread constraints) are model objects, and so are the elements that policies
+add, as the pod would have them with its namespace and labels. An element of the pod that means the same as one of a policy has
+the key of that one, so that the policy finds it there.
 
 What an earlier version of a policy, or a policy that was deleted, injected is recorded in an annotation of the pod. It is no
 wish of the user. Where it conflicts with a policy of today, the policies are judged by the pod without it: the version of
@@ -12,39 +14,46 @@ The record of a template is at the object that holds it. What came to a pod by i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, TypeAlias
 from weakref import ref
 
 import orjson
 
-from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, NodeRequirement, node_selector
+from extender.model.constraints.cross_namespace import is_cross_namespace_term
+from extender.model.constraints.labels import Labels
+from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm, node_selector
+from extender.model.constraints.spread import SpreadConstraint, SpreadConstraints
+from extender.model.constraints.terms import AffinityTerm, PodAffinity, WeightedTerm
 from extender.model.objects import PodSignature
 from extender.model.policies import (
     INJECTED_ANNOTATION,
     ConflictPolicy,
     Enforced,
-    FailurePolicy,
+    Item,
+    Items,
     JsonObject,
     Mode,
     Moment,
     Policy,
     PolicyKey,
+    Size,
 )
 from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
 from extender.settings.rules import Rules
-from extender.verbs.admit.injecting.budget import Budget
-from extender.verbs.admit.injecting.changes import Bounds, Changes, RejectedError
-from extender.verbs.admit.injecting.injected import Record, read_records, subtract
-from extender.verbs.admit.injecting.injection import Injection
-from extender.verbs.admit.injecting.spec_edits import put
-from extender.verbs.placing_lists import PlacingLists, with_soft_min_domains
-from extender.wire.objects.constraints import parse_affinity
-from extender.wire.policies.node_terms import NODE_TERMS, SPREAD, value_at
+from extender.verbs.admit.injected import Record, read_records, subtract
+from extender.verbs.admit.injection import Injection, Outcome
+from extender.verbs.admit.json_edits import put
+from extender.verbs.admit.pod_fields import TERMS_PATH, Bounds, Held
+from extender.verbs.admit.term_product import Budget
+from extender.wire.objects.constraints import parse_affinity, parse_spread, parsed_from, size_of_parts
+from extender.wire.policies.node_terms import PLACING_LISTS, POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTED_POD_TERMS
 
-_TERMS_PATH: Final = (*NODE_TERMS.split("."), "nodeSelectorTerms")
+Element: TypeAlias = PreferredNodeTerm | AffinityTerm | WeightedTerm | SpreadConstraint
+
+_TERM_LISTS: Final = (*POD_TERMS, *WEIGHTED_POD_TERMS)
 _POD: Final = ""  # the pointer of a pod's own record
 
 
@@ -89,96 +98,167 @@ def _without_injected(signature: PodSignature, policies: Sequence[Policy], bound
 
 
 class _Run:
-    """The injection of policies into a signature, as far as decisions about nodes read it.
+    """The policies applied to a signature, as far as decisions about nodes read it.
 
-    ``injected``: what does not count as the pod's own.
+    ``injected``: what does not count as the pod's own. Of its spread constraints, those stay part of the pod, and are no part of
+    the lists to which directives are applied.
     """
 
     def __init__(
         self, signature: PodSignature, policies: Sequence[Policy], bounds: Bounds, injected: Record | None = None
     ) -> None:
-        """Applies the policies, up to a conflict that rejects the pod.
-
-        What gave way to a part of the pod that another policy overrode is applied once more, as admission does.
-        """
-        self.audited: list[PolicyKey] = []
-        self.conflicts: set[tuple[PolicyKey, str]] = set()
-        self.held: dict[PolicyKey, None] = {}
-        self.refused_by: PolicyKey | None = None
-        self._refused_for = Reason.POLICY_CONFLICT
+        """Applies the policies, up to a conflict that rejects the pod. O(elements of the pod and of the policies)."""
         self._signature = signature
-        self._policies = policies
-        self._lists = PlacingLists(signature, policies, () if injected is None else injected.items(SPREAD))
+        self._enforcing = [each for each in policies if each.mode is Mode.ENFORCE]
+        self._crossing: set[int] = set()  # the identities of the elements that put a pod into the scope of quotas
+        self._keys: dict[tuple[str, Element], str] = {}
+        self._policies = [self._of_pod(each) for each in policies]  # kept, as identities of their elements are
         spec = _node_json(signature.node_affinity)
+        items: list[JsonObject] = []
         if injected is not None:
-            spec = subtract(spec, injected)
-        self._injection = Injection(self._lists.written_to(spec), bounds, Budget(), is_pod=True)
-        self._applied: list[Changes] = []
-        for each in self._policies:
-            self._apply(each)
-        if any(_has(each, ConflictPolicy.OVERRIDE) for each in self._applied):
-            for done in list(self._applied):
-                if any(conflict.resolution is not ConflictPolicy.OVERRIDE for conflict in done.conflicts):
-                    self._apply(done.policy)
+            spec, items = subtract(spec, injected), injected.items(SPREAD)
+        self._injected = [_parse(SPREAD, each, signature) for each in items]
+        self._injection = Injection(spec, bounds, Budget(), is_pod=True, held=self._held())
+        found = self._outcome = Outcome()
+        changes = found.apply(self._injection, self._policies, Moment.SCHEDULING)
+        self.held = {each.policy.key: None for each in changes if not each.is_empty}
+        self.audited = [
+            each.policy.key for each in found.audited if not each.is_empty or each.has(ConflictPolicy.REJECT)
+        ]
+        conflicts = [*(each for done in changes for each in done.conflicts), *filter(None, [found.conflict])]
+        self.conflicts = {(each.policy, each.field) for each in conflicts}
+        # kube-scheduler applies what the pod carries itself, also where a policy would have overridden it at admission.
+        self._has_overridden = any(each.has(ConflictPolicy.OVERRIDE) for each in changes)
+
+    @property
+    def refused_by(self) -> PolicyKey | None:
+        """The policy that refuses the pod."""
+        return self._outcome.refused_by
+
+    def _of_pod(self, policy: Policy) -> Policy:
+        """The policy with the elements of its lists as the pod would have them. One that cannot be parsed is left out."""
+        lists = {
+            path: Items(self._elements(path, items))
+            for path, items in policy.directives.lists.items()
+            if path in PLACING_LISTS
+        }
+        return replace(policy, directives=replace(policy.directives, lists=lists))
+
+    def _elements(self, path: str, items: Items) -> Iterator[Item]:
+        for item in items:
+            element = _parse(path, item.value, self._signature)
+            if element is not None:
+                made = Item(element, item.key, item.size)  # type: ignore[arg-type]  # of the model in place of JSON
+                self._keys.setdefault((path, element), item.key)
+                if path in _TERM_LISTS and is_cross_namespace_term(item.value):
+                    self._crossing.add(id(made))
+                yield made
+
+    def _held(self) -> Held:
+        own = self._signature
+        affinity, spread = own.affinity, own.spread
+        size = size_of_parts(affinity, spread, own.node_affinity, own.preferred_nodes, own.tolerations)
+        lists: dict[str, Sequence[Element]] = {
+            PREFERRED_NODES: own.preferred_nodes,
+            POD_TERMS[0]: affinity.required,
+            POD_TERMS[1]: affinity.required_anti,
+            WEIGHTED_POD_TERMS[0]: affinity.preferred,
+            WEIGHTED_POD_TERMS[1]: affinity.preferred_anti,
+            SPREAD: [each for each in (*spread.hard, *spread.soft) if each not in self._injected],
+        }
+        return Held(
+            {
+                path: [
+                    Item(each, self._keys.get((path, each), str(number)), Size())  # type: ignore[arg-type]
+                    for number, each in enumerate(elements)
+                ]
+                for path, elements in lists.items()
+            },
+            size._replace(pod_bytes=parsed_from(own.size - len(own.injected))),
+        )
 
     @property
     def nodes(self) -> NodeAffinity:
         """What is required of nodes after that. O(requirements)."""
-        return _node_affinity(self._injection.spec)
+        fields = self._injection.fields
+        spec = put({}, TERMS_PATH, terms) if (terms := fields.required_terms) is not None else {}
+        _, (nodes, _) = parse_affinity(orjson.dumps(spec.get("affinity")), "")
+        return NodeAffinity(node_selector(fields.node_selector), nodes.terms)
 
     def effective(self, rules: Rules, held: Collection[PolicyKey], *, keeps_nodes: bool) -> PodSignature | None:
         """The signature with all that was applied; None where ``held``, the policies that the pod lacks a part of, is empty.
 
         ``keeps_nodes``: the pod itself may exclude nodes that policies would leave it.
         """
-        signature = self._signature
-        if self.refused_by is not None:
-            return refused(signature, self.refused_by, self._refused_for)
-        enforcing = [each for each in self._policies if each.mode is Mode.ENFORCE]
-        spec = self._injection.spec
-        affinity, spread, preferred = self._lists.read_from(spec, rules)
-        wished = with_soft_min_domains(spread, enforcing, signature.labels)
+        signature, outcome = self._signature, self._outcome
+        if outcome.refused_by is not None:
+            reason = Reason.POLICY_FAILED if outcome.conflict is None else Reason.POLICY_CONFLICT
+            return refused(signature, outcome.refused_by, reason)
+        spread = self._spread(rules)
+        wished = with_soft_min_domains(spread, self._enforcing, signature.labels)
         if not held and wished is spread:
             return None
         nodes = self.nodes
         required = nodes if held else ANY_NODE  # a wish alone holds the pod to no node
-        if node_name := spec.get("nodeName"):
+        if node_name := self._injection.fields.scalars["nodeName"]:
             required = required.at(node_name)
-        enforced = Enforced(tuple(held), required, preferred)
-        # kube-scheduler applies what the pod carries itself, also where a policy would have overridden it at admission. So
-        # such a pod must not be nominated to a node that its own requirements exclude.
-        overridden = keeps_nodes or any(_has(each, ConflictPolicy.OVERRIDE) for each in self._applied)
-        own = signature.node_affinity if overridden else nodes
+        preferred = self._values(PREFERRED_NODES)[len(signature.preferred_nodes) :]
+        # A pod must not be nominated to a node that its own requirements exclude.
+        own = signature.node_affinity if keeps_nodes or self._has_overridden else nodes
         return replace(
-            signature, affinity=affinity, spread=wished, node_affinity=own, enforced=enforced, shown=ref(signature)
+            signature,
+            affinity=self._affinity(rules),
+            spread=wished,
+            node_affinity=own,
+            enforced=Enforced(tuple(held), required, preferred),
+            shown=ref(signature),
         )
 
-    def _apply(self, policy: Policy) -> None:
-        if self.refused_by is not None:
-            return
-        try:
-            if policy.mode is Mode.AUDIT:
-                changes = self._injection.preview(policy, Moment.SCHEDULING)
-                if not changes.is_empty or _has(changes, ConflictPolicy.REJECT):
-                    self.audited.append(policy.key)
-                return
-            changes = self._injection.apply(policy, Moment.SCHEDULING)
-        except RejectedError as error:
-            self.refused_by = policy.key
-            self.conflicts.add((policy.key, error.conflict.field))
-            return
-        except Exception:  # noqa: BLE001 (an error in one policy must not stop the scheduler)
-            if policy.failure_policy is FailurePolicy.FAIL and policy.mode is Mode.ENFORCE:
-                self.refused_by, self._refused_for = policy.key, Reason.POLICY_FAILED
-            return
-        self._applied.append(changes)
-        self.conflicts.update((policy.key, each.field) for each in changes.conflicts)
-        if not changes.is_empty:
-            self.held[policy.key] = None
+    def _values(self, path: str) -> tuple[Any, ...]:
+        return tuple(each.value for each in self._injection.fields.items(path))
+
+    def _affinity(self, rules: Rules) -> PodAffinity:
+        """Where the in-tree plugin scores what the pod prefers itself, only the preferences that were added are in it."""
+        own = self._signature.affinity
+        required, required_anti, preferred, preferred_anti = map(self._values, _TERM_LISTS)
+        if not rules.inter_pod_affinity.enabled:
+            preferred, preferred_anti = preferred[len(own.preferred) :], preferred_anti[len(own.preferred_anti) :]
+        items = (each for path in _TERM_LISTS for each in self._injection.fields.items(path))
+        is_cross = own.cross_namespace or any(id(each) in self._crossing for each in items)
+        return PodAffinity(required, required_anti, preferred, preferred_anti, own.errors, is_cross)
+
+    def _spread(self, rules: Rules) -> SpreadConstraints:
+        """The same of spread."""
+        own = self._signature.spread
+        carried = [each for each in (*own.hard, *own.soft) if each in self._injected]
+        constraints = tuple(dict.fromkeys((*carried, *self._values(SPREAD))))
+        soft = (each for each in constraints if not each.hard)
+        return SpreadConstraints(
+            tuple(each for each in constraints if each.hard),
+            tuple(each for each in soft if rules.topology_spread.enabled or each not in own.soft),
+            own=own.own or bool(constraints),
+            hard_error=own.hard_error,
+            soft_error=own.soft_error,
+        )
 
 
-def _has(changes: Changes, resolution: ConflictPolicy) -> bool:
-    return any(each.resolution is resolution for each in changes.conflicts)
+def with_soft_min_domains(spread: SpreadConstraints, policies: Iterable[Policy], labels: Labels) -> SpreadConstraints:
+    """The constraints with the policies' soft ones that have minDomains, which the API server refuses in a pod.
+
+    How they score is said in `rules/topology_spread.py`. Where the pod has a soft constraint of the same key, the policy
+    gives way unless it overrides. None of them rejects a pod.
+    """
+    soft, added = list(spread.soft), set[str]()
+    for policy in policies:
+        for value in policy.directives.soft_min_domains:
+            for wish in parse_spread(orjson.dumps([value]), labels).soft:
+                same = [each for each in soft if each.topology_key == wish.topology_key]
+                overrides = policy.conflict_policy is ConflictPolicy.OVERRIDE and wish.topology_key not in added
+                if same and not overrides:
+                    continue
+                soft = [*(each for each in soft if each not in same), wish]
+                added.add(wish.topology_key)
+    return replace(spread, soft=tuple(soft), own=True) if added else spread
 
 
 def _implies(one: NodeAffinity, other: NodeAffinity) -> bool:
@@ -195,27 +275,47 @@ def _implies(one: NodeAffinity, other: NodeAffinity) -> bool:
 
 
 def _node_json(affinity: NodeAffinity) -> JsonObject:
-    """The node selector and the required terms as a pod spec has them."""
+    """The node selector and the required terms as a pod spec has them; their requirements stay model objects."""
     spec: JsonObject = {"nodeSelector": dict(affinity.node_selector)} if affinity.node_selector else {}
     if affinity.terms is None:
         return spec
     terms = [
         {
-            name: [_requirement_json(each) for each in clauses]
+            name: list(clauses)
             for name, clauses in (("matchExpressions", term.expressions), ("matchFields", term.fields))
             if clauses
         }
         for term in affinity.terms
     ]
-    return put(spec, _TERMS_PATH, terms)
+    return put(spec, TERMS_PATH, terms)
 
 
-def _requirement_json(clause: NodeRequirement) -> JsonObject:
-    return {"key": clause.key, "operator": str(clause.operator), "values": list(clause.values)}
+def _parse(path: str, value: JsonObject, signature: PodSignature) -> Element | None:
+    """An element of a policy as the pod would have it; None where it cannot be parsed, which validation has ruled out."""
+    if path == SPREAD:
+        constraints = parse_spread(orjson.dumps([value]), signature.labels)
+        return next(iter((*constraints.hard, *constraints.soft)), None)
+    _, kind, name = path.split(".")
+    if path in POD_TERMS:
+        value = _with_label_keys(value, signature.labels)
+    elif path in WEIGHTED_POD_TERMS:
+        value = value | {"podAffinityTerm": _with_label_keys(value.get("podAffinityTerm") or {}, signature.labels)}
+    affinity, (_, preferred) = parse_affinity(orjson.dumps({kind: {name: [value]}}), signature.namespace)
+    lists = (preferred, affinity.required, affinity.required_anti, affinity.preferred, affinity.preferred_anti)
+    return next((each for elements in lists for each in elements), None)
 
 
-def _node_affinity(spec: JsonObject) -> NodeAffinity:
-    """The node selector and the required terms of a spec that was made by `_node_json` and injected."""
-    affinity = value_at(spec, "affinity")
-    _, (nodes, _) = parse_affinity(b"" if affinity is None else orjson.dumps(affinity), "")
-    return NodeAffinity(node_selector(spec.get("nodeSelector") or {}), nodes.terms)
+def _with_label_keys(term: JsonObject, labels: Labels) -> JsonObject:
+    """The term with its label keys merged into the selector, as the API server does when a pod is created (KEP-3633)."""
+    selector = term.get("labelSelector")
+    if not isinstance(selector, dict):
+        return term
+    more = [
+        {"key": key, "operator": operator, "values": [labels[key]]}
+        for name, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+        for key in term.get(name) or ()
+        if key in labels
+    ]
+    if not more:
+        return term
+    return term | {"labelSelector": selector | {"matchExpressions": [*(selector.get("matchExpressions") or ()), *more]}}

@@ -12,7 +12,7 @@ import pytest
 from extender.model.policies import INJECTED_ANNOTATION
 from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.simulator.json_objects import JsonObject, name_of
-from extender.verbs.admit.native.native_policy import native_policy
+from extender.verbs.admit.native import native_policy
 from extender.verbs.admit.reviews import read_patch
 from extender.verbs.admit.trial import review_of
 from extender.wire.policies.policies_v1 import read_policy

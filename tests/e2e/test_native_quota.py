@@ -11,7 +11,7 @@ import pytest
 
 from extender.settings.quota import Quota
 from extender.simulator.json_objects import JsonObject, name_of
-from extender.verbs.admit.native.native_quota import ALLOWED, ALLOWED_LABEL, NAME, native_quotas
+from extender.verbs.admit.native import ALLOWED, ALLOWED_LABEL, QUOTA_NAME, native_quotas
 from tests.builders import pod_json, term, weighted
 from tests.e2e.client import Api, ApiFailure, path_of
 from tests.e2e.cluster import Cluster
@@ -55,8 +55,8 @@ async def api(cluster: Cluster) -> AsyncIterator[Api]:
     for kind in ("ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"):
         path = path_of({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {}})
         for found in (await api.list(path))[0]:
-            if name_of(found) == NAME:
-                await api.delete(f"{path}/{NAME}")
+            if name_of(found) == QUOTA_NAME:
+                await api.delete(f"{path}/{QUOTA_NAME}")
 
 
 async def _refusal(api: Api, pod: JsonObject) -> str:

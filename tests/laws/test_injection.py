@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.model.policies import INJECTED_ANNOTATION, Policy
-from extender.verbs.admit.injecting.budget import Budget
-from extender.verbs.admit.injecting.changes import Bounds
-from extender.verbs.admit.injecting.injection import Injection
+from extender.verbs.admit.injection import Injection
+from extender.verbs.admit.pod_fields import Bounds
+from extender.verbs.admit.term_product import Budget
 from extender.wire.objects.kinds import PODS
 from tests.builders import Json
 from tests.laws.cases import case, meets_its_case

@@ -11,9 +11,9 @@ import orjson
 
 from extender.model.policies import CLUSTER_KIND, KUPID_GROUP, JsonObject
 from extender.settings.limits import Limits
-from extender.verbs.admit.injecting.budget import Budget
-from extender.verbs.admit.injecting.changes import Bounds
-from extender.verbs.admit.injecting.injection import Injection
+from extender.verbs.admit.injection import Injection
+from extender.verbs.admit.pod_fields import Bounds
+from extender.verbs.admit.term_product import Budget
 from extender.wire.objects.kinds import PODS
 from extender.wire.policies.node_terms import LISTS, canonical, value_at
 from extender.wire.policies.policies_v1 import read_policy

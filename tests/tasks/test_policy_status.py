@@ -21,7 +21,7 @@ from extender.tasks.policies.policy_status import (
     WAIT_SECONDS,
     PolicyStatus,
 )
-from extender.verbs.admit.injecting.changes import Changes, Conflict
+from extender.verbs.admit.pod_fields import Changes, Conflict
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from tests.deploy.policies.examples import policy
 from tests.fakes import FakeClock

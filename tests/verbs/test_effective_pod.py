@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import Any
 
 import orjson
@@ -23,10 +24,10 @@ from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.objects.kinds import PODS
 from extender.wire.policies.policies_v1 import PolicyError
-from tests.builders import Json, asking, node_json, preempting
+from tests.builders import Json, asking, node_json, preempting, term
 from tests.contenders import contender, contender_json
 from tests.fakes import FakeClock, FakeWriter, until
-from tests.policies import expression, kupid_policy, node_term, policy, policy_json, preferring, requiring
+from tests.policies import REQUIRED, expression, kupid_policy, node_term, policy, policy_json, preferring, requiring
 from tests.verbs.admit.reviewing import ask, verb
 from tests.verbs.policed import NODES, Asker, with_spec
 
@@ -117,6 +118,35 @@ def test_a_conflict_has_the_outcome_that_it_has_at_admission(
     result = asker.ask(with_spec(nodeSelector={"zone": "a"})).result
     assert list(result.passed) == passed
     assert result.reasons == (frozenset((reason,)) if reason else frozenset())
+
+
+@pytest.mark.parametrize(
+    ("limit", "own", "directives"),
+    [
+        ("labelRequirements", {"podAffinity": 2}, {"podAntiAffinity": 1}),
+        ("selectorValues", {"podAffinity": 2}, {"podAntiAffinity": 1}),
+        ("affinityTerms", {"podAffinity": 2}, {"podAntiAffinity": 1}),
+    ],
+)
+def test_the_pods_own_elements_count_against_the_limits_as_at_admission(
+    limit: str, own: Json, directives: Json
+) -> None:
+    """A pod at a limit is admitted without what the policy directs, and is not held to it while it is scheduled."""
+
+    def affinity(terms: dict[str, int]) -> Json:
+        return {
+            kind: {REQUIRED: [term("zone", app=f"a{number}") for number in range(count)]}
+            for kind, count in terms.items()
+        }
+
+    made = policy("apart", affinity=affinity(directives))
+    for most, is_held in ((2, False), (3, True)):
+        asker = Asker(made, limits={limit: most})
+        body = with_spec(affinity=affinity(own))
+        answer = ask(verb(made, limits=asker.settings.limits), copy.deepcopy(body))
+        assert ("podAntiAffinity" in answer.obj["spec"]["affinity"]) == is_held
+        asked = asking(body).pod
+        assert (effective_pod(asked, asker.index.view, asker.settings) is not asked) == is_held
 
 
 def test_kupids_policies_combine_so_that_no_node_is_left() -> None:

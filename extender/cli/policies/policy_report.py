@@ -13,7 +13,7 @@ from extender.cli.policies.policy_scheduling import Held
 from extender.model.policies import INJECTED_ANNOTATION, JsonObject, PolicyKey
 from extender.model.units import counted
 from extender.verbs.admit.decision import Admission
-from extender.verbs.admit.injecting.spec_edits import drop
+from extender.verbs.admit.json_edits import drop
 from extender.verbs.admit.trial import NodeMatch
 
 FORMATS: Final = ("table", "json", "yaml")

@@ -26,7 +26,7 @@ from extender.model.objects import Namespace
 from extender.model.policies import JsonObject
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
-from extender.verbs.admit.native.native_quota import native_quotas
+from extender.verbs.admit.native import native_quotas
 from extender.wire.errors import WireError
 from extender.wire.manifests import Snapshot, decode_snapshot
 

@@ -13,7 +13,7 @@ from extender.simulator.apiserver.kinds import NAMESPACES
 from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of
 from extender.simulator.oracle.policies import PolicyOracle
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
-from extender.verbs.admit.injecting.injected import PolicyRecord, Record, read_records
+from extender.verbs.admit.injected import PolicyRecord, Record, read_records
 
 MOMENTS: Final = (Moment.ADMISSION, Moment.SCHEDULING, Moment.RELEASE)
 _HELD: Final = "missed by admission, held by filter"

@@ -12,7 +12,7 @@ from typing import Final
 from extender.model.objects import Object, Pod, PodSignature
 from extender.model.policies import CLUSTER_KIND, GROUP, INJECTED_ANNOTATION, NAMESPACED_KIND, PolicyKey
 from extender.tasks.ports import ObjectIndex
-from extender.verbs.admit.injecting.injected import read_records
+from extender.verbs.admit.injected import read_records
 
 Told = Callable[[PodSignature, Collection[PolicyKey]], None]
 _PARTS: Final = {NAMESPACED_KIND: 3, CLUSTER_KIND: 2}  # of the policy's name in the annotation

@@ -22,8 +22,8 @@ from extender.model.constraints.labels import Labels
 from extender.model.objects import PodSignature
 from extender.model.policies import EXEMPT_LABEL, GROUP, InvalidPolicy, Policy, PolicyKey, Subject
 from extender.tasks.ports import Clock
-from extender.verbs.admit.injecting.changes import Changes
-from extender.verbs.admit.policy_warnings import contradiction_between
+from extender.verbs.admit.pod_fields import Changes
+from extender.verbs.admit.policy_reviews import contradiction_between
 
 JsonObject = dict[str, Any]
 

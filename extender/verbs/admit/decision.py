@@ -7,18 +7,18 @@ so, and every other policy is applied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from zlib import crc32
 
+from extender.index.policies import PoliciesView
+from extender.model.constraints.labels import Labels
 from extender.model.policies import (
     DEFAULT_SERVICE_ACCOUNT,
     EXEMPT_LABEL,
-    ConflictPolicy,
     FailurePolicy,
     JsonObject,
-    Mode,
     Moment,
     Policy,
     PolicyKey,
@@ -27,9 +27,7 @@ from extender.model.policies import (
 )
 from extender.settings.limits import Limits
 from extender.settings.policies import Policies
-from extender.verbs.admit.injecting.budget import Budget
-from extender.verbs.admit.injecting.changes import Bounds, Changes, Conflict, RejectedError
-from extender.verbs.admit.injecting.injected import (
+from extender.verbs.admit.injected import (
     Record,
     annotated,
     joined,
@@ -38,39 +36,43 @@ from extender.verbs.admit.injecting.injected import (
     subtract,
     write_records,
 )
-from extender.verbs.admit.injecting.injection import Injection
-from extender.verbs.admit.injecting.release_gates import gating, why_no_gate
-from extender.verbs.admit.injecting.spec_edits import drop
-from extender.verbs.admit.json_patch import Operation, make_patch
-from extender.verbs.admit.policy_reader import NamespaceReader, NodeReader, PolicyReader
-from extender.verbs.admit.policy_reviews import review_policy
+from extender.verbs.admit.injection import Injection, Outcome, gating, why_no_gate
+from extender.verbs.admit.json_edits import Operation, drop, make_patch
+from extender.verbs.admit.pod_fields import Bounds, Changes, Conflict
+from extender.verbs.admit.policy_reviews import NodeReader, review_policy
 from extender.verbs.admit.reviews import (
     FAILED,
     FORBIDDEN,
     MALFORMED,
+    POD,
     Request,
     ReviewError,
     allowed,
-    denied,
-    read_review,
-    uid_of,
-)
-from extender.verbs.admit.templates import (
-    POD,
     controller_of,
+    denied,
     kind_name,
     path_text,
     read,
+    read_review,
     template_paths,
+    uid_of,
     why_not,
     written,
 )
+from extender.verbs.admit.term_product import Budget
 from extender.wire.policies.policy_validation import is_policy
 
 _MOST_DESCRIBED: Final = 100  # conflicts that are put into words; a response has room for fewer
 _MIRROR: Final = "kubernetes.io/config.mirror"  # a static pod's copy, which the kubelet does not read
 _AT_THE_WEBHOOK: Final = frozenset({Moment.ADMISSION, Moment.RELEASE})  # the gate of a release is set by it
 _COMPUTED_FROM_CLASS: Final = ("priority", "preemptionPolicy")
+
+
+class NamespaceReader(Protocol):
+    """Namespaces by name (`index/objects/namespaces.py`)."""
+
+    def labels(self, name: str) -> Labels | None:
+        """The labels of a namespace, None where its object is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,30 +102,34 @@ class Admission:
 class DeniedError(Exception):
     """Raised inside the verb where an object is to be refused."""
 
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
 
 @dataclass(slots=True)
-class _Findings:
+class _Findings(Outcome):
     """What is found while the pod specs of one object are injected."""
 
     budget: Budget = field(default_factory=Budget)
-    changes: list[Changes] = field(default_factory=list)
-    audited: list[Changes] = field(default_factory=list)
-    failed: dict[PolicyKey, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Raises `DeniedError` where a policy refuses the object."""
+        if self.refused_by is not None:
+            raise DeniedError
+
+    def denial(self) -> tuple[int, str]:
+        """The code and the text of a refusal."""
+        if self.conflict is not None:
+            return FORBIDDEN, f"rejected by {self.conflict.policy}: {self.conflict.field}: {self.conflict.message}"
+        (text,) = (text for key, text in self.failed.items() if key == self.refused_by)
+        return FAILED, f"{self.refused_by} cannot be applied: {text}"
+
+    def warnings(self) -> list[str]:
+        """Of policies that are passed over, as they cannot be applied."""
+        return [f"{key} is not applied: {text}" for key, text in self.failed.items() if key != self.refused_by]
 
     def notes(self) -> dict[str, str]:
         """The audit annotations: the API server writes the webhook's name in front of each."""
         found = {
-            "applied": "; ".join(
-                f"{_title(each)}: {', '.join(each.fields())}" for each in self.changes if not each.is_empty
-            ),
-            "audited": "; ".join(
-                f"{_title(each)}: {', '.join(each.fields())}" for each in self.audited if not each.is_empty
-            ),
+            "applied": "; ".join(_titles(self.changes)),
+            "audited": "; ".join(_titles(self.audited)),
             "conflicts": "; ".join(map(_describe, self.conflicts()[:_MOST_DESCRIBED])),
             "errors": "; ".join(f"{key}: {text}" for key, text in self.failed.items()),
         }
@@ -134,8 +140,10 @@ class _Findings:
         return [found for each in (*self.changes, *self.audited) for found in each.conflicts]
 
 
-def _title(changes: Changes) -> str:
-    return f"{changes.policy.key}@{changes.policy.generation}"
+def _titles(changes: list[Changes]) -> Iterator[str]:
+    for each in changes:
+        if not each.is_empty:
+            yield f"{each.policy.key}@{each.policy.generation}: {', '.join(each.fields())}"
 
 
 def _describe(conflict: Conflict) -> str:
@@ -147,7 +155,7 @@ class AdmitVerb:
 
     def __init__(
         self,
-        policies: PolicyReader,
+        policies: PoliciesView,
         namespaces: NamespaceReader,
         settings: Policies,
         limits: Limits,
@@ -217,11 +225,12 @@ class AdmitVerb:
         findings = _Findings()
         try:
             patch = self._patch(request, kind, findings)
-        except DeniedError as error:
-            found = denied(request.uid, error.code, str(error), warnings=findings.warnings, notes=findings.notes())
+        except DeniedError:
+            code, text = findings.denial()
+            found = denied(request.uid, code, text, warnings=findings.warnings(), notes=findings.notes())
         else:
             conflicts = [each for done in findings.changes for each in done.conflicts][:_MOST_DESCRIBED]
-            warnings = [*findings.warnings, *map(_describe, conflicts)]
+            warnings = [*findings.warnings(), *map(_describe, conflicts)]
             found = allowed(request.uid, patch=patch, warnings=warnings, notes=findings.notes())
         done = tuple(findings.changes), tuple(findings.audited), tuple(findings.failed)
         return Admission(found, kind, request.namespace, request.dry_run, *done)
@@ -249,14 +258,23 @@ class AdmitVerb:
             return template, None
         is_pod = kind == POD
         subject = _subject(request, template, spec, self._namespaces)
-        self._heed_invalid(subject, findings)
+        for each in self._policies.invalid_for(subject):
+            is_strict = each.must_not_be_missed(Moment.ADMISSION, Moment.RELEASE)  # a gate is added at admission
+            findings.fail(each.key, each.errors[0], is_strict=is_strict)
+            findings.check()
         clean = spec if is_pod or record is None else subtract(spec, record)
         seed = crc32(_seed(request, is_pod=is_pod).encode())
         injection = Injection(clean, self._bounds, findings.budget, is_pod=is_pod, scheduler_seed=seed)
-        changes = self._apply(injection, self._selected(subject, is_pod=is_pod), findings)
-        if is_pod and self._releases and not why_no_gate(subject, injection.spec):
+        changes = findings.apply(injection, self._selected(subject, is_pod=is_pod))
+        findings.changes += changes
+        findings.check()
+        if (
+            is_pod
+            and self._releases
+            and not why_no_gate(subject, spec | {"nodeName": injection.fields.scalars["nodeName"]})
+        ):
             self._gate(injection, subject, changes, findings)
-        new = record_of(injection, changes)
+        new = record_of(injection.fields, changes)
         if is_pod:
             new = record if new is None else joined(record, new)
             finished = _without_computed(spec, injection.spec)
@@ -268,88 +286,22 @@ class AdmitVerb:
         other = Targets.TEMPLATES if is_pod else Targets.PODS
         return [each for each in self._policies.select(subject, Moment.ADMISSION) if each.targets is not other]
 
-    def _apply(self, injection: Injection, policies: list[Policy], findings: _Findings) -> list[Changes]:
-        applied: list[Changes] = []
-        self._apply_each(injection, policies, applied, findings)
-        if any(_has_overridden(each) for each in applied):
-            for each in applied:
-                self._apply_where_it_gave_way(injection, each, applied, findings)
-        findings.changes += applied
-        return applied
-
     def _gate(self, injection: Injection, subject: Subject, changes: list[Changes], findings: _Findings) -> None:
         """Adds the gate of the policy that releases the pod."""
-        gated: list[Changes] = []
         policies = gating(self._policies.select(subject, Moment.RELEASE))
-        self._apply_each(injection, policies, gated, findings, Moment.RELEASE)
-        for each in gated:
+        for each in findings.apply(injection, policies, Moment.RELEASE):
             earlier = next((done for done in changes if done.policy == each.policy), None)
             if earlier is None:
                 changes.append(each)
                 findings.changes.append(each)
             else:
                 earlier.absorb_gate(each)
-
-    def _apply_where_it_gave_way(
-        self, injection: Injection, changes: Changes, applied: list[Changes], findings: _Findings
-    ) -> None:
-        """Applies a policy once more that kept what the pod had: a later policy may have overridden that.
-
-        What a policy that overrides gave way to are values of policies before it, which stay.
-        """
-        if changes.policy.conflict_policy is ConflictPolicy.OVERRIDE:
-            return
-        settled = [each for each in changes.conflicts if each.resolution is ConflictPolicy.OVERRIDE]
-        if len(settled) < len(changes.conflicts):
-            again: list[Changes] = []
-            self._apply_each(injection, [changes.policy], again, findings)
-            changes.conflicts = [*settled, *(conflict for each in again for conflict in each.conflicts)]
-            for each in again:
-                each.conflicts = []
-            applied += (each for each in again if not each.is_empty)
-
-    def _apply_each(
-        self,
-        injection: Injection,
-        policies: Sequence[Policy],
-        applied: list[Changes],
-        findings: _Findings,
-        moment: Moment = Moment.ADMISSION,
-    ) -> None:
-        for policy in policies:
-            try:
-                if policy.mode is Mode.AUDIT:
-                    findings.audited.append(injection.preview(policy, moment))
-                else:
-                    applied.append(injection.apply(policy, moment))
-            except RejectedError as error:
-                findings.changes += applied
-                raise DeniedError(FORBIDDEN, f"rejected by {error}") from error
-            except Exception as error:  # noqa: BLE001 (the other policies are applied; the policy is named in the answer)
-                strict = policy.failure_policy if policy.mode is Mode.ENFORCE else FailurePolicy.IGNORE
-                _fail(policy.key, strict, f"{type(error).__name__}: {error}", findings)
-
-    def _heed_invalid(self, subject: Subject, findings: _Findings) -> None:
-        for each in self._policies.invalid_for(subject):
-            strict = each.must_not_be_missed(Moment.ADMISSION, Moment.RELEASE)  # a gate is added at admission
-            _fail(each.key, FailurePolicy.FAIL if strict else FailurePolicy.IGNORE, each.errors[0], findings)
+        findings.check()
 
 
 def _must_not_be_missed(policy: Policy, namespace: str) -> bool:
     is_near = policy.key.namespace in ("", namespace)
     return is_near and policy.failure_policy is FailurePolicy.FAIL and bool(policy.when & _AT_THE_WEBHOOK)
-
-
-def _has_overridden(changes: Changes) -> bool:
-    return any(each.resolution is ConflictPolicy.OVERRIDE for each in changes.conflicts)
-
-
-def _fail(key: PolicyKey, failure_policy: FailurePolicy, text: str, findings: _Findings) -> None:
-    """Notes that a policy cannot be applied; raises `DeniedError` where nothing may be admitted without it."""
-    findings.failed[key] = text
-    if failure_policy is FailurePolicy.FAIL:
-        raise DeniedError(FAILED, f"{key} cannot be applied: {text}")
-    findings.warnings.append(f"{key} is not applied: {text}")
 
 
 def _subject(request: Request, template: JsonObject, spec: JsonObject, namespaces: NamespaceReader) -> Subject:

@@ -1,17 +1,37 @@
-"""Reviews of policy objects: invalid ones are refused with every error, and valid ones may draw warnings."""
+"""Reviews of policy objects: invalid ones are refused with every error, and valid ones may draw warnings.
+
+A warning is about what is legal and probably a mistake; the API server shows it to the author. Costs O(policies + nodes);
+policies are seldom written.
+"""
 
 from __future__ import annotations
 
-from extender.model.policies import JsonObject
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
+
+from extender.index.policies import PoliciesView
+from extender.model.constraints.clauses import LABEL, Clause, are_contradictory, clause
+from extender.model.constraints.labels import Operator, is_label_value
+from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, NodeRequirement, NodeSelectorTerm, as_int64
+from extender.model.constraints.selectors import LabelSelector
+from extender.model.policies import GROUP, Directives, JsonObject, Moment, Policy
 from extender.settings.limits import Limits
-from extender.verbs.admit.policy_reader import NodeReader, PolicyReader
-from extender.verbs.admit.policy_warnings import warnings_of
 from extender.verbs.admit.reviews import Request, allowed, invalid
+from extender.verbs.admit.term_product import Budget, TooManyTermsError, join, policy_terms
+from extender.wire.policies.node_terms import NODE_TERMS, POD_TERMS, SPREAD, WEIGHTED_POD_TERMS, value_at
 from extender.wire.policies.policies_v1 import read_policy
 from extender.wire.policies.policy_validation import validate
+from extender.wire.policies.release_v1 import RELEASE_FIELDS
 
 
-def review_policy(request: Request, policies: PolicyReader, nodes: NodeReader | None, limits: Limits) -> JsonObject:
+class NodeReader(Protocol):
+    """The nodes of the cluster."""
+
+    def matching(self, affinity: NodeAffinity) -> int | None:
+        """How many nodes an affinity matches now; None while the nodes are not known. O(nodes)."""
+
+
+def review_policy(request: Request, policies: PoliciesView, nodes: NodeReader | None, limits: Limits) -> JsonObject:
     """The answer to a policy that is created or updated.
 
     An update that leaves the spec as it was is not refused for it: the policy may have been stored under an older
@@ -30,3 +50,171 @@ def review_policy(request: Request, policies: PolicyReader, nodes: NodeReader | 
     version = f"{request.kind.get('group')}/{request.kind.get('version')}"
     policy = read_policy({**request.obj, "apiVersion": version}, limits, kind=kind)
     return allowed(request.uid, warnings=warnings_of(policy, request.obj.get("spec") or {}, policies, nodes))
+
+
+_MOST_CONTRADICTIONS: Final = 5
+_MOST_TERMS: Final = 1000
+_KNOWN_FIELDS: Final = frozenset({
+    *("podSelector", "namespaceSelector", "matchConditions", "nodeSelector", "nodeName", "affinity", "tolerations"),
+    *("topologySpreadConstraints", "schedulerName", "schedulerNames", "schedulingGates", "priorityClassName"),
+    *("when", "release", "targets", "priority", "conflictPolicy", "failurePolicy", "mode"),
+})  # fmt: skip
+
+
+def warnings_of(policy: Policy, spec: JsonObject, policies: PoliciesView, nodes: NodeReader | None) -> Iterator[str]:
+    """Every warning about a policy that is written now. ``spec`` is the JSON that it was read from."""
+    yield from _own_warnings(policy, spec)
+    if nodes is not None and policy.directives.nodes != ANY_NODE and nodes.matching(policy.directives.nodes) == 0:
+        yield "spec: no node matches the node selector and the required node affinity now"
+    yield from _missing_levels(policy, nodes)
+    yield from _contradictions(policy, policies)
+
+
+def _missing_levels(policy: Policy, nodes: NodeReader | None) -> Iterator[str]:
+    """A group lands in no domain of a key that no node has."""
+    for number, key in enumerate(policy.release.topology if policy.release is not None else ()):
+        term = NodeSelectorTerm((NodeRequirement(key, Operator.EXISTS),))
+        if nodes is not None and nodes.matching(NodeAffinity(terms=(term,))) == 0:
+            yield f"spec.release.topology[{number}]: no node has the label {key} now"
+
+
+def _own_warnings(policy: Policy, spec: JsonObject) -> Iterator[str]:
+    scope, directives = policy.scope, policy.directives
+    for name in sorted(spec.keys() - _KNOWN_FIELDS):
+        yield f"spec.{name}: unknown field, it has no effect"
+    for name in sorted((spec.get("release") or {}).keys() - set(RELEASE_FIELDS)):
+        yield f"spec.release.{name}: unknown field, it has no effect"
+    if scope.pod_selector.nothing:
+        yield "spec.podSelector: is absent, so the policy selects no pod; {} selects all"
+    if scope.namespace_selector.nothing:
+        yield "spec.namespaceSelector: is absent, so the policy selects no namespace; {} selects all"
+    if directives.is_empty and policy.release is None:
+        yield "spec: the policy directs nothing"
+    elif policy.when == {Moment.RELEASE} and not directives.is_empty:
+        yield "spec.when: the directives have no effect at release, only `release` has"
+    if directives.node_name:
+        yield "spec.nodeName: pods with a node name bypass the scheduler: no room is checked, and no constraint"
+    if directives.soft_min_domains and Moment.SCHEDULING not in policy.when:
+        yield f"spec.{SPREAD}: minDomains with ScheduleAnyway is scored by the extender only: `when` lacks Scheduling"
+    yield from _node_requirement_warnings(spec)
+    yield from _impossible(directives)
+    yield from _quota_warnings(spec)
+
+
+def _node_requirement_warnings(spec: JsonObject) -> Iterator[str]:
+    for at, item in _requirements(spec):
+        values = [each for each in item.get("values") or () if isinstance(each, str)]
+        if item.get("operator") in ("Gt", "Lt") and any(as_int64(each) is None for each in values):
+            yield f"{at}: {item['operator']} needs an integer, no node matches {values[0][:64]!r}"
+        elif any(not is_label_value(each) for each in values):
+            yield f"{at}: a value is no label value, so no node can have it"
+
+
+def _requirements(spec: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    for number, term in enumerate(value_at(spec, f"{NODE_TERMS}.nodeSelectorTerms") or ()):
+        for at, item in enumerate(term.get("matchExpressions") or ()):
+            yield f"spec.{NODE_TERMS}.nodeSelectorTerms[{number}].matchExpressions[{at}]", item
+
+
+def _impossible(directives: Directives) -> Iterator[str]:
+    terms = directives.required_node_terms
+    pairs = _pairs(directives)
+    if terms and all(not each.clauses or are_contradictory([*each.clauses, *pairs]) for each in terms):
+        yield "spec.affinity.nodeAffinity: no node can match the required terms together with the node selector"
+
+
+def _pairs(directives: Directives) -> list[Clause]:
+    return [clause(LABEL, key, "In", (value,)) for key, value in directives.node_selector.items()]
+
+
+def _quota_warnings(spec: JsonObject) -> Iterator[str]:
+    """A term over other namespaces counts against the quota scope CrossNamespacePodAffinity of the pod's own namespace.
+
+    https://kubernetes.io/docs/concepts/policy/resource-quotas/#cross-namespace-pod-affinity-scope
+    """
+    for path in (*POD_TERMS, *WEIGHTED_POD_TERMS):
+        for number, item in enumerate(value_at(spec, path) or ()):
+            term = item.get("podAffinityTerm") if path in WEIGHTED_POD_TERMS else item
+            if isinstance(term, dict) and (term.get("namespaces") or term.get("namespaceSelector") is not None):
+                yield f"spec.{path}[{number}]: crosses namespaces, so each pod is charged to quotas with scope CrossNamespacePodAffinity"
+                break
+
+
+def _contradictions(policy: Policy, policies: PoliciesView) -> Iterator[str]:
+    """Other policies that may select the same pod and direct the opposite."""
+    found = 0
+    for other in policies:
+        where = contradiction_between(policy, other) if other.key != policy.key else ""
+        if where:
+            winner = min(policy, other, key=lambda each: each.order)
+            yield f"{where}: contradicts {_name(other)} for pods that both select; {_name(winner)} applies first"
+            found += 1
+            if found == _MOST_CONTRADICTIONS:
+                return
+
+
+def contradiction_between(one: Policy, other: Policy, most_pairs: int | None = None) -> str:
+    """The field in which two policies that may select the same pod direct the opposite; empty where there is none.
+
+    Node terms are compared up to so many pairs, of which each costs a few microseconds; by default all of them are.
+    """
+    if not _may_meet(one, other):
+        return ""
+    if one.release is not None and other.release is not None and one.release != other.release:
+        return "spec.release"
+    mine, its = one.directives, other.directives
+    return _contradiction(mine, its, with_terms=most_pairs is None or _pairs_of_terms(mine, its) <= most_pairs)
+
+
+def _pairs_of_terms(mine: Directives, its: Directives) -> int:
+    return max(len(mine.required_node_terms or ()), 1) * max(len(its.required_node_terms or ()), 1)
+
+
+def _name(policy: Policy) -> str:
+    return str(policy.key) if policy.key.group == GROUP else f"kupid's {policy.key}"
+
+
+def _may_meet(one: Policy, other: Policy) -> bool:
+    """Whether a pod can exist that both select at a moment that they share. Match conditions are not looked at."""
+    mine, its = one.scope, other.scope
+    if not one.when & other.when or (mine.namespace and its.namespace and mine.namespace != its.namespace):
+        return False
+    return _can_both(mine.pod_selector, its.pod_selector) and _can_both(mine.namespace_selector, its.namespace_selector)
+
+
+def _can_both(one: LabelSelector, other: LabelSelector) -> bool:
+    clauses = [Clause(LABEL, each.key, str(each.operator), each.values) for each in _both(one, other)]
+    return not (one.nothing or other.nothing or are_contradictory(clauses))
+
+
+def _both(one: LabelSelector, other: LabelSelector) -> tuple[Any, ...]:
+    return (*one.requirements, *other.requirements)
+
+
+def _contradiction(mine: Directives, its: Directives, *, with_terms: bool) -> str:
+    """The field in which two policies direct the opposite; empty where there is none."""
+    for field, one, two in (
+        ("spec.nodeName", mine.node_name, its.node_name),
+        ("spec.priorityClassName", mine.priority_class, its.priority_class),
+    ):
+        if one and two and one != two:
+            return field
+    if mine.scheduler_names and its.scheduler_names and not set(mine.scheduler_names) & set(its.scheduler_names):
+        return "spec.schedulerName"
+    for key, value in mine.node_selector.items():
+        if its.node_selector.get(key, value) != value:
+            return f"spec.nodeSelector[{key}]"
+    return "spec.affinity.nodeAffinity" if with_terms and _exclude_each_other(mine, its) else ""
+
+
+def _exclude_each_other(mine: Directives, its: Directives) -> bool:
+    one, two = mine.required_node_terms, its.required_node_terms
+    pairs = [*_pairs(mine), *_pairs(its)]
+    if one is None or two is None:
+        terms = one or two
+        return terms is not None and all(are_contradictory([*each.clauses, *pairs]) for each in terms)
+    try:
+        joined = join(policy_terms(one), two, _MOST_TERMS, Budget())
+    except TooManyTermsError:
+        return False
+    return all(are_contradictory([*each.clauses, *pairs]) for each in joined)

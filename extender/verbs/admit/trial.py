@@ -13,10 +13,9 @@ from typing import Final
 from extender.model.objects import Node, Pod
 from extender.model.policies import INJECTED_ANNOTATION, JsonObject
 from extender.rules.node_fit import static_rejection
-from extender.verbs.admit.injecting.injected import read_records, subtract
-from extender.verbs.admit.injecting.spec_edits import drop, put
-from extender.verbs.admit.reviews import API_VERSION, KIND
-from extender.verbs.admit.templates import CREATE
+from extender.verbs.admit.injected import read_records, subtract
+from extender.verbs.admit.json_edits import drop, put
+from extender.verbs.admit.reviews import API_VERSION, CREATE, KIND
 
 _OTHER_NODE: Final = "node(s) other than the pod's spec.nodeName"
 _SET_LATER: Final = ("status", ("metadata", "uid"), ("metadata", "resourceVersion"), ("metadata", "managedFields"))

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from extender.model.bounded import cached
-from extender.model.constraints.cross_namespace import is_cross_namespace
+from extender.model.constraints.cross_namespace import is_cross_namespace, terms_of
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import (
     NodeAffinity,
@@ -37,6 +37,7 @@ from extender.model.constraints.spread import NO_SPREAD, SpreadConstraint, Sprea
 from extender.model.constraints.taints import Toleration
 from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity, WeightedTerm
 from extender.model.objects import Controller, Excess
+from extender.model.policies import Size
 from extender.settings.limits import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects.objects_json import (
@@ -108,6 +109,11 @@ def _label_selector(parsed: LabelSelectorJson | None) -> LabelSelector:
 def held_by(size: int) -> int:
     """An estimate of the memory of objects that were parsed from so many bytes of JSON."""
     return _ENTRY_BYTES + _PARSED_FACTOR * size
+
+
+def parsed_from(held: int) -> int:
+    """The inverse: of how many bytes of JSON objects were parsed that hold so much memory."""
+    return max(0, held - _ENTRY_BYTES) // _PARSED_FACTOR
 
 
 @cached(_AFFINITY_BYTES, lambda raw, _namespace: held_by(len(raw)))
@@ -287,6 +293,20 @@ def excess_bytes(size: int, limits: Limits) -> Excess:
     return Excess(BYTES_LIMIT, f"labels and constraints: {size} bytes, limits.podBytes is {limits.pod_bytes}")
 
 
+# The counts that are compared, in this order: the name in `Limits` and in the settings, and the text of what is too much.
+_COUNTED: Final = (
+    ("affinity_terms", "affinityTerms", "spec.affinity: {} terms of pods"),
+    ("topology_spread_constraints", "topologySpreadConstraints", "spec.topologySpreadConstraints: {} constraints"),
+    ("topology_keys", "topologyKeys", "spec.affinity and constraints: {} topology keys"),
+    ("namespaces", "namespaces", "spec.affinity: {} namespaces"),
+    ("label_requirements", "labelRequirements", "spec.affinity and constraints: {} requirements of label selectors"),
+    ("node_selector_terms", "nodeSelectorTerms", "spec.affinity.nodeAffinity: {} terms"),
+    ("node_requirements", "nodeRequirements", "spec.nodeSelector and nodeAffinity: {} requirements"),
+    ("selector_values", "selectorValues", "spec: {} values in selectors"),
+    ("tolerations", "tolerations", "spec.tolerations: {} tolerations"),
+)
+
+
 def excess_parts(
     affinity: PodAffinity,
     spread: SpreadConstraints,
@@ -300,48 +320,42 @@ def excess_parts(
     A text has only the limit and the pod's own number, so that equal pods get equal messages: a changed message would be a
     status update, which makes kube-scheduler try the pod again.
     """
-    # Counted after parsing: the parsed form has no duplicates of namespaces, and its size is what the index has to keep.
-    terms = list(_terms(affinity))
+    size = size_of_parts(affinity, spread, node_affinity, preferred_nodes, tolerations)
     constraints = (*spread.hard, *spread.soft)
-    selectors = [*_selectors(terms), *(each.selector for each in constraints)]
-    node_terms = [*(node_affinity.terms or ()), *(each.term for each in preferred_nodes)]
-    keys = {each.topology_key for each in terms} | {each.topology_key for each in constraints}
-    for limit, most, count, what in (
-        ("affinityTerms", limits.affinity_terms, len(terms), "spec.affinity: {} terms of pods"),
-        (
-            "topologySpreadConstraints",
-            limits.topology_spread_constraints,
-            len(constraints),
-            "spec.topologySpreadConstraints: {} constraints",
-        ),
-        ("topologyKeys", limits.topology_keys, len(keys), "spec.affinity and constraints: {} topology keys"),
-        ("namespaces", limits.namespaces, sum(len(each.namespaces) for each in terms), "spec.affinity: {} namespaces"),
-        (
-            "labelRequirements",
-            limits.label_requirements,
-            sum(len(each.requirements) for each in selectors),
-            "spec.affinity and constraints: {} requirements of label selectors",
-        ),
-        ("nodeSelectorTerms", limits.node_selector_terms, len(node_terms), "spec.affinity.nodeAffinity: {} terms"),
-        (
-            "nodeRequirements",
-            limits.node_requirements,
-            len(node_affinity.node_selector) + sum(len(each.expressions) + len(each.fields) for each in node_terms),
-            "spec.nodeSelector and nodeAffinity: {} requirements",
-        ),
-        ("selectorValues", limits.selector_values, _values(selectors, node_terms), "spec: {} values in selectors"),
-        ("tolerations", limits.tolerations, len(tolerations), "spec.tolerations: {} tolerations"),
-    ):
-        if count > most:
-            return Excess(limit, f"{what.format(count)}, limits.{limit} is {most}")
+    keys = {each.topology_key for each in terms_of(affinity)} | {each.topology_key for each in constraints}
+    counts = size._asdict() | {"topology_keys": len(keys)}
+    for name, limit, what in _COUNTED:
+        most: int = getattr(limits, name)
+        if counts[name] > most:
+            return Excess(limit, f"{what.format(counts[name])}, limits.{limit} is {most}")
     return None
 
 
-def _terms(affinity: PodAffinity) -> Iterator[AffinityTerm]:
-    yield from affinity.required
-    yield from affinity.required_anti
-    for weighted in (*affinity.preferred, *affinity.preferred_anti):
-        yield weighted.term
+def size_of_parts(
+    affinity: PodAffinity,
+    spread: SpreadConstraints,
+    node_affinity: NodeAffinity,
+    preferred_nodes: Sequence[PreferredNodeTerm],
+    tolerations: Sequence[Toleration],
+) -> Size:
+    """What the constraints of a pod count against the limits, without its bytes. O(terms + requirements).
+
+    Counted after parsing: the parsed form has no duplicates of namespaces, and its size is what the index has to keep.
+    """
+    terms, constraints = list(terms_of(affinity)), (*spread.hard, *spread.soft)
+    selectors = [*_selectors(terms), *(each.selector for each in constraints)]
+    node_terms = [*(node_affinity.terms or ()), *(each.term for each in preferred_nodes)]
+    return Size(
+        affinity_terms=len(terms),
+        topology_spread_constraints=len(constraints),
+        namespaces=sum(len(each.namespaces) for each in terms),
+        label_requirements=sum(len(each.requirements) for each in selectors),
+        node_selector_terms=len(node_terms),
+        node_requirements=len(node_affinity.node_selector)
+        + sum(len(each.expressions) + len(each.fields) for each in node_terms),
+        selector_values=_values(selectors, node_terms),
+        tolerations=len(tolerations),
+    )
 
 
 def _selectors(terms: Sequence[AffinityTerm]) -> Iterator[LabelSelector]:

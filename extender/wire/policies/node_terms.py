@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from extender.model.constraints.clauses import FIELD, LABEL, OPAQUE, Clause, absorb, are_contradictory, clause
+from extender.model.constraints.node_affinity import NodeRequirement
 from extender.model.policies import Item, JsonObject, NodeTerm, Size
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -73,7 +74,9 @@ def normal_form(values: Iterable[JsonObject]) -> tuple[NodeTerm, ...]:
 
 
 def requirement_clause(source: str, item: Any) -> Clause:
-    """One requirement as a clause; opaque if it has unknown fields or types."""
+    """One requirement, as JSON or of the model, as a clause; opaque if it has unknown fields or types."""
+    if isinstance(item, NodeRequirement):
+        return clause(source, item.key, item.operator, item.values)
     if isinstance(item, dict) and item.keys() <= _REQUIREMENT_FIELDS:
         key, operator, values = item.get("key"), item.get("operator"), item.get("values") or ()
         if isinstance(key, str) and isinstance(operator, str) and all(isinstance(each, str) for each in values):

@@ -1,7 +1,7 @@
 """Validates a scheduling policy: every error with its field, as the API server would report it.
 
 The errors agree with those of gardener/kupid for the fields that both have. What is legal and probably a mistake is a
-warning (`verbs/admit/policy_warnings.py`).
+warning (`verbs/admit/policy_reviews.py`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from extender.settings.limits import Limits
 from extender.settings.policies import Policies
 from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.verbs.admit.decision import AdmitVerb
-from extender.verbs.admit.policy_reader import NodeReader
+from extender.verbs.admit.policy_reviews import NodeReader
 from tests.builders import Json
 
 KINDS = {

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.model.policies import Items, Moment, Policy, Size
-from extender.verbs.admit.injecting.budget import DIRECTIVES
-from extender.verbs.admit.injecting.changes import Changes
-from extender.verbs.admit.injecting.injection import Injection
+from extender.verbs.admit.injection import Injection
+from extender.verbs.admit.pod_fields import Changes
+from extender.verbs.admit.term_product import DIRECTIVES
 from extender.wire.policies.node_terms import TOLERATIONS, list_item
 from tests.builders import Json
 from tests.policies import policy

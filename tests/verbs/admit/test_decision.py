@@ -14,9 +14,9 @@ from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidP
 from extender.model.units import ByteSize
 from extender.settings.limits import Limits
 from extender.simulator.apiserver.patching import JSON, apply_patch
-from extender.verbs.admit.injecting import term_product
-from extender.verbs.admit.injecting.budget import OPERATIONS
+from extender.verbs.admit import term_product
 from extender.verbs.admit.reviews import short_warnings
+from extender.verbs.admit.term_product import OPERATIONS
 from extender.wire.policies.policies_v1 import read_policy
 from tests.builders import Json, matching
 from tests.policies import expression, node_term, policy, policy_json, requiring

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.simulator.apiserver.patching import JSON, apply_patch
-from extender.verbs.admit.json_patch import make_patch
+from extender.verbs.admit.json_edits import make_patch
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "a", "b"]),

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from extender.model.policies import Policy
-from extender.verbs.admit.injecting.budget import Budget
-from extender.verbs.admit.injecting.changes import Bounds
-from extender.verbs.admit.injecting.injection import Injection
+from extender.verbs.admit.injection import Injection
+from extender.verbs.admit.pod_fields import Bounds
+from extender.verbs.admit.term_product import Budget
 from tests.builders import Json
 from tests.policies import PREFERRED, REQUIRED, expression, kupid_policy, node_term
 

@@ -14,10 +14,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from extender.model.constraints.clauses import OPAQUE, Clause, absorb, are_contradictory
 from extender.model.policies import JsonObject, NodeTerm, Size
-from extender.verbs.admit.injecting.budget import Budget
+
+OPERATIONS: Final = 6000
+CLAUSES_READ: Final = 12_000
+"""How many clauses are read to find contradictions. Beyond that none are found, and the requirements are joined."""
+
+DIRECTIVES: Final = 20_000
+"""The weight of the directives of all policies. 1,000 policies of six directives with two elements each weigh 18,000."""
+
+
+class Budget:
+    """How much work one admission may still do beyond what grows with the object.
+
+    1,000 policies of 64 required terms each would join 64 × 64 terms 1,000 times. An operation compares two node selector
+    terms, or reads one clause; they are counted, so that the same object and policies always get the same answer.
+    ``directives``: the weight of directives that is left. It counts them by their number alone, whatever the object has of
+    them, so that applying the same policies again stops at the same one.
+    """
+
+    def __init__(self, operations: int = OPERATIONS) -> None:
+        self.left = operations
+        self.directives = DIRECTIVES
+
+    def spend(self, operations: int) -> bool:
+        """Takes operations; False, and none taken, where there are not enough left."""
+        if operations > self.left:
+            return False
+        self.left -= operations
+        return True
+
+    def spend_directives(self, weight: int) -> bool:
+        """Takes the weight of one policy. False where it is not left; then no later policy is applied either."""
+        self.directives -= weight
+        return self.directives >= 0
+
 
 _NO_SIZE = Size()
 _PRODUCT = 2  # operations that making a term counts, where comparing two counts one

@@ -1,11 +1,13 @@
-"""The smallest JSON patch (RFC 6902) from one object to another, with a `test` before whatever it replaces or removes.
+"""Changes to plain JSON that leave the original alone, and the smallest JSON patch (RFC 6902) from one object to another.
 
-https://www.rfc-editor.org/rfc/rfc6902. Parts that are the same Python object are not looked into, so the cost is that of
-what changed, not that of the object.
+Only the objects on the way to a change are copied, so an unchanged part stays the same Python object, and no field is lost that is
+not known. The patch does not look into parts that are the same object: it costs what changed, not the object. It has a `test`
+before whatever it replaces or removes. https://www.rfc-editor.org/rfc/rfc6902
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from extender.model.policies import JsonObject
@@ -95,3 +97,40 @@ def _deeply_equal(old: Any, new: Any) -> bool:
     if isinstance(old, list):
         return all(map(_deeply_equal, old, new))
     return isinstance(old, bool) == isinstance(new, bool)
+
+
+def get(value: JsonObject, path: Iterable[str]) -> Any:
+    """What stands at a path of field names; None where it is missing, or where a part of the path is no object."""
+    found: Any = value
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def put(value: JsonObject, path: Iterable[str], new: Any) -> JsonObject:
+    """A copy with a value at a path; objects that are missing on the way are made. O(fields on the way)."""
+    name, *rest = path
+    copy = dict(value)
+    below = copy.get(name)
+    copy[name] = put(below if isinstance(below, dict) else {}, rest, new) if rest else new
+    return copy
+
+
+def drop(value: JsonObject, path: Iterable[str]) -> JsonObject:
+    """A copy without the field at a path; the same object where there is no such field."""
+    name, *rest = path
+    if name not in value:
+        return value
+    copy = dict(value)
+    if not rest:
+        del copy[name]
+        return copy
+    if not isinstance(copy[name], dict):
+        return value
+    copy[name] = drop(copy[name], rest)
+    return value if copy[name] is value[name] else copy
+
+
+def missing_parents(value: JsonObject, path: tuple[str, ...]) -> list[str]:
+    """The dotted paths of the field and of the objects above it that do not exist."""
+    return [".".join(path[: n + 1]) for n in range(len(path)) if get(value, path[: n + 1]) is None]

@@ -14,14 +14,11 @@ import msgspec
 
 from extender.model.constraints.clauses import Clause
 from extender.model.policies import INJECTED_ANNOTATION, JsonObject, NodeTerm
-from extender.verbs.admit.injecting.changes import Changes
-from extender.verbs.admit.injecting.injection import Injection
-from extender.verbs.admit.injecting.spec_edits import drop, get, put
-from extender.wire.policies.node_terms import LISTS, NODE_TERMS, SPREAD, item_key, node_term
+from extender.verbs.admit.json_edits import drop, get, put
+from extender.verbs.admit.pod_fields import GATES, SCALARS, TERMS_PATH, Changes, PodFields
+from extender.wire.policies.node_terms import LISTS, SPREAD, item_key, node_term
 
-_TERMS_PATH: Final = (*NODE_TERMS.split("."), "nodeSelectorTerms")
-_SCALARS: Final = ("nodeName", "schedulerName", "priorityClassName")
-_PATHS: Final = frozenset({*LISTS, "schedulingGates"})
+_PATHS: Final = frozenset({*LISTS, GATES})
 _PARENTS: Final = frozenset(path.split(".")[0] for path in (*_PATHS, "nodeSelector"))
 _MOST_RECORDED: Final = 2**17  # bytes of the annotation; all annotations of an object may have 2**18
 
@@ -121,13 +118,13 @@ def annotated(obj: JsonObject, text: str) -> JsonObject:
     return drop(without, names[:-1]) if without["metadata"].get("annotations") == {} else without
 
 
-def record_of(injection: Injection, changes: Iterable[Changes]) -> Record | None:
+def record_of(fields: PodFields, changes: Iterable[Changes]) -> Record | None:
     """What an injection did; None where it did nothing."""
     made = [_policy_record(each) for each in changes if not each.is_empty]
     if not made:
         return None
-    terms = injection.terms_record()
-    return Record(made, list(injection.created), None if terms is None else msgspec.convert(terms, TermsRecord))
+    after = [(each.origin, each.added) for each in fields.terms]
+    return Record(made, fields.created, TermsRecord(fields.own_terms, after) if fields.has_new_terms else None)
 
 
 def joined(old: Record | None, new: Record) -> Record:
@@ -143,10 +140,10 @@ def _policy_record(changes: Changes) -> PolicyRecord:
     return PolicyRecord(
         policy=str(changes.policy.key),
         generation=changes.policy.generation,
-        fields={name: added[name] for name in _SCALARS if name in added},
+        fields={name: added[name] for name in SCALARS if name in added},
         node_selector=added.get("nodeSelector") or {},
         lists={path: added[path] for path in added if path in _PATHS},
-        were_fields={name: replaced[name] for name in _SCALARS if name in replaced},
+        were_fields={name: replaced[name] for name in SCALARS if name in replaced},
         was_node_selector=replaced.get("nodeSelector") or {},
         were_constraints=[(new, old) for new, old in replaced.get(SPREAD) or ()],
     )
@@ -167,7 +164,7 @@ def subtract(spec: JsonObject, record: Record) -> JsonObject:
 
 def _subtract_policy(spec: JsonObject, record: PolicyRecord) -> JsonObject:
     for name, value in record.fields.items():
-        if name in _SCALARS and spec.get(name) == value:
+        if name in SCALARS and spec.get(name) == value:
             spec = _restore(spec, (name,), record.were_fields.get(name))
     present = get(spec, ("nodeSelector",))
     for key, value in record.node_selector.items():
@@ -214,7 +211,7 @@ def _with_constraint(spec: JsonObject, key: str, old: JsonObject) -> JsonObject:
 
 def _subtract_terms(spec: JsonObject, record: TermsRecord) -> JsonObject:
     """The terms as they were before. Where the user has changed the list, each term without what was added to it."""
-    present = get(spec, _TERMS_PATH)
+    present = get(spec, TERMS_PATH)
     present = present if isinstance(present, list) else []
     before = [node_term(each if isinstance(each, dict) else {}) for each in record.before or ()]
     injected = [_Injected.of(origin, added, before) for origin, added in record.after]
@@ -224,12 +221,12 @@ def _subtract_terms(spec: JsonObject, record: TermsRecord) -> JsonObject:
     else:
         left = _each_without(now, injected, before)
     if left is None or (not left and record.before is None):
-        return drop(spec, _TERMS_PATH[:-1] if _is_alone(spec) else _TERMS_PATH)
-    return put(spec, _TERMS_PATH, left)
+        return drop(spec, TERMS_PATH[:-1] if _is_alone(spec) else TERMS_PATH)
+    return put(spec, TERMS_PATH, left)
 
 
 def _is_alone(spec: JsonObject) -> bool:
-    return not get(spec, _TERMS_PATH[:-1]) or get(spec, _TERMS_PATH[:-1]).keys() <= {"nodeSelectorTerms"}
+    return not get(spec, TERMS_PATH[:-1]) or get(spec, TERMS_PATH[:-1]).keys() <= {"nodeSelectorTerms"}
 
 
 class _Injected(msgspec.Struct, frozen=True):

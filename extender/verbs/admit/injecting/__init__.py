@@ -1,1 +1,0 @@
-"""Injecting the directives of policies into a pod spec: what each adds, within which bounds, and how it is recorded."""
