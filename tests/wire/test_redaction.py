@@ -20,7 +20,7 @@ from extender.wire.objects.kinds import policies_within
 from extender.wire.objects.objects_json import AffinityJson, InterPodJson, NodeTermJson, SpreadJson
 from extender.wire.policies.node_terms import LISTS, NODE_TERMS
 from extender.wire.policies.policies_v1 import spec_fields
-from extender.wire.policies.release_v1 import RELEASE_FIELDS
+from extender.wire.policies.policy_validation import RELEASE_FIELDS
 from extender.wire.recordings.recording import Entry, RecordingDecoder, RecordingEncoder, Start
 from extender.wire.recordings.redaction import WORDS, Redactor
 from tests.builders import matching, node, pod, requirement, settings, term

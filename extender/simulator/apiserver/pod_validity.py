@@ -11,9 +11,10 @@ from typing import Any, Final
 from extender.model.constraints.labels import is_label_key, is_label_value
 from extender.model.policies import JsonObject
 from extender.model.resources import CPU, QuantityError, parse_quantity, total
-from extender.wire.policies.field_errors import ErrorType, FieldError, Problems
-from extender.wire.policies.node_terms import REQUIRED, value_at
-from extender.wire.policies.scheduling_fields import (
+from extender.wire.policies.field_errors import (
+    ErrorType,
+    FieldError,
+    Problems,
     check_affinity,
     check_label_key,
     check_labels,
@@ -22,6 +23,7 @@ from extender.wire.policies.scheduling_fields import (
     check_subdomain,
     check_tolerations,
 )
+from extender.wire.policies.node_terms import REQUIRED, value_at
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _APPARMOR_PREFIX: Final = "container.apparmor.security.beta.kubernetes.io/"

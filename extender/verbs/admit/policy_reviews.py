@@ -20,8 +20,7 @@ from extender.verbs.admit.reviews import Request, allowed, invalid
 from extender.verbs.admit.term_product import Budget, TooManyTermsError, join, policy_terms
 from extender.wire.policies.node_terms import NODE_TERMS, POD_TERMS, SPREAD, WEIGHTED_POD_TERMS, value_at
 from extender.wire.policies.policies_v1 import read_policy
-from extender.wire.policies.policy_validation import validate
-from extender.wire.policies.release_v1 import RELEASE_FIELDS
+from extender.wire.policies.policy_validation import RELEASE_FIELDS, validate
 
 
 class NodeReader(Protocol):

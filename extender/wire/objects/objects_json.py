@@ -29,8 +29,6 @@ class _Json(msgspec.Struct, rename="camel", gc=False):
 
 
 class MetaJson(_Json):
-    """ObjectMeta."""
-
     name: str | None = None
     namespace: str | None = None
     uid: str | None = None
@@ -69,8 +67,6 @@ class ResourcesJson(_Json):
 
 
 class PortJson(_Json):
-    """ContainerPort."""
-
     host_port: Int32 | None = None
     protocol: str | None = None
     host_ip: str | None = msgspec.field(default=None, name="hostIP")
@@ -92,8 +88,6 @@ class VolumeJson(_Json):
 
 
 class PodSpecJson(_Json):
-    """PodSpec."""
-
     node_name: str | None = None
     priority: Int32 | None = None
     priority_class_name: str | None = None
@@ -115,8 +109,6 @@ class PodSpecJson(_Json):
 
 
 class PodStatusJson(_Json):
-    """PodStatus."""
-
     phase: str | None = None
     nominated_node_name: str | None = None
     start_time: Time | None = None
@@ -125,8 +117,6 @@ class PodStatusJson(_Json):
 
 
 class ConditionJson(_Json):
-    """PodCondition."""
-
     type: str = ""
     status: str = ""
     reason: str | None = None
@@ -134,37 +124,27 @@ class ConditionJson(_Json):
 
 
 class PodJson(_Json):
-    """Pod."""
-
     metadata: MetaJson | None = None
     spec: PodSpecJson | None = None
     status: PodStatusJson | None = None
 
 
 class TaintJson(_Json):
-    """Taint."""
-
     key: str | None = None
     value: str | None = None
     effect: str | None = None
 
 
 class NodeSpecJson(_Json):
-    """NodeSpec."""
-
     unschedulable: bool | None = None
     taints: list[TaintJson] | None = None
 
 
 class NodeStatusJson(_Json):
-    """NodeStatus."""
-
     allocatable: dict[str, Quantity] | None = None
 
 
 class NodeJson(_Json):
-    """Node."""
-
     metadata: MetaJson | None = None
     spec: NodeSpecJson | None = None
     status: NodeStatusJson | None = None
@@ -190,8 +170,6 @@ class WorkloadJson(_Json):
 
 
 class BudgetSpecJson(_Json):
-    """PodDisruptionBudgetSpec."""
-
     selector: Raw = NOTHING
 
 
@@ -203,30 +181,22 @@ class BudgetStatusJson(_Json):
 
 
 class BudgetJson(_Json):
-    """PodDisruptionBudget."""
-
     metadata: MetaJson | None = None
     spec: BudgetSpecJson | None = None
     status: BudgetStatusJson | None = None
 
 
 class ScopeJson(_Json):
-    """ScopedResourceSelectorRequirement."""
-
     scope_name: str = ""
     operator: str = ""
     values: list[str] | None = None
 
 
 class ScopeSelectorJson(_Json):
-    """ScopeSelector."""
-
     match_expressions: list[ScopeJson] | None = None
 
 
 class QuotaSpecJson(_Json):
-    """ResourceQuotaSpec."""
-
     hard: dict[str, Quantity] | None = None
     scopes: list[str] | None = None
     scope_selector: ScopeSelectorJson | None = None
@@ -248,8 +218,6 @@ class RequirementJson(_Json):
 
 
 class LabelSelectorJson(_Json):
-    """LabelSelector."""
-
     match_labels: dict[str, str] | None = None
     match_expressions: list[RequirementJson] | None = None
 
@@ -264,8 +232,6 @@ class AffinityTermJson(_Json):
 
 
 class WeightedTermJson(_Json):
-    """WeightedPodAffinityTerm."""
-
     weight: Int32 = 0
     pod_affinity_term: AffinityTermJson = msgspec.field(default_factory=AffinityTermJson)
 
@@ -282,28 +248,20 @@ class InterPodJson(msgspec.Struct, gc=False):
 
 
 class NodeTermJson(_Json):
-    """NodeSelectorTerm."""
-
     match_expressions: list[RequirementJson] | None = None
     match_fields: list[RequirementJson] | None = None
 
 
 class NodeSelectorJson(_Json):
-    """NodeSelector."""
-
     node_selector_terms: list[NodeTermJson] | None = None
 
 
 class PreferredNodeJson(_Json):
-    """PreferredSchedulingTerm."""
-
     weight: Int32 = 0
     preference: NodeTermJson = msgspec.field(default_factory=NodeTermJson)
 
 
 class NodeAffinityJson(msgspec.Struct, gc=False):
-    """NodeAffinity."""
-
     required: NodeSelectorJson | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
@@ -313,16 +271,12 @@ class NodeAffinityJson(msgspec.Struct, gc=False):
 
 
 class AffinityJson(_Json):
-    """Affinity."""
-
     node_affinity: NodeAffinityJson | None = None
     pod_affinity: InterPodJson | None = None
     pod_anti_affinity: InterPodJson | None = None
 
 
 class SpreadJson(_Json):
-    """TopologySpreadConstraint."""
-
     max_skew: Int32 = 0
     topology_key: str = ""
     when_unsatisfiable: str = ""
@@ -334,8 +288,6 @@ class SpreadJson(_Json):
 
 
 class TolerationJson(_Json):
-    """Toleration."""
-
     key: str | None = None
     operator: str | None = None
     value: str | None = None
@@ -343,8 +295,6 @@ class TolerationJson(_Json):
 
 
 class OwnerJson(_Json):
-    """OwnerReference."""
-
     api_version: str = ""
     kind: str = ""
     name: str = ""

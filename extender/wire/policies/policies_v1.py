@@ -34,6 +34,16 @@ from extender.model.policies import (
     Scope,
     Targets,
 )
+from extender.model.release import (
+    RELEASE_GATE,
+    GroupSize,
+    OnTimeout,
+    ReleaseMode,
+    ReleaseSpec,
+    Replacement,
+    Strategy,
+)
+from extender.model.units import Duration
 from extender.settings.limits import Limits
 from extender.wire.errors import WireError, from_msgspec
 from extender.wire.objects.constraints import DEFAULT_LIMITS, parse_affinity
@@ -41,7 +51,6 @@ from extender.wire.objects.objects_json import PolicyJson, PolicyMetaJson
 from extender.wire.policies.field_errors import FieldError
 from extender.wire.policies.node_terms import LISTS, NODE_TERMS, SPREAD, list_item, normal_form, value_at
 from extender.wire.policies.policy_validation import validate
-from extender.wire.policies.release_v1 import read_release
 
 _DEFAULT_WHEN: Final = ("Admission", "Scheduling")
 _SPEC_FIELDS: Final = (
@@ -108,7 +117,7 @@ def read_policy(found: JsonObject, limits: Limits = DEFAULT_LIMITS, *, kind: str
         conflict_policy=_conflict_policy(spec, group),
         failure_policy=FailurePolicy(spec.get("failurePolicy") or FailurePolicy.IGNORE),
         mode=Mode(spec.get("mode") or Mode.ENFORCE),
-        release=read_release(spec),
+        release=_release(spec),
         resource_version=str(metadata.get("resourceVersion") or ""),
     )
 
@@ -249,3 +258,23 @@ def _items(spec: JsonObject) -> dict[str, Items]:
 def is_soft_min_domains(constraint: JsonObject) -> bool:
     """Whether the API server would reject the constraint in a pod: minDomains needs DoNotSchedule (KEP-3022)."""
     return constraint.get("minDomains") is not None and constraint.get("whenUnsatisfiable") != "DoNotSchedule"
+
+
+def _release(spec: JsonObject) -> ReleaseSpec | None:
+    """The block `release` of a valid spec; None where there is none. The defaults are those of `ReleaseSpec`."""
+    release = spec.get("release")
+    if release is None:
+        return None
+    group, size = release.get("group") or {}, release.get("size") or {}
+    return ReleaseSpec(
+        topology=tuple(release["topology"]),
+        gate=release.get("gate") or RELEASE_GATE,
+        group_label=group.get("label") or "",
+        size=GroupSize(size.get("count") or 1, size.get("label") or "", size.get("annotation") or ""),
+        mode=ReleaseMode(release.get("mode") or ReleaseMode.REQUIRED),
+        strategy=Strategy(release.get("strategy") or Strategy.BEST_FIT),
+        exclusive=release.get("exclusive") or False,
+        decision_timeout=float(Duration.parse(release.get("decisionTimeout") or "10m")),
+        on_timeout=OnTimeout(release.get("onTimeout") or OnTimeout.KEEP_GATED),
+        replacement=Replacement(release.get("replacement") or Replacement.SAME_DOMAIN),
+    )

@@ -1,7 +1,7 @@
 """Validates a scheduling policy: every error with its field, as the API server would report it.
 
 The errors agree with those of gardener/kupid for the fields that both have. What is legal and probably a mistake is a
-warning (`verbs/admit/policy_reviews.py`).
+warning (`verbs/admit/policy_reviews.py`). As a CRD the block `release` has the same rules (`deploy/policies/crds.yaml`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,19 @@ from typing import Any, Final
 
 from extender.model.constraints.labels import is_dns_subdomain, is_label_key
 from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND, JsonObject, Moment
+from extender.model.release import (
+    MOST_LEVELS,
+    OnTimeout,
+    ReleaseMode,
+    Replacement,
+    Strategy,
+)
+from extender.model.units import Duration
 from extender.settings.limits import Limits
-from extender.wire.policies.field_errors import ErrorType, FieldError, Problems
-from extender.wire.policies.node_terms import size_of
-from extender.wire.policies.release_v1 import check_release
-from extender.wire.policies.scheduling_fields import (
+from extender.wire.policies.field_errors import (
+    ErrorType,
+    FieldError,
+    Problems,
     check_affinity,
     check_label_key,
     check_label_selector,
@@ -25,6 +33,7 @@ from extender.wire.policies.scheduling_fields import (
     check_subdomain,
     check_tolerations,
 )
+from extender.wire.policies.node_terms import size_of
 
 _STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 _INT32: Final = 2**31 - 1
@@ -99,7 +108,7 @@ def _check_spec(found: Problems, spec: JsonObject, kind: str) -> None:
     check_spread_constraints(found, spec.get("topologySpreadConstraints"), "spec.topologySpreadConstraints")
     _check_names(found, spec)
     _check_behaviour(found, spec)
-    check_release(found, spec)
+    _check_release(found, spec)
 
 
 def _check_conditions(found: Problems, value: Any, path: str) -> None:
@@ -176,3 +185,105 @@ def limit_name(name: str) -> str:
     """The name of a limit in the configuration: ``limits.affinityTerms``."""
     first, *rest = name.split("_")
     return f"limits.{first}{''.join(part.capitalize() for part in rest)}"
+
+
+# -- the block `release`: how groups of gated pods are put together, placed and let go
+
+GATE_PREFIX: Final = f"{GROUP}/"
+MOST_PODS: Final = 10_000  # of a group
+LONGEST_TIMEOUT: Final = 7 * 24 * 3600.0
+_PATH: Final = "spec.release"
+_CHOICES: Final = {"mode": ReleaseMode, "strategy": Strategy, "onTimeout": OnTimeout, "replacement": Replacement}
+RELEASE_FIELDS: Final = ("gate", "group", "size", "topology", "exclusive", "decisionTimeout", *_CHOICES)
+
+
+def _check_release(found: Problems, spec: JsonObject) -> None:
+    """Every error of the block in a policy's spec, and of its moment."""
+    when = spec.get("when")
+    acts = isinstance(when, list) and Moment.RELEASE in when
+    if spec.get("release") is None:
+        if acts:
+            found.required(_PATH, "is needed where `when` contains Release")
+        return
+    if not acts:
+        found.invalid(_PATH, spec["release"], "acts at release only, so `when` must contain Release")
+    if spec.get("nodeName"):
+        found.forbidden(_PATH, "a pod with a node may have no gate: leave out `nodeName`")
+    release = found.read_object(spec["release"], _PATH)
+    _check_gate(found, release.get("gate"))
+    _check_group(found, release.get("group"))
+    _check_size(found, release.get("size"))
+    _check_topology(found, release.get("topology"))
+    for name, choices in _CHOICES.items():
+        found.read_choice(release.get(name), f"{_PATH}.{name}", list(choices))
+    if not isinstance(release.get("exclusive", False), bool):
+        found.add(ErrorType.TYPE_INVALID, f"{_PATH}.exclusive", "must be true or false", release["exclusive"])
+    _check_timeout(found, release.get("decisionTimeout"))
+
+
+def _check_gate(found: Problems, value: Any) -> None:
+    """The admission policy of deploy/base lets the extender remove no other gates."""
+    path = f"{_PATH}.gate"
+    gate = found.read_text(value, path)
+    if gate and not gate.startswith(GATE_PREFIX):
+        found.invalid(path, gate, f"must begin with {GATE_PREFIX}: the extender removes no other gates")
+    elif value is not None and isinstance(value, str):
+        check_label_key(found, gate, path)
+
+
+def _only_one(found: Problems, value: Any, path: str, names: tuple[str, ...]) -> JsonObject | None:
+    """The object if it has exactly one of the fields; None where there is nothing more to check."""
+    if value is None:
+        return None
+    chosen = found.read_object(value, path)
+    if len(chosen) != 1 or not chosen.keys() <= set(names):
+        found.invalid(path, value, f"must have exactly one of the fields {', '.join(names)}")
+        return None
+    return chosen
+
+
+def _check_group(found: Problems, value: Any) -> None:
+    path = f"{_PATH}.group"
+    group = _only_one(found, value, path, ("label", "owner"))
+    if group and "label" in group:
+        check_label_key(found, found.read_text(group["label"], f"{path}.label"), f"{path}.label")
+    elif group and group["owner"] is not True:
+        found.not_supported(f"{path}.owner", group["owner"], ("true",))
+
+
+def _check_size(found: Problems, value: Any) -> None:
+    path = f"{_PATH}.size"
+    size = _only_one(found, value, path, ("count", "label", "annotation"))
+    if size and "count" in size:
+        if found.read_number(size["count"], f"{path}.count", 1, MOST_PODS) is None and size["count"] is None:
+            found.required(f"{path}.count", "")
+    elif size:
+        ((name, key),) = size.items()
+        check_label_key(found, found.read_text(key, f"{path}.{name}"), f"{path}.{name}")
+
+
+def _check_topology(found: Problems, value: Any) -> None:
+    path = f"{_PATH}.topology"
+    keys = found.read_texts(value, path)
+    if not keys:
+        found.required(path, "must name at least one label key of nodes")
+    if len(keys) > MOST_LEVELS:
+        found.add(ErrorType.TOO_MANY, path, f"must have at most {MOST_LEVELS} items", len(keys))
+    for number, key in enumerate(keys):
+        check_label_key(found, key, f"{path}[{number}]")
+        if key in keys[:number]:
+            found.add(ErrorType.DUPLICATE, f"{path}[{number}]", "", key)
+
+
+def _check_timeout(found: Problems, value: Any) -> None:
+    path = f"{_PATH}.decisionTimeout"
+    text = found.read_text(value, path)
+    if value is None or (found.errors and found.errors[-1].field == path):
+        return
+    try:
+        seconds = Duration.parse(text)
+    except ValueError as error:
+        found.invalid(path, text, str(error))
+        return
+    if not 0 < seconds <= LONGEST_TIMEOUT:
+        found.invalid(path, text, "must be more than 0 and at most 168h")

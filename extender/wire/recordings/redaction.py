@@ -36,7 +36,7 @@ from extender.settings.configuration import Settings
 from extender.wire.objects.objects_json import AffinityJson, LabelSelectorJson, SpreadJson, TolerationJson
 from extender.wire.policies.node_terms import LISTS, NODE_TERMS, PREFERRED_NODES
 from extender.wire.policies.policies_v1 import spec_fields
-from extender.wire.policies.release_v1 import RELEASE_FIELDS
+from extender.wire.policies.policy_validation import RELEASE_FIELDS
 from extender.wire.recordings.recording import LINE_TYPES, OBJECT_AND_CLAIM_TYPES
 
 _TYPES: Final = (

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from extender.model.release import MOST_LEVELS, RELEASE_GATE, OnTimeout, ReleaseMode, Replacement, Strategy
-from extender.wire.policies.release_v1 import GATE_PREFIX, MOST_PODS
+from extender.wire.policies.policy_validation import GATE_PREFIX, MOST_PODS
 from tests.deploy.policies.schema import LABEL, LABEL_KEY_TEXT, Schema, listed, record, rule, text
 
 _LONGEST_GATE: Final = len(GATE_PREFIX) + 63
