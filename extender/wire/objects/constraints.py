@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter, le
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -306,6 +307,8 @@ _COUNTED: Final = (
     ("tolerations", "tolerations", "spec.tolerations: {} tolerations"),
 )
 
+_allowed = attrgetter(*(name for name, _, _ in _COUNTED))
+
 
 def excess_parts(
     affinity: PodAffinity,
@@ -323,12 +326,16 @@ def excess_parts(
     size = size_of_parts(affinity, spread, node_affinity, preferred_nodes, tolerations)
     constraints = (*spread.hard, *spread.soft)
     keys = {each.topology_key for each in terms_of(affinity)} | {each.topology_key for each in constraints}
-    counts = size._asdict() | {"topology_keys": len(keys)}
-    for name, limit, what in _COUNTED:
-        most: int = getattr(limits, name)
-        if counts[name] > most:
-            return Excess(limit, f"{what.format(counts[name])}, limits.{limit} is {most}")
-    return None
+    counts = (*size[1:3], len(keys), *size[3:])
+    allowed: tuple[int, ...] = _allowed(limits)
+    if all(map(le, counts, allowed)):
+        return None
+    limit, what, count, most = next(
+        (limit, what, count, most)
+        for (_, limit, what), count, most in zip(_COUNTED, counts, allowed, strict=True)
+        if count > most
+    )
+    return Excess(limit, f"{what.format(count)}, limits.{limit} is {most}")
 
 
 def size_of_parts(
