@@ -8,7 +8,7 @@ from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan
 from extender.settings.configuration import Settings
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 

@@ -15,7 +15,7 @@ from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.rejected_pods.writes import dependency_version
 from extender.tasks.watched_pods import WatchedPods
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import FilterResult
 from extender.wire.objects.kinds import PODS, RESOURCE_QUOTAS
 from tests.builders import Json, asking, namespace, node, pod_json, settings, term

@@ -19,7 +19,7 @@ from extender.model.objects import Pod
 from extender.settings.configuration import Settings
 from extender.settings.limits import NamespaceLimits
 from extender.simulator.bench.measurement.subject import Decisions, Subject
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
 from extender.verbs.request import watched_pod
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult

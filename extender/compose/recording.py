@@ -16,7 +16,7 @@ from extender.tasks.preempt_and_bind import OnPreemption
 from extender.tasks.recorder import RecordedFilterVerb, Recorder
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.recordings.redaction import Redactor

@@ -15,8 +15,8 @@ from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
 from extender.tasks.sliced.traffic import Traffic
 from extender.telemetry import scraped
-from extender.verbs.filter.pipeline import FilterVerb
-from extender.verbs.filter.select_host import find_node_elsewhere
+from extender.verbs.filter import FilterVerb
+from extender.verbs.select_host import find_node_elsewhere
 
 
 def rejected_pods_of_cluster(

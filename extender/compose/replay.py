@@ -17,8 +17,8 @@ from extender.index.state import apply_change
 from extender.model.changes import Change
 from extender.model.objects import Pod, PodSignature
 from extender.settings.configuration import Settings, parse_settings, settings_document
-from extender.verbs.filter.pipeline import FilterVerb
-from extender.verbs.preempt.decision import decide_preemption
+from extender.verbs.filter import FilterVerb
+from extender.verbs.preempt import decide_preemption
 from extender.verbs.prioritize import prioritize_watched
 from extender.wire.extender_v1 import PreemptionArgs
 from extender.wire.objects.constraints import BYTES_LIMIT, excess_parts

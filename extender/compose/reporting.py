@@ -15,7 +15,7 @@ from extender.tasks.sliced.sliced_work import SlicedWork
 from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 
 
 def metrics_of(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:

@@ -65,7 +65,7 @@ from extender.tasks.watched_pods import WatchedPods
 from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.objects.kinds import PODS
 from extender.wire.webhook_configurations import OwnPod

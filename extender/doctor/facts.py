@@ -10,7 +10,7 @@ from extender.doctor.permissions import Permission
 from extender.model.objects import PodQuota
 from extender.model.policies import InvalidPolicy, Policy
 from extender.settings.configuration import Settings
-from extender.verbs.release.overview import GroupOverview, StrayPod
+from extender.verbs.release.progress import GroupOverview, StrayPod
 
 Severity = Literal["error", "warning", "info"]
 Labels = Mapping[str, str]

@@ -12,8 +12,7 @@ from typing import Final
 
 from extender.doctor.facts import Facts, Finding, ago
 from extender.model.units import agreeing, counted
-from extender.verbs.release.overview import UNDECIDED, GroupOverview, StrayPod
-from extender.verbs.release.progress import Reason
+from extender.verbs.release.progress import UNDECIDED, GroupOverview, Reason, StrayPod
 
 _CHECK: Final = "gates"
 _MOST_NAMED: Final = 10

@@ -36,7 +36,7 @@ from extender.model.objects import Pod
 from extender.model.policies import PolicyKey
 from extender.tasks.ports import Clock, PlanTarget
 from extender.tasks.watched_pods import WatchedPods
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from extender.verbs.request import Unconfirmed, has_same_constraints, watched_pod
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 

@@ -22,8 +22,7 @@ from extender.tasks.filter_service import AssumingIndex
 from extender.tasks.ports import Clock, ClusterWriter, PlanTarget
 from extender.tasks.unanswered_bindings import UnansweredBindings
 from extender.telemetry.logs import RepeatedWarnings
-from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption
-from extender.verbs.preempt.offered_candidates import LeftBecause
+from extender.verbs.preempt import LeftBecause, PreemptionDecision, decide_preemption
 from extender.verbs.request import Unconfirmed, watched_pod
 from extender.wire.extender_v1 import BindingArgs, PreemptionArgs
 

@@ -27,8 +27,8 @@ from extender.settings.configuration import Settings, settings_document
 from extender.tasks.ports import Clock
 from extender.tasks.recording_file import RecordingFile
 from extender.telemetry.logs import RepeatedWarning
-from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
-from extender.verbs.preempt.decision import PreemptionDecision
+from extender.verbs.filter import FilterDecision, FilterVerb
+from extender.verbs.preempt import PreemptionDecision
 from extender.wire.extender_v1 import ExtenderArgs, PreemptionArgs
 from extender.wire.recordings.recording import (
     Answer,

@@ -10,8 +10,7 @@ from extender.doctor.facts import Facts, Groups
 from extender.doctor.groups import examine_groups
 from extender.model.release import GroupKey, Level, Phase
 from extender.settings.configuration import Settings
-from extender.verbs.release.overview import UNDECIDED, GroupOverview, StrayPod
-from extender.verbs.release.progress import Reason
+from extender.verbs.release.progress import UNDECIDED, GroupOverview, Reason, StrayPod
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

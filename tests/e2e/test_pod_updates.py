@@ -17,7 +17,7 @@ from extender.model.release import Decision, GroupKey, Level
 from extender.simulator.apiserver.patching import STRATEGIC
 from extender.simulator.apiserver.pod_updates import allowed
 from extender.simulator.json_objects import JsonObject
-from extender.verbs.release.narrowing import release_patch
+from extender.verbs.release.progress import release_patch
 from tests.e2e.client import Api, pod_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.random_updates import edit_randomly, random_pod

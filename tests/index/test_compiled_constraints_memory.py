@@ -11,7 +11,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints
 from extender.index.counts.groups import Group
 from extender.settings.configuration import Settings
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from tests.builders import Json, asking, index_of, matching, node, pod, pod_json, settings, spread, term
 from tests.contenders import contender_json
 from tests.index.counting import compiled_of, drop_all

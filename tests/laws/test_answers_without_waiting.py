@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
 from extender.settings.configuration import Settings
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from tests.builders import Json, asking, settings
 from tests.deciding import filter_nodes
 from tests.laws.cases import case, meets_its_case

@@ -13,7 +13,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.answers.explanations import Change as Help
 from extender.model.objects import Pod
 from extender.simulator.json_objects import name_of
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from extender.wire.objects.kinds import PODS
 from tests.builders import Json, asking, node_json, pod_json, settings, spread, term
 from tests.deciding import filter_nodes

@@ -17,7 +17,7 @@ from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
 from extender.settings.rules import Rules
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from tests.builders import asking, settings
 from tests.contenders import contender, contender_json, stage
 

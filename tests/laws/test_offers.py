@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from extender.model.objects import Object
 from extender.model.preemption import Candidate, RemovalRank
-from extender.verbs.dry_run.victims import DryRun, Removal
-from extender.verbs.preempt.offered_candidates import Examination, Outcome
+from extender.verbs.dry_run import DryRun, Removal
+from extender.verbs.preempt import Examination, Outcome
 from tests.builders import preempting
 from tests.contenders import cluster, contender_json
 from tests.laws.test_preemption import APPS, PREEMPTOR, carried, clusters, offers

@@ -13,10 +13,8 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.answers.pages import PageOf, TopologyQuestion
 from extender.model.constraints.selectors import LabelSelector
-from extender.verbs.browse.pending import count_states, pending_page
-from extender.verbs.browse.single_pods import constraints_page
+from extender.verbs.browse.pods import constraints_page, count_states, pending_page, workload_page
 from extender.verbs.browse.topology import topology_keys, topology_page
-from extender.verbs.browse.workloads import workload_page
 from extender.wire.objects.constraints import parse_label_selector, parse_selector_text
 from tests.builders import KEYS, Json
 from tests.explaining import explained, finished

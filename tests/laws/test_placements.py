@@ -16,7 +16,7 @@ from extender.model.answers.what_if import Displaced, Placement, WhatIf, WhatIfA
 from extender.model.objects import Node, Object, Pod
 from extender.settings.configuration import Settings
 from extender.tasks.what_if.computing import compute
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.manifests import decode_what_if
 from tests.builders import Json, settings

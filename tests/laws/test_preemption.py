@@ -13,10 +13,10 @@ from extender.model.objects import Object, Pod
 from extender.model.preemption import PreemptionPlan
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.verbs.dry_run.victims import DryRun, importance
-from extender.verbs.filter.pipeline import FilterVerb
-from extender.verbs.filter.select_host import find_node_elsewhere
-from extender.verbs.preempt.decision import decide_preemption
+from extender.verbs.dry_run import DryRun, importance
+from extender.verbs.filter import FilterVerb
+from extender.verbs.preempt import decide_preemption
+from extender.verbs.select_host import find_node_elsewhere
 from tests.builders import asking, preempting, settings, spread, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
 from tests.laws.cases import case, meets_its_case

@@ -15,7 +15,7 @@ from extender.model.changes import ObjectChange
 from extender.model.policies import PolicyObject
 from extender.settings.configuration import Settings, settings_document
 from extender.settings.limits import Limits
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
 from extender.wire.objects.kinds import PODS, policies_within
 from extender.wire.recordings.recording import Answer, Question, RecordingEncoder, Start, filter_answer

@@ -16,7 +16,7 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
 from extender.model.release import GroupKey, Slot
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from tests.builders import asking, settings
 from tests.contenders import cluster, contender, contender_json, stage
 

@@ -21,10 +21,10 @@ from extender.rules.rule import SUCCESS, Rule, Status
 from extender.settings.rules import Rules
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter, dependency_version, is_unchanged
-from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
-from extender.verbs.filter.select_host import find_node_elsewhere
-from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption
+from extender.verbs.filter import FilterDecision, FilterVerb
+from extender.verbs.preempt import PreemptionDecision, decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
+from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import ExtenderArgs
 from tests.builders import asking, preempting, settings, term
 from tests.contenders import cluster, contender, contender_json, stage

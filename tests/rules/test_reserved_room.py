@@ -16,9 +16,9 @@ from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
-from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
-from extender.verbs.filter.select_host import find_node_elsewhere
-from extender.verbs.preempt.decision import decide_preemption
+from extender.verbs.filter import FilterDecision, FilterVerb
+from extender.verbs.preempt import decide_preemption
+from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import ExtenderArgs
 from tests.builders import asking, node_json, preempting, settings, term
 from tests.contenders import CPU, cluster, contender, contender_json, stage

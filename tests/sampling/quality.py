@@ -22,8 +22,8 @@ from extender.rules.frames import IndexFrame
 from extender.settings.configuration import default_settings
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.scheduler.fit import nodes_to_find
-from extender.verbs.filter.pipeline import FilterVerb
-from extender.verbs.filter.select_host import find_node_elsewhere
+from extender.verbs.filter import FilterVerb
+from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import decode_args
 from extender.wire.objects.kinds import NAMESPACES, NODES, PODS, Kind
 from tests.e2e import workloads as e2e

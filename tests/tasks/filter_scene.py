@@ -13,7 +13,7 @@ from extender.model.objects import Pod
 from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.watched_pods import WatchedPods
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args
 from extender.wire.objects.kinds import NODES, PODS
 from tests.deciding import KeptPlans

@@ -21,8 +21,8 @@ from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor
 from extender.tasks.preemption.manager import PreemptionManager
 from extender.tasks.preemption.retrying_writer import RateLimiter, RetryingWriter
-from extender.verbs.filter.pipeline import FilterVerb
-from extender.verbs.preempt.decision import decide_preemption
+from extender.verbs.filter import FilterVerb
+from extender.verbs.preempt import decide_preemption
 from extender.wire.extender_v1 import FilterResult
 from tests.builders import asking, preempting, settings
 from tests.contenders import cluster, contender_json

@@ -12,7 +12,7 @@ from extender.index.cluster import ClusterIndex
 from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.watched_pods import WatchedPods
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from tests.builders import index_of, node, pod
 from tests.deciding import KeptPlans
 from tests.fakes import FakeClock, until

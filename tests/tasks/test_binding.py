@@ -28,7 +28,7 @@ from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.preempt_and_bind import BindService
 from extender.tasks.unanswered_bindings import UnansweredBindings
 from extender.tasks.watched_pods import WatchedPods
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from extender.wire.errors import WireError
 from extender.wire.extender_v1 import BindingArgs, FilterResult, decode_args, decode_binding_args, encode_binding
 from extender.wire.objects.kinds import NODES, PODS

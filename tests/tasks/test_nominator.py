@@ -21,7 +21,7 @@ from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION, RejectedPodWriter
 from extender.tasks.sliced.traffic import Traffic
-from extender.verbs.filter.select_host import find_node_elsewhere
+from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult, decode_args
 from extender.wire.objects.kinds import NAMESPACES, NODES, PODS
 from tests.deciding import filter_nodes

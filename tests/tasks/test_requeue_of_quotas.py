@@ -12,7 +12,7 @@ from extender.model.objects import Pod
 from extender.rules import catalog
 from extender.tasks.rejected_pods.requeuer import TURN_STEP_SECONDS, Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
-from extender.verbs.filter.select_host import find_node_elsewhere
+from extender.verbs.select_host import find_node_elsewhere
 from tests.builders import asking, namespace
 from tests.fakes import FakeClock, FakeWriter, until
 from tests.quotas import NODES, Tenants, limited, quota, reaching, reaching_json

@@ -11,7 +11,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.policies import GROUP, PolicyObject
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import policy_terms
-from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
+from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.kinds import policies_within
 from tests.builders import Json, asking, settings

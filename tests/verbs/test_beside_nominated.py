@@ -8,7 +8,7 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.preemption import PreemptionPlan
-from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption
+from extender.verbs.preempt import PreemptionDecision, decide_preemption
 from tests.builders import Json, preempting, settings, spread, term
 from tests.contenders import cluster, contender, contender_json, stage
 

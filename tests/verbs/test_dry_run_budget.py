@@ -11,10 +11,9 @@ from extender.index.nodes.topology import NodePods
 from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan
 from extender.settings.configuration import Settings
-from extender.verbs.dry_run import victims
-from extender.verbs.dry_run.candidates import NodeSearch
-from extender.verbs.dry_run.victims import DryRun
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs import dry_run
+from extender.verbs.dry_run import DryRun, NodeSearch
+from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs
 from tests.builders import Json, matching, settings, term
 from tests.contenders import cluster, contender, contender_json, stage
@@ -52,7 +51,7 @@ def search(index: ClusterIndex, pod: Pod) -> tuple[DryRun, str]:
 
 
 def test_many_terms_cost_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(victims, "MOST_WORK", 5_000)
+    monkeypatch.setattr(dry_run, "MOST_WORK", 5_000)
     index, changes = crowd(40), Calls(monkeypatch, (Group, "add"))
     costs = []
     for number in (100, 200):
@@ -72,7 +71,7 @@ def test_a_run_that_is_abandoned_on_a_node_leaves_no_trace_and_no_victims(monkey
     before = index.view.dependency_version(index.view.compiled(pod.signature))
     run = DryRun(pod, index.view)
     for most in range(0, 800, 10):
-        monkeypatch.setattr(victims, "MOST_WORK", most)
+        monkeypatch.setattr(dry_run, "MOST_WORK", most)
         run = DryRun(pod, index.view)
         removal = run.on(index.view.known["n0"])
         assert run.is_spent() is (removal is None)
@@ -87,7 +86,7 @@ def test_nodes_that_were_not_tried_are_tried_at_the_next_request_for_the_pod(
 ) -> None:
     index, pod = crowd(40, spared=30), preemptor(3)
     verb = FilterVerb(index.view, SETTINGS)
-    monkeypatch.setattr(victims, "MOST_WORK", 2_000)
+    monkeypatch.setattr(dry_run, "MOST_WORK", 2_000)
     args = ExtenderArgs(pod=pod, node_names=sorted(index.view.known, key=index.view.known.__getitem__))
     plans: list[PreemptionPlan | None] = []
     while not any(plans):

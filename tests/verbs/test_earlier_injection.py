@@ -11,7 +11,7 @@ import pytest
 from extender.model.policies import CLUSTER_KIND, Policy
 from extender.model.rejections import Reason
 from extender.verbs.effective_pod import MISSED, effective_pod
-from extender.verbs.filter.select_host import find_node_elsewhere
+from extender.verbs.select_host import find_node_elsewhere
 from tests.builders import Json, asking
 from tests.contenders import contender, contender_json
 from tests.policies import expression, node_term, policy, requiring

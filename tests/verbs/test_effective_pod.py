@@ -18,9 +18,9 @@ from extender.rules.frames import IndexFrame
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
 from extender.verbs.effective_pod import AUDITED, ESCAPED, MISSED, effective_pod
-from extender.verbs.filter.select_host import find_node_elsewhere
-from extender.verbs.preempt.decision import decide_preemption
+from extender.verbs.preempt import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
+from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.objects.kinds import PODS
 from extender.wire.policies.policies_v1 import PolicyError

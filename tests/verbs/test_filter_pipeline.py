@@ -12,9 +12,8 @@ from extender.model.objects import Object
 from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
-from extender.verbs.dry_run.victims import DryRun
-from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
-from extender.verbs.filter.preemption_plan import UnhelpfulNodeCache
+from extender.verbs.dry_run import DryRun
+from extender.verbs.filter import FilterDecision, FilterVerb, UnhelpfulNodeCache
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import asking, matching, node_json, settings, spread, taint, term
 from tests.contenders import budget, cluster, contender, contender_json, stage

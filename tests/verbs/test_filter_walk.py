@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import extender
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from tests.builders import asking, index_of, node, pod_json, settings, spread, term
 
 PACKAGE = Path(extender.__file__).parent
@@ -46,7 +46,7 @@ def of_floor(files: set[str], name: str) -> set[str]:
 @pytest.mark.parametrize("placement", ["decisive", "cooperative"])
 def test_a_decision_without_constraints_passes_at_most_8_files(placement: str) -> None:
     passed = files_of_decision(placement)
-    assert of_floor(passed, "verbs") == {"verbs/filter/pipeline.py", "verbs/filter/select_host.py", "verbs/request.py"}
+    assert of_floor(passed, "verbs") == {"verbs/filter.py", "verbs/select_host.py", "verbs/request.py"}
     assert of_floor(passed, "rules") == {"rules/catalog.py"}
     assert len(passed) <= 8, sorted(passed)
 

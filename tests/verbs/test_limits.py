@@ -13,10 +13,10 @@ from extender.settings.limits import NamespaceLimits
 from extender.settings.rules import Rules
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
-from extender.verbs.filter.pipeline import FilterVerb
-from extender.verbs.filter.select_host import find_node_elsewhere
-from extender.verbs.preempt.decision import decide_preemption
+from extender.verbs.filter import FilterVerb
+from extender.verbs.preempt import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
+from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult
 from tests.builders import Json, asking, index_of, node, pod, pod_json, preempting, settings, term
 from tests.deciding import filter_nodes

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION, Decision, GroupKey, Level
 from extender.simulator.apiserver.patching import STRATEGIC, apply_patch
 from extender.simulator.apiserver.pod_updates import allowed
-from extender.verbs.release.narrowing import Inexpressible, release_patch
+from extender.verbs.release.progress import Inexpressible, release_patch
 
 Pod = dict[str, Any]
 

@@ -11,7 +11,7 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.rules.catalog import PreparedFilters
 from extender.settings.configuration import Settings
-from extender.verbs.filter.select_host import TRIED, find_node_elsewhere
+from extender.verbs.select_host import TRIED, find_node_elsewhere
 from extender.wire.objects.kinds import PODS
 from tests.builders import Json, index_of, node, pod, term, weighted
 from tests.contenders import cluster, contender, contender_json, stage

@@ -9,8 +9,7 @@ import pytest
 from extender.model.answers.explanations import Explanation, Obstacle
 from extender.model.objects import Object, Pod
 from extender.settings.configuration import Settings
-from extender.verbs.explain.explaining import explain
-from extender.verbs.explain.note import MOST_BYTES, rejection_note
+from extender.verbs.explain.explaining import MOST_BYTES, explain, rejection_note
 from tests.builders import index_of, node, pod, spread, term
 from tests.explaining import finished
 from tests.quotas import Tenants, limited, reaching

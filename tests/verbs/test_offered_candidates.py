@@ -6,8 +6,8 @@ from collections.abc import Container, Sequence
 
 from extender.index.nodes.columns import NodeNumber
 from extender.model.objects import Object, Pod
-from extender.verbs.dry_run.victims import DryRun, Removal
-from extender.verbs.preempt.offered_candidates import Examination
+from extender.verbs.dry_run import DryRun, Removal
+from extender.verbs.preempt import Examination
 from tests.builders import preempting, term
 from tests.contenders import cluster, contender, contender_json, stage
 

@@ -19,7 +19,7 @@ from extender.model.objects import Namespace, Node, Pod
 from extender.model.policies import Policy, PolicyObject
 from extender.model.rejections import Reason
 from extender.verbs.effective_pod import policy_terms
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.objects.kinds import PODS
 from tests.builders import Json, asking, index_of, node, pod_json, settings

@@ -9,7 +9,7 @@ import pytest
 from extender.model.objects import Object
 from extender.model.preemption import PreemptionPlan
 from extender.settings.configuration import Settings, default_settings
-from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption
+from extender.verbs.preempt import PreemptionDecision, decide_preemption
 from tests.builders import preempting, settings, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
 

@@ -12,7 +12,7 @@ from extender.model.objects import Pod, PodSignature
 from extender.model.units import ByteSize
 from extender.settings.configuration import Settings
 from extender.settings.rules import Answers
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args, encode_filter
 from extender.wire.objects.kinds import NAMESPACES, NODES, PODS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
-from extender.verbs.browse.single_pods import PodFinder
+from extender.verbs.browse.pods import PodFinder
 from tests.builders import index_of, node, pod
 from tests.explaining import finished
 

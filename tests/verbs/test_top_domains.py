@@ -17,8 +17,8 @@ from extender.rules.frames import IndexFrame
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.rule import RankedGroup
 from extender.settings.configuration import Settings
+from extender.verbs import ranking
 from extender.verbs.request import RequestedNodes, Search
-from extender.verbs.search import top_domains
 from extender.wire.objects.kinds import NODES, PODS
 
 HOST = "kubernetes.io/hostname"
@@ -68,9 +68,9 @@ def test_the_ranks_are_those_of_the_best_nodes(
     names = [f"n{number}" for number in sorted(asked)]
     if not groups:
         return
-    assert top_domains.applies(groups)
+    assert ranking.has_small_domains(groups)
     search = Search(compiled, filters, RequestedNodes(names, IndexFrame(), index.view), index.view, Settings())
-    ranked = top_domains.best_by_top_domains(groups, search, most, turn % len(names))
+    ranked = ranking.best_by_top_domains(groups, search, most, turn % len(names))
 
     def rank(node: int) -> float:
         return float(sum(part.weight * part.group.counts.get(part.group.key.of_node[node], 0) for part in groups))
@@ -80,7 +80,7 @@ def test_the_ranks_are_those_of_the_best_nodes(
     assert all(rank(node) == found and node in passing for found, node in ranked)
     assert len({node for _, node in ranked}) == len(ranked)
     best = {node for node in passing if rank(node) == max(map(rank, passing))}
-    equals = top_domains.equals_by_top_domains(groups, search, most, turn % len(names))
+    equals = ranking.equals_by_top_domains(groups, search, most, turn % len(names))
     assert len(set(equals)) == len(equals) >= min(most, len(best))
     assert set(equals) <= best
 
@@ -100,7 +100,7 @@ def test_as_many_nodes_are_found_as_are_wanted_however_many_reject(refusing: int
     filters, groups = catalog.prepare_filters(pod, compiled, index.view, IndexFrame()), ranked_groups(compiled, index)
     search = Search(compiled, filters, RequestedNodes(names, IndexFrame(), index.view), index.view, Settings())
     for most in (2, 3):
-        ranked = top_domains.best_by_top_domains(groups, search, most, 0)
+        ranked = ranking.best_by_top_domains(groups, search, most, 0)
         assert [index.view.node_names[node] for _, node in ranked] == [
             names[-1],
             *names[refusing : refusing + most - 1],
@@ -116,7 +116,7 @@ def test_only_preferences_that_attract_are_sought_from_the_top(weight: int) -> N
     raw = {"metadata": {"name": "p", "uid": "p", "namespace": "ns", "labels": {"app": "web"}}, "spec": spec}
     pod = PODS.decode_object(orjson.dumps(raw))
     index.upsert(pod)
-    assert top_domains.applies(ranked_groups(index.view.compiled(pod.signature), index)) == (weight > 0)
+    assert ranking.has_small_domains(ranked_groups(index.view.compiled(pod.signature), index)) == (weight > 0)
 
 
 def test_for_equals_no_domain_is_tried_that_is_worse_than_a_node_that_was_found(
@@ -139,6 +139,6 @@ def test_for_equals_no_domain_is_tried_that_is_worse_than_a_node_that_was_found(
         return passing(asked, nodes)
 
     monkeypatch.setattr(Search, "passing", counted)
-    found = top_domains.equals_by_top_domains(ranked_groups(compiled, index), search, 32, 0)
+    found = ranking.equals_by_top_domains(ranked_groups(compiled, index), search, 32, 0)
     assert sorted(index.view.node_names[node] for node in found) == ["n1", "n2"]
     assert sum(tried) == 2

@@ -7,7 +7,7 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
-from extender.verbs.dry_run.victims import DryRun
+from extender.verbs.dry_run import DryRun
 from tests.builders import spread, term
 from tests.contenders import budget, cluster, contender, stage
 

@@ -9,7 +9,7 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
 from extender.settings.configuration import Settings
-from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter import FilterVerb
 from tests.builders import Json, asking, index_of, node, pod, pod_json, settings, spread, term, weighted
 from tests.contenders import contender
 from tests.deciding import filter_nodes

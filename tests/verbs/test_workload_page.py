@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.model.answers.pages import PageOf
-from extender.verbs.browse.workloads import workload_page
+from extender.verbs.browse.pods import workload_page
 from tests.builders import index_of, node, pod, spread, term, weighted
 from tests.explaining import finished
 

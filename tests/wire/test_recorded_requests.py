@@ -12,7 +12,7 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.settings.configuration import Settings
 from extender.simulator.oracle.brute_force import feasible
-from extender.verbs.preempt.decision import decide_preemption
+from extender.verbs.preempt import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.extender_v1 import (
     decode_args,

@@ -27,7 +27,7 @@ from extender.tasks.preemption.executor import PreemptionExecutor, PreemptorNotP
 from extender.tasks.preemption.preemptor_requeue import FollowUp, PreemptorRequeuer
 from extender.tasks.preemption.retrying_writer import ForbiddenByBudgetError, GaveUpError
 from extender.tasks.sliced.traffic import Traffic
-from extender.verbs.dry_run.victims import is_forbidden, violating_budgets
+from extender.verbs.dry_run import is_forbidden, violating_budgets
 
 _LOG = logging.getLogger(__name__)
 _SWEEP_SECONDS: Final = 0.2

@@ -19,8 +19,7 @@ from extender.model.preemption import PreemptionPlan
 from extender.tasks.ports import Clock
 from extender.tasks.preemption.executor import PreemptionExecutor
 from extender.tasks.preemption.retrying_writer import GaveUpError
-from extender.verbs.dry_run.candidates import node_being_cleared
-from extender.verbs.dry_run.victims import is_forbidden
+from extender.verbs.dry_run import is_forbidden, node_being_cleared
 
 _LOG = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0

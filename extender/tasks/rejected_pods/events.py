@@ -2,7 +2,7 @@
 
 For the leader. The answer to the scheduler only adds the pod to a queue. A pod that is still pending after
 `SETTLED_SECONDS` is explained, in slices as for `extender explain` but without the search for changes, and has the note
-of `verbs/explain/note.py`.
+of `verbs/explain/explaining.py`.
 
 Bounded: the queue has `MOST_QUEUED` pods; `AT_ONCE` pods are explained at once, and one more every `REFILL_SECONDS`; a pod is
 looked at again after `LOOK_AGAIN_SECONDS`, and the same note is repeated after `REPEATED_AFTER_SECONDS` only, with how often
@@ -27,7 +27,7 @@ from extender.model.units import times
 from extender.tasks.event_tokens import EventTokens
 from extender.tasks.ports import Clock
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
-from extender.verbs.explain.note import rejection_note
+from extender.verbs.explain.explaining import rejection_note
 from extender.wire.extender_v1 import ExtenderArgs
 
 _LOG = logging.getLogger(__name__)

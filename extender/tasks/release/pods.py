@@ -19,7 +19,7 @@ from extender.model.release import Decision
 from extender.tasks.leadership.state import LeadershipLost
 from extender.tasks.namespace_limiter import NamespaceLimiter
 from extender.tasks.ports import Clock
-from extender.verbs.release.narrowing import Inexpressible, release_patch
+from extender.verbs.release.progress import Inexpressible, release_patch
 
 JsonObject = dict[str, Any]
 

@@ -33,13 +33,17 @@ from extender.tasks.ports import Clock
 from extender.tasks.preemption.manager import Record
 from extender.tasks.release.groups import IndexGroups
 from extender.tasks.sliced.sliced_work import Places, SlicedWork
-from extender.verbs.browse.in_flight import group_row, large_group_row, preemption_row
-from extender.verbs.browse.paging import Page, in_steps
-from extender.verbs.browse.pending import count_states, pending_page
-from extender.verbs.browse.policies import policy_page
-from extender.verbs.browse.single_pods import PodFinder, constraints_page
+from extender.verbs.browse.in_flight import group_row, large_group_row, policy_page, preemption_row
+from extender.verbs.browse.pods import (
+    Page,
+    PodFinder,
+    constraints_page,
+    count_states,
+    in_steps,
+    pending_page,
+    workload_page,
+)
 from extender.verbs.browse.topology import topology_keys, topology_page
-from extender.verbs.browse.workloads import workload_page
 
 T = TypeVar("T")
 

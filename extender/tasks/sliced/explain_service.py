@@ -15,7 +15,7 @@ from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
 from extender.tasks.ports import Clock
 from extender.tasks.sliced.sliced_work import Places, SlicedWork
-from extender.verbs.browse.single_pods import PodFinder
+from extender.verbs.browse.pods import PodFinder
 from extender.verbs.effective_pod import known_effective_pod
 from extender.verbs.explain.explaining import explain
 

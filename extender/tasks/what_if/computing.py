@@ -1,6 +1,6 @@
 """Computes a what-if on an index of its own, in steps, so that a budget can be checked between them.
 
-Each pod is decided by `verbs/what_if/placing.py` and then put on its node in the index, so that the next one counts it:
+Each pod is decided by `verbs/what_if.py` and then put on its node in the index, so that the next one counts it:
 as in kube-scheduler, which assumes each pod before the next.
 """
 
@@ -20,7 +20,7 @@ from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
 from extender.tasks.what_if.changes import Waiting, prepare
 from extender.verbs.explain.explaining import UNSEEN, explain
-from extender.verbs.what_if.placing import Placing
+from extender.verbs.what_if import Placing
 from extender.wire.manifests import decode_what_if
 
 MOST_EXPLAINED: Final = 20

@@ -18,7 +18,7 @@ from extender.model.constraints.labels import HOSTNAME, REGION, ZONE
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.resources import CPU, MEMORY
 from extender.rules.constraint_states import Steps
-from extender.verbs.browse.paging import Page, in_steps
+from extender.verbs.browse.pods import Page, in_steps
 
 _NODES_A_STEP: Final = 80  # at 2 µs
 _DOMAINS_A_STEP: Final = 500  # at 0.3 µs

@@ -28,8 +28,19 @@ from extender.model.release import (
 )
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
-from extender.verbs.release.capacity import Capacity, NodeRoom, Reasons, is_alone_on_its_node, shape
-from extender.verbs.release.placing import Budget, NoChecks, Placed, RuleChecks, Search, place_equal
+from extender.verbs.release.placing import (
+    Budget,
+    Capacity,
+    NoChecks,
+    NodeRoom,
+    Placed,
+    Reasons,
+    RuleChecks,
+    Search,
+    is_alone_on_its_node,
+    place_equal,
+    shape,
+)
 
 MOST_REJECTED: Final = 16
 """Rejected domains that a proposal names, those that hold most of the group: a topology by hostname has thousands."""

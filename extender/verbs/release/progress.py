@@ -7,14 +7,16 @@ released pods than the group has. The pods are released in the order of their nu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
+from extender.model.group_placements import GroupPlacement, PlacementStatus
 from extender.model.objects import Pod
-from extender.model.release import Decision, GroupKey, Phase, Proposal, ReleaseSpec
+from extender.model.policies import GROUP, JsonObject
+from extender.model.release import RELEASED_ANNOTATION, Decision, GroupKey, Level, Phase, Proposal, ReleaseSpec
 from extender.model.units import agreeing, counted
 
 _MOST_NAMED: Final = 3  # pods or domains that a message names
@@ -190,3 +192,154 @@ def message_of(proposal: Proposal) -> str:
         parts.append(f"{each.domain} holds {each.holds} of {each.needed}" + (f" ({why})" if why else ""))
     more = f", and {counted(len(best) - _MOST_NAMED, 'more domain')}" if len(best) > _MOST_NAMED else ""
     return ", ".join(parts) + more if parts else "no node carries the first topology key"
+
+
+# -- groups as commands show them -------------------------------------------------------------------------------------
+
+# What a group of gated pods looks like from outside: how far it is, where it goes, and why it waits.
+#
+# For commands that read a cluster once. The leader writes what it knows into the status of the GroupPlacement: which
+# domains have no room, that a timeout has passed. Where the status is about fewer or more pods than there are now, or
+# there is none, the next step of the group says why it waits.
+
+UNDECIDED: Final = "Undecided"
+"""The reason of a group that is complete while no leader has said anything about it."""
+
+_OWN_GATES: Final = f"{GROUP}/"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOverview:
+    """One group. ``pods`` exist, ``released`` of them have no gate of ours any more, and ``bound`` of these have a node.
+
+    ``size`` is 0 where the pods tell none. ``since``: when its oldest pod was created. ``timeout``: the policy's, in seconds.
+    """
+
+    key: GroupKey
+    phase: Phase
+    levels: tuple[Level, ...]
+    size: int
+    pods: int
+    released: int
+    bound: int
+    since: datetime | None
+    timeout: float
+    reason: str
+    message: str
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a pod of it is held at the gate."""
+        return self.released < self.pods
+
+    def age(self, now: datetime) -> float:
+        """Seconds since its oldest pod was created; 0 where that is not known."""
+        return max((now - self.since).total_seconds(), 0.0) if self.since is not None else 0.0
+
+    def is_overdue(self, now: datetime) -> bool:
+        """Whether pods of it are held for longer than the policy lets a decision take."""
+        return self.is_waiting and self.age(now) > self.timeout
+
+
+@dataclass(frozen=True, slots=True)
+class StrayPod:
+    """A pod with a gate of ours that no policy releases."""
+
+    pod: str
+    gate: str
+    since: datetime | None
+
+
+def group_overview(group: GroupState, placement: GroupPlacement | None, *, is_partial: bool = False) -> GroupOverview:
+    """The group as its pods and its object show it. ``is_partial``: its bound pods are not known. O(pods of the group)."""
+    decision = None if placement is None else placement.decision
+    released = len(group.released) + len(group.bound)
+    step = next_step(group, decision, ())
+    reason, message = str(step.reason), step.message
+    if step.do is Do.DECIDE:
+        reason, message = UNDECIDED, "all pods exist, and the leader has not decided yet"
+    status = PlacementStatus(step.phase, group.ready, released, len(group.bound), reason, message)
+    told = None if placement is None else placement.status
+    if told is not None and told.reason and (is_partial or _counts(told) == _counts(status)):
+        status = told
+    pods = (*group.waiting, *(pod for pod, _ in group.blocked), *group.released, *group.bound)
+    created = [pod.gating.created for pod in pods if pod.gating is not None and pod.gating.created is not None]
+    return GroupOverview(
+        group.key,
+        status.phase,
+        () if decision is None else decision.levels,
+        group.size,
+        group.ready,
+        released,
+        len(group.bound),
+        min(created, default=None),
+        group.spec.decision_timeout,
+        status.reason,
+        status.message,
+    )
+
+
+def _counts(status: PlacementStatus) -> tuple[int, int, int]:
+    return status.ready, status.released, status.bound
+
+
+def stray_pods(pods: Iterable[Pod], grouped: set[str]) -> Iterator[StrayPod]:
+    """The pods that wait at a gate of ours and are in no group; ``grouped`` are the UIDs of those that are."""
+    for pod in pods:
+        if pod.gating is None or pod.terminating or pod.uid in grouped:
+            continue
+        gate = next((each for each in pod.gating.gates if each.startswith(_OWN_GATES)), "")
+        if gate:
+            yield StrayPod(pod.full_name, gate, pod.gating.created)
+
+
+# -- the patch that releases a pod ------------------------------------------------------------------------------------
+
+# The patch that releases a gated pod: narrows it to the decided domain and removes the gate, in one request.
+#
+# One request leaves the scheduler no moment in which the pod is free and not narrowed. It is a strategic merge patch, which
+# removes exactly one gate, whatever other gates the pod has by then. Only node selector keys are added, so it is legal for
+# every gated pod (KEP-3838), and required node terms stay as they are. It cannot be undone.
+
+
+@dataclass(frozen=True, slots=True)
+class Inexpressible:
+    """No patch can narrow the pod: its node selector has other values for these levels, and they cannot be changed."""
+
+    levels: tuple[Level, ...]
+    node_selector: Mapping[str, str]
+
+    def __str__(self) -> str:
+        """One text for events and logs."""
+        parts = (f'{level} (the pod has "{self.node_selector[level.key]}")' for level in self.levels)
+        return f"the node selector of the pod contradicts the decided domain: {', '.join(parts)}"
+
+
+def contradicted(node_selector: Mapping[str, str], levels: Sequence[Level]) -> tuple[Level, ...]:
+    """The levels for which a node selector has another value. O(levels)."""
+    return tuple(level for level in levels if node_selector.get(level.key, level.value) != level.value)
+
+
+def release_patch(pod: JsonObject, decision: Decision) -> JsonObject | Inexpressible | None:
+    """The strategic merge patch for a pod as the API server has it; None if it does not have the gate any more.
+
+    The patch names the UID and the version of the pod, so it fails with 409 if the pod has changed or is another one.
+    """
+    metadata, spec = pod["metadata"], pod["spec"]
+    if all(gate["name"] != decision.gate for gate in spec.get("schedulingGates") or ()):
+        return None
+    selector: Mapping[str, str] = spec.get("nodeSelector") or {}
+    wrong = contradicted(selector, decision.levels)
+    if wrong:
+        return Inexpressible(wrong, selector)
+    changed: JsonObject = {"schedulingGates": [{"$patch": "delete", "name": decision.gate}]}
+    added = {level.key: level.value for level in decision.levels if level.key not in selector}
+    if added:
+        changed["nodeSelector"] = added
+    identity = {name: metadata[name] for name in ("uid", "resourceVersion")}
+    return {"metadata": {**identity, "annotations": {RELEASED_ANNOTATION: released_by(decision)}}, "spec": changed}
+
+
+def released_by(decision: Decision) -> str:
+    """What the annotation says: ``<group>@<time of the decision>``."""
+    return f"{decision.group.value}@{decision.decided.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

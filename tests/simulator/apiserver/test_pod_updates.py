@@ -7,7 +7,7 @@ import pytest
 from extender.model.release import RELEASE_GATE, Decision, GroupKey, Level
 from extender.simulator.apiserver.patching import JSON, STRATEGIC
 from extender.simulator.json_objects import JsonObject
-from extender.verbs.release.narrowing import release_patch
+from extender.verbs.release.progress import release_patch
 from tests.simulator.client import Client
 from tests.simulator.plain import ZONE, pod
 

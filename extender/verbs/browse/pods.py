@@ -1,0 +1,355 @@
+"""Pods: by workload (equal labels), single ones by name, and those without a node. And what cuts rows into pages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final, Generic, TypeVar
+
+from msgspec import structs
+
+from extender.index.view import ClusterView
+from extender.model.answers.explanations import ConstraintState
+from extender.model.answers.pages import (
+    MOST_ROWS,
+    ConstraintsPage,
+    PageOf,
+    PendingPage,
+    PendingRow,
+    WorkloadPage,
+    WorkloadRow,
+)
+from extender.model.constraints.labels import Labels, Operator
+from extender.model.constraints.selectors import Requirement, selector
+from extender.model.objects import Pod, PodSignature
+from extender.rules import catalog
+from extender.rules.constraint_states import Steps
+from extender.rules.frames import Frame, IndexFrame, WorstCaseFrame
+from extender.settings.configuration import Settings
+from extender.verbs.effective_pod import effective_pod
+
+_SIGNATURES_A_STEP: Final = 60  # at 3 µs
+_ROWS_A_STEP: Final = 12  # at 15 µs
+_SETS: Final = 64
+_MOST_SIGNATURES: Final = 8  # of a workload, whose constraints are looked at
+_WAITING_A_STEP: Final = 1000  # at 0.15 µs
+
+# Labels that controllers give to the pods of one revision, of one run, or to one pod.
+# https://kubernetes.io/docs/reference/labels-annotations-taints/
+_OWN: Final = frozenset(
+    {
+        *("pod-template-hash", "controller-revision-hash", "pod-template-generation", "rollouts-pod-template-hash"),
+        *("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"),
+        *("batch.kubernetes.io/job-completion-index", "batch.kubernetes.io/controller-uid", "controller-uid"),
+    }
+)
+
+
+class _Workload:
+    """Pods with equal labels. ``signatures`` are the first of theirs, with different constraints perhaps."""
+
+    __slots__ = ("labels", "pending", "pods", "signatures", "waiting")
+
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
+        self.signatures: list[PodSignature] = []
+        self.pods = self.pending = 0
+        self.waiting = ""
+
+
+def workload_page(asked: PageOf, view: ClusterView) -> Steps[WorkloadPage]:
+    """The page. O(signatures + pods without a node)."""
+    waiting = yield from _waiting(view)
+    page: Page[_Workload] = Page(asked.after, asked.limit)
+    # Hashes of positions: there may be a workload for each pod, and one large set would take milliseconds to grow.
+    seen: list[set[int]] = [set() for _ in range(_SETS)]
+    for signatures in in_steps(list(view.pods_of), _SIGNATURES_A_STEP):
+        for signature in signatures:
+            pods = view.pods_of.get(signature)  # none where the last one has been deleted since
+            if pods and asked.namespace in ("", signature.namespace):
+                _add(signature, pods, waiting.get(signature), page, seen)
+        yield
+    shown = page.rows()
+    yield
+    named = yield from example_pods({each.signatures[0] for each in shown if not each.waiting}, view)
+    rows = []
+    for some in in_steps(shown, _ROWS_A_STEP):
+        rows += [_row(each, each.waiting or named.get(each.signatures[0], "")) for each in some]
+        yield
+    return WorkloadPage(workloads=tuple(rows), more=page.more, next=page.next)
+
+
+def _add(
+    signature: PodSignature, pods: int, waiting: tuple[int, str] | None, page: Page[_Workload], seen: list[set[int]]
+) -> None:
+    """Adds the pods of a signature to their workload. O(labels)."""
+    labels = signature.labels
+    if not _OWN.isdisjoint(labels):
+        labels = {key: value for key, value in labels.items() if key not in _OWN}
+    position = f"{signature.namespace}/{','.join(sorted([f'{key}={labels[key]}' for key in labels]))}"
+    found = page.find(position)
+    if found is None:
+        known = seen[hash(position) % _SETS]
+        if hash(position) in known:
+            return  # on another page
+        known.add(hash(position))
+        found = _Workload(labels)
+        page.add(position, found)
+    found.pods += pods
+    if len(found.signatures) < _MOST_SIGNATURES:
+        found.signatures.append(signature)
+    if waiting is not None:
+        pending, found.waiting = waiting
+        found.pending += pending
+
+
+def _waiting(view: ClusterView) -> Steps[Mapping[PodSignature, tuple[int, str]]]:
+    """By signature how many of its pods have no node, and the name of one of them. O(pods without a node)."""
+    found: dict[PodSignature, tuple[int, str]] = {}
+    for piece in in_steps(list(view.unplaced.values()), _WAITING_A_STEP):
+        for pod in piece:
+            count, name = found.get(pod.signature, (0, pod.name))
+            found[pod.signature] = count + 1, name
+        yield
+    return found
+
+
+def _row(workload: _Workload, example: str) -> WorkloadRow:
+    pairs = (Requirement(key, Operator.IN, (value,)) for key, value in workload.labels.items())
+    constraints: dict[str, int] = {}
+    for signature in workload.signatures:
+        for kind, count in _constraints(signature):
+            constraints[kind] = max(count, constraints.get(kind, 0))
+    return WorkloadRow(
+        namespace=workload.signatures[0].namespace,
+        labels=workload.labels,
+        selector=str(selector(pairs)) if workload.labels else "",
+        pods=workload.pods,
+        pending=workload.pending,
+        constraints=constraints,
+        example_pod=example,
+    )
+
+
+def _constraints(signature: PodSignature) -> Iterator[tuple[str, int]]:
+    """How many constraints of each kind there are."""
+    affinity, spread = signature.affinity, signature.spread
+    kinds = (
+        ("podAffinity", affinity.required),
+        ("podAntiAffinity", affinity.required_anti),
+        ("preferredPodAffinity", affinity.preferred),
+        ("preferredPodAntiAffinity", affinity.preferred_anti),
+        ("topologySpread", spread.hard),
+        ("preferredTopologySpread", spread.soft),
+    )
+    return ((kind, len(constraints)) for kind, constraints in kinds if constraints)
+
+
+# -- single pods ------------------------------------------------------------------------------------------------------
+
+# Single pods: by their names, one of each signature, and what the hard constraints of one count for a further pod like it.
+
+MOST_DOMAINS: Final = 200
+_REMEMBERED: Final = 256
+_FINDS_A_STEP: Final = 600  # at 0.3 µs: they are all over the memory
+
+
+def constraints_page(pod: Pod, view: ClusterView, settings: Settings) -> Steps[ConstraintsPage]:
+    """The page, also of a pod that has a node. O(domains + nodes with a counted pod) for each constraint."""
+    replica = effective_pod(structs.replace(pod, node=""), view, settings)
+    compiled = view.compiled(replica.signature)
+    frame: Frame = IndexFrame()
+    frame = WorstCaseFrame(frame, view) if view.is_undetermined(compiled) else frame
+    before = catalog.dependencies(replica, compiled, view)
+    yield
+    found: list[ConstraintState] = []
+    for rule, part in catalog.active(compiled, view):
+        found += yield from rule.constraint_states(part, view, frame, MOST_DOMAINS)
+    enforced = replica.signature.enforced
+    return ConstraintsPage(
+        pod=pod.full_name,
+        node=pod.node,
+        constraints=tuple(found),
+        policies=() if enforced is None else tuple(map(str, enforced.policies)),
+        is_changed=catalog.dependencies(replica, compiled, view) != before,
+    )
+
+
+class PodFinder:
+    """Finds pods by their names, and remembers those that it found last: who looks at a pod looks again."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._uids: dict[tuple[str, str], str] = {}
+
+    def find(self, namespace: str, name: str) -> Steps[Pod | None]:
+        """The pod of a name, None where there is none. O(1) where it was found before, else O(pods)."""
+        known = self._view.pod(self._uids.pop((namespace, name), ""))
+        if known is None or known.terminating:
+            known = yield from find_pod(namespace, name, self._view)
+        if known is not None:
+            self._uids[namespace, name] = known.uid
+            if len(self._uids) > _REMEMBERED:
+                del self._uids[next(iter(self._uids))]
+        return known
+
+
+def find_pod(namespace: str, name: str, view: ClusterView) -> Steps[Pod | None]:
+    """The pod of a name; where the watch still shows an earlier one, the one that is not leaving. O(pods).
+
+    It looks at one node after the other: a list of all pods is visited by the garbage collector for as long as it exists.
+    """
+    found: list[Pod] = []
+    for piece in in_steps(list(view.unplaced.values()), _FINDS_A_STEP):
+        found += (pod for pod in piece if pod.name == name and pod.signature.namespace == namespace)
+        yield
+    looked = 0
+    for node in range(len(view.node_names)):
+        here = view.pods_on(node) if node < len(view.node_names) else {}
+        looked += len(here)
+        found += [pod for pod in here.values() if pod.name == name and pod.signature.namespace == namespace]
+        if looked >= _FINDS_A_STEP:
+            looked = 0
+            yield
+    shown = [pod for each in found if (pod := view.pod(each.uid)) is not None]  # as it is now, not as it is assumed
+    return min(shown, key=lambda pod: (pod.terminating, bool(pod.node)), default=None)
+
+
+def example_pods(signatures: Collection[PodSignature], view: ClusterView) -> Steps[Mapping[PodSignature, str]]:
+    """The name of a placed pod of each signature that has one. O(signatures + pods on one node for each of these)."""
+    found: dict[PodSignature, str] = {}
+    looked = 0
+    for placed in view.placed(wanted=signatures.__contains__):
+        if placed is None:
+            yield
+            continue
+        for node in placed.nodes:
+            here = view.pods_on(node)
+            looked += len(here)
+            pod = next((pod for pod in here.values() if placed.are(pod)), None)
+            if pod is not None:
+                found[placed.signature] = pod.name
+                break
+        if looked >= _FINDS_A_STEP:
+            looked = 0
+            yield
+    return found
+
+
+# -- pods without a node ----------------------------------------------------------------------------------------------
+
+# The pods without a node: how many are in which state, and a page of them, those that wait longest first.
+
+_PODS_A_STEP: Final = 300  # at 0.5 µs
+
+
+def state_of(pod: Pod, view: ClusterView, assumed: Callable[[str], object]) -> str:
+    """The state of a pod without a node. ``assumed`` tells whether the UID is that of an assumed pod. O(victims)."""
+    if pod.terminating:
+        return "terminating"
+    if pod.gated:
+        return "gated"
+    if assumed(pod.uid):
+        return "assumed"
+    return "preempting" if view.plan_node(pod.uid) or view.uncleared_node(pod.uid) else "pending"
+
+
+def count_states(view: ClusterView, assumed: Callable[[str], object]) -> Steps[Counter[str]]:
+    """How many pods without a node are in each state. O(pods without a node)."""
+    found: Counter[str] = Counter()
+    for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):
+        found.update(state_of(pod, view, assumed) for pod in piece)
+        yield
+    return found
+
+
+def pending_page(asked: PageOf, view: ClusterView, assumed: Callable[[str], object]) -> Steps[PendingPage]:
+    """The page without what was answered about the pods. O(pods without a node)."""
+    page: Page[Pod] = Page(asked.after, asked.limit)
+    for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):
+        for pod in piece:
+            if not asked.namespace or pod.signature.namespace == asked.namespace:
+                page.add(f"{pod.created} {pod.full_name} {pod.uid}", pod)
+        yield
+    rows = tuple(_pending_row(pod, state_of(pod, view, assumed), view) for pod in page.rows())
+    return PendingPage(pods=rows, more=page.more, next=page.next)
+
+
+def _pending_row(pod: Pod, state: str, view: ClusterView) -> PendingRow:
+    return PendingRow(
+        namespace=pod.namespace,
+        pod=pod.name,
+        uid=pod.uid,
+        state=state,
+        since=pod.created,
+        priority=pod.priority,
+        rejection=pod.rejection,
+        nominated_node=view.plan_node(pod.uid) or pod.nominated_node,
+    )
+
+
+# -- pages ------------------------------------------------------------------------------------------------------------
+
+# Cuts rows into pages in the order of their positions, without sorting all of them, and works through lists in steps.
+
+T = TypeVar("T")
+
+_KEPT: Final = 500  # rows beside a page; sorting twice as many takes a quarter of a millisecond
+
+
+class Page(Generic[T]):
+    """The ``limit`` rows with the least positions after ``after``, out of all that are added. Positions are unique texts.
+
+    O(1) for each row, amortised, and O(limit) in memory.
+    """
+
+    def __init__(self, after: str, limit: int) -> None:
+        self._after = after
+        self._limit = min(limit, MOST_ROWS)
+        self._bound: str | None = None
+        self._rows: dict[str, T] = {}
+        self._added = 0
+
+    def add(self, position: str, row: T) -> None:
+        """Adds a row, unless it is on an earlier page."""
+        if position <= self._after and self._after:
+            return
+        self._added += 1
+        if self._bound is not None and position > self._bound:
+            return
+        self._rows[position] = row
+        if len(self._rows) >= self._limit + _KEPT:
+            self._cut()
+
+    def find(self, position: str) -> T | None:
+        """A row that was added and may be on the page."""
+        return self._rows.get(position)
+
+    def _cut(self) -> None:
+        positions = sorted(self._rows)[: self._limit]
+        self._rows = {position: self._rows[position] for position in positions}
+        if len(positions) == self._limit:
+            self._bound = positions[-1]
+
+    def rows(self) -> list[T]:
+        """The rows of the page, in order."""
+        self._cut()
+        return list(self._rows.values())
+
+    @property
+    def more(self) -> int:
+        """How many rows come after the page. Read it after `rows`."""
+        return self._added - len(self._rows)
+
+    @property
+    def next(self) -> str:
+        """What the next page begins after; empty after the last one. Read it after `rows`."""
+        return next(reversed(self._rows), "") if self.more else ""
+
+
+def in_steps(items: Iterable[T], a_step: int) -> Iterator[list[T]]:
+    """The items in pieces of ``a_step``, after each of which the caller yields."""
+    iterator = iter(items)
+    while piece := list(islice(iterator, a_step)):
+        yield piece

@@ -1,0 +1,325 @@
+"""The preempt verb: what becomes of the scheduler's candidate nodes.
+
+``advise``: the scheduler preempts; the answer leaves out the candidates on which our rules would still reject the pod
+without the victims. ``execute``: the verb chooses the node, by the scheduler's own criteria, and returns a plan for a
+task to carry out; the answer is then empty, so the scheduler does nothing itself. A preemption that the index does not
+explain goes back to the scheduler in the answer (`Examination`), and so does every one for a pod that fits on a node
+as it is. So a forged request has no pod deleted that the preemptor would not preempt. Facts this rests on:
+
+1. A victim that the scheduler does not know on that node fails the whole call, and so does a candidate answered without
+   victims. From 1.38 on (kubernetes#135486) candidates *arrive* without victims too: nodes that only we reject.
+2. The scheduler chose victims by what it knows. Ours are computed: those, and what our constraints or pods nominated to
+   the node need beyond them. A victim of the scheduler can stay where one of ours makes its removal needless.
+3. It counts nominated pods on the node to which they are nominated, and nowhere else. Where we choose, they count
+   everywhere: preemptors that must be spread are not sent to one zone, where they would preempt each other.
+4. Its candidates are a sample. Where none of them helps, the other nodes are tried before the preemptor is given up:
+   the scheduler would not try it again until something changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
+from extender.model.objects import Pod
+from extender.model.preemption import Candidate, PreemptionPlan, RemovalRank, removal_rank
+from extender.rules import catalog
+from extender.rules.free_resources import conflicting_nominated_pods
+from extender.settings.configuration import Settings
+from extender.verbs.dry_run import (
+    DryRun,
+    NodeSearch,
+    Removal,
+    fits_somewhere,
+    found_beside_nominated,
+    importance,
+    is_bound,
+    node_of_running_plan,
+    plan_of,
+)
+from extender.verbs.effective_pod import effective_pod
+from extender.wire.extender_v1 import PreemptionArgs
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionDecision:
+    """The candidates to answer, and a plan to carry out, if any. ``left``: why the scheduler is to preempt in mode execute.
+
+    ``requeue``: nothing helps now, but a node of the scheduler's next sample may, or a nominated pod may never be
+    bound. Without a requeue the scheduler would not try the pod again.
+    """
+
+    candidates: Sequence[Candidate] = ()
+    plan: PreemptionPlan | None = None
+    requeue: bool = False
+    left: LeftBecause | None = None
+
+
+def decide_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings, seed: int) -> PreemptionDecision:
+    """The answer and the plan by ``preemption.mode``. ``seed`` chooses among equal nodes."""
+    match settings.preemption.mode:
+        case "off":
+            return PreemptionDecision([each for each in args.candidates if each.victims])
+        case "advise":
+            return PreemptionDecision(advise_preemption(_effective(args, view, settings), view, settings))
+        case "execute":
+            decision = plan_preemption(_effective(args, view, settings), view, settings, seed)
+            if decision.plan is None:
+                return decision
+            return replace(decision, plan=replace(decision.plan, preemptor=args.pod))
+
+
+def _effective(args: PreemptionArgs, view: ClusterView, settings: Settings) -> PreemptionArgs:
+    """The same about the effective pod."""
+    pod = effective_pod(args.pod, view, settings)
+    return args if pod is args.pod else replace(args, pod=pod)
+
+
+def advise_preemption(args: PreemptionArgs, view: ClusterView, _settings: Settings) -> list[Candidate]:
+    """The candidates that help, with the victims that the scheduler chose; one without any gets those of our dry run.
+
+    A candidate that has none even so is left out: in the answer it would fail the whole call.
+    """
+    run = DryRun(args.pod, view)
+    if run.fits_nowhere:
+        return []
+    return [found for each in args.candidates if (found := _advised(each, run)) is not None and found.victims]
+
+
+def _advised(candidate: Candidate, run: DryRun) -> Candidate | None:
+    number = run.view.known.get(candidate.node)
+    if number is None:
+        return None
+    if not candidate.victims:
+        removal = run.on(number)
+        return None if removal is None else removal.candidate()
+    return candidate if helps(candidate, number, run) else None
+
+
+def plan_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings, seed: int) -> PreemptionDecision:
+    """A plan for the best node, or none: while one runs, for a pod that never preempts, and where nothing helps.
+
+    O(victims), with the dry runs of `Examination.best`, and `NodeSearch.most_visited` dry runs on other nodes, all within
+    the budget of one dry run; then `fits_somewhere`, once. A request cannot make it cost more than a filter's plan does.
+    """
+    pod = args.pod
+    if pod.never_preempts or not args.candidates or node_of_running_plan(pod, view):
+        return PreemptionDecision()
+    run = DryRun(pod, view, across=settings.preemption.cross_node)
+    if run.fits_nowhere:
+        return PreemptionDecision()
+    sees_everything = _sees_everything(pod, settings)
+    left: Left | None = None
+
+    def search(beside: DryRun, excluded: Collection[str]) -> Removal | None:
+        nonlocal left
+        offered = [each for each in args.candidates if each.node not in excluded]
+        outcome = Examination(beside, sees_everything).best(offered, seed)
+        if isinstance(outcome, Left):
+            left = outcome
+            return None
+        if outcome is not None or not sees_everything:
+            return outcome
+        known = {each.node for each in args.candidates} | set(excluded)
+        others = [number for name, number in view.known.items() if name not in known]
+        return NodeSearch(beside, seed, checks_fit=True).among(others)
+
+    removal = found_beside_nominated(run, search)
+    if removal is not None and fits_somewhere(pod, view, settings):
+        outcome = Examination(run, sees_everything, LeftBecause.NEEDLESS).best(args.candidates, seed)
+        removal, left = None, outcome if isinstance(outcome, Left) else None
+    if removal is not None:
+        return PreemptionDecision(plan=plan_of(pod, removal, view))
+    if left is not None:
+        return PreemptionDecision((left.candidate,), left=left.because)
+    # A node of the next sample may help, and so may these nodes once the nominated pods are bound or deleted.
+    offered = {each.node for each in args.candidates}
+    has_others = not sees_everything and any(name not in offered for name in view.known)
+    return PreemptionDecision(requeue=has_others or run.depends_on_nominated)
+
+
+def _sees_everything(pod: Pod, settings: Settings) -> bool:
+    """Whether a node that the scheduler has not offered can be checked here: else pods might be evicted for nothing."""
+    every_rule = all(rule.is_enabled(settings.rules) for _, rule in catalog.replaced_plugins())
+    return every_rule and not pod.has_unseen_needs
+
+
+# -- offered candidates -----------------------------------------------------------------------------------------------
+
+# The best of the nodes that the scheduler offers for a preemption, and whether the extender or the scheduler carries it out.
+#
+# No victim is believed: a request may be forged. On the node that seems best the victims are computed, from what the index
+# holds: node fit, our rules, nominated pods and disruption budgets, in kube-scheduler's own order. The extender removes what it
+# has computed, and only where that explains each victim of the offer. An offer that it cannot explain is left to the
+# scheduler, which carries it out itself: one with more victims than are needed, with victims for needs that the index
+# does not hold (volumes, devices, the scheduler's other plugins), or with a victim that the watch shows on no node.
+#
+# kube-scheduler cancels such a victim, which waits at Permit or runs its PreBind, and deletes nothing.
+# https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/4832-async-preemption
+
+
+class LeftBecause(Enum):
+    """Why the extender leaves a preemption to the scheduler."""
+
+    UNBOUND = "unbound"
+    UNEXPLAINED = "unexplained"
+    NEEDLESS = "needless"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A candidate that goes back to the scheduler unchanged."""
+
+    candidate: Candidate
+    because: LeftBecause
+
+
+Outcome: TypeAlias = Removal | Left
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A node with those of its victims that exist as far as the watch shows. ``outcome``: None before it is examined.
+
+    ``is_whole``: the index has all victims that were not deleted.
+    """
+
+    number: NodeNumber
+    candidate: Candidate
+    victims: tuple[Pod, ...]
+    is_whole: bool
+    outcome: Outcome | None = None
+
+    def rank(self) -> RemovalRank:
+        """What it is compared by: the computed victims, before that those that were offered."""
+        if isinstance(self.outcome, Removal):
+            return removal_rank(self.outcome.victims, self.outcome.pdb_violations)
+        return removal_rank(self.victims or self.candidate.victims, self.candidate.pdb_violations)
+
+
+# Better offers first, examined ones before others that seem as good, and in a random order besides.
+_Entry: TypeAlias = tuple[RemovalRank, bool, int, _Offer]
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """How offers are examined. ``because``: set where every offer is to be left, as no preemption is needed at all.
+
+    ``sees_everything``: no plugin of the scheduler decides by what the index does not hold.
+    """
+
+    run: DryRun
+    sees_everything: bool
+    because: LeftBecause | None = None
+
+    def best(self, candidates: Sequence[Candidate], seed: int) -> Outcome | None:
+        """What becomes of the best offer, None where no offer helps. One with victims unknown to us only if no other helps.
+
+        O(victims of all offers), and for each offer that is examined one dry run by everything, where that does not explain
+        its victims one by node fit, and where it has unseen needs a third. Mostly one offer is examined. All dry runs
+        take their cost from the budget of one preemptor (`MOST_WORK`), whatever the request holds.
+        """
+        found = list(self._offers(candidates))
+        for is_whole in (True, False):
+            best = self._best([each for each in found if each.is_whole is is_whole], seed)
+            if best is not None:
+                return best
+        return None
+
+    def _best(self, offers: Sequence[_Offer], seed: int) -> Outcome | None:
+        open_ = [_entry(each, (at - seed) % len(offers)) for at, each in enumerate(offers)]
+        heapify(open_)
+        while open_ and not self.run.is_spent():
+            _, _, order, offer = heappop(open_)
+            if offer.outcome is not None:
+                return offer.outcome
+            examined = self._examined(offer)
+            if examined is not None:
+                heappush(open_, _entry(examined, order))
+        return open_[0][3].outcome if open_ else None
+
+    def _offers(self, candidates: Sequence[Candidate]) -> Iterator[_Offer]:
+        view = self.run.view
+        for candidate in candidates:
+            number = view.known.get(candidate.node)
+            if number is None:
+                continue
+            there = [each for each in candidate.victims if each.uid not in view.deleted]
+            victims = [
+                pod for each in there if (pod := view.pod(each.uid)) is not None and pod.node in ("", candidate.node)
+            ]
+            if any(each.priority >= self.run.pod.priority for each in victims):
+                continue
+            pods = tuple(sorted(victims, key=importance))
+            offer = _Offer(number, candidate, pods, is_whole=len(victims) == len(there))
+            if there:
+                yield offer
+            elif (examined := self._examined(offer)) is not None:
+                yield examined  # without victims an offer has no place in the order before its dry run
+
+    def _examined(self, offer: _Offer) -> _Offer | None:
+        """The offer with its outcome; None where it does not help, or nothing is to be removed."""
+        outcome = self._outcome(offer)
+        if outcome is None or (isinstance(outcome, Left) and not self._may_be_left(offer)):
+            return None
+        return _Offer(offer.number, offer.candidate, offer.victims, offer.is_whole, outcome)
+
+    def _outcome(self, offer: _Offer) -> Outcome | None:
+        run, number, uids = self.run, offer.number, {each.uid for each in offer.victims}
+        if self.because is not None:
+            return Left(offer.candidate, self.because)
+        if not (offer.is_whole and all(is_bound(each, run.view) for each in offer.victims)):
+            return Left(offer.candidate, LeftBecause.UNBOUND)
+        found = run.on(number, checks_fit=True, first=uids)
+        if found is None and (run.is_spent() or conflicting_nominated_pods(run.pod, offer.candidate.node, run.view)):
+            return None  # the scheduler may not know of the pods that are nominated to the node
+        if found is not None and uids <= {each.uid for each in found.victims}:
+            return found if found.victims else None
+        if found is not None and found.victims and self._needs_for_fit(number, uids):
+            return found if self.sees_everything else run.on(number, offer.victims, checks_fit=True)
+        is_needless = found is not None and not found.victims
+        return Left(offer.candidate, LeftBecause.NEEDLESS if is_needless else LeftBecause.UNEXPLAINED)
+
+    def _needs_for_fit(self, number: NodeNumber, uids: set[str]) -> bool:
+        """Whether node fit alone needs these victims: our rules may need others, without which some of these can stay."""
+        if not self.run.has_constraints:
+            return False
+        with self.run.of_fit_alone() as alone:
+            found = alone.on(number, checks_fit=True, first=uids)
+        return found is not None and uids <= {each.uid for each in found.victims}
+
+    def _may_be_left(self, offer: _Offer) -> bool:
+        """Whether the victims are all that our rules need, and any is left: the scheduler learns of deletions by itself."""
+        if not self.run.has_constraints:
+            return bool(offer.victims) or not offer.is_whole
+        for _ in offer.victims:
+            self.run.charge_change()
+        is_empty = offer.is_whole and not offer.victims
+        return not is_empty and helps(offer.candidate, offer.number, self.run)
+
+
+def _entry(offer: _Offer, order: int) -> _Entry:
+    return offer.rank(), offer.outcome is None, order, offer
+
+
+def helps(candidate: Candidate, number: NodeNumber, run: DryRun) -> bool:
+    """Whether our rules let the pod pass on the node without the victims of a candidate. O(victims × groups)."""
+    victims = known_victims(candidate, run.view)
+    for trial in catalog.node_trials(run.pod, run.view, number, (), checks_fit=False):
+        for victim in victims:
+            if victim.node == candidate.node:
+                trial.count(victim, -1)
+        if not trial.passes():
+            return False
+    with run.view.without(victims):
+        return run.passes(number)
+
+
+def known_victims(candidate: Candidate, view: ClusterView) -> list[Pod]:
+    """The victims that the index has; a victim that was deleted counts no more anyway."""
+    return [pod for victim in candidate.victims if (pod := view.pod(victim.uid)) is not None]

@@ -1,1 +1,0 @@
-"""Finding the best of many nodes: the requested nodes, their ranks and their points. Shared by the verbs."""
