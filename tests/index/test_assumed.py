@@ -80,6 +80,15 @@ class TestOneNode:
         index = assumed(zoned(pod("web", on="n1", app="web")), WEB, "n2")
         assert near(index, NEAR_WEB) == [{"z1": 1}]
 
+    def test_it_counts_by_the_labels_that_it_has_now(self) -> None:
+        """They may change before it is bound, and then the scheduler places others beside what it will be."""
+        index = assumed(zoned(other := pod("web", app="other")), other, "n1")
+        assert near(index, NEAR_WEB) == [{}]
+        index.upsert(pod("web", app="web"))
+        assert (near(index, NEAR_WEB), audit(index)) == ([{"z1": 1}], [])
+        index.upsert(pod("web", on="n1", app="web"))
+        assert (near(index, NEAR_WEB), audit(index)) == ([{"z1": 1}], [])
+
     def test_a_node_that_goes_takes_it_out_and_brings_it_back(self) -> None:
         index = assumed(zoned(), WEB, "n1")
         index.delete(node("n1", zone="z1"))
@@ -95,6 +104,13 @@ class TestSeveralNodes:
         index = assumed(zoned(), WEB, "n1", "n2", "n3")
         assert (near(index, NEAR_WEB), is_undetermined(index)) == ([{}], True)
         assert places(index) == ({}, {"z1": 1, "z2": 1})
+
+    def test_it_may_come_there_with_the_labels_that_it_has_now(self) -> None:
+        index = assumed(zoned(other := pod("web", app="other")), other, "n1", "n2")
+        index.upsert(pod("web", app="web"))
+        assert (is_undetermined(index), places(index)) == (True, ({}, {"z1": 1, "z2": 1}))
+        index.upsert(other)
+        assert (is_undetermined(index), audit(index)) == (False, [])
 
     def test_it_is_sure_to_come_to_a_domain_that_holds_all_its_nodes(self) -> None:
         index = assumed(zoned(), WEB, "n1", "n3")

@@ -1,19 +1,18 @@
 """Pods between a filter response and the watch: assumed, where nodes passed, or rejected.
 
 Assumed pods. The scheduler sends the next request before the watch shows the last pod (in 70–98 % of cycles), so a response must
-count at once. A pod with one passed node counts there like any other. A pod with several is undetermined: it counts on
-none of them; instead the groups that would count it have an undetermined pod, so that a request which depends on it can
-wait, or count it pessimistically (`expected`), while all other requests go on.
+count at once. A pod with one passed node counts there like any other. A pod with several is undetermined: it counts on none of
+them; instead the groups that would count it have an undetermined pod, so that a request which depends on it can wait, or count it
+pessimistically (`expected`), while all other requests go on. A pod counts by the labels that the watch shows.
 
-An assumption ends when the watch shows the pod bound or deleted, when a complete list lacks the pod, with a report that
-this attempt failed, or with expiry. A new request for the pod does not end it: it may be forged. None begins for a deleted pod. A binding
-may also fail without a report: the API server that refuses it may be unable to accept the report as well. So an
-assumption that no binding confirms in time is *doubted*: the pod is on one of its nodes or on none, and a request that
-depends on it gets a result that is right in either case. Time comes in as ``now`` in monotonic seconds.
+An assumption ends when the watch shows the pod bound or deleted, when a complete list lacks the pod, with a report that this
+attempt failed, or with expiry. A new request for the pod does not end it: it may be forged. None begins for a deleted pod.
+A binding may also fail without a report: the API server that refuses it may be unable to accept the report as well. So an assumption
+that no binding confirms in time is *doubted*: the pod is on one of its nodes or on none, and a request that depends on it gets a
+result that is right in either case. Time comes in as ``now`` in monotonic seconds.
 
-Rejected pods. The scheduler retries one on events that it watches. It does not watch namespace labels, Services or
-owners of workloads, nor the end of our own assumptions; when one of these changes, the rejected pods are reviewed, and
-those that would pass now are requeued.
+Rejected pods. The scheduler retries one on events that it watches. It does not watch namespace labels, Services or owners of
+workloads, nor the end of our own assumptions; when one changes, the rejected pods are reviewed, and those that would pass are requeued.
 """
 
 from __future__ import annotations
@@ -133,18 +132,14 @@ class AssumedPods:
         self._begin(Assumed(pod, tuple(nodes), now, doubted, answered=not doubted))
 
     def _begin(self, assumed: Assumed) -> None:
-        pod = assumed.pod
-        if pod.node:
-            self._count(pod, 1)
-        else:
-            self._expect(pod, assumed.nodes, 1)
+        self._put(assumed, 1)
         if assumed.doubted:
             self.doubted += 1
-        elif not pod.node:
+        elif not assumed.pod.node:
             self.several += 1
-        self.held[pod.uid] = assumed
+        self.held[assumed.pod.uid] = assumed
         if self._observe is not None:
-            self._observe(pod)
+            self._observe(assumed.pod)
 
     def widen(self, pod: Pod, nodes: Sequence[str], now: float) -> None:
         """A later answer lets an assumed pod go to other nodes too: it may be on any of both, or on none. O(groups that count it)."""
@@ -241,6 +236,8 @@ class AssumedPods:
         if new is None or new.node:
             self._unreported.pop(uid, None)
             return self._end(uid)
+        if uid in self.held:
+            self._renew(uid, new)
         if new.rejection and (old is None or new.rejection != old.rejection):
             is_of_this_attempt = ON_ITS_WAY in new.rejection or (
                 new.binding_failed and not self._take_earlier_report(uid)
@@ -255,6 +252,22 @@ class AssumedPods:
                 return self._end(uid)
             self._failed.add(uid)
         return None
+
+    def _renew(self, uid: str, new: Pod) -> None:
+        """Counts an assumed pod as the watch shows it: its labels may change before it is bound. O(groups that count it)."""
+        before = self.held[uid]
+        if before.pod.signature is not new.signature or before.pod.requests != new.requests:
+            renewed = msgspec.structs.replace(before, pod=msgspec.structs.replace(new, node=before.pod.node))
+            self._put(before, -1)
+            self._put(renewed, 1)
+            self.held[uid] = renewed
+            self.changes.notify(before, renewed)
+
+    def _put(self, assumed: Assumed, sign: int) -> None:
+        if assumed.pod.node:
+            self._count(assumed.pod, sign)
+        else:
+            self._expect(assumed.pod, assumed.nodes, sign)
 
     def _take_earlier_report(self, uid: str) -> bool:
         """Takes a report of a failed binding for an attempt whose assumption ended before; returns whether there was one."""
