@@ -38,8 +38,8 @@ scenarios: $(READY) ## every scenario with five seeds, in half an hour, and one 
 bench: $(READY) ## how long decisions take; everything, in most of an hour: extender bench --label nightly --check
 	$(BIN)/extender bench --label short
 
-soak: $(READY) ## ten minutes of load under faults drawn from a seed; for others: make soak SECONDS=60 SEED=7
-	SOAK_SECONDS="$(or $(SECONDS),600)" SOAK_SEED="$(or $(SEED),1)" $(BIN)/pytest -m soak -s tests/simulator
+soak: $(READY) ## a million decisions under faults, in virtual time on two cores; make soak DECISIONS=1000000 SEED=7
+	$(BIN)/python -m tests.soak --decisions "$(or $(DECISIONS),1000000)" --seed "$(or $(SEED),1)"
 
 e2e: $(READY) ## against a real control plane: make e2e KUBE_ASSETS_DIR=/dir/with/etcd,kube-apiserver,kube-scheduler
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" $(BIN)/pytest -m e2e -rs tests/e2e

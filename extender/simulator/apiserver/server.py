@@ -6,7 +6,7 @@ tests.
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -153,9 +153,10 @@ class ApiServer:
     # -- requests
 
     async def _answer_apart(self, request: web.BaseRequest) -> web.StreamResponse:
-        return await self.store.other_work.of(self._answer(request))
+        return await self.store.other_work.of(self.answer(request))
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to a request. A dropped one gets an empty answer, and its transport is aborted."""
         call = Call(request.method, request.path, request.query, parse_path(request.path))
         try:
             await self.faults.before_answer(call)
@@ -216,33 +217,43 @@ class ApiServer:
         return response
 
     async def _watch(self, request: web.BaseRequest, target: Target, call: Call) -> web.StreamResponse:
-        query = read_query(request.query)
-        check_watch(query)
-        selection = Selection(target, request.query, request.headers.get("Accept", ""))
-        table = self.store.table(target.kind)
-        watch = Watch(self.store, table, query, selection, slow_after=self.settings.slow_after)
+        watch = self.open_watch(target, call, request.headers.get("Accept", ""))
         response = await _stream(request)
-        error = watch.expired_line() if watch.is_expired else self.faults.watch_error(call)
-        if error is not None:
-            await response.write(error)
-            return response
-        timer = WatchTimer(watch, self.settings.bookmark_every)
-        self._watches.add(timer.wake)
         try:
-            await self._follow(call, watch, timer, response)
+            await self.send_watch(call, watch, response.write)
         except StreamEnd as end:
             await response.write(end.last)
         except ConnectionCut as cut:
             await _cut_mid_stream(request, response, cut)
+        return response
+
+    def open_watch(self, target: Target, call: Call, accept: str = "") -> Watch:
+        """The watch that a query asks for. Raises ApiError."""
+        query = read_query(call.query)
+        check_watch(query)
+        selection = Selection(target, call.query, accept)
+        return Watch(self.store, self.store.table(target.kind), query, selection, slow_after=self.settings.slow_after)
+
+    async def send_watch(self, call: Call, watch: Watch, write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Writes the lines of a watch until it ends. Raises StreamEnd and ConnectionCut, as the faults do."""
+        error = watch.expired_line() if watch.is_expired else self.faults.watch_error(call)
+        if error is not None:
+            await write(error)
+            return
+        timer = WatchTimer(watch, self.settings.bookmark_every)
+        self._watches.add(timer.wake)
+        try:
+            await self._follow(call, watch, timer, write)
         finally:
             self._watches.discard(timer.wake)
             timer.close()
-        return response
 
-    async def _follow(self, call: Call, watch: Watch, timer: WatchTimer, response: web.StreamResponse) -> None:
+    async def _follow(
+        self, call: Call, watch: Watch, timer: WatchTimer, write: Callable[[bytes], Awaitable[None]]
+    ) -> None:
         for piece in watch.initial():
             await self.faults.before_page(call)
-            await response.write(b"".join(await self.faults.watch_lines(call, [piece])))
+            await write(b"".join(await self.faults.watch_lines(call, [piece])))
             await asyncio.sleep(0)
         while not (timer.is_over or self._is_stopping):
             is_due = await timer.bookmark_due()
@@ -252,7 +263,7 @@ class ApiServer:
             if is_due and watch.may_bookmark:
                 lines.append(watch.bookmark())
             if lines:
-                await response.write(b"".join(await self.faults.watch_lines(call, lines)))
+                await write(b"".join(await self.faults.watch_lines(call, lines)))
 
     async def create(self, kind: Kind, obj: JsonObject, namespace: str = "") -> Stored:
         """Create an object as a request would, webhooks included. Raises ApiError."""

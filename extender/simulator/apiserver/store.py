@@ -270,13 +270,13 @@ class Store:
             table.forget(len(table.changes))
             table.floor = self.version
 
-    def reset_versions(self) -> None:
-        """Restarts the versions at 1, as a restore from a backup does: keeps the objects and drops their history.
+    def reset_versions(self, first: int = 1) -> None:
+        """Restarts the versions at a lower one, as a restore from a backup does: keeps the objects and drops their history.
 
         An old version is in the future until the counter reaches it again; then the two cannot be distinguished.
         `initial_version` delays that.
         """
-        self.version = 1
+        self.version = first
         tables = self.tables.items()
         rows = {
             kind: [self._encode(kind, key, old.read()) for key, old in table.objects.items()] for kind, table in tables

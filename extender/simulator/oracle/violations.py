@@ -177,11 +177,11 @@ class Replay:
             for name, node in self.state.nodes.items():
                 if not (matches_node_affinity(pod, node) and tolerates_taints(pod, node)):
                     continue
-                if self._takes(Decision(0, 0.0, 0.0, uid, pod, name), failed):
+                if self.takes(Decision(0, 0.0, 0.0, uid, pod, name), failed):
                     yield Violation(Refusal(0.0, 0.0, uid, pod), Status("Success", f"waits although {name} takes it"))
                     break
 
-    def _takes(self, placement: Decision, failed: list[Decision]) -> bool:
+    def takes(self, placement: Decision, failed: list[Decision]) -> bool:
         """Whether a placement is valid, whichever of the failed bindings still count."""
         for assumed in self._assumable(placement, failed):
             with self._placed(assumed):

@@ -22,6 +22,7 @@ from extender.compose.service import Service
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS
+from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.scenario.language import parse_scenario
 from extender.simulator.scenario.play import Player
@@ -136,7 +137,7 @@ async def run(
             await until(lambda: once(service))
             await player.run(parse_scenario({**document, "steps": list(then)}).steps)
         report = await player.finish()  # when all is quiet, and with the witness it never is
-        await until(lambda: service.readiness.is_ready and held(service.index) == real(simulated))
+        await until(lambda: service.readiness.is_ready and held(service.index) == real(simulated.api.store))
         return Outcome(
             report=report,
             injected=simulated.fault_injector.injected,
@@ -169,10 +170,10 @@ def held(index: ClusterIndex) -> list[str]:
     return sorted(map(repr, [*index.pods.values(), *nodes, *index.namespaces.objects.values()]))
 
 
-def real(simulated: SimulatedCluster) -> list[str]:
+def real(store: Store) -> list[str]:
     """What the control plane holds, through the same decoding."""
     kinds = ((PODS, wire.PODS), (NODES, wire.NODES), (NAMESPACES, wire.NAMESPACES))
-    rows = [(ours, stored) for theirs, ours in kinds for stored in simulated.api.store.table(theirs).latest()]
+    rows = [(ours, stored) for theirs, ours in kinds for stored in store.table(theirs).latest()]
     return sorted(repr(ours.decode_object(stored.body)) for ours, stored in rows)
 
 

@@ -1,0 +1,98 @@
+"""Judges each decision by brute force, in the state of the cluster that the service has handled by then.
+
+The state is that of the oracle's replay, moved on to where the reader of the service's streams says that it is. An answer may
+also use newer events, of which a part is handled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Kind
+from extender.simulator.apiserver.store import DELETED, Store
+from extender.simulator.json_objects import JsonObject
+from extender.simulator.oracle.brute_force import SUCCESS, InterPodAffinity, TopologySpread
+from extender.simulator.oracle.journal import Decision, Journal, StoreChange
+from extender.simulator.oracle.violations import Replay, Violation
+
+_KINDS: Final = (NAMESPACES, NODES, PODS)
+
+
+class Judge:
+    """The judge of one service, from a moment on at which the service knows everything."""
+
+    def __init__(self, store: Store, handled: Mapping[Kind, int]) -> None:
+        """``handled``: by kind, the position in its table up to which the service has handled events."""
+        journal = Journal(store)
+        journal.close()
+        self.replay = Replay(journal)
+        self._store = store
+        self._handled = handled
+        self._at = {kind: store.table(kind).end for kind in _KINDS}
+        self._failed: dict[str, Decision] = {}
+        self._number = 0
+
+    def catch_up(self) -> None:
+        """Moves on to what the service has handled by now. O(changes)."""
+        for kind in _KINDS:
+            for entry in self._after(kind, self._handled.get(kind, 0)):
+                self.replay.apply(entry)
+                if entry.change.type == DELETED:
+                    self._failed.pop(entry.change.stored.key, None)
+            self._at[kind] = max(self._at[kind], self._handled.get(kind, 0))
+
+    def decided(self, pod: JsonObject, node: str) -> Violation | None:
+        """Counts a pod on its node, and returns what is wrong with that. Call `catch_up` before."""
+        self._number += 1
+        decision = Decision(self._number, 0.0, 0.0, pod["metadata"]["uid"], pod, node)
+        self._failed.pop(decision.name, None)
+        status = self.replay.check(decision, [], list(self._failed.values()))
+        if status != SUCCESS:
+            newer = []
+            for entry in (each for kind in _KINDS for each in self._after(kind, self._store.table(kind).end)):
+                if self.replay.is_relevant(entry):
+                    self.replay.apply(entry)
+                    newer.append(entry)
+            status = self.replay.check(decision, newer, list(self._failed.values()))
+            for entry in reversed(newer):
+                self.replay.revert(entry)
+        self.replay.decide(decision)
+        return None if status == SUCCESS else Violation(decision, status)
+
+    def undone(self, uid: str) -> None:
+        """The binding of a decision failed. Until it is asked about again, the service may count the pod or not."""
+        decision = self.replay.undo_decision(uid)
+        if decision is not None:
+            self._failed[decision.name] = decision
+
+    def rejected(self, name: str) -> None:
+        """The service has rejected a pod, `namespace/name`, and counts it no more."""
+        self._failed.pop(name, None)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether all events are handled."""
+        return all(self._at[kind] == self._store.table(kind).end for kind in _KINDS)
+
+    def feasible(self, pod: JsonObject, names: Sequence[str]) -> list[str]:
+        """The nodes that affinity and spread let the pod go to. O(pods + nodes)."""
+        state = self.replay.state
+        spread, affinity = TopologySpread(pod, state), InterPodAffinity(pod, state)
+        known = [name for name in names if name in state.nodes]
+        return [name for name in known if spread.check(name) == SUCCESS and affinity.check(name) == SUCCESS]
+
+    def would_take(self, pod: JsonObject, names: Sequence[str]) -> str:
+        """The first of these nodes that takes the pod, whichever of the failed bindings count; empty if none does."""
+        failed = list(self._failed.values())
+        for name in self.feasible(pod, names):
+            if self.replay.takes(Decision(0, 0.0, 0.0, pod["metadata"]["uid"], pod, name), failed):
+                return name
+        return ""
+
+    def _after(self, kind: Kind, end: int) -> list[StoreChange]:
+        """The changes from where the replay is up to a position."""
+        changes = self._store.table(kind).since(self._at[kind])
+        if changes is None:
+            raise RuntimeError(f"{kind.plural}: the service is further behind than the history")
+        return [StoreChange(kind, change) for change in changes[: max(0, end - self._at[kind])]]
