@@ -14,6 +14,7 @@ import orjson
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import HOSTNAME, REGION, ZONE
 from extender.model.objects import Namespace, Node, Object, Pod, Workload
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings, parse_settings
 from extender.settings.rules import Rules
 from extender.wire.extender_v1 import ExtenderArgs, PreemptionArgs, decode_args, decode_preemption_args
@@ -236,7 +237,7 @@ namespace = _decoded(namespace_json, NAMESPACES)
 
 def index_of(*objects: Object, rules: Rules | None = None) -> ClusterIndex:
     """An index that has been told of these objects, in this order."""
-    index = ClusterIndex(rules or Rules())
+    index = ClusterIndex(rules or Rules(), counts_of_rules())
     for obj in objects:
         index.upsert(obj)
     return index

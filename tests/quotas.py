@@ -11,6 +11,7 @@ import orjson
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod, PodQuota
 from extender.model.policies import PolicyObject
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.rejected_pods.writes import dependency_version
@@ -83,6 +84,7 @@ class Tenants:
         self.settings: Settings = settings(**sections, quota={"enabled": True, "mode": quota_mode} | section)
         self.index = ClusterIndex(
             self.settings.rules,
+            counts_of_rules(),
             rejects_excess=mode == "offload",
             quota=self.settings.quota,
             exempt_from_policies=self.settings.policies.exempt_namespaces,

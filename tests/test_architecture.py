@@ -11,12 +11,13 @@ import pytest
 
 from extender.index.claims.reserved import ReservedView
 from extender.index.cluster import ClusterIndex
-from extender.index.counts.compiled_constraints import CompiledConstraints, CompiledSpread, WeightedGroup
+from extender.index.counts.compiled_constraints import CompiledConstraints, Counted, Counting
 from extender.index.counts.groups import Expected, GroupView, SpreadGroupView
 from extender.index.counts.signature_counts import PlacedPods
+from extender.index.counts.term_counts import TermGroupView
 from extender.index.counts.what_if import WhatIf
 from extender.index.nodes.columns import ByNumber, ColumnView
-from extender.index.nodes.domains import KeyView
+from extender.index.nodes.domains import KeyView, ScopeView
 from extender.index.nodes.matches import NodeMatches
 from extender.index.nodes.requested_shares import SharesView
 from extender.index.nodes.room import RoomView
@@ -45,10 +46,21 @@ READ_SIDE: dict[str, type] = {
     for each in (
         *(ClusterView, ReservedView, PoliciesView, QuotasView, RoomView, SharesView),
         *(ColumnView, KeyView, GroupView, SpreadGroupView, NodeMatches, ByNumber, Subscribable),
-        *(CompiledConstraints, CompiledSpread, WeightedGroup, Expected, PlacedPods, QuotaUse, Reach, WhatIf),
+        *(
+            CompiledConstraints,
+            Counted,
+            Counting,
+            TermGroupView,
+            ScopeView,
+            Expected,
+            PlacedPods,
+            QuotaUse,
+            Reach,
+            WhatIf,
+        ),
     )
 }
-TYPES_OF_NUMBERS = ("NodeNumber", "DomainNumber", "Column", "OTHERS")
+VALUES = ("NodeNumber", "DomainNumber", "Column", "OTHERS", "Inclusion", "PodSelector", "pod_selector", "Role")
 SHORT_FILE = 60
 MOST_PUBLIC_METHODS = 20
 # Rooms without a purpose of their own fill with whatever fits nowhere else.
@@ -153,15 +165,15 @@ def given_out_by(shown: type, bound: Mapping[str, object]) -> Iterator[object]:
 @pytest.mark.parametrize("path", modules_below("rules", "verbs", "server", "doctor"), ids=name_of)
 def test_decisions_import_the_read_side_of_the_index(path: Path) -> None:
     names = {name for name in imported_names(tree_of(path)) if name.startswith("extender.index.")}
-    assert {name.rpartition(".")[2] for name in names} <= {*READ_SIDE, *TYPES_OF_NUMBERS}
+    assert {name.rpartition(".")[2] for name in names} <= {*READ_SIDE, *VALUES}
 
 
 @pytest.mark.parametrize("shown", READ_SIDE.values(), ids=lambda each: each.__name__)
 def test_nothing_that_writes_the_index_is_reachable_from_its_read_side(shown: type) -> None:
     """By types, which the type checker holds everyone to. Tables are given out as mappings, sequences and sets without writers."""
-    bound = vars(ClusterIndex(Rules()).view) if shown is ClusterView else {}
+    bound = vars(ClusterIndex(Rules(), ()).view) if shown is ClusterView else {}
     given = list(given_out_by(shown, bound))
-    assert {each.__name__ for hint in given for each in index_classes_in(hint)} <= READ_SIDE.keys()
+    assert {each.__name__ for hint in given for each in index_classes_in(hint)} <= {*READ_SIDE, *VALUES}
     attributes = [hint for name, hint in get_type_hints(shown).items() if not name.startswith("_")]
     assert {get_origin(hint) for hint in attributes}.isdisjoint({dict, list, set})
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from extender.compose.process import freeze_gc
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.limits import NamespaceLimits
 from extender.simulator.bench.measurement.subject import Decisions, Subject
@@ -35,7 +36,7 @@ class _Bound:
 
 def make_subject(namespace_limits: NamespaceLimits) -> Subject:
     """An empty index and what binds decisions to it."""
-    index, rng = ClusterIndex(Settings().rules, namespace_limits=namespace_limits), Random(_SEED)
+    index, rng = ClusterIndex(Settings().rules, counts_of_rules(), namespace_limits=namespace_limits), Random(_SEED)
     return Subject(index, lambda settings: _bind(index, settings, rng), freeze_gc)
 
 

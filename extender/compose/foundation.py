@@ -18,6 +18,7 @@ from extender.kube.timing import BackoffOptions, Clock
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import WatchOptions
 from extender.kube.writer import Writer
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import Watch
 from extender.tasks.ports import ClusterWriter, ObjectIndex
@@ -69,6 +70,7 @@ def make_index(settings: Settings) -> ClusterIndex:
     """An empty index. In augment mode a pod above a limit is left to the in-tree plugins."""
     index = ClusterIndex(
         settings.rules,
+        counts_of_rules(),
         rejects_excess=settings.mode == "offload",
         quota=settings.quota,
         exempt_from_policies=settings.policies.exempt_namespaces,

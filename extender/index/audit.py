@@ -9,19 +9,20 @@ Used after every step of the property tests, after the bench, and on the running
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from extender.index.audit_groups import Carriers, Check, group_steps, is_kept, slices
 from extender.index.cluster import ClusterIndex
+from extender.index.counts.groups import Group, SelectedGroup
 from extender.index.counts.namespace_budgets import Amounts, NamespaceUse, Needs, constraint_set, needs_of
-from extender.index.counts.selections import Selection
+from extender.index.counts.selections import Selection, shared_anchor
 from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.counts.term_counts import OwnerGroup
+from extender.index.nodes.domains import Inclusion, Scope
 from extender.index.nodes.matches import NodeMatches
-from extender.model.objects import Pod, PodSignature
+from extender.model.objects import Node, Pod, PodSignature
 from extender.model.resources import PODS, add, total
 from extender.model.units import times
 
@@ -35,6 +36,10 @@ _PLACES_A_STEP = 1000  # nodes with pods of a signature
 _PODS_A_STEP = 5000
 _GATED_PODS_A_STEP = 500
 _SIGNATURES_A_STEP = 50
+_GROUPS_A_STEP = 50
+
+Check = Callable[[], list[str]]
+Carriers = dict[OwnerGroup, list[SignatureCounts]]
 
 
 def audit(index: ClusterIndex) -> list[str]:
@@ -53,7 +58,7 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     yield partial(_check_assumed, index)
     yield partial(_check_reserved, index)
     yield index.gated.wrong_groups
-    for uids in slices(index.gated.followed(), _GATED_PODS_A_STEP):
+    for uids in _slices(index.gated.followed(), _GATED_PODS_A_STEP):
         yield partial(index.gated.wrong_pods, uids)
     yield partial(_check_charged, index, index.assumed.held)
     yield from (partial(index.quotas.differences, namespace) for namespace in index.quotas.namespaces())
@@ -61,12 +66,12 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
         yield from _Budget(index, namespace).steps()
     yield from _node_steps(index)
     carriers: Carriers = {}
-    for signatures in slices(list(index.counts.signatures), _SIGNATURES_A_STEP):
+    for signatures in _slices(list(index.counts.signatures), _SIGNATURES_A_STEP):
         yield partial(_check_signatures, index, signatures, carriers)
     for places in _places(index):
         yield partial(_check_places, index, places)
     yield partial(_check_anchors, index)
-    yield from group_steps(index, carriers)
+    yield from _group_steps(index, carriers)
 
 
 def _pod_steps(index: ClusterIndex) -> Iterator[Check]:
@@ -79,10 +84,10 @@ def _pod_steps(index: ClusterIndex) -> Iterator[Check]:
 def _node_steps(index: ClusterIndex) -> Iterator[Check]:
     numbers = range(len(index.topology.nodes))
     carried = _Carried(index)
-    for many in slices(numbers, _NODES_ADDED_A_STEP):
+    for many in _slices(numbers, _NODES_ADDED_A_STEP):
         yield partial(carried.add, many)
         yield from [partial(_check_matches, index, matches, many) for matches in index.topology.matches()]
-    for some in slices(numbers, _NODES_A_STEP):
+    for some in _slices(numbers, _NODES_A_STEP):
         yield partial(_check_nodes, index, some)
 
 
@@ -289,7 +294,7 @@ def _check_signatures(index: ClusterIndex, signatures: Sequence[SignatureCounts]
     problems = []
     for counts_of_signature in signatures:
         signature = counts_of_signature.signature
-        if not is_kept(index, counts_of_signature):
+        if not _is_kept(index, counts_of_signature):
             continue
         name = f"a signature of {signature.namespace}"
         if not index.counts.signatures.is_filed(counts_of_signature):
@@ -317,7 +322,7 @@ def _places(index: ClusterIndex) -> Iterator[list[tuple[SignatureCounts, Sequenc
     places: list[tuple[SignatureCounts, Sequence[int]]] = []
     size = 0
     for counts_of_signature in list(index.counts.signatures):
-        for numbers in slices(tuple(counts_of_signature.nodes), _PLACES_A_STEP):
+        for numbers in _slices(tuple(counts_of_signature.nodes), _PLACES_A_STEP):
             places.append((counts_of_signature, numbers))
             size += len(numbers)
             if size >= _PLACES_A_STEP:
@@ -331,15 +336,14 @@ def _check_places(index: ClusterIndex, places: Iterable[tuple[SignatureCounts, S
     return [
         f"a signature of {each.signature.namespace}: is counted where its pods are not"
         for each, numbers in places
-        if is_kept(index, each)
+        if _is_kept(index, each)
         and any(each.nodes.get(number, 0) != _pods_of(index, each, number) for number in numbers)
     ]
 
 
 def _check_anchors(index: ClusterIndex) -> list[str]:
     """That the label keys by which signatures are found are those that selections anchor on. O(groups)."""
-    selections: set[Selection] = {selection for selection, _ in index.counts.terms.acquired()}
-    selections |= {selection for selection, _, _ in index.counts.spreads.acquired()}
+    selections = [selection for selection, _ in index.counts.selections.acquired()]
     true = Counter(each.anchor.key for each in selections if each.anchor is not None)
     running = index.counts.signatures.label_users()
     return [
@@ -364,3 +368,104 @@ def _pods_of(index: ClusterIndex, counts_of_signature: SignatureCounts, number: 
         pod.terminating == counts_of_signature.terminating and pod.signature == counts_of_signature.signature
         for pod in here
     )
+
+
+# -- groups, each recounted from the signatures that the tables name for it ---------------------------------------------
+
+
+def _group_steps(index: ClusterIndex, carriers: Carriers) -> Iterator[Check]:
+    """One step for some groups. ``carriers``: the signatures that carry each term, once for each time."""
+    for selection, groups in list(index.counts.selections.acquired()):
+        for some in _slices(groups, _GROUPS_A_STEP):
+            yield partial(_check_selected, index, selection, some)
+    for owner in list(index.counts.terms.owned()):
+        yield partial(_check_owned, index, owner, carriers)
+
+
+def _slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items, so many at a time."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _is_kept(index: ClusterIndex, counts_of_signature: SignatureCounts) -> bool:
+    """Whether the counts are those of their signature."""
+    return (
+        index.counts.signatures.find(counts_of_signature.signature, terminating=counts_of_signature.terminating)
+        is counts_of_signature
+    )
+
+
+def _pods_by_value(index: ClusterIndex, group: Group, signatures: Iterable[SignatureCounts]) -> Counter[str]:
+    """Pods by the domain of their node, those of a signature as often as it is given."""
+    true: Counter[str] = Counter()
+    values = [_value(node, group) for node in index.topology.nodes]
+    for counts_of_signature in signatures:
+        for number, pods in counts_of_signature.nodes.items():
+            value = values[number]
+            if value is not None:
+                true[value] += pods
+    return true
+
+
+def _value(node: Node | None, group: Group) -> str | None:
+    """The domain in which a node's pods count for the group, None where they do not."""
+    key, inclusion = group.key.key, group.column.inclusion if isinstance(group.column, Scope) else Inclusion()
+    if node is None or not inclusion.admits(node):
+        return None
+    return node.labels.get(key, "" if inclusion.missing_as_empty else None) if key else node.name
+
+
+def _check_selected(index: ClusterIndex, selection: Selection, groups: Sequence[SelectedGroup]) -> list[str]:
+    """Some groups of one selection, whose members are found once for all of them."""
+    kept = [group for group in groups if index.counts.selections.is_acquired(group)]
+    if not kept:
+        return []
+    kind, where = "term group", ""
+    if not selection.counts_terminating:
+        kind, where = "spread group", f" in {', '.join(selection.fixed_namespaces() or ())}"
+    asleep = [group for group in kept if (group in selection.live) is not bool(group.column.filled)]
+    if asleep:
+        return [f"{kind} over {group.key.key}{where}: is live, or is not, against what nodes carry" for group in asleep]
+    reachable = index.counts.signatures.reachable(shared_anchor(selection.pod_selectors), None)
+    selected = [each for each in reachable if _selects(index, selection, each)]
+    return [
+        line
+        for group in kept
+        for line in _compare(
+            f"{kind} over {group.key.key or 'each node'}{where}", _pods_by_value(index, group, selected), group
+        )
+    ]
+
+
+def _selects(index: ClusterIndex, selection: Selection, counted: SignatureCounts) -> bool:
+    signature = counted.signature
+    labels = index.namespaces.labels(signature.namespace)
+    selects = all(each.selects(signature.namespace, signature.labels, labels) for each in selection.pod_selectors)
+    return selects and (selection.counts_terminating or not counted.terminating)
+
+
+def _check_owned(index: ClusterIndex, group: OwnerGroup, carriers: Carriers) -> list[str]:
+    if not index.counts.terms.is_owned(group):
+        return []
+    name = f"inverse group ({group.role.value}) over {group.key.key}"
+    if index.counts.terms.is_offered(group) is not bool(group.key.filled):
+        return [f"{name}: is part of compiled constraints, or is not, against what nodes carry"]
+    noted = [each for each in carriers.get(group, ()) if _is_kept(index, each)]
+    if len(noted) != group.users:  # others have come since
+        noted = [
+            each
+            for counts_of_signature in index.counts.signatures
+            for each in [counts_of_signature] * counts_of_signature.groups.get(group, 0)
+        ]
+    true = _pods_by_value(index, group, noted)
+    return _compare(name, true, group)
+
+
+def _compare(name: str, true: Counter[str], group: Group) -> list[str]:
+    running = {group.key.value(domain): count for domain, count in group.counts.items()}
+    return [
+        f"{name}: {value!r} is counted {running.get(value, 0)} times, should be {true.get(value, 0)}"
+        for value in sorted(true.keys() | running.keys())
+        if true.get(value, 0) != running.get(value, 0)
+    ]

@@ -5,12 +5,13 @@ Only tasks and the simulation write, through ``upsert`` and ``delete``; rules, v
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from extender.index.claims.assumed import Assumed, AssumedPods, RejectedPods
 from extender.index.claims.nominations import Nominations
 from extender.index.claims.reserved import Reservations
+from extender.index.counts.compiled_constraints import Counted
 from extender.index.counts.counts import Counts
 from extender.index.counts.groups import IndexDriftError
 from extender.index.counts.namespace_budgets import NamespaceBudgets
@@ -48,6 +49,7 @@ class ClusterIndex:
     def __init__(
         self,
         rules: Rules,
+        counted: Sequence[type[Counted]],
         *,
         rejects_excess: bool = True,
         namespace_limits: NamespaceLimits = _NAMESPACE_LIMITS,
@@ -55,7 +57,7 @@ class ClusterIndex:
         exempt_from_policies: Collection[str] = (),
         counts_room: bool = False,
     ) -> None:
-        """``exempt_from_policies``: namespaces whose pods no scheduling policy applies to.
+        """``counted``: what the rules count. ``exempt_from_policies``: namespaces whose pods no scheduling policy applies to.
 
         ``counts_room``: the rules count free resources, as several schedulers place pods.
         """
@@ -77,7 +79,7 @@ class ClusterIndex:
         self.room = RoomTable(self.topology, self.nodes) if counts_room else None
         self.namespace_budgets = NamespaceBudgets(namespace_limits, rejects_excess=rejects_excess)
         self.counts = Counts(
-            rules, self.topology, self.namespaces, self.workloads, self.namespace_budgets, self.journal
+            rules, counted, self.topology, self.namespaces, self.workloads, self.namespace_budgets, self.journal
         )
         self.policies.release = self.counts.compiler.release
         self.nominations = Nominations(self.pods)

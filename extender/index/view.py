@@ -102,7 +102,6 @@ class ClusterView:
         self.dependency_version = index.counts.dependency_version
         self.is_touched = index.counts.is_touched
         self.is_counted = index.counts.is_counted
-        self.term_of = index.counts.term_of
         self.placed = index.counts.placed
         self.budget_changes = index.namespace_budgets.changes
         trials = CountTrials(index.pods, index.topology, index.counts)

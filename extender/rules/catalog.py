@@ -13,13 +13,14 @@ from operator import itemgetter
 
 import msgspec
 
-from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.counts.compiled_constraints import CompiledConstraints, Counted
 from extender.index.nodes.columns import NodeNumber
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
+from extender.rules.free_resources import NodeTrial
 from extender.rules.free_room import FreeRoom
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.limits import Limits
@@ -27,7 +28,7 @@ from extender.rules.node_fit import NodeFit
 from extender.rules.policy import ScheduledPolicies
 from extender.rules.quota import CrossNamespaceQuota
 from extender.rules.reserved_room import ReservedRoomRule
-from extender.rules.rule import MAX_SCORE, NodeTrial, Pods, PreparedFilter, PreparedScore, Rule
+from extender.rules.rule import MAX_SCORE, PreparedFilter, PreparedScore, Rule
 from extender.rules.topology_spread import TopologySpread
 from extender.settings.rules import Rules
 
@@ -90,9 +91,9 @@ class PreparedFilters(msgspec.Struct, frozen=True, gc=False):
         """The first filter's reason against a node, None where it passes."""
         return next((reason for each in self.filters if (reason := each.reason(node)) is not None), None)
 
-    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
+    def verdict(self, node: int) -> Rejection | None:
         """The first filter's rejection of a node with its parts, None where it passes."""
-        return next((found for each in self.filters if (found := each.rejection(node, view)) is not None), None)
+        return next((found for each in self.filters if (found := each.verdict(node)) is not None), None)
 
 
 NO_FILTERS = PreparedFilters(())
@@ -114,49 +115,14 @@ def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
     return PreparedFilters(tuple(kept))
 
 
-def _concerning(compiled: CompiledConstraints, *, is_reserved: bool = False, is_shared: bool = False) -> Sequence[Rule]:
-    """The rules that may reject or score a node for such a pod: for most pods, which have no constraints, few or none."""
-    signature = compiled.signature
-    return _applying(
-        RULES,
-        compiled.is_empty,
-        compiled.excess is not None,
-        signature.enforced is not None,
-        is_reserved,
-        is_shared,
-        signature.affinity.cross_namespace,
-    )
-
-
-@lru_cache(maxsize=64)
-def _applying(
-    rules: tuple[Rule, ...],
-    is_empty: bool,  # noqa: FBT001 (hot path)
-    is_over_limit: bool,  # noqa: FBT001 (hot path)
-    is_enforced: bool,  # noqa: FBT001 (hot path)
-    is_reserved: bool,  # noqa: FBT001 (hot path)
-    is_shared: bool,  # noqa: FBT001 (hot path)
-    is_cross_namespace: bool,  # noqa: FBT001 (hot path)
-) -> Sequence[Rule]:
-    """Called several times for each request: the rules do not change."""
-    kinds = [Pods.ALL]
-    if not is_empty:
-        kinds.append(Pods.OVER_LIMIT if is_over_limit else Pods.CONSTRAINED)
-    if is_enforced:
-        kinds.append(Pods.ENFORCED)
-    if is_reserved:
-        kinds.append(Pods.WHILE_RESERVED)
-    if is_shared:
-        kinds.append(Pods.SHARED_NODES)
-    if is_cross_namespace:
-        kinds.append(Pods.CROSS_NAMESPACE)
-    return tuple([rule for rule in rules if rule.applies_to in kinds])
+def counts_of_rules() -> tuple[type[Counted], ...]:
+    """What all rules count, for the index."""
+    return tuple([kind for rule in RULES for kind in rule.counted])
 
 
 def active(compiled: CompiledConstraints, view: ClusterView) -> Parts:
-    """The rules that may reject a node for such a pod."""
-    concerning = _concerning(compiled, is_reserved=bool(view.reserved.by_node), is_shared=view.room is not None)
-    return [(rule, compiled) for rule in concerning if rule.is_active(compiled, view)]
+    """The rules that may reject a node for such a pod: for most pods, which have no constraints, few or none."""
+    return [(rule, compiled) for rule in RULES if rule.is_active(compiled, view)]
 
 
 def prepare_filters(pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> PreparedFilters:
@@ -166,7 +132,7 @@ def prepare_filters(pod: Pod, compiled: CompiledConstraints, view: ClusterView, 
 
 def prepare_beside_fit(pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> PreparedFilters:
     """The same without the rule that counts free resources as node fit does, for a caller that asks node fit too."""
-    parts = [each for each in active(compiled, view) if each[0].applies_to is not Pods.SHARED_NODES]
+    parts = [each for each in active(compiled, view) if not each[0].counts_room]
     return prepare(parts, pod, view, frame)
 
 
@@ -209,7 +175,7 @@ def node_trials(
 
 def other_nodes(compiled: CompiledConstraints, node: NodeNumber) -> set[NodeNumber]:
     """Other nodes whose pods may be why a rule rejects a node. O(terms + nodes of their domains)."""
-    return {other for rule in _concerning(compiled) for other in rule.other_nodes(compiled, node)}
+    return {other for rule in RULES for other in rule.other_nodes(compiled, node)}
 
 
 # -- what results depend on ---------------------------------------------------------------------------------------------
@@ -242,7 +208,13 @@ def shared_places(pod: Pod, view: ClusterView) -> dict[Hashable, int]:
 
 def scoring_rules(compiled: CompiledConstraints, rules: Rules) -> Sequence[Rule]:
     """The rules that add to the scores of nodes. O(terms)."""
-    return [rule for rule in _concerning(compiled) if rule.has_scores(compiled, rules)]
+    return [rule for rule in _with_scores(RULES) if rule.has_scores(compiled, rules)]
+
+
+@lru_cache(maxsize=4)
+def _with_scores(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules that ever have any: each answer asks for them."""
+    return tuple([rule for rule in rules if type(rule).has_scores is not Rule.has_scores])
 
 
 def prepare_scores(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
-from extender.model.host_ports import UsedPorts
+from extender.model.host_ports import HostPorts, UsedPorts
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.model.resources import PODS, Resources
@@ -52,6 +52,24 @@ class FreeResources:
         return not self.shortage(pod.requests) and (not pod.host_ports or self.ports.conflict(pod.host_ports) is None)
 
 
+@dataclass(slots=True)
+class NodeTrial(FreeResources):
+    """The room on one node in the dry run of a preemption, and whether a pod with these requests and ports fits into it.
+
+    ``can_pass``: whether the pod may pass here once pods have left.
+    """
+
+    requests: Resources = field(default_factory=dict)
+    host_ports: HostPorts = ()
+    can_pass: bool = True
+
+    def passes(self) -> bool:
+        """Whether the pod fits now."""
+        if not self.can_pass or self.shortage(self.requests):
+            return False
+        return not self.host_ports or self.ports.conflict(self.host_ports) is None
+
+
 def free_resources_on(view: ClusterView, number: NodeNumber, node: Node, others: Iterable[Pod] = ()) -> FreeResources:
     """What is free beside the pods on the node and the ``others``. O(resources + others).
 
@@ -64,6 +82,17 @@ def free_resources_on(view: ClusterView, number: NodeNumber, node: Node, others:
     for pod in others:
         found.count(pod, 1)
     return found
+
+
+def free_beside(node: Node, claims: Iterable[Pod], view: ClusterView) -> FreeResources:
+    """What is free beside these claims on a node of the index or of a request. O(resources + claims)."""
+    number = view.known.get(node.name)
+    if number is not None:
+        return free_resources_on(view, number, node, claims)
+    free = FreeResources(dict(node.allocatable), node.allocatable.get(PODS, 0))
+    for each in claims:
+        free.count(each, 1)
+    return free
 
 
 def conflicting_nominated_pods(pod: Pod, node: str, view: ClusterView) -> list[Pod]:

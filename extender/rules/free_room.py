@@ -11,26 +11,26 @@ Active only with ``schedulers: many``. https://kubernetes.io/docs/tasks/extend-k
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
 from extender.index.nodes.room import RoomView
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
-from extender.model.objects import NO_RESOURCES, Node, Pod
+from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.model.resources import PODS, Resources
 from extender.rules.frames import Frame
-from extender.rules.free_resources import FreeResources, claims_on, free_resources_on, room_rejection
-from extender.rules.rule import SUCCESS, Pods, Rule, Status
+from extender.rules.free_resources import NodeTrial, claims_on, free_beside, free_resources_on, room_rejection
+from extender.rules.rule import SUCCESS, PreparedFilter, Rule, Status
 
 _NAME = "FreeRoom"
 
 
 @dataclass(frozen=True, slots=True)
-class FreeRoomFilter:
+class FreeRoomFilter(PreparedFilter):
     """The nodes with room. ``columns`` are those of the requested resources with the amounts, ``others`` has no column.
 
     ``crowded``: the positions of nodes with nominated pods, which no column counts. ``columns`` is None where positions are
@@ -50,37 +50,29 @@ class FreeRoomFilter:
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those with room. O(nodes × resources); O(resources + claims) more where columns do not say all."""
         if self.columns is None:
-            return [node for node in nodes if self.reason(node) is None]
+            return [node for node in nodes if self.verdict(node) is None]
         slots = self.room.slots
         found = [node for node in nodes if slots[node] > 0]
         for column, amount in self.columns:
             found = [node for node in found if column[node] >= amount]
         if self.others:
-            return [node for node in found if self.reason(node) is None]
+            return [node for node in found if self.verdict(node) is None]
         crowded = self.crowded
-        return [node for node in found if node not in crowded or self.reason(node) is None] if crowded else found
+        return [node for node in found if node not in crowded or self.verdict(node) is None] if crowded else found
 
-    def reason(self, node: int) -> Reason | None:
-        """Why the node is rejected. O(resources + claims)."""
-        found = self.rejection(node, self.view)
-        return None if found is None else found.reason
-
-    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """Those without room, by whether resources or host ports are taken."""
-        if not self.pod.host_ports:
-            passing = set(self.passing(nodes))
-            yield Reason.NO_ROOM, [node for node in nodes if node not in passing]
-            return
-        reasons = [(self.reason(node), node) for node in nodes]
-        for reason in (Reason.NO_ROOM, Reason.HOST_PORTS):
-            yield reason, [node for found, node in reasons if found is reason]
-
-    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
-        """Names the resource with what is requested and what is left of it, or the host port."""
-        there = self.frame.node(node, view)
+    def verdict(self, position: int) -> Rejection | None:
+        """Names the resource with what is requested and what is left of it, or the host port. O(resources + claims)."""
+        there = self.frame.node(position, self.view)
         if there is None:
             return None
-        return room_rejection(_NAME, self.pod, _checked(self.pod, there, self.room), _free_on(there, self.pod, view))
+        free = free_beside(there, claims_on(there.name, self.pod, self.view), self.view)
+        return room_rejection(_NAME, self.pod, _checked(self.pod, there, self.room), free)
+
+    def reason(self, position: int) -> Reason | None:
+        """Without ports there is one reason, and the columns tell it faster."""
+        if self.pod.host_ports:
+            return PreparedFilter.reason(self, position)
+        return None if self.passing((position,)) else Reason.NO_ROOM
 
 
 def _checked(pod: Pod, node: Node, room: RoomView) -> Resources:
@@ -89,36 +81,11 @@ def _checked(pod: Pod, node: Node, room: RoomView) -> Resources:
     return {name: amount for name, amount in pod.requests.items() if name in room.free or name in offered}
 
 
-def _free_on(node: Node, pod: Pod, view: ClusterView) -> FreeResources:
-    """What is free on a node of the index or of a request, beside all pods that are or may come there."""
-    claims = claims_on(node.name, pod, view)
-    number = view.known.get(node.name)
-    if number is not None:
-        return free_resources_on(view, number, node, claims)
-    free = FreeResources(dict(node.allocatable), node.allocatable.get(PODS, 0))
-    for each in claims:
-        free.count(each, 1)
-    return free
-
-
-@dataclass(slots=True)
-class _Trial(FreeResources):
-    """The room in the dry run on one node, and the pod that it is for with the requests that are checked."""
-
-    pod: Pod | None = None
-    requests: Resources = field(default_factory=lambda: NO_RESOURCES)
-    can_pass: bool = True
-
-    def passes(self) -> bool:
-        """Whether the pod fits now."""
-        return self.pod is None or room_rejection(_NAME, self.pod, self.requests, self) is None
-
-
 class FreeRoom(Rule):
     """The rule."""
 
     name = _NAME
-    applies_to = Pods.SHARED_NODES
+    counts_room = True
 
     def is_active(self, _compiled: CompiledConstraints, view: ClusterView) -> bool:
         """Where the index counts room, which it does for several schedulers."""
@@ -153,11 +120,11 @@ class FreeRoom(Rule):
         """None: `on_node` is its part."""
         return None
 
-    def on_node(self, pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod]) -> _Trial | None:
+    def on_node(self, pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod]) -> NodeTrial | None:
         """The room beside the ``others`` and the pods that may come to the node."""
         there = view.node(node)
         if there is None or view.room is None:
             return None
         claims = {each.uid: each for each in (*claims_on(there.name, pod, view, ()), *others)}
         free = free_resources_on(view, node, there, claims.values())
-        return _Trial(free.free, free.slots, free.ports, pod, _checked(pod, there, view.room))
+        return NodeTrial(free.free, free.slots, free.ports, _checked(pod, there, view.room), pod.host_ports)

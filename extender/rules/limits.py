@@ -13,7 +13,7 @@ from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules.frames import Frame
-from extender.rules.rule import Pods, Rule, VerdictOnPod
+from extender.rules.rule import Rule, VerdictOnPod
 
 _NAME = "Limits"
 
@@ -25,7 +25,6 @@ class Limits(Rule):
     """
 
     name = _NAME
-    applies_to = Pods.OVER_LIMIT
 
     def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
         """For a pod that is to be rejected."""

@@ -12,7 +12,7 @@ NodeAffinity, NodeResourcesFit, NodePorts)
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
@@ -22,8 +22,8 @@ from extender.model.constraints.taints import NO_SCHEDULE, Taint, first_untolera
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules.frames import Frame
-from extender.rules.free_resources import FreeResources, claims_on, free_resources_on, room_rejection
-from extender.rules.rule import SUCCESS, Rule, Status
+from extender.rules.free_resources import NodeTrial, claims_on, free_resources_on, room_rejection
+from extender.rules.rule import SUCCESS, PreparedFilter, Rule, Status
 
 _NAME = "NodeFit"
 CORDON = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
@@ -47,7 +47,7 @@ _UNKNOWN_NODE = Rejection(_NAME, Reason.UNKNOWN_NODE)
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFitFilter:
+class NodeFitFilter(PreparedFilter):
     """Node fit of a pod beside conflicting nominated pods. Positions are node numbers: it is for nodes of the index."""
 
     pod: Pod
@@ -55,44 +55,16 @@ class NodeFitFilter:
     status: Status = SUCCESS
     rejects_all: Rejection | None = None
 
-    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those of the nodes that could take the pod. O(nodes × (taints + terms + resources))."""
-        return [node for node in nodes if self.rejection(node, self.view) is None]
-
-    def reason(self, node: int) -> Reason | None:
-        """Why the node does not take the pod, None where it does."""
-        found = self.rejection(node, self.view)
-        return None if found is None else found.reason
-
-    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """Those of the nodes that do not take the pod, one by one."""
-        for node in nodes:
-            found = self.rejection(node, self.view)
-            if found is not None:
-                yield found.reason, (node,)
-
-    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
+    def verdict(self, position: int) -> Rejection | None:
         """The first obstacle: cordon, taint, node affinity, a resource with what is requested and what is free, a port."""
-        there = view.node(node)
+        there, view = self.view.node(position), self.view
         if there is None:
             return _UNKNOWN_NODE
         found = static_rejection(self.pod, there)
         if found is not None:
             return found
-        free = free_resources_on(view, node, there, claims_on(there.name, self.pod, view))
+        free = free_resources_on(view, position, there, claims_on(there.name, self.pod, view))
         return room_rejection(_NAME, self.pod, self.pod.requests, free)
-
-
-@dataclass(slots=True)
-class _NodeFitTrial(FreeResources):
-    """Node fit in the dry run on one node: the free resources, and the pod that they are for."""
-
-    pod: Pod | None = None
-    can_pass: bool = False
-
-    def passes(self) -> bool:
-        """Whether the pod fits now."""
-        return self.can_pass and self.pod is not None and self.takes(self.pod)
 
 
 class NodeFit(Rule):
@@ -122,10 +94,11 @@ class NodeFit(Rule):
         """None: `on_node` is its part."""
         return None
 
-    def on_node(self, pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod]) -> _NodeFitTrial | None:
+    def on_node(self, pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod]) -> NodeTrial | None:
         """The free resources of the node beside the ``others``; None for a node that does not exist."""
         there = view.node(node)
         if there is None:
             return None
         free = free_resources_on(view, node, there, claims_on(there.name, pod, view, others))
-        return _NodeFitTrial(free.free, free.slots, free.ports, pod, static_rejection(pod, there) is None)
+        can_pass = static_rejection(pod, there) is None
+        return NodeTrial(free.free, free.slots, free.ports, pod.requests, pod.host_ports, can_pass)

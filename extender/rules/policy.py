@@ -7,77 +7,71 @@ other pods nothing. Directives for other pods and for spread are part of the eff
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
-from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.counts.compiled_constraints import CompiledConstraints, Counted, Counting
 from extender.index.nodes.matches import NodeMatches
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
-from extender.model.objects import Pod
-from extender.model.policies import Enforced
-from extender.model.rejections import Code, Reason, Rejection
+from extender.model.constraints.node_affinity import NodeAffinity
+from extender.model.objects import Pod, PodSignature
+from extender.model.rejections import Reason, Rejection
 from extender.rules.frames import Frame
-from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, Rule, Status
+from extender.rules.rule import MAX_SCORE, SUCCESS, PreparedFilter, PreparedScore, Rule, Status, VerdictOnPod
 from extender.settings.rules import Rules
 
 _NAME = "SchedulingPolicy"
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyFilter:
-    """The nodes that the policies leave to the pod; none where a policy refuses the pod."""
+class DirectedNodes(Counted):
+    """The nodes that policies require and, by weight, prefer for pods that lack these directives; None where any will do."""
 
-    enforced: Enforced
-    required: NodeMatches | None
-    frame: Frame
+    required: NodeMatches | None = None
+    preferred: tuple[tuple[int, NodeMatches], ...] = ()
+
+    @classmethod
+    def count(cls, signature: PodSignature, counts: Counting, _settings: Rules) -> Self | None:
+        """Asks for the nodes of an effective pod. O(terms)."""
+        enforced, of = signature.enforced, counts.nodes_matching
+        if enforced is None:
+            return None
+        required = None if enforced.nodes.admits_all else of(enforced.nodes)
+        return cls(required, tuple((each.weight, of(NodeAffinity(terms=(each.term,)))) for each in enforced.preferred))
 
     @property
-    def status(self) -> Status:
-        """Unresolvable for a refused pod, Skip where every node passes."""
-        if self.enforced.refused_for is not None:
-            return Status(Code.UNRESOLVABLE, self.enforced.refused_for.text)
-        return SKIP if self.required is None else SUCCESS
+    def filters(self) -> bool:
+        """A policy may require nodes, or refuse the pod."""
+        return True
 
-    @property
-    def rejects_all(self) -> Rejection | None:
-        """The conflict or the failure, if there is one."""
-        return None if self.enforced.refused_for is None else self._rejection(self.enforced.refused_for)
 
-    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those that the policies admit. O(nodes)."""
-        if self.enforced.refused_for is not None:
-            return []
-        if self.required is None:
-            return nodes
-        admitted = self.frame.admitted(self.required, nodes)
-        return [node for node in nodes if admitted[node]]
-
-    def reason(self, node: int) -> Reason | None:
-        """Why a node is rejected. O(1)."""
-        if self.enforced.refused_for is not None:
-            return self.enforced.refused_for
-        return None if self.passing((node,)) else Reason.POLICY
-
-    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """Those of the positions that the policies do not admit. O(nodes)."""
-        if self.enforced.refused_for is not None:
-            yield self.enforced.refused_for, nodes
-        elif self.required is not None:
-            admitted = self.frame.admitted(self.required, nodes)
-            yield Reason.POLICY, [node for node in nodes if not admitted[node]]
-
-    def rejection(self, node: int, _view: ClusterView) -> Rejection | None:
-        """Names the policies."""
-        reason = self.reason(node)
-        return None if reason is None else self._rejection(reason)
-
-    def _rejection(self, reason: Reason) -> Rejection:
-        return Rejection(_NAME, reason, blamed=tuple(map(str, self.enforced.policies)))
+_ANY_NODE = DirectedNodes()
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyScore:
+class PolicyFilter(PreparedFilter):
+    """The nodes that the policies leave to the pod."""
+
+    required: NodeMatches
+    frame: Frame
+    rejected_with: Rejection
+    status: Status = SUCCESS
+    rejects_all: Rejection | None = None
+
+    def verdict(self, position: int) -> Rejection | None:
+        """Names the policies. O(1)."""
+        return None if self.passing((position,)) else self.rejected_with
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Those that the policies admit. O(nodes)."""
+        admitted = self.frame.admitted(self.required, nodes)
+        return [node for node in nodes if admitted[node]]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyScore(PreparedScore):
     """The weights of the policies' preferred terms that each node matches, as the in-tree plugin NodeAffinity adds them."""
 
     weights: tuple[int, ...]
@@ -97,18 +91,20 @@ class ScheduledPolicies(Rule):
     """The rule, for policies with ``when: Scheduling``."""
 
     name = _NAME
-    applies_to = Pods.ENFORCED
-
-    def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
-        """For an effective pod that policies hold to something."""
-        return compiled.signature.enforced is not None
+    counted = (DirectedNodes,)
 
     def prepare_filter(
         self, _pod: Pod, compiled: CompiledConstraints, _view: ClusterView, frame: Frame
-    ) -> PolicyFilter:
-        """The filter. O(1)."""
-        assert compiled.signature.enforced is not None  # noqa: S101 (for the type checker: the rule is active)
-        return PolicyFilter(compiled.signature.enforced, compiled.required_nodes, frame)
+    ) -> PreparedFilter:
+        """The nodes that the policies require; none where a policy refuses the pod. O(1)."""
+        enforced, required = compiled.signature.enforced, (compiled.get(DirectedNodes) or _ANY_NODE).required
+        assert enforced is not None  # noqa: S101 (for the type checker: the rule is active)
+        blamed = tuple(map(str, enforced.policies))
+        if enforced.refused_for is not None:
+            return VerdictOnPod(Rejection(_NAME, enforced.refused_for, blamed=blamed))
+        if required is None:
+            return VerdictOnPod(None)
+        return PolicyFilter(required, frame, Rejection(_NAME, Reason.POLICY, blamed=blamed))
 
     def version(self, _compiled: CompiledConstraints, view: ClusterView) -> int:
         """Of the policies, and of the namespaces whose labels select them; 0 for as long as there was no policy."""
@@ -121,14 +117,15 @@ class ScheduledPolicies(Rule):
 
     def has_scores(self, compiled: CompiledConstraints, _rules: Rules) -> bool:
         """Where a policy prefers some nodes."""
-        return bool(compiled.preferred_nodes)
+        found = compiled.get(DirectedNodes)
+        return found is not None and bool(found.preferred)
 
     def prepare_score(
         self, compiled: CompiledConstraints, _view: ClusterView, frame: Frame, nodes: Sequence[int], _rules: Rules
     ) -> PolicyScore:
         """The score of these nodes. O(nodes × terms)."""
         weights = [0] * len(nodes)
-        for weight, preferred in compiled.preferred_nodes:
+        for weight, preferred in (compiled.get(DirectedNodes) or _ANY_NODE).preferred:
             admitted = frame.admitted(preferred, nodes)
             weights = [total + weight if admitted[node] else total for total, node in zip(weights, nodes, strict=True)]
         return PolicyScore(tuple(weights))

@@ -24,7 +24,7 @@ from extender.model.objects import Pod, PodSignature
 from extender.model.quotas import CROSS_NAMESPACE_SCOPE, charged, limits_pods
 from extender.model.rejections import Reason, Rejection
 from extender.rules.frames import Frame
-from extender.rules.rule import Pods, Rule, VerdictOnPod
+from extender.rules.rule import Rule, VerdictOnPod
 
 _NAME = "CrossNamespaceQuota"
 _MOST_NAMED = 3  # namespaces in a text
@@ -128,11 +128,10 @@ class CrossNamespaceQuota(Rule):
     """The rule. Other pods cost it nothing: it is called only for pods in the quota scope."""
 
     name = _NAME
-    applies_to = Pods.CROSS_NAMESPACE
 
     def is_active(self, compiled: CompiledConstraints, view: ClusterView) -> bool:
-        """Where a quota, the default or a limit on reach concerns such pods."""
-        return view.quotas.concerns(compiled.signature)
+        """For a pod with affinity across namespaces, where a quota, the default or a limit on reach concerns it."""
+        return compiled.signature.affinity.cross_namespace and view.quotas.concerns(compiled.signature)
 
     def prepare_filter(
         self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, _frame: Frame

@@ -8,8 +8,8 @@ It decides in both modes, and costs a request nothing while no room is reserved.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
@@ -17,10 +17,10 @@ from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
-from extender.model.resources import PODS, Resources
+from extender.model.resources import PODS
 from extender.rules.frames import Frame
-from extender.rules.free_resources import FreeResources, conflicting_nominated_pods, free_resources_on
-from extender.rules.rule import MOST_BLAMED, SUCCESS, Pods, Rule, Status
+from extender.rules.free_resources import NodeTrial, conflicting_nominated_pods, free_beside, free_resources_on
+from extender.rules.rule import MOST_BLAMED, SUCCESS, PreparedFilter, Rule, Status
 
 _NAME = "ReservedRoom"
 
@@ -51,7 +51,7 @@ def _undetermined_by_node(view: ClusterView) -> Mapping[str, Sequence[Pod]]:
 
 
 @dataclass(frozen=True, slots=True)
-class ReservedRoomFilter:
+class ReservedRoomFilter(PreparedFilter):
     """The nodes without slots, that of the pod's own slot, and those with enough room beside the slots of others."""
 
     pod: Pod
@@ -64,23 +64,18 @@ class ReservedRoomFilter:
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those that leave the reserved room free. O(nodes × resources), and O(slots) for each that may be rejected."""
-        return [node for node in nodes if self._has_plenty(node) or self.reason(node) is None]
+        return [node for node in nodes if self._has_plenty(node) or self.verdict(node) is None]
 
-    def reason(self, node: int) -> Reason | None:
-        """Why the node is rejected. O(1) for a node without slots, else O(slots + resources)."""
-        there = self._with_slots(node)
-        return Reason.RESERVED if there is not None and self._free(there).shortage(self.pod.requests) else None
+    def verdict(self, position: int) -> Rejection | None:
+        """Names the resource, what is left of it, and a few of the pods that have slots.
 
-    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """Those that do not leave the reserved room free."""
-        yield Reason.RESERVED, [node for node in nodes if self.reason(node) is not None]
-
-    def rejection(self, node: int, _view: ClusterView) -> Rejection | None:
-        """Names the resource, what is left of it, and a few of the pods that have slots."""
-        there = self._with_slots(node)
+        O(1) for a node without slots, else O(slots + resources).
+        """
+        there = self._with_slots(position)
         if there is None:
             return None
-        free = self._free(there)
+        claims = _claims_on(there.name, self.pod, self.view, self.undetermined.get(there.name, ()))
+        free = free_beside(there, claims.values(), self.view)
         short = free.shortage(self.pod.requests)
         if not short:
             return None
@@ -117,34 +112,11 @@ class ReservedRoomFilter:
             return None
         return there
 
-    def _free(self, node: Node) -> FreeResources:
-        claims = _claims_on(node.name, self.pod, self.view, self.undetermined.get(node.name, ())).values()
-        number = self.view.known.get(node.name)
-        if number is not None:
-            return free_resources_on(self.view, number, node, claims)
-        free = FreeResources(dict(node.allocatable), node.allocatable.get(PODS, 0))
-        for each in claims:
-            free.count(each, 1)
-        return free
-
-
-@dataclass(slots=True)
-class _Trial(FreeResources):
-    """The room beside the slots of others in the dry run on one node, and the requests that it is for."""
-
-    requests: Resources = field(default_factory=dict)
-    can_pass: bool = True
-
-    def passes(self) -> bool:
-        """Whether the requests fit now."""
-        return not self.shortage(self.requests)
-
 
 class ReservedRoomRule(Rule):
     """The rule."""
 
     name = _NAME
-    applies_to = Pods.WHILE_RESERVED
 
     def is_active(self, _compiled: CompiledConstraints, view: ClusterView) -> bool:
         """While any room is reserved."""
@@ -174,7 +146,7 @@ class ReservedRoomRule(Rule):
         """None: `on_node` is its part."""
         return None
 
-    def on_node(self, pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod]) -> _Trial | None:
+    def on_node(self, pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod]) -> NodeTrial | None:
         """The room beside the slots of others and the ``others``; None for a node where the rule rejects no pod."""
         there = view.node(node)
         if there is None or there.name not in view.reserved.by_node:
@@ -184,4 +156,4 @@ class ReservedRoomRule(Rule):
         undetermined = _undetermined_by_node(view).get(there.name, ())
         claims = _claims_on(there.name, pod, view, undetermined) | {each.uid: each for each in others}
         free = free_resources_on(view, node, there, claims.values())
-        return _Trial(free.free, free.slots, free.ports, pod.requests)
+        return NodeTrial(free.free, free.slots, free.ports, pod.requests)

@@ -1,4 +1,4 @@
-"""The protocol of a rule: prepared once for the constraints of a pod, then applied to many nodes.
+"""What a rule is: prepared once for the constraints of a pod, then applied to many nodes.
 
 A `Rule` is one entry of `catalog.RULES`. It decides as a filter (which nodes pass, and why one does not) and as a score.
 Positions are those of the `Frame` that it was prepared with. Nothing here costs more when there are more pods.
@@ -9,12 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple, Protocol
 
-from extender.index.counts.compiled_constraints import CompiledConstraints
+import msgspec
+
+from extender.index.counts.compiled_constraints import CompiledConstraints, Counted
 from extender.index.counts.groups import GroupView
-from extender.index.nodes.columns import NodeNumber
+from extender.index.nodes.columns import Column, NodeNumber
 from extender.index.nodes.domains import KeyView
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
@@ -23,6 +24,7 @@ from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.constraint_states import MOST_DOMAINS, Steps
 from extender.rules.frames import Frame
+from extender.rules.free_resources import NodeTrial
 from extender.settings.rules import Rules
 
 MAX_SCORE = 100
@@ -42,90 +44,154 @@ SUCCESS = Status(Code.SUCCESS)
 SKIP = Status(Code.SKIP)
 
 
-class PreparedFilter(Protocol):
-    """A rule as a filter."""
+class PreparedFilter:
+    """A rule as a filter. All that verbs ask follows from its verdict on each node; some filters look at many nodes faster.
 
-    @property
-    def status(self) -> Status:
-        """Success, or Skip where every node passes, or what rejects every node before one is looked at."""
+    ``status``: success, or Skip where every node passes, or what rejects every node before one is looked at. ``rejects_all``: the
+    rejection of every node where that is certain without a look at any, with the parts that all nodes share; None where it is
+    not certain, and never None for a status that rejects every node.
+    """
 
-    @property
-    def rejects_all(self) -> Rejection | None:
-        """The rejection of every node where that is certain without a look at any, with the parts that all nodes share.
+    __slots__ = ()
+    status: Status
+    rejects_all: Rejection | None
 
-        None where it is not certain; never None for a status that rejects every node.
+    def verdict(self, position: int) -> Rejection | None:
+        """Why a node is rejected, by the first clause that does, with all its parts; None where it passes.
+
+        O(clauses + pods in the domain), as the parts of a rule that counts name a few of the pods that are counted there.
         """
+        raise NotImplementedError
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass, in their order. O(nodes × clauses)."""
+        return [node for node in nodes if self.verdict(node) is None]
 
-    def reason(self, node: int) -> Reason | None:
-        """Why a node is rejected, by the first clause that does; None where it passes. O(clauses)."""
+    def reason(self, position: int) -> Reason | None:
+        """The reason of the verdict. O(clauses)."""
+        found = self.verdict(position)
+        return None if found is None else found.reason
 
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """Those of the positions that do not pass, by reason; as `reason` says of each. O(nodes × clauses)."""
+        """Those of the positions that do not pass, by reason. O(nodes × clauses)."""
+        found: dict[Reason, list[int]] = {}
+        passing = set(self.passing(nodes))
+        for node in nodes:
+            if node not in passing and (reason := self.reason(node)) is not None:
+                found.setdefault(reason, []).append(node)
+        yield from found.items()
 
-    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
-        """The rejection of a node with all its parts, None where it passes. O(clauses + pods in the domain).
 
-        Called only where the parts are read, so it may count again what the filter did not keep.
-        """
+class Clause(Protocol):
+    """One condition of a rule that counts: a node passes it, or is rejected for its one reason."""
+
+    @property
+    def reason(self) -> Reason:
+        """Why a node is rejected."""
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Those of the positions that pass, in their order. O(nodes)."""
+
+    def rejection(self, position: int) -> Rejection:
+        """The parts for a node that does not pass. O(pods in its domain)."""
+
+
+class HasKey(msgspec.Struct, frozen=True, gc=False):
+    """The clause that a node is in a domain of a topology key."""
+
+    rule: str
+    reason: Reason
+    key: KeyView
+    domains: Column
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Those with the key."""
+        domains = self.domains
+        return [node for node in nodes if domains[node]]
+
+    def rejection(self, _position: int) -> Rejection:
+        """Names the key."""
+        return Rejection(self.rule, self.reason, topology_key=self.key.key)
+
+
+class ClauseFilter(PreparedFilter, msgspec.Struct, frozen=True, gc=False):
+    """A filter that rejects a node by the first of its clauses that the node does not pass.
+
+    A clause looks at all nodes in one pass: a call for each node and clause would be most of what a filter costs.
+    """
+
+    clauses: tuple[Clause, ...]
+    rejects_all: Rejection | None = None
+    status: Status = SUCCESS
+
+    def verdict(self, position: int) -> Rejection | None:
+        """By the first clause that rejects the node."""
+        return next((each.rejection(position) for each in self.clauses if not each.passing((position,))), None)
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Those that pass every clause."""
+        for clause in self.clauses:
+            nodes = clause.passing(nodes)
+        return nodes
+
+    def reason(self, position: int) -> Reason | None:
+        """That of the verdict, without its parts."""
+        for clause in self.clauses:
+            if not clause.passing((position,)):
+                return clause.reason
+        return None
+
+    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+        """By the first clause that rejects each."""
+        for clause in self.clauses:
+            passing = clause.passing(nodes)
+            if len(passing) < len(nodes):
+                passed = set(passing)
+                yield clause.reason, [node for node in nodes if node not in passed]
+                nodes = passing
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictOnPod:
-    """A filter that looks at no node: it rejects every node for one reason, or lets every node pass."""
+class VerdictOnPod(PreparedFilter):
+    """A filter that looks at no node: it rejects every node for one reason, or lets every node pass.
+
+    ``is_error``: kube-scheduler's plugin reports an error for such a pod, not a rejection.
+    """
 
     rejects_all: Rejection | None
+    is_error: bool = False
 
     @property
-    def status(self) -> Status:
+    def status(self) -> Status:  # type: ignore[override]  # never set
         """The code of the reason with the text of the rejection; Skip without one."""
         found = self.rejects_all
-        return SKIP if found is None else Status(found.reason.code, found.text)
+        return SKIP if found is None else Status(Code.ERROR if self.is_error else found.reason.code, found.text)
+
+    def verdict(self, _position: int) -> Rejection | None:
+        """The same for every node."""
+        return self.rejects_all
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """All of them or none."""
         return nodes if self.rejects_all is None else []
 
-    def reason(self, _node: int) -> Reason | None:
-        """The same for every node."""
-        return None if self.rejects_all is None else self.rejects_all.reason
 
-    def rejection(self, _node: int, _view: ClusterView) -> Rejection | None:
-        """The same for every node."""
-        return self.rejects_all
+class PreparedScore(ABC):
+    """A rule as a score over exactly the nodes that it was prepared for.
 
-    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """All of them or none."""
-        if self.rejects_all is not None:
-            yield self.rejects_all.reason, nodes
+    ``status``: success, or Skip where the rule has nothing to add, or Error.
+    """
 
+    __slots__ = ()
+    status: Status
 
-class PreparedScore(Protocol):
-    """A rule as a score over exactly the nodes that it was prepared for."""
-
-    @property
-    def status(self) -> Status:
-        """Success, or Skip where the rule has nothing to add, or Error."""
-
+    @abstractmethod
     def raw(self) -> list[int]:
         """The raw score of each node, in order."""
 
+    @abstractmethod
     def normalized(self) -> list[int]:
         """The scores brought to 0–100 over the nodes, as NormalizeScore does."""
-
-
-class Pods(Enum):
-    """Kinds of pods, told apart before any rule is called, mostly by their compiled constraints."""
-
-    ALL = "all"
-    CONSTRAINED = "constrained"
-    OVER_LIMIT = "over a limit"
-    ENFORCED = "held to something by scheduling policies"
-    WHILE_RESERVED = "all, while room is reserved"
-    SHARED_NODES = "all, where several schedulers share the nodes"
-    CROSS_NAMESPACE = "with affinity that names namespaces"
 
 
 class RankedGroup(NamedTuple):
@@ -139,26 +205,13 @@ class RankedGroup(NamedTuple):
     required: KeyView | None = None
 
 
-class NodeTrial(Protocol):
-    """A rule's part in the dry run of a preemption on one node, for what depends on the pods of this node alone."""
-
-    @property
-    def can_pass(self) -> bool:
-        """Whether the pod may pass here once pods have left."""
-
-    def count(self, pod: Pod, sign: int) -> None:
-        """A pod is on the node (``sign`` 1), or no longer is (-1)."""
-
-    def passes(self) -> bool:
-        """Whether the pod passes now."""
-
-
 class Rule(ABC):
     """One scheduling rule: all that the verbs, their caches and the requeue know of it. One instance, in `catalog`.
 
-    The defaults are those of a rule without scores whose filter reads no counts of pods. What a rule counts by pods is
-    compiled by the index into groups of `CompiledConstraints`, as counts must be kept true by every change. Changes of
-    these groups and of nodes invalidate every cache by themselves; whatever else a rule reads goes into `version`.
+    The defaults are those of a rule without scores whose filter reads no counts of pods. What a rule counts it declares in
+    ``counted``: for each signature the index makes these parts of `CompiledConstraints`, and keeps their groups true with
+    every change. Changes of these groups and of nodes invalidate every cache by themselves; whatever else a rule reads goes
+    into `version`.
     """
 
     name: str
@@ -168,16 +221,22 @@ class Rule(ABC):
     counts_by_domain: bool = False
     """Whether `constraint_states` shows the parts of its rejections for all domains."""
 
-    applies_to: Pods = Pods.ALL
-    """For which pods the rule may reject or score a node; it is not called for others."""
+    counted: tuple[type[Counted], ...] = ()
+    """What the rule counts, each made by the index from a pod's signature."""
+
+    counts_room: bool = False
+    """Whether the rule counts free resources as node fit does, so that who asks node fit need not ask it."""
 
     def is_enabled(self, _rules: Rules) -> bool:
         """Whether the settings make the rule ours to decide: then the generated configuration disables the plugin."""
         return True
 
-    @abstractmethod
-    def is_active(self, compiled: CompiledConstraints, view: ClusterView) -> bool:
-        """Whether the rule may reject a node for such a pod. O(1)."""
+    def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
+        """Whether the rule may reject a node for such a pod: by default where what it counts may. O(1).
+
+        Asked of every rule, several times for each request.
+        """
+        return not compiled.filtering.isdisjoint(self.counted)
 
     @abstractmethod
     def prepare_filter(

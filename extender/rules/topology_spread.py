@@ -15,133 +15,256 @@ the cost of reading all nodes, which counts that are kept do not have.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Self
 
 import msgspec
 
-from extender.index.counts.compiled_constraints import CompiledConstraints, CompiledSpread
+from extender.index.counts.compiled_constraints import CompiledConstraints, Counted, Counting
+from extender.index.counts.groups import GroupView, SpreadGroupView
+from extender.index.counts.selections import PodSelector
 from extender.index.nodes.columns import Column
+from extender.index.nodes.domains import Inclusion
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState
 from extender.model.constraints.labels import HOSTNAME
-from extender.model.constraints.spread import SpreadConstraint, round_half_away, topology_weight
-from extender.model.objects import Pod
+from extender.model.constraints.selectors import NOTHING
+from extender.model.constraints.spread import (
+    SYSTEM_DEFAULTS,
+    SpreadConstraint,
+    SpreadConstraints,
+    round_half_away,
+    topology_weight,
+)
+from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.constraint_states import MOST_DOMAINS, Steps, domain_states, own_namespace
 from extender.rules.frames import Frame
-from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, RankedGroup, Rule, Status, blamed_pods
+from extender.rules.rule import (
+    MAX_SCORE,
+    SKIP,
+    SUCCESS,
+    Clause,
+    ClauseFilter,
+    HasKey,
+    PreparedFilter,
+    PreparedScore,
+    RankedGroup,
+    Rule,
+    Status,
+    VerdictOnPod,
+    blamed_pods,
+)
 from extender.settings.rules import Rules
+from extender.settings.rules import TopologySpread as TopologySpreadSettings
 
 _NAME = "PodTopologySpread"
 _SKEW_EVERYWHERE = Rejection(_NAME, Reason.SPREAD_SKEW)
 
 
-class HardClause(msgspec.Struct, frozen=True, gc=False):
-    """One DoNotSchedule constraint: a domain passes while its count is at most ``limit``."""
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A constraint with its group; ``self_match`` is 1 where the constraint selects the incoming pod itself."""
 
+    constraint: SpreadConstraint
+    group: SpreadGroupView
+    self_match: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadGroups(Counted):
+    """The pods that a pod's constraints count: by constraint, its own ones or else default constraints."""
+
+    hard: tuple[Spread, ...] = ()
+    soft: tuple[Spread, ...] = ()
+    soft_needs_all_keys: bool = True
+    hard_error: str = ""
+    soft_error: str = ""
+
+    @classmethod
+    def count(cls, signature: PodSignature, counts: Counting, settings: Rules) -> Self | None:
+        """The groups. What policies direct counts without the rule too, as the in-tree plugin does not know it."""
+        if not (settings.topology_spread.enabled or signature.enforced is not None):
+            return None
+        found, needs_all = _in_force(signature, counts, settings)
+        if not (found.hard or found.soft or found.hard_error or found.soft_error):
+            return None
+        hard_keys, soft_keys = (_keys_of(tuple(c.topology_key for c in some)) for some in (found.hard, found.soft))
+        return cls(
+            tuple([_counted(signature, each, counts, _inclusion(signature, each, hard_keys)) for each in found.hard]),
+            tuple([_soft_counted(signature, each, counts, soft_keys, needs_all=needs_all) for each in found.soft]),
+            needs_all,
+            found.hard_error,
+            found.soft_error,
+        )
+
+    @property
+    def filter_groups(self) -> tuple[GroupView, ...]:
+        """Those of the hard constraints."""
+        return tuple([each.group for each in self.hard])
+
+    @property
+    def filter_key(self) -> object:
+        """The hard constraints."""
+        return self.hard, self.hard_error
+
+    @property
+    def error(self) -> str:
+        """What is wrong with the hard constraints."""
+        return self.hard_error
+
+
+_NO_SPREAD = SpreadGroups()
+
+
+def spread_groups(compiled: CompiledConstraints) -> SpreadGroups:
+    """What is counted for a pod's spread constraints."""
+    return compiled.get(SpreadGroups) or _NO_SPREAD
+
+
+def _in_force(signature: PodSignature, counts: Counting, settings: Rules) -> tuple[SpreadConstraints, bool]:
+    """The constraints in force, and whether scoring ignores nodes that lack a key (not under System defaults)."""
+    if signature.spread.own or not settings.topology_spread.enabled:
+        return signature.spread, True
+    defaults = default_constraints(settings.topology_spread)
+    if not defaults:
+        return signature.spread, True
+    selector = counts.deduced_selector()
+    if selector is None:
+        return SpreadConstraints(), True
+    made = [constraint.with_selector(selector) for constraint in defaults]
+    hard, soft = tuple(c for c in made if c.hard), tuple(c for c in made if not c.hard)
+    return SpreadConstraints(hard, soft), settings.topology_spread.defaulting_type != "System"
+
+
+@cache
+def default_constraints(settings: TopologySpreadSettings) -> tuple[SpreadConstraint, ...]:
+    """The constraints for pods without any of their own, which count nothing before a selector is deduced."""
+    if settings.defaulting_type == "System":
+        return SYSTEM_DEFAULTS
+    return tuple(
+        SpreadConstraint(
+            max_skew=c.max_skew,
+            topology_key=str(c.topology_key),
+            hard=c.when_unsatisfiable == "DoNotSchedule",
+            min_domains=1 if c.min_domains is None else c.min_domains,
+            honor_affinity=c.node_affinity_policy != "Ignore",
+            honor_taints=c.node_taints_policy == "Honor",
+        )
+        for c in settings.default_constraints
+    )
+
+
+@lru_cache(maxsize=256)
+def _keys_of(topology_keys: tuple[str, ...]) -> frozenset[str]:
+    """One set for all templates with the same keys: each spread group has it in its identity."""
+    return frozenset(topology_keys)
+
+
+def _counted(
+    signature: PodSignature,
+    constraint: SpreadConstraint,
+    counts: Counting,
+    inclusion: Inclusion,
+    key: str | None = None,
+) -> Spread:
+    """Counts the pods of the namespace that the constraint selects; the empty selector counts none."""
+    selector = NOTHING if constraint.selector.is_empty else constraint.selector
+    wanted = PodSelector(selector, (signature.namespace,))
+    group = counts.living_pods(wanted, constraint.topology_key if key is None else key, inclusion)
+    return Spread(constraint, group, int(constraint.selector.matches(signature.labels)))
+
+
+def _soft_counted(
+    signature: PodSignature, constraint: SpreadConstraint, counts: Counting, keys: frozenset[str], *, needs_all: bool
+) -> Spread:
+    """The same for ScheduleAnyway. Over hostname each node counts by itself, whatever the policies."""
+    if constraint.topology_key == HOSTNAME:
+        return _counted(signature, constraint, counts, Inclusion(), "")
+    inclusion = _inclusion(signature, constraint, keys if needs_all else frozenset())
+    if not needs_all:
+        inclusion = Inclusion(inclusion.keys, inclusion.affinity, inclusion.tolerations, missing_as_empty=True)
+    return _counted(signature, constraint, counts, inclusion)
+
+
+def _inclusion(signature: PodSignature, constraint: SpreadConstraint, keys: frozenset[str]) -> Inclusion:
+    honors_affinity = constraint.honor_affinity and not signature.node_affinity.admits_all
+    return Inclusion(
+        keys=keys,
+        affinity=signature.node_affinity if honors_affinity else None,
+        tolerations=signature.tolerations if constraint.honor_taints else None,
+    )
+
+
+def most_matching(constraint: SpreadConstraint, self_match: int, min_match: int) -> int:
+    """The greatest matchNum of a domain that may take the pod. maxSkew is compared by this alone.
+
+    kube-scheduler rejects a node if matchNum + selfMatch - minMatch > maxSkew.
+    """
+    return constraint.max_skew - self_match + min_match
+
+
+def _min_match(spread: Spread, frame: Frame) -> int:
+    """The global minimum: the smallest count over the eligible domains, 0 while these are fewer than minDomains (KEP-3022).
+
+    O(distinct counts).
+    """
+    group = spread.group
+    added = frame.new_domains(group)
+    if added or group.domains < spread.constraint.min_domains:
+        return 0
+    return frame.least(group)
+
+
+class WithinSkew(msgspec.Struct, frozen=True, gc=False):
+    """The clause that the pod keeps the skew of a node's domain within maxSkew."""
+
+    spread: Spread
     domains: Column
-    counts: Mapping[int, int]
-    limit: int
-
-
-class SpreadFilter(msgspec.Struct, frozen=True, gc=False):
-    """The hard constraints of a pod in the order of its spec, each with its clause, counted in ``frame``."""
-
-    status: Status
+    match_num: Mapping[int, int]
+    min_match: int
+    most: int
     frame: Frame
-    constraints: tuple[CompiledSpread, ...] = ()
-    clauses: tuple[HardClause, ...] = ()
-    rejects_all: Rejection | None = None
+    view: ClusterView
+    reason: Reason = Reason.SPREAD_SKEW
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those of the positions that pass. O(nodes × constraints)."""
-        if self.status.code is Code.ERROR:
-            return []
-        for clause in self.clauses:
-            domains, count_of, limit = clause.domains, clause.counts.get, clause.limit
-            nodes = [node for node in nodes if (domain := domains[node]) and count_of(domain, 0) <= limit]
-        return nodes
+        """Those whose domain counts at most ``most`` pods. O(nodes)."""
+        domains, match_num, most = self.domains, self.match_num.get, self.most
+        return [node for node in nodes if match_num(domains[node], 0) <= most]
 
-    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """Those of the positions that do not pass, by the first constraint that rejects them. O(nodes × constraints)."""
-        if self.status.code is Code.ERROR:
-            yield Reason.MALFORMED_POD, nodes
-            return
-        for clause in self.clauses:
-            domains, count_of, limit = clause.domains, clause.counts.get, clause.limit
-            yield Reason.SPREAD_LABEL_MISSING, [node for node in nodes if not domains[node]]
-            nodes = [node for node in nodes if domains[node]]
-            yield Reason.SPREAD_SKEW, [node for node in nodes if count_of(domains[node], 0) > limit]
-            nodes = [node for node in nodes if count_of(domains[node], 0) <= limit]
-
-    def reason(self, node: int) -> Reason | None:
-        """Why the node is rejected, by the first constraint that does; None where it passes."""
-        if self.status.code is Code.ERROR:
-            return Reason.MALFORMED_POD
-        for clause in self.clauses:
-            domain = clause.domains[node]
-            if not domain:
-                return Reason.SPREAD_LABEL_MISSING
-            if clause.counts.get(domain, 0) > clause.limit:
-                return Reason.SPREAD_SKEW
-        return None
-
-    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
-        """The first constraint that rejects the node, with its count, limit, minimum and some of the pods counted."""
-        if self.status.code is Code.ERROR:
-            return self.rejects_all
-        for compiled, clause in zip(self.constraints, self.clauses, strict=True):
-            key, domain = compiled.group.key, clause.domains[node]
-            if not domain:
-                return Rejection(_NAME, Reason.SPREAD_LABEL_MISSING, topology_key=key.key)
-            count = clause.counts.get(domain, 0)
-            if count > clause.limit:
-                return Rejection(
-                    _NAME,
-                    Reason.SPREAD_SKEW,
-                    topology_key=key.key,
-                    domain=self.frame.value(key, node),
-                    count=count,
-                    limit=clause.limit,
-                    minimum=_minimum(compiled, self.frame),
-                    max_skew=compiled.constraint.max_skew,
-                    blamed=blamed_pods(compiled.group, domain, view),
-                )
-        return None
+    def rejection(self, position: int) -> Rejection:
+        """The count, the limit, the minimum and some of the pods counted."""
+        key, domain = self.spread.group.key, self.domains[position]
+        return Rejection(
+            _NAME,
+            self.reason,
+            topology_key=key.key,
+            domain=self.frame.value(key, position),
+            count=self.match_num.get(domain, 0),
+            limit=self.most,
+            minimum=self.min_match,
+            max_skew=self.spread.constraint.max_skew,
+            blamed=blamed_pods(self.spread.group, domain, self.view),
+        )
 
 
-def _rejects_all(compiled: CompiledConstraints, clauses: Sequence[HardClause], frame: Frame) -> Rejection | None:
+def _within_skew(spread: Spread, frame: Frame, view: ClusterView) -> WithinSkew:
+    group, min_match = spread.group, _min_match(spread, frame)
+    most = most_matching(spread.constraint, spread.self_match, min_match)
+    return WithinSkew(spread, frame.domains(group.key), frame.conflicting(group), min_match, most, frame, view)
+
+
+def _rejects_all(skews: Sequence[WithinSkew], frame: Frame) -> Rejection | None:
     """Skew, where one constraint rejects every domain and no node lacks a key. O(constraints × distinct counts)."""
-    groups = [each.group for each in compiled.hard]
-    full = (frame.is_covered_by(g) and g.smallest() > c.limit for g, c in zip(groups, clauses, strict=True))
+    groups = [each.spread.group for each in skews]
+    full = (frame.is_covered_by(g) and g.smallest() > c.most for g, c in zip(groups, skews, strict=True))
     if any(full) and not any(group.key.lacking for group in groups):
         return _SKEW_EVERYWHERE
     return None
-
-
-def global_minimum(least: int, domains: int, min_domains: int) -> int:
-    """The count that skew is measured against: zero while there are fewer eligible domains than minDomains."""
-    return 0 if domains < min_domains else least
-
-
-def largest_allowed(constraint: SpreadConstraint, minimum: int, *, matches_itself: bool) -> int:
-    """The greatest count a domain may have now so that placing the pod there keeps the skew within maxSkew."""
-    return constraint.max_skew + minimum - (1 if matches_itself else 0)
-
-
-def _minimum(compiled: CompiledSpread, frame: Frame) -> int:
-    """The smallest count over the eligible domains, which skew is measured against. O(distinct counts)."""
-    group = compiled.group
-    added = frame.new_domains(group)
-    return global_minimum(0 if added else frame.least(group), group.domains + added, compiled.constraint.min_domains)
-
-
-def _clause(compiled: CompiledSpread, frame: Frame) -> HardClause:
-    group = compiled.group
-    limit = largest_allowed(compiled.constraint, _minimum(compiled, frame), matches_itself=bool(compiled.self_match))
-    return HardClause(frame.domains(group.key), frame.conflicting(group), limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +290,7 @@ class SoftClause:
 
 
 @dataclass(frozen=True, slots=True)
-class SpreadScore:
+class SpreadScore(PreparedScore):
     """Raw scores (fewer pods are better, so less is better) and their inversion to 0–100."""
 
     status: Status
@@ -212,26 +335,24 @@ class SpreadScore:
         return [0 if node in ignored else score_of[score] for node, score in zip(self.nodes, raw, strict=True)]
 
 
-def _soft(compiled: CompiledSpread, labelled: Column, frame: Frame, scored: Sequence[int]) -> SoftClause:
+def _soft(spread: Spread, labelled: Column, frame: Frame, scored: Sequence[int]) -> SoftClause:
     """A clause with its weight, which grows with the number of domains among the scored nodes."""
-    group, constraint = compiled.group, compiled.constraint
+    group, constraint = spread.group, spread.constraint
     if constraint.topology_key == HOSTNAME:
         size = len(scored)
     else:
         unlabelled = group.key.number_of.get("", 0)  # nodes without the key count as one more value, ""
         size = len({labelled[node] or unlabelled for node in scored})
-    limit = None
-    if _lacks_domains(compiled):
-        limit = largest_allowed(constraint, 0, matches_itself=bool(compiled.self_match))
+    limit = most_matching(constraint, spread.self_match, 0) if _lacks_domains(spread) else None
     return SoftClause(
         frame.domains(group.key), labelled, group.counts, constraint.max_skew, topology_weight(size), limit
     )
 
 
-def _lacks_domains(compiled: CompiledSpread) -> bool:
+def _lacks_domains(spread: Spread) -> bool:
     """Whether fewer eligible domains than minDomains have matching pods. O(1)."""
-    least = compiled.constraint.min_domains
-    return least > 1 and len(compiled.group.counts) < least
+    least = spread.constraint.min_domains
+    return least > 1 and len(spread.group.counts) < least
 
 
 class TopologySpread(Rule):
@@ -239,43 +360,45 @@ class TopologySpread(Rule):
 
     name = plugin = _NAME
     counts_by_domain = True
-    applies_to = Pods.CONSTRAINED
+    counted = (SpreadGroups,)
 
     def is_enabled(self, rules: Rules) -> bool:
         """By `rules.topologySpread.enabled`."""
         return rules.topology_spread.enabled
-
-    def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
-        """For a pod with hard constraints."""
-        return bool(compiled.hard or compiled.hard_error)
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
         """Changes of workloads, from which default constraints are deduced."""
         return (view.workload_changes,)
 
     def prepare_filter(
-        self, _pod: Pod, compiled: CompiledConstraints, _view: ClusterView, frame: Frame
-    ) -> SpreadFilter:
+        self, _pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame
+    ) -> PreparedFilter:
         """The hard constraints, each with the largest count of a domain that passes. O(constraints × distinct counts)."""
-        if compiled.hard_error:
-            text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {compiled.hard_error}"
-            malformed = Rejection(_NAME, Reason.MALFORMED_POD, text)
-            return SpreadFilter(Status(Code.ERROR, text), frame, rejects_all=malformed)
-        if not compiled.hard:
-            return SpreadFilter(SKIP, frame)
-        clauses = tuple([_clause(each, frame) for each in compiled.hard])
-        return SpreadFilter(SUCCESS, frame, compiled.hard, clauses, _rejects_all(compiled, clauses, frame))
+        found = spread_groups(compiled)
+        if found.hard_error:
+            text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {found.hard_error}"
+            return VerdictOnPod(Rejection(_NAME, Reason.MALFORMED_POD, text), is_error=True)
+        if not found.hard:
+            return VerdictOnPod(None)
+        skews = [_within_skew(each, frame, view) for each in found.hard]
+        clauses: list[Clause] = []
+        for each in skews:
+            key = each.spread.group.key
+            if key.lacking or not frame.numbers_nodes:
+                clauses.append(HasKey(_NAME, Reason.SPREAD_LABEL_MISSING, key, each.domains))
+            clauses.append(each)
+        return ClauseFilter(tuple(clauses), _rejects_all(skews, frame))
 
     def constraint_states(
         self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, most_domains: int = MOST_DOMAINS
     ) -> Steps[Sequence[ConstraintState]]:
         """One for each hard constraint, over its eligible domains."""
         found: list[ConstraintState] = []
-        for each in compiled.hard:
-            constraint, group, clause = each.constraint, each.group, _clause(each, frame)
+        for each in spread_groups(compiled).hard:
+            constraint, group, clause = each.constraint, each.group, _within_skew(each, frame, view)
             eligible = [domain for domain in group.key.nodes_in if group.is_eligible_domain(domain)]
             yield
-            counts, passes = clause.counts, clause.limit.__ge__
+            counts, passes = clause.match_num, clause.most.__ge__
             domains, more = yield from domain_states(group, eligible, counts, view, passes, most_domains)
             found.append(
                 ConstraintState(
@@ -284,11 +407,11 @@ class TopologySpread(Rule):
                     topology_key=group.key.key,
                     pods=str(constraint.selector),
                     reach=own_namespace(compiled.signature.namespace),
-                    limit=clause.limit,
+                    limit=clause.most,
                     max_skew=constraint.max_skew,
                     min_domains=constraint.min_domains,
                     eligible=group.domains,
-                    minimum=_minimum(each, frame),
+                    minimum=clause.min_match,
                     lacking=group.key.lacking,
                     domains=domains,
                     more_domains=more,
@@ -306,23 +429,25 @@ class TopologySpread(Rule):
 
     def has_scores(self, compiled: CompiledConstraints, _rules: Rules) -> bool:
         """Where there are soft constraints."""
-        return bool(compiled.soft)
+        found = compiled.get(SpreadGroups)
+        return found is not None and bool(found.soft)
 
     def prepare_score(
         self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], _rules: Rules
     ) -> SpreadScore:
         """The score of the soft constraints over these nodes. O(nodes × constraints)."""
-        if compiled.soft_error:
-            text = f"calculating preScoreState: obtaining pod's soft topology spread constraints: {compiled.soft_error}"
+        found = spread_groups(compiled)
+        if found.soft_error:
+            text = f"calculating preScoreState: obtaining pod's soft topology spread constraints: {found.soft_error}"
             return SpreadScore(Status(Code.ERROR, text), nodes)
-        if not compiled.soft:
+        if not found.soft:
             return SpreadScore(SKIP, nodes)
-        labelled = [frame.domains(view.key(each.constraint.topology_key)) for each in compiled.soft]
+        labelled = [frame.domains(view.key(each.constraint.topology_key)) for each in found.soft]
         ignored: frozenset[int] = frozenset()
-        if compiled.soft_needs_all_keys:
+        if found.soft_needs_all_keys:
             ignored = frozenset([node for column in labelled for node in nodes if not column[node]])
         scored = [node for node in nodes if node not in ignored] if ignored else nodes
-        clauses = [_soft(each, column, frame, scored) for each, column in zip(compiled.soft, labelled, strict=True)]
+        clauses = [_soft(each, column, frame, scored) for each, column in zip(found.soft, labelled, strict=True)]
         return SpreadScore(SUCCESS, nodes, tuple(clauses), ignored)
 
     def ranked_groups(
@@ -332,14 +457,15 @@ class TopologySpread(Rule):
 
         None while minDomains doubles scores, as a rank is proportional to a count.
         """
-        if compiled.soft_error:
+        spread = spread_groups(compiled)
+        if spread.soft_error:
             return ()
-        if any(map(_lacks_domains, compiled.soft)):
+        if any(map(_lacks_domains, spread.soft)):
             return None
         found = []
-        for each in compiled.soft:
+        for each in spread.soft:
             key = view.key(each.constraint.topology_key)
             size = nodes if each.constraint.topology_key == HOSTNAME else len(key.nodes_in)
-            required = key if compiled.soft_needs_all_keys else None
+            required = key if spread.soft_needs_all_keys else None
             found.append(RankedGroup(-topology_weight(size), each.group, required))
         return found

@@ -20,8 +20,7 @@ from extender.model.preemption import Candidate, PreemptionPlan, Victim, best_ca
 from extender.model.resources import PODS
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame, WorstCaseFrame
-from extender.rules.free_resources import conflicting_nominated_pods
-from extender.rules.rule import NodeTrial
+from extender.rules.free_resources import NodeTrial, conflicting_nominated_pods
 from extender.settings.configuration import Settings
 
 _NOT_STARTED = datetime.max.replace(tzinfo=UTC)

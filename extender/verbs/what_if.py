@@ -168,7 +168,7 @@ class FittingNodes:
         is_first = not found.names and not found.rejections
         names = self._view.node_names
         for number in numbers:
-            rejection = fit.rejection(number, self._view)
+            rejection = fit.verdict(number)
             if is_first:
                 if rejection is None:
                     found.names.append(names[number])

@@ -15,6 +15,7 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.timing import SystemClock
 from extender.kube.watch.byte_stream import StreamSockets
 from extender.model.objects import DisruptionBudget
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.wire.manifests import decode_snapshot
 from extender.wire.objects import kinds as table
@@ -111,7 +112,7 @@ def test_a_snapshot_has_the_disruption_budgets_that_a_preemption_is_planned_with
         "status": {"disruptionsAllowed": 1},
     }
     found = decode_snapshot(orjson.dumps({"kind": "List", "items": [budget]}))
-    index = ClusterIndex(Settings().rules)
+    index = ClusterIndex(Settings().rules, counts_of_rules())
     for each in found.objects:
         index.upsert(each)
     (held,) = index.view.budgets_in("ns")
@@ -121,7 +122,7 @@ def test_a_snapshot_has_the_disruption_budgets_that_a_preemption_is_planned_with
 
 @pytest.mark.parametrize("row", WATCHED_KINDS, ids=lambda row: row.kind.name)
 def test_the_index_takes_in_every_kind_and_gives_it_up_again(row: WatchedKind) -> None:
-    index = ClusterIndex(Settings().rules)
+    index = ClusterIndex(Settings().rules, counts_of_rules())
     before, found = index.statistics(), row.kind.named(Identity("web", "ns", "uid"))
     assert (index.upsert(found), index.upsert(found), index.statistics() != before) == (True, False, True)
     assert (index.delete(found), index.delete(found), index.statistics() == before) == (True, False, True)

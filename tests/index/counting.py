@@ -8,6 +8,8 @@ from extender.index.cluster import ClusterIndex
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.counts.groups import GroupView
 from extender.model.objects import Pod
+from extender.rules.interpod_affinity import own_terms, terms_of_others
+from extender.rules.topology_spread import spread_groups
 from extender.settings.limits import Limits
 from extender.wire.objects.kinds import pods_within
 from tests.builders import Json
@@ -45,20 +47,20 @@ def counts_of(group: GroupView) -> Counts:
 
 def near(index: ClusterIndex, asked: Json) -> list[Counts]:
     """Pods that match all required affinity terms, for each term's key."""
-    return [counts_of(group) for group in compiled_of(index, asked).affinity]
+    return [counts_of(group) for group in own_terms(compiled_of(index, asked)).affinity]
 
 
 def apart(index: ClusterIndex, asked: Json) -> list[Counts]:
     """Pods that match each required anti-affinity term."""
-    return [counts_of(group) for group in compiled_of(index, asked).anti]
+    return [counts_of(group) for group in own_terms(compiled_of(index, asked)).anti]
 
 
 def inverse(index: ClusterIndex, asked: Json) -> list[Counts]:
     """Pods whose required anti-affinity selects the asking pod, for each such term that any of them carries."""
-    return [counts_of(group) for group in compiled_of(index, asked).inverse if group.counts]
+    return [counts_of(group) for group in terms_of_others(compiled_of(index, asked)).anti if group.counts]
 
 
 def spread_over(index: ClusterIndex, asked: Json) -> list[tuple[Counts, int, int]]:
     """For each hard constraint: pods by domain, how many domains are eligible, and the least count."""
-    groups = [ask.group for ask in compiled_of(index, asked).hard]
+    groups = [ask.group for ask in spread_groups(compiled_of(index, asked)).hard]
     return [(counts_of(group), group.domains, group.least()) for group in groups]

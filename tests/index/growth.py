@@ -18,6 +18,7 @@ import extender.compose.service  # noqa: F401 (the memory of a service with ever
 from extender.compose.process import freeze_gc, return_large_blocks
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
+from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from extender.simulator.process_usage import peak_megabytes, resident_megabytes
 from tests.builders import Json, namespace, node, pod_json, spread, term
@@ -97,7 +98,7 @@ CASES: Final = {
 def standing(label_keys: Sequence[str] = ()) -> ClusterIndex:
     """The cluster before, every template compiled, and memory configured as in the service."""
     return_large_blocks()
-    index = ClusterIndex(Rules())
+    index = ClusterIndex(Rules(), counts_of_rules())
     index.upsert(namespace("default"))
     for number in range(NODES):
         labels = {key: f"v{number % (2 + at % 20)}" for at, key in enumerate(label_keys)}

@@ -135,6 +135,6 @@ def test_a_selection_that_no_request_reads_does_not_note_namespaces_for_ever(mon
     compiled_of(index, asked)
     for number in range(20):
         index.upsert(namespace(f"ns{number}", team="a"))
-    (selection,) = {selection for selection, _ in index.counts.terms.acquired()}
+    (selection,) = {selection for selection, _ in index.counts.selections.acquired()}
     assert len(selection.stale) <= 3
     assert near(index, asked) == [{"n1": 1}]

@@ -11,6 +11,7 @@ from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
 from extender.model.bounded import MOST_DELETED, DeletedPods
 from extender.model.objects import Object, Pod
+from extender.rules.interpod_affinity import own_terms
 from extender.wire.objects.kinds import PODS
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term
 from tests.index.counting import apart, compiled_of, near
@@ -36,7 +37,7 @@ def is_undetermined(index: ClusterIndex) -> bool:
 
 def places(index: ClusterIndex) -> tuple[dict[str, int], dict[str, int]]:
     """Where the pods are sure to come, and where they may."""
-    (group,) = compiled_of(index, NEAR_WEB).affinity
+    (group,) = own_terms(compiled_of(index, NEAR_WEB)).affinity
     sure, possible = index.view.expected(group)
     return {group.key.value(d): n for d, n in sure.items()}, {group.key.value(d): n for d, n in possible.items()}
 

@@ -10,11 +10,13 @@ import pytest
 
 from extender.index.audit import _places, audit, audit_steps, part
 from extender.index.cluster import ClusterIndex
+from extender.index.counts.groups import SpreadGroup
 from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.counts.term_counts import OwnerGroup
 from extender.model.bounded import without_item
 from extender.model.constraints.taints import PREFER_NO_SCHEDULE, Taint
 from extender.model.objects import Pod
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.rules import Rules
 from extender.wire.objects.kinds import NODES, PODS
@@ -37,7 +39,7 @@ def pod(name: str, on: str = "", app: str = "web", **spec: Any) -> Pod:
 
 def cluster() -> ClusterIndex:
     """Two nodes; a pod on each that carries a term, another that carries none; asked by terms and by spread."""
-    made = ClusterIndex(Settings().rules)
+    made = ClusterIndex(Settings().rules, counts_of_rules())
     for name in ("n1", "n2"):
         made.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
     made.upsert(pod("apart", "n1", **APART))
@@ -108,7 +110,8 @@ def not_an_owner(index: ClusterIndex) -> None:
 
 
 def asked_group(index: ClusterIndex) -> None:
-    next(iter(index.counts.terms.acquired()))[1][0].counts.clear()
+    groups = [group for _, groups in index.counts.selections.acquired() for group in groups]
+    next(group for group in groups if not isinstance(group, SpreadGroup)).counts.clear()
 
 
 def owned_group(index: ClusterIndex) -> None:
@@ -120,7 +123,8 @@ def not_offered(index: ClusterIndex) -> None:
 
 
 def spread_group(index: ClusterIndex) -> None:
-    next(iter(index.counts.spreads.acquired()))[2].counts.clear()
+    groups = [group for _, groups in index.counts.selections.acquired() for group in groups]
+    next(group for group in groups if isinstance(group, SpreadGroup)).counts.clear()
 
 
 def not_without_a_node(index: ClusterIndex) -> None:
@@ -202,7 +206,7 @@ def test_a_part_of_the_pods_is_the_same_from_either_end(start: int) -> None:
 
 def test_no_step_reads_more_than_a_thousand_places_and_all_of_them_are_read() -> None:
     """The pods of one signature may be on a hundred thousand nodes."""
-    index = ClusterIndex(Rules())
+    index = ClusterIndex(Rules(), counts_of_rules())
     for number in range(2500):
         index.upsert(pod(f"p{number}", f"n{number}"))
     index.upsert(pod("other", "n1", "other"))

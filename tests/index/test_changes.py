@@ -11,6 +11,7 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.groups import Group, IndexDriftError
 from extender.model.objects import Object
+from extender.rules.interpod_affinity import own_terms
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, spread, taint, term, workload
 from tests.index.counting import apart, compiled_of, counts_of, inverse, near, spread_over
 
@@ -35,7 +36,7 @@ class TestPods:
         assert near(index, NEAR_WEB) == [{"z1": 1}]
         index.delete(web)
         assert near(index, NEAR_WEB) == [{}]
-        assert compiled_of(index, NEAR_WEB).affinity[0].counts == {}
+        assert own_terms(compiled_of(index, NEAR_WEB)).affinity[0].counts == {}
 
     def test_a_relabelled_pod_leaves_the_count(self) -> None:
         index = zoned(pod("web", on="n1", app="web"))
@@ -167,7 +168,7 @@ class TestNodes:
     def test_a_taint_that_no_spread_reads_moves_no_pod(self) -> None:
         """A zone that is lost is a taint on each of its nodes; to move their pods took most of that."""
         index = index_of(node("n1", zone="z1"), pod("web", on="n1", app="web"))
-        (group,) = compiled_of(index, NEAR_WEB).affinity
+        (group,) = own_terms(compiled_of(index, NEAR_WEB)).affinity
         before = group.version
         index.upsert(node("n1", zone="z1", taints=[taint("gpu")]))
         assert group.version == before
@@ -259,9 +260,9 @@ class TestNamespaces:
     def test_the_first_pod_rule_follows_the_labels_of_its_namespace(self) -> None:
         asked = pod_json(near=[term("zone", namespace_selector=matching(team="a"), app="web")], app="web")
         index = zoned()
-        assert not compiled_of(index, asked).matches_itself
+        assert not own_terms(compiled_of(index, asked)).matches_itself
         index.upsert(namespace("default", team="a"))
-        assert compiled_of(index, asked).matches_itself
+        assert own_terms(compiled_of(index, asked)).matches_itself
 
 
 class TestWithout:
@@ -272,14 +273,14 @@ class TestWithout:
         compiled = compiled_of(index, NEAR_WEB)
         before = (
             near(index, NEAR_WEB),
-            [group.version for group in compiled.affinity],
+            [group.version for group in own_terms(compiled).affinity],
             index.view.dependency_version(compiled),
         )
         with index.view.without([web]):
             assert near(index, NEAR_WEB) == [{"z2": 1}]
         after = (
             near(index, NEAR_WEB),
-            [group.version for group in compiled.affinity],
+            [group.version for group in own_terms(compiled).affinity],
             index.view.dependency_version(compiled),
         )
         assert after == before
@@ -346,7 +347,7 @@ def test_a_node_that_only_pods_mention_can_go_without_harm() -> None:
 
 
 def test_a_count_below_nought_is_reported_as_drift() -> None:
-    group = compiled_of(zoned(pod("web", on="n1", app="web")), NEAR_WEB).affinity[0]
+    group = own_terms(compiled_of(zoned(pod("web", on="n1", app="web")), NEAR_WEB)).affinity[0]
     assert isinstance(group, Group)
     with pytest.raises(IndexDriftError, match="zone=z1 make -1"):
         group.add(0, -2)

@@ -11,6 +11,7 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.nodes.columns import NodeColumn, SparseColumn
+from extender.rules.interpod_affinity import own_terms, terms_of_others
 from tests.builders import Json, index_of, node, pod, pod_json, spread, term, weighted
 from tests.index.counting import apart, compiled_of, inverse, near, spread_over
 from tests.index.test_compile_costs import Calls
@@ -109,7 +110,7 @@ def test_terms_over_keys_that_no_node_carries_cost_other_pods_nothing() -> None:
     index.upsert(web := pod("web", on="n2", app="web"))
     counts_of_signature = index.counts.signatures.find(web.signature, terminating=False)
     assert counts_of_signature is not None
-    assert (counts_of_signature.groups, compiled_of(index, pod_json(app="web")).inverse) == ({}, ())
+    assert (counts_of_signature.groups, terms_of_others(compiled_of(index, pod_json(app="web"))).anti) == ({}, ())
     assert audit(index) == []
 
 
@@ -164,12 +165,16 @@ class TestTheFirstAndTheLastNodeOfAKey:
         asked = pod_json(app="x", apart=[odd("rack", app="web")], prefers=[weighted(7, odd("rack", app="web"))])
         groups = index.statistics()["term_groups"]
         before = compiled_of(index, asked)
-        assert (before.anti, before.preferences, index.statistics()["term_groups"]) == ((), (), groups)
+        assert (own_terms(before).anti, own_terms(before).preferences, index.statistics()["term_groups"]) == (
+            (),
+            (),
+            groups,
+        )
         index.upsert(node("n3", zone="z1", labels={"example.com/shelf": "s1"}))
         assert compiled_of(index, asked) is before
         index.upsert(node("n1", zone="z1", labels={"example.com/rack": "r1"}))
         after = compiled_of(index, asked)
-        assert (apart(index, asked), [each.weight for each in after.preferences]) == ([{"r1": 1}], [7])
+        assert (apart(index, asked), [each.weight for each in own_terms(after).preferences]) == ([{"r1": 1}], [7])
         assert after.serial != before.serial
         index.upsert(node("n2", zone="z1", labels={"example.com/rack": "r2"}))
         assert (apart(index, asked), audit(index)) == ([{"r1": 1, "r2": 1}], [])

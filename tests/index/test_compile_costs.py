@@ -9,9 +9,11 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.compiled_constraints import ConstraintCompiler
-from extender.index.counts.selections import PodSelector, Selections, TermSelection
+from extender.index.counts.selections import PodSelector, Selection, Selections
 from extender.index.objects.workloads import Workloads
 from extender.model.objects import Object
+from extender.rules.interpod_affinity import own_terms, terms_of_others
+from extender.rules.topology_spread import spread_groups
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, term, workload
 from tests.index.counting import compiled_of, counts_of, drop_all, near
 
@@ -44,7 +46,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Calls:
         monkeypatch,
         (PodSelector, "__hash__"),
         (PodSelector, "__eq__"),
-        (TermSelection, "selects"),
+        (Selection, "selects"),
         (Selections, "add_group"),
         (Selections, "remove_group"),
     )
@@ -118,10 +120,10 @@ def test_default_constraints_are_deduced_again_only_where_their_workloads_change
     compiled_of(index, asked)
     assert deduced.taken() == 0
     index.upsert(workload("Service", "own", {"app": "db"}))
-    assert compiled_of(index, asked).soft == ()
+    assert spread_groups(compiled_of(index, asked)).soft == ()
     index.delete(workload("Service", "own", {"app": "db"}))
     index.upsert(workload("Service", "own", {"app": "web"}))
-    assert len(compiled_of(index, asked).soft) == 2
+    assert len(spread_groups(compiled_of(index, asked)).soft) == 2
     assert audit(index) == []
 
 
@@ -132,20 +134,20 @@ def test_terms_of_existing_pods_that_come_and_go_leave_the_request_s_own_groups(
     work.taken()
     now = compiled_of(index, asked)
     assert work.taken() == 0
-    assert now.affinity is compiled.affinity
-    assert [counts_of(group) for group in now.inverse] == [{"z2": 1}]
+    assert own_terms(now).affinity is own_terms(compiled).affinity
+    assert [counts_of(group) for group in terms_of_others(now).anti] == [{"z2": 1}]
     index.delete(repelling)
-    assert compiled_of(index, asked).inverse == ()
+    assert terms_of_others(compiled_of(index, asked)).anti == ()
 
 
 def test_own_labels_of_a_namespace_decide_anew_whether_a_pod_matches_itself() -> None:
     index = zoned()
     asked = pod_json(app="lone", near=[term("zone", namespace_selector=matching(team="a"), app="lone")])
-    seen = [compiled_of(index, asked).matches_itself]
+    seen = [own_terms(compiled_of(index, asked)).matches_itself]
     for team in ("b", "a"):
         index.upsert(namespace("default", team=team))
         compiled_of(index, pod_json("another", near=[term("zone", namespace_selector=matching(team="a"), app="lone")]))
-        seen.append(compiled_of(index, asked).matches_itself)
+        seen.append(own_terms(compiled_of(index, asked)).matches_itself)
     assert seen == [True, False, True]
 
 

@@ -7,6 +7,8 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints
+from extender.rules.interpod_affinity import own_terms
+from extender.rules.topology_spread import spread_groups
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, term, workload
 from tests.index.counting import compiled_of, counts_of, near
 
@@ -29,14 +31,14 @@ def test_equal_terms_of_different_pods_share_one_count() -> None:
     first = compiled_of(index, pod_json(app="a", near=NEAR_WEB))
     by_clause = term("zone", selector=matching(("app", "In", ["web"])))
     second = compiled_of(index, pod_json(app="b", near=[by_clause]))
-    assert first.affinity[0] is second.affinity[0]
+    assert own_terms(first).affinity[0] is own_terms(second).affinity[0]
     assert index.statistics()["term_groups"] == 1
 
 
 def test_the_same_term_counts_as_affinity_and_as_anti_affinity_in_one_group() -> None:
     index = zoned()
     compiled = compiled_of(index, pod_json(near=NEAR_WEB, apart=NEAR_WEB))
-    assert compiled.affinity[0] is compiled.anti[0]
+    assert own_terms(compiled).affinity[0] is own_terms(compiled).anti[0]
 
 
 def test_terms_in_another_order_are_the_same_set() -> None:
@@ -46,7 +48,7 @@ def test_terms_in_another_order_are_the_same_set() -> None:
     first, second = (
         compiled_of(index, pod_json(app=app, near=terms)) for app, terms in (("a", both), ("b", both[::-1]))
     )
-    assert {id(group) for group in first.affinity} == {id(group) for group in second.affinity}
+    assert {id(group) for group in own_terms(first).affinity} == {id(group) for group in own_terms(second).affinity}
 
 
 def test_constraints_are_shared_only_where_the_same_nodes_are_eligible() -> None:
@@ -56,9 +58,9 @@ def test_constraints_are_shared_only_where_the_same_nodes_are_eligible() -> None
         compiled_of(index, pod_json(app=app, spreads=wanted, node_selector=selector))
         for app, selector in (("a", None), ("b", None), ("c", {"disk": "ssd"}))
     )
-    assert plain.hard[0].group is same.hard[0].group
-    assert plain.hard[0].group is not picky.hard[0].group
-    assert (plain.hard[0].group.domains, picky.hard[0].group.domains) == (2, 0)
+    assert spread_groups(plain).hard[0].group is spread_groups(same).hard[0].group
+    assert spread_groups(plain).hard[0].group is not spread_groups(picky).hard[0].group
+    assert (spread_groups(plain).hard[0].group.domains, spread_groups(picky).hard[0].group.domains) == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -207,4 +209,4 @@ def test_affinity_is_counted_by_pods_that_match_all_terms_at_once() -> None:
     index.upsert(pod("both", on="n2", app="web", tier="x"))
     asked = pod_json(near=[term("zone", app="web"), term("host", tier="x")])
     assert near(index, asked) == [{"z2": 1}, {"n2": 1}]
-    assert [counts_of(group) for group in compiled_of(index, asked).affinity] == near(index, asked)
+    assert [counts_of(group) for group in own_terms(compiled_of(index, asked)).affinity] == near(index, asked)

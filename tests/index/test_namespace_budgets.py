@@ -10,6 +10,7 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.namespace_budgets import LIMIT_NAMES, Amounts
 from extender.model.objects import Excess, Pod
+from extender.rules.catalog import counts_of_rules
 from extender.settings.limits import NamespaceLimits
 from extender.settings.rules import Rules
 from tests.builders import Json, matching, node, pod, requirement, spread, term, weighted
@@ -18,7 +19,7 @@ TWO: Final = NamespaceLimits(selectors=2, topology_keys=2, cross_namespace_terms
 
 
 def index_within(limits: NamespaceLimits = TWO, *, rejects_excess: bool = True) -> ClusterIndex:
-    index = ClusterIndex(Rules(), rejects_excess=rejects_excess, namespace_limits=limits)
+    index = ClusterIndex(Rules(), counts_of_rules(), rejects_excess=rejects_excess, namespace_limits=limits)
     index.upsert(node("n1", zone="z1"))
     return index
 

@@ -9,6 +9,7 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.objects import Node
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 
 AFFINITY = NodeAffinity((("zone", "a"),))
@@ -19,7 +20,7 @@ STEPS = st.lists(st.tuples(NAMES, st.sampled_from(["a", "b", None])) | st.none()
 @given(STEPS)
 def test_a_verdict_follows_every_change_of_its_node(steps: list[tuple[str, str | None] | None]) -> None:
     """A step sets the zone of a node, deletes it (no zone), or asks about all nodes (None)."""
-    index = ClusterIndex(Settings().rules)
+    index = ClusterIndex(Settings().rules, counts_of_rules())
     matches = index.topology.acquire_matches(AFFINITY)
     zones: dict[str, str] = {}
     for step in [*steps, None]:
@@ -40,7 +41,7 @@ def test_a_verdict_follows_every_change_of_its_node(steps: list[tuple[str, str |
 
 
 def test_the_audit_names_a_node_whose_verdict_is_not_true() -> None:
-    index = ClusterIndex(Settings().rules)
+    index = ClusterIndex(Settings().rules, counts_of_rules())
     index.upsert(Node("n1", {"zone": "a"}))
     matches = index.topology.acquire_matches(AFFINITY)
     number = index.view.known["n1"]

@@ -14,6 +14,7 @@ from extender.index.state import apply_change, state_of
 from extender.model.changes import Change, ObjectChange
 from extender.model.objects import Object
 from extender.model.release import GroupKey, Slot
+from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from tests.builders import index_of, namespace, node, pod, term, workload
 
@@ -73,10 +74,10 @@ def from_journal(_: ClusterIndex, noted: list[Change]) -> list[Change]:
 def test_the_changes_make_an_empty_index_equal(
     changes: Callable[[ClusterIndex, list[Change]], list[Change]],
 ) -> None:
-    index, noted = ClusterIndex(Rules()), list[Change]()
+    index, noted = ClusterIndex(Rules(), counts_of_rules()), list[Change]()
     index.journal.note = noted.append
     changed(index)
-    again = ClusterIndex(Rules())
+    again = ClusterIndex(Rules(), counts_of_rules())
     for change in changes(index, noted):
         apply_change(again, change)
     assert held(again) == held(index)

@@ -6,6 +6,7 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import PodQuota
+from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from tests.quotas import SCOPE, Tenants, limited, quota, reaching
 
@@ -41,7 +42,7 @@ def test_the_state_follows_the_pods() -> None:
 
 
 def test_without_quotas_no_pod_is_counted_and_a_rebuilt_index_counts_none_either() -> None:
-    index = ClusterIndex(Rules())
+    index = ClusterIndex(Rules(), counts_of_rules())
     index.upsert(reaching("bound", on="n1"))
     index.rebuild()
     assert index.statistics()["quota_pods"] == 0

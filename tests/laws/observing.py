@@ -18,8 +18,10 @@ from extender.index.view import ClusterView
 from extender.model.objects import Object, PodSignature
 from extender.model.rejections import Code
 from extender.rules import catalog
-from extender.rules.catalog import PreparedFilters
+from extender.rules.catalog import PreparedFilters, counts_of_rules
 from extender.rules.frames import Frame, IndexFrame
+from extender.rules.interpod_affinity import own_terms, terms_of_others
+from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.objects.kinds import PODS
@@ -81,7 +83,7 @@ def apply(index: ClusterIndex, cluster: Cluster, step: Step) -> None:
 
 def built(history: Iterable[Step], chosen: Settings = WHOLE_ANSWERS) -> tuple[ClusterIndex, Cluster]:
     """An index and the table after a history."""
-    index, cluster = ClusterIndex(chosen.rules), Cluster()
+    index, cluster = ClusterIndex(chosen.rules, counts_of_rules()), Cluster()
     for step in history:
         apply(index, cluster, step)
     return index, cluster
@@ -89,7 +91,7 @@ def built(history: Iterable[Step], chosen: Settings = WHOLE_ANSWERS) -> tuple[Cl
 
 def fresh(cluster: Cluster, chosen: Settings = WHOLE_ANSWERS) -> ClusterIndex:
     """An index that has only ever been told of the objects that there are now."""
-    index = ClusterIndex(chosen.rules)
+    index = ClusterIndex(chosen.rules, counts_of_rules())
     for (kind, _), body in cluster.objects.items():
         index.upsert(decoded(kind, body))
     return index
@@ -117,10 +119,10 @@ Counts = list[tuple[str, dict[str, int]]]
 def groups_of(compiled: CompiledConstraints) -> Iterator[GroupView]:
     """Every group of a question, those of scores included."""
     yield from compiled.filter_groups()
-    for weighted in (*compiled.preferences, *compiled.inverse_preferences):
+    for weighted in (*own_terms(compiled).preferences, *terms_of_others(compiled).preferences):
         yield weighted.group
-    yield from compiled.inverse_required
-    yield from (ask.group for ask in compiled.soft)
+    yield from terms_of_others(compiled).required
+    yield from (ask.group for ask in spread_groups(compiled).soft)
 
 
 def counts_of(view: ClusterView, pod: Json) -> Counts:

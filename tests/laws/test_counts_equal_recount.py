@@ -8,6 +8,7 @@ from hypothesis import given
 from extender.index.audit import audit, audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from tests.laws.observing import SYSTEM_DEFAULTS, WHOLE_ANSWERS, Cluster, apply, asked, fresh, seen
 from tests.strategies import Step, histories
@@ -15,7 +16,7 @@ from tests.strategies import Step, histories
 
 @given(histories())
 def test_counts_are_true_after_each_step(history: list[Step]) -> None:
-    index, cluster = ClusterIndex(WHOLE_ANSWERS.rules), Cluster()
+    index, cluster = ClusterIndex(WHOLE_ANSWERS.rules, counts_of_rules()), Cluster()
     for step in history:
         apply(index, cluster, step)
         assert audit(index) == []
@@ -24,7 +25,7 @@ def test_counts_are_true_after_each_step(history: list[Step]) -> None:
 @pytest.mark.parametrize("chosen", [WHOLE_ANSWERS, SYSTEM_DEFAULTS], ids=["List defaults", "System defaults"])
 @given(history=histories())
 def test_answers_are_those_of_an_index_that_was_never_changed(chosen: Settings, history: list[Step]) -> None:
-    index, cluster = ClusterIndex(chosen.rules), Cluster()
+    index, cluster = ClusterIndex(chosen.rules, counts_of_rules()), Cluster()
     for step in history:
         apply(index, cluster, step)
     pods = asked(history)
@@ -35,7 +36,7 @@ def test_answers_are_those_of_an_index_that_was_never_changed(chosen: Settings, 
 def test_counts_are_true_while_requests_are_forgotten_for_new_ones(history: list[Step]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled_constraints, "MOST_COMPILED", 1)
-        index, cluster = ClusterIndex(WHOLE_ANSWERS.rules), Cluster()
+        index, cluster = ClusterIndex(WHOLE_ANSWERS.rules, counts_of_rules()), Cluster()
         for step in history:
             apply(index, cluster, step)
             assert audit(index) == []
@@ -52,7 +53,7 @@ def test_an_audit_finds_nothing_wrong_with_what_changes_between_its_steps(
     """Groups given back, made anew or not yet corrected for a relabelled namespace have not drifted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled_constraints, "MOST_COMPILED", most)
-        index, cluster = ClusterIndex(WHOLE_ANSWERS.rules), Cluster()
+        index, cluster = ClusterIndex(WHOLE_ANSWERS.rules, counts_of_rules()), Cluster()
         for step in before:
             apply(index, cluster, step)
         checks = list(audit_steps(index))

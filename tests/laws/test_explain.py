@@ -12,6 +12,7 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.answers.explanations import Change as Help
 from extender.model.objects import Pod
+from extender.rules.catalog import counts_of_rules
 from extender.simulator.json_objects import name_of
 from extender.verbs.filter import FilterVerb
 from extender.wire.objects.kinds import PODS
@@ -57,7 +58,7 @@ _KEEPING_AWAY: Final[list[dict[str, Any]]] = [
 @st.composite
 def roomy_clusters(draw: st.DrawFn) -> tuple[ClusterIndex, Cluster]:
     """An index after a history, in which nodes offer resources and pods request them, and the table of its objects."""
-    index, cluster = ClusterIndex(SYSTEM_DEFAULTS.rules), Cluster()
+    index, cluster = ClusterIndex(SYSTEM_DEFAULTS.rules, counts_of_rules()), Cluster()
     for step in draw(histories()):
         take(index, cluster, with_room(step, draw))
     return index, cluster

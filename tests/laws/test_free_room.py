@@ -16,6 +16,7 @@ from extender.index.audit import audit
 from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
+from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from extender.verbs.filter import FilterVerb
 from tests.builders import asking, settings
@@ -51,7 +52,7 @@ def shown(name: str, **fields: object) -> Pod:
 class World:
     """The index and the verb, and where each pod is in truth: ``taken`` by pod, bound or being bound."""
 
-    index: ClusterIndex = field(default_factory=lambda: ClusterIndex(Rules(), counts_room=True))
+    index: ClusterIndex = field(default_factory=lambda: ClusterIndex(Rules(), counts_of_rules(), counts_room=True))
     taken: dict[str, str] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)

@@ -11,6 +11,7 @@ from extender.index.gated import Role
 from extender.model.objects import Object
 from extender.model.policies import PolicyObject
 from extender.model.release import RELEASE_GATE, GroupSize
+from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from tests.gangs import FOREIGN_GATE, gated, release_policy
 
@@ -61,7 +62,7 @@ def _take(index: ClusterIndex, step: tuple[Object, bool]) -> None:
 
 @given(STEPS)
 def test_groups_equal_a_recount(steps: list[tuple[Object, bool]]) -> None:
-    index = ClusterIndex(Rules())
+    index = ClusterIndex(Rules(), counts_of_rules())
     for step in steps:
         _take(index, step)
         assert audit(index) == []
@@ -69,10 +70,10 @@ def test_groups_equal_a_recount(steps: list[tuple[Object, bool]]) -> None:
 
 @given(STEPS)
 def test_the_order_of_events_is_irrelevant_for_pods_that_wait(steps: list[tuple[Object, bool]]) -> None:
-    index = ClusterIndex(Rules())
+    index = ClusterIndex(Rules(), counts_of_rules())
     for step in steps:
         _take(index, step)
-    other = ClusterIndex(Rules())
+    other = ClusterIndex(Rules(), counts_of_rules())
     for each in sorted(index.pods.values(), key=lambda pod: pod.name):
         other.upsert(each)
     for policy in index.policies:
@@ -88,7 +89,7 @@ def _waiting(index: ClusterIndex) -> object:
 
 @given(STEPS)
 def test_groups_leave_nothing_behind(steps: list[tuple[Object, bool]]) -> None:
-    index = ClusterIndex(Rules())
+    index = ClusterIndex(Rules(), counts_of_rules())
     for step in steps:
         _take(index, step)
     for pod in list(index.pods.values()):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints
+from extender.rules.catalog import counts_of_rules
 from extender.wire.objects.kinds import PODS
 from tests.builders import Json, asking, matching, node, pod_json, requirement, spread, term, weighted
 from tests.deciding import filter_nodes
@@ -136,7 +137,7 @@ def calls_during(work: Callable[[], None]) -> int:
 
 def work_for(kind: str, size: int, *, nodes: int = 30) -> tuple[int, int]:
     """The calls that a pod costs from its first bytes to its deletion, asked about once; and those bytes."""
-    index = ClusterIndex(WHOLE_ANSWERS.rules)
+    index = ClusterIndex(WHOLE_ANSWERS.rules, counts_of_rules())
     for number in range(nodes):
         index.upsert(node(f"n{number}", zone=f"z{number % 3}"))
     body = pod_json(f"work-{kind}-{size}", namespace="evil", evil="e", **KINDS[kind](size))

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.rules import joined_groups
+from extender.rules import interpod_affinity as joined_groups
+from extender.rules.interpod_affinity import terms_of_others
 from tests.builders import Json, index_of, node, pod, settings, term, weighted
 from tests.laws import test_filter_agrees_with_brute_force as of_filter
 from tests.laws import test_scores_agree_with_brute_force as of_scores
@@ -64,7 +65,7 @@ def test_terms_over_one_key_are_one_group_with_the_sum_of_their_points() -> None
     ]
     index = index_of(node("n0", zone="z0"), node("n1", zone="z1"), node("n2", zone="z2"), *soft)
     compiled = index.view.compiled(pod("asking", app="web").signature)
-    joined = joined_groups.join_weighted(compiled.inverse_preferences)
+    joined = joined_groups.join_weighted(terms_of_others(compiled).preferences)
     if joined_groups.SMALL:
         ((weight, group),) = [(part.weight, part.group) for part in joined]
         values = {group.key.value(domain): weight * count for domain, count in group.counts.items()}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.counts.compiled_constraints import WeightedGroup
 from extender.index.counts.groups import GroupView
 from extender.model.objects import Node, Pod, PodSignature
+from extender.rules.interpod_affinity import WeightedGroup, own_terms, terms_of_others
 from tests.builders import Json, index_of, namespace, node, pod, term, weighted
 from tests.index.counting import Counts, counts_of
 
@@ -54,9 +54,19 @@ def scored(groups: tuple[WeightedGroup, ...]) -> list[tuple[int, str, Counts]]:
 def compiled(index: ClusterIndex, signature: PodSignature) -> tuple[object, ...]:
     """What rules read for pods of a signature."""
     found = index.view.compiled(signature)
-    affinity = [(group.key.key, counts_of(group)) for group in found.affinity]
-    required = affinity, found.matches_itself, counted(found.anti), counted(found.inverse)
-    return *required, scored(found.preferences), scored(found.inverse_preferences), counted(found.inverse_required)
+    affinity = [(group.key.key, counts_of(group)) for group in own_terms(found).affinity]
+    required = (
+        affinity,
+        own_terms(found).matches_itself,
+        counted(own_terms(found).anti),
+        counted(terms_of_others(found).anti),
+    )
+    return (
+        *required,
+        scored(own_terms(found).preferences),
+        scored(terms_of_others(found).preferences),
+        counted(terms_of_others(found).required),
+    )
 
 
 @given(st.randoms(use_true_random=False))

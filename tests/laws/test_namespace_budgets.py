@@ -14,6 +14,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.counts.namespace_budgets import Amounts
 from extender.model.constraints.terms import AffinityTerm
 from extender.model.objects import PodSignature
+from extender.rules.catalog import counts_of_rules
 from extender.settings.limits import NamespaceLimits
 from tests.builders import Json, pod_json
 from tests.laws.cases import case, meets_its_case
@@ -132,7 +133,7 @@ class Ledger:
 
 def played(actions: list[Action]) -> tuple[ClusterIndex, Cluster, int]:
     """An index after these actions, each compared with the ledger; and how many requests did not fit."""
-    index = ClusterIndex(WHOLE_ANSWERS.rules, namespace_limits=LIMITS)
+    index = ClusterIndex(WHOLE_ANSWERS.rules, counts_of_rules(), namespace_limits=LIMITS)
     cluster, ledger, waited = Cluster(), Ledger(), 0
     for name, body in actions:
         if body:

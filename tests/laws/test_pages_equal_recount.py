@@ -13,6 +13,7 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.answers.pages import PageOf, TopologyQuestion
 from extender.model.constraints.selectors import LabelSelector
+from extender.rules.catalog import counts_of_rules
 from extender.verbs.browse.pods import constraints_page, count_states, pending_page, workload_page
 from extender.verbs.browse.topology import topology_keys, topology_page
 from extender.wire.objects.constraints import parse_label_selector, parse_selector_text
@@ -47,7 +48,7 @@ def clusters() -> st.SearchStrategy[tuple[ClusterIndex, Cluster]]:
     """An index after a history, and the table of its objects."""
 
     def build(history: list[Step]) -> tuple[ClusterIndex, Cluster]:
-        index, cluster = ClusterIndex(SYSTEM_DEFAULTS.rules), Cluster()
+        index, cluster = ClusterIndex(SYSTEM_DEFAULTS.rules, counts_of_rules()), Cluster()
         for step in history:
             apply(index, cluster, sized(step))
         return index, cluster

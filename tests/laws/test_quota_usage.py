@@ -14,6 +14,7 @@ from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
 from extender.model.policies import PolicyObject
+from extender.rules.catalog import counts_of_rules
 from extender.settings.quota import Quota
 from extender.settings.rules import Rules
 from extender.wire.objects.kinds import PODS
@@ -114,7 +115,7 @@ def _take_pod(index: ClusterIndex, what: str, of: Any) -> None:
 
 
 def _index(*, counts_pending: bool) -> ClusterIndex:
-    return ClusterIndex(Rules(), quota=Quota(enabled=True, count_pending=counts_pending))
+    return ClusterIndex(Rules(), counts_of_rules(), quota=Quota(enabled=True, count_pending=counts_pending))
 
 
 def _placed(index: ClusterIndex) -> int:

@@ -158,7 +158,7 @@ def test_the_parts_of_a_rejection_are_those_of_a_recount(history: list[Step], as
             continue
         recount = Recount(pod, state)
         for name, number in numbers.items():
-            found = filters.rejection(number, index.view)
+            found = filters.verdict(number)
             assert (None if found is None else found.reason) is filters.reason(number)
             recount.check(found, name)
             parts += found is not None
@@ -198,7 +198,7 @@ def test_the_parts_of_skew_are_those_of_a_recount_where_every_domain_has_pods(
     index, pod, state = fresh(cluster, SYSTEM_DEFAULTS), pod_json(app="web", spreads=constraints), state_of(cluster)
     filters, recount, minima = prepared(index.view, pod, IndexFrame()), Recount(pod, state), set()
     for name, number in index.view.known.items():
-        found = filters.rejection(number, index.view)
+        found = filters.verdict(number)
         recount.check(found, name)
         minima.add(0 if found is None else found.minimum)
     case(minima - {0})
@@ -212,7 +212,7 @@ def test_the_text_in_the_answer_is_the_text_of_the_parts(history: list[Step], as
     for pod in asking_pods:
         filters = prepared(index.view, pod, IndexFrame())
         result = filter_nodes(asking(pod, *names), index.view, SYSTEM_DEFAULTS, seed=1)
-        found = {name: filters.rejection(index.view.known[name], index.view) for name in names}
+        found = {name: filters.verdict(index.view.known[name]) for name in names}
         if result.passed:
             assert [name for name, each in found.items() if each is None] == sorted(result.passed)
             continue
@@ -237,7 +237,7 @@ def test_nodes_of_the_request_itself_get_the_same_parts(history: list[Step], pod
     brought = prepared(index.view, pod, RequestFrame(nodes))
     for position, body in enumerate(bodies):
         number = index.view.known[name_of(body)]
-        assert brought.rejection(position, index.view) == known.rejection(number, index.view)
+        assert brought.verdict(position) == known.verdict(number)
 
 
 @meets_its_case
@@ -253,7 +253,7 @@ def test_undetermined_pods_count_in_the_parts_and_are_not_blamed(
     for pod in asking_pods:
         filters = prepared(index.view, pod, WorstCaseFrame(IndexFrame(), index.view))
         for node in index.view.known.values():
-            found = filters.rejection(node, index.view)
+            found = filters.verdict(node)
             assert (None if found is None else found.reason) is filters.reason(node)
             if found is not None and found.limit is not None:
                 assert found.count > found.limit

@@ -10,6 +10,7 @@ from hypothesis import given
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.rules.catalog import counts_of_rules
 from tests.laws.observing import WHOLE_ANSWERS, Cluster, asked, built, fresh, seen, shape_of
 from tests.reflected_index import ReflectedIndex
 from tests.strategies import Ask, Step, decoded, histories
@@ -19,7 +20,7 @@ KINDS = ["pods", "nodes", "namespaces", "services", "replicasets", "replicationc
 
 def reflected(history: list[Step]) -> tuple[ReflectedIndex, Cluster]:
     """An index that was told of a history by watches, and the table beside it."""
-    found, cluster = ReflectedIndex(ClusterIndex(WHOLE_ANSWERS.rules), KINDS), Cluster()
+    found, cluster = ReflectedIndex(ClusterIndex(WHOLE_ANSWERS.rules, counts_of_rules()), KINDS), Cluster()
     for step in history:
         if isinstance(step, Ask):
             found.index.view.compiled(shape_of(step.pod))

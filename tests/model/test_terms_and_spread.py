@@ -8,8 +8,7 @@ import pytest
 
 from extender.model.constraints.spread import round_half_away, topology_weight
 from extender.model.constraints.terms import AffinityTerm
-from extender.rules.topology_spread import global_minimum, largest_allowed
-from tests.builders import Json, matching, pod, spread, term, weighted
+from tests.builders import Json, matching, pod, term, weighted
 
 TEAM_A, TEAM_B = {"team": "a"}, {"team": "b"}
 
@@ -71,19 +70,6 @@ def test_a_term_selects_by_namespace_and_labels_together() -> None:
     made = term_of(namespaces=["other"])
     asked = [("other", {"app": "web"}), ("other", {"app": "db"}), ("own", {"app": "web"})]
     assert [made.selects(namespace, labels, None) for namespace, labels in asked] == [True, False, False]
-
-
-@pytest.mark.parametrize(
-    ("least", "domains", "min_domains", "minimum"), [(2, 3, 1, 2), (2, 3, 3, 2), (2, 3, 4, 0), (0, 0, 1, 0)]
-)
-def test_too_few_domains_make_the_minimum_zero(least: int, domains: int, min_domains: int, minimum: int) -> None:
-    assert global_minimum(least, domains, min_domains) == minimum
-
-
-@pytest.mark.parametrize(("matches_itself", "allowed"), [(True, 2), (False, 3)])
-def test_a_pod_that_counts_itself_leaves_room_for_one_less(*, matches_itself: bool, allowed: int) -> None:
-    (constraint,) = pod("a", spreads=[spread("zone", 1, app="web")]).signature.spread.hard
-    assert largest_allowed(constraint, 2, matches_itself=matches_itself) == allowed
 
 
 def test_scores_round_halves_away_from_zero_and_more_domains_weigh_more() -> None:

@@ -14,6 +14,7 @@ from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.constraints.taints import first_untolerated
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Code
+from extender.rules.catalog import counts_of_rules
 from extender.rules.frames import Frame, IndexFrame, RequestFrame
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.rule import PreparedFilter, PreparedScore
@@ -63,7 +64,7 @@ def settings_of(case: Case) -> Settings:
 
 def index_of(case: Case, settings: Settings) -> ClusterIndex:
     """An index holding every object of the case."""
-    index = ClusterIndex(settings.rules)
+    index = ClusterIndex(settings.rules, counts_of_rules())
     for field, kind in KINDS.items():
         for item in case.get(field) or ():
             index.upsert(kind.decode_object(orjson.dumps(item)))

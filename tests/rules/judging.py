@@ -26,7 +26,7 @@ def rejections(index: ClusterIndex, asked: Json) -> dict[str, Reason | None]:
     filters = prepared(index, asked)
     found = {name: filters.reason(number) for name, number in sorted(index.view.known.items())}
     for name, number in index.view.known.items():
-        parts = filters.rejection(number, index.view)
+        parts = filters.verdict(number)
         assert found[name] is (None if parts is None else parts.reason)
     if filters.rejects_all is not None:
         assert set(found.values()) == {filters.rejects_all.reason}
@@ -57,7 +57,7 @@ def reason(index: ClusterIndex, asked: Json, node: str) -> Reason | None:
 
 def parts(index: ClusterIndex, asked: Json, node: str) -> Rejection | None:
     """The rejection of one node with its parts."""
-    return prepared(index, asked).rejection(index.view.known[node], index.view)
+    return prepared(index, asked).verdict(index.view.known[node])
 
 
 def scored(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) -> list[PreparedScore]:

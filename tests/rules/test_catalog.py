@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from extender.model.objects import Object, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
 from extender.rules.frames import Frame, IndexFrame
-from extender.rules.rule import SUCCESS, Rule, Status
+from extender.rules.rule import SUCCESS, PreparedFilter, PreparedScore, Rule, Status
 from extender.settings.rules import Rules
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter, dependency_version, is_unchanged
@@ -32,32 +32,29 @@ from tests.fakes import FakeClock, FakeWriter, until
 
 
 @dataclass(frozen=True, slots=True)
-class ClosedNodes:
-    """Rejects the nodes of a set; gives every other node its number as score."""
+class ClosedNodes(PreparedFilter):
+    """Rejects the nodes of a set."""
 
     closed: frozenset[int]
-    nodes: Sequence[int] = ()
+    view: ClusterView
     status: Status = SUCCESS
     rejects_all: Rejection | None = None
 
-    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those that are not closed."""
-        return [node for node in nodes if node not in self.closed]
+    def verdict(self, position: int) -> Rejection | None:
+        """Closed nodes look cordoned; names the node."""
+        if position not in self.closed:
+            return None
+        return Rejection("Closing", Reason.CORDONED, blamed=(self.view.node_names[position],))
 
-    def reason(self, node: int) -> Reason | None:
-        """Closed nodes look cordoned."""
-        return Reason.CORDONED if node in self.closed else None
 
-    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
-        """Names the node."""
-        return Rejection("Closing", Reason.CORDONED, blamed=(view.node_names[node],)) if node in self.closed else None
+@dataclass(frozen=True, slots=True)
+class Numbers(PreparedScore):
+    """The nodes' own numbers."""
 
-    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """The closed ones."""
-        yield Reason.CORDONED, [node for node in nodes if node in self.closed]
+    nodes: Sequence[int]
+    status: Status = SUCCESS
 
     def raw(self) -> list[int]:
-        """The nodes' own numbers."""
         return list(self.nodes)
 
     def normalized(self) -> list[int]:
@@ -96,15 +93,15 @@ class Closing(Rule):
         return (self.subscribers,)
 
     def prepare_filter(self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, _frame: Frame) -> ClosedNodes:
-        return ClosedNodes(self.closed if self.pod_key(pod, view) else frozenset())
+        return ClosedNodes(self.closed if self.pod_key(pod, view) else frozenset(), view)
 
     def has_scores(self, _compiled: CompiledConstraints, _rules: Rules) -> bool:
         return self.scores
 
     def prepare_score(
         self, _compiled: CompiledConstraints, _view: ClusterView, _frame: Frame, nodes: Sequence[int], _rules: Rules
-    ) -> ClosedNodes:
-        return ClosedNodes(frozenset(), nodes)
+    ) -> Numbers:
+        return Numbers(nodes)
 
 
 @pytest.fixture
@@ -217,7 +214,7 @@ def test_its_rejections_have_parts(closing: Closing) -> None:
     view = asker.index.view
     pod = asker.args(**LONELY).pod
     filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame())
-    found = [filters.rejection(node, view) for node in range(3)]
+    found = [filters.verdict(node) for node in range(3)]
     assert [None if each is None else (each.rule, each.blamed) for each in found] == [
         ("InterPodAffinity", ("default/w0",)),
         ("InterPodAffinity", ("default/w1",)),

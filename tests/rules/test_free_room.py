@@ -12,6 +12,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
+from extender.rules.catalog import counts_of_rules
 from extender.rules.frames import IndexFrame
 from extender.settings.rules import Rules
 from extender.tasks.rejected_pods.requeuer import Requeuer
@@ -31,7 +32,7 @@ class Scene:
     """Two empty nodes, of which n1 has room for one pod of half a node less; every pod requests half a node."""
 
     def __init__(self, *objects: Object, schedulers: str = "many", **sections: Any) -> None:
-        self.index = ClusterIndex(Rules(), counts_room=schedulers == "many")
+        self.index = ClusterIndex(Rules(), counts_of_rules(), counts_room=schedulers == "many")
         for each in (stage("n0"), stage("n1", cpu=HALF), *objects):
             self.index.upsert(each)
         placement = "decisive" if schedulers == "many" else "cooperative"
@@ -57,7 +58,7 @@ class Scene:
     def rejection(self, node: str, **fields: Any) -> Rejection | None:
         pod, view = contender("c", **({"cpu": HALF} | fields)), self.index.view
         filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame())
-        return filters.rejection(view.known[node], view)
+        return filters.verdict(view.known[node])
 
 
 def test_two_schedulers_do_not_get_the_same_room() -> None:

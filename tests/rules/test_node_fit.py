@@ -13,8 +13,8 @@ from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules.catalog import NODE_FIT
 from extender.rules.frames import IndexFrame
+from extender.rules.free_resources import NodeTrial
 from extender.rules.node_fit import CORDON
-from extender.rules.rule import NodeTrial
 from extender.wire.objects.kinds import PODS
 from tests.builders import taint
 from tests.contenders import CPU, cluster, contender, contender_json, stage
@@ -27,7 +27,7 @@ TOLERATES_GPU = {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "N
 def parts(asking: Pod, held: ClusterIndex, number: int) -> Rejection | None:
     """The rejection of a node; every way to ask the filter agrees with it."""
     found = NODE_FIT.prepare_filter(asking, held.view.compiled(asking.signature), held.view, IndexFrame())
-    rejection = found.rejection(number, held.view)
+    rejection = found.verdict(number)
     reason = None if rejection is None else rejection.reason
     assert found.reason(number) is reason
     assert list(found.passing([number])) == ([] if rejection else [number])

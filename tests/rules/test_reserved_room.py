@@ -146,7 +146,7 @@ def test_a_rejection_names_the_resource_what_is_left_of_it_and_the_pods_with_slo
     scene = Scene()
     pod, view = scene.args().pod, scene.index.view
     filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame())
-    found = filters.rejection(view.known["n0"], view)
+    found = filters.verdict(view.known["n0"])
     assert found is not None
     assert (found.rule, found.reason, found.count, found.limit) == ("ReservedRoom", Reason.RESERVED, HALF, 0)
     assert found.blamed == ("cpu", "default/a", "default/b")

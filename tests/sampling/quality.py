@@ -18,6 +18,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.objects import Node, Pod
 from extender.model.resources import CPU, MEMORY
 from extender.rules import catalog
+from extender.rules.catalog import counts_of_rules
 from extender.rules.frames import IndexFrame
 from extender.settings.configuration import default_settings
 from extender.simulator.json_objects import JsonObject
@@ -60,7 +61,7 @@ class Field:
         self._workload = workload
         self._rng = Random(seed)
         self._settings = default_settings("offload")
-        self._index = ClusterIndex(self._settings.rules)
+        self._index = ClusterIndex(self._settings.rules, counts_of_rules())
         for obj in (
             *e2e.namespaces(),
             *cluster(nodes, self._rng, is_uneven=workload.is_uneven),

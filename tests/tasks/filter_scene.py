@@ -10,6 +10,7 @@ import orjson
 from extender.index.cluster import ClusterIndex
 from extender.kube.timing import SystemClock
 from extender.model.objects import Pod
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.watched_pods import WatchedPods
@@ -31,7 +32,7 @@ class Played:
 
     def __init__(self, placement: str, wait: float = 0.05, *, assumes: bool = True) -> None:
         self.settings = Settings(placement="decisive" if placement == "decisive" else "cooperative")
-        self.index = ClusterIndex(self.settings.rules)
+        self.index = ClusterIndex(self.settings.rules, counts_of_rules())
         self.clock = SystemClock()
         self.plans = KeptPlans()
         self.rejected: list[ExtenderArgs] = []

@@ -11,6 +11,7 @@ import pytest
 
 from extender.index.audit import audit, audit_steps
 from extender.index.cluster import ClusterIndex
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.tasks.auditing import Auditing
 from extender.wire.objects.kinds import NAMESPACES, NODES, PODS
@@ -39,7 +40,7 @@ def pod_json(name: str, on: str = "") -> dict[str, Any]:
 
 def cluster() -> ClusterIndex:
     """Three nodes, a web pod on two of them, one assumed on the third, one let through to two; all asked about."""
-    index = ClusterIndex(Settings().rules)
+    index = ClusterIndex(Settings().rules, counts_of_rules())
     index.upsert(NAMESPACES.decode_object(orjson.dumps({"metadata": {"name": "ns", "labels": {"team": "a"}}})))
     for name in ("n1", "n2", "n3"):
         index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
@@ -60,7 +61,7 @@ def counted(index: ClusterIndex) -> list[dict[str, int]]:
 async def test_a_planted_difference_is_found_and_cured() -> None:
     index = cluster()
     before = counted(index)
-    (group, *_) = (group for _, groups in index.counts.terms.acquired() for group in groups)
+    (group, *_) = (group for _, groups in index.counts.selections.acquired() for group in groups)
     group.counts[next(iter(group.counts))] += 5
     assert len(audit(index)) == 1
     auditing = Auditing(index, partial(audit_steps, index), FakeClock(), 1.0)
@@ -85,7 +86,7 @@ async def test_a_true_index_is_left_alone() -> None:
 def test_a_change_that_cannot_be_counted_is_counted_anew_instead(gone: str) -> None:
     """A count that would become negative shows that one was lost before; nothing of the change is."""
     index = cluster()
-    for group in (group for _, groups in index.counts.terms.acquired() for group in groups):
+    for group in (group for _, groups in index.counts.selections.acquired() for group in groups):
         group.counts.clear()
         group._levels = None
     pod = index.pods[gone]

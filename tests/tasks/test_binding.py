@@ -23,6 +23,7 @@ from extender.kube.errors import (
     TooLarge,
     Unreachable,
 )
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.preempt_and_bind import BindService
@@ -47,7 +48,7 @@ TIMED_OUT = Unreachable("POST /api/v1/namespaces/ns/pods/w/binding: timed out")
 
 def cluster() -> ClusterIndex:
     """Two nodes and a pending pod that was let through to either."""
-    index = ClusterIndex(Settings().rules)
+    index = ClusterIndex(Settings().rules, counts_of_rules())
     for name in ("n1", "n2"):
         index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name}})))
     pod = PODS.decode_object(orjson.dumps(POD))

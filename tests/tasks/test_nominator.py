@@ -16,6 +16,8 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodRef
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.timing import Clock, SystemClock
+from extender.rules.catalog import counts_of_rules
+from extender.rules.interpod_affinity import own_terms
 from extender.settings.configuration import Settings
 from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
 from extender.tasks.rejected_pods.requeuer import Requeuer
@@ -64,7 +66,7 @@ class Scene:
 
     def __init__(self, *, nominates: bool = True, clock: Clock | None = None, writer: FakeWriter | None = None) -> None:
         self.settings = Settings(placement="cooperative")
-        self.index = ClusterIndex(self.settings.rules)
+        self.index = ClusterIndex(self.settings.rules, counts_of_rules())
         self.writer = writer or FakeWriter()
         self.relabel("ns", team="a")
         for number in range(4):
@@ -178,7 +180,7 @@ async def test_a_pod_that_is_nominated_elsewhere_is_nothing_to_rely_on_before_it
     scene.ask("first", APART, "n0", "n1")
     async with scene.running():
         await until(lambda: bool(scene.nominated()))
-    (group,) = scene.index.view.compiled(scene.index.pods["first"].signature).anti
+    (group,) = own_terms(scene.index.view.compiled(scene.index.pods["first"].signature)).anti
     assert (sum(group.counts.values()), group.undetermined) == (3, 1)
     assert scene.index.assumed.places() == {"known": 0, "undetermined": 0, "doubted": 1}
     assert audit(scene.index) == []

@@ -17,6 +17,7 @@ import pytest
 from extender.compose.replay import Replay
 from extender.index.cluster import ClusterIndex
 from extender.model.units import ByteSize
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.jobs import Recorder as RecorderSettings
 from extender.tasks import recorder as recorder_module
@@ -34,7 +35,7 @@ class Recorded:
     """An index with two nodes, its recorder and the verb."""
 
     def __init__(self, used: Settings) -> None:
-        self.index = ClusterIndex(used.rules)
+        self.index = ClusterIndex(used.rules, counts_of_rules())
         self.recorder = Recorder(self.index, used, FakeClock(), lambda: 0.0, "test")
         self.verb = RecordedFilterVerb(self.recorder, self.index, used)
         for name in ("n1", "n2"):

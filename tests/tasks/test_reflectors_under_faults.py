@@ -18,6 +18,7 @@ from extender.kube.connection import Access
 from extender.kube.session import open_session
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import WatchOptions
+from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults
@@ -96,7 +97,7 @@ class Plane:
         self.server = server
         self.fault_injector = injector
         self.rng = Random(seed)
-        self.index = ClusterIndex(Rules())
+        self.index = ClusterIndex(Rules(), counts_of_rules())
         self.reflectors: Reflectors | None = None
 
     def change(self, number: int) -> None:
@@ -190,7 +191,7 @@ async def test_after_any_faults_the_index_is_the_cluster_and_its_counts_are_true
 
 async def test_a_restarted_server_with_a_new_history_is_taken_over_as_it_is(unused_tcp_port: int) -> None:
     """Versions begin anew and every object is another one."""
-    clock, index = FakeClock(), ClusterIndex(Rules())
+    clock, index = FakeClock(), ClusterIndex(Rules(), counts_of_rules())
     first, second = (
         ApiServer(ApiServerSettings(bookmark_every=0.01)),
         ApiServer(ApiServerSettings(bookmark_every=0.01, seed=9)),
@@ -221,7 +222,7 @@ async def test_a_cluster_that_may_be_listed_and_not_watched_is_never_ready(*, wa
         async with open_session(Access(host=server.url), clock) as session:
             kinds: list[wire.Kind[Any]] = [wire.NAMESPACES, wire.NODES]
             of_kinds = [Reflector(session.reads, kind, options, clock, Random(1)) for kind in kinds]
-            reflectors = Reflectors(ClusterIndex(Rules()), of_kinds, clock)
+            reflectors = Reflectors(ClusterIndex(Rules(), counts_of_rules()), of_kinds, clock)
             tasks = [group.create_task(keep(run)) for _, run in reflectors.jobs()]
             seen = set[bool]()
 

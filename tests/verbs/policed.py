@@ -9,6 +9,7 @@ import orjson
 
 from extender.index.cluster import ClusterIndex
 from extender.model.policies import GROUP, PolicyObject
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import policy_terms
 from extender.verbs.filter import FilterDecision, FilterVerb
@@ -68,7 +69,7 @@ class AugmentedAsker(Asker):
     def __init__(self, *policies: Any) -> None:
         super().__init__()
         self.settings = settings(mode="augment", policies={"enabled": True})
-        self.index = ClusterIndex(self.settings.rules, rejects_excess=False)
+        self.index = ClusterIndex(self.settings.rules, counts_of_rules(), rejects_excess=False)
         for zone in "abc":
             self.index.upsert(stage(f"n{zone}", labels={"zone": zone}))
         for each in policies:

@@ -8,6 +8,7 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.preemption import PreemptionPlan
+from extender.rules.topology_spread import spread_groups
 from extender.verbs.preempt import PreemptionDecision, decide_preemption
 from tests.builders import Json, preempting, settings, spread, term
 from tests.contenders import cluster, contender, contender_json, stage
@@ -82,4 +83,4 @@ def test_the_counts_are_as_they_were() -> None:
     first = decide(index, 3, **SPREAD)
     assert decide(index, 3, **SPREAD) == first
     compiled = index.view.compiled(index.pods["uid-next"].signature)
-    assert [dict(ask.group.counts) for ask in compiled.hard] == [{}]
+    assert [dict(ask.group.counts) for ask in spread_groups(compiled).hard] == [{}]

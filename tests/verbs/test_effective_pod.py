@@ -59,7 +59,7 @@ def test_a_rejection_is_unresolvable_and_names_the_policy() -> None:
     view = asker.index.view
     held = effective_pod(PODS.decode_object(orjson.dumps(contender_json("asking"))), view, asker.settings)
     filters = catalog.prepare_filters(held, view.compiled(held.signature), view, IndexFrame())
-    found = filters.rejection(0, view)
+    found = filters.verdict(0)
     assert found is not None
     assert (found.rule, found.blamed) == ("SchedulingPolicy", ("PodSchedulingPolicy/default/zonal",))
 

@@ -8,6 +8,7 @@ from typing import Final
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.rejections import Reason
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings, default_settings
 from extender.settings.limits import NamespaceLimits
 from extender.settings.rules import Rules
@@ -48,7 +49,7 @@ def test_nothing_of_it_is_compiled() -> None:
 
 def test_augment_passes_it_to_the_plugins() -> None:
     augment = default_settings("augment")
-    index = ClusterIndex(Rules(), rejects_excess=False)
+    index = ClusterIndex(Rules(), counts_of_rules(), rejects_excess=False)
     for each in (node("n1"), node("n2"), pod("keeper", on="n1", apart=[term(app="web")])):
         index.upsert(each)
     body = pod_json(app="web", apart=MANY)
@@ -94,7 +95,7 @@ def test_counts_of_pods_above_limits_are_those_of_a_recount() -> None:
 
 def crowded() -> ClusterIndex:
     """A namespace whose budget of one selector is used up by a pod on a node; that of a pending pod is asked for."""
-    index = ClusterIndex(Rules(), namespace_limits=NamespaceLimits(selectors=1))
+    index = ClusterIndex(Rules(), counts_of_rules(), namespace_limits=NamespaceLimits(selectors=1))
     for each in (node("n1"), node("n2"), pod("first", on="n1", apart=[term(app="first")]), pod("late", apart=LATE)):
         index.upsert(each)
     return index
@@ -125,7 +126,7 @@ def test_no_pod_is_preempted_for_the_budget() -> None:
 
 async def test_it_is_requeued_when_a_pending_pod_frees_the_budget() -> None:
     """kube-scheduler tries no pod again because a pending one was deleted."""
-    index = ClusterIndex(Rules(), namespace_limits=NamespaceLimits(selectors=1))
+    index = ClusterIndex(Rules(), counts_of_rules(), namespace_limits=NamespaceLimits(selectors=1))
     first, late = pod("first", apart=[term(app="first")]), pod("late", apart=LATE)
     for each in (node("n1"), first, late):
         index.upsert(each)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod, PodSignature
 from extender.model.units import ByteSize
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.rules import Answers
 from extender.verbs.filter import FilterVerb
@@ -38,7 +39,7 @@ class Asker:
 
     def __init__(self, most_bytes: int = 1 << 20) -> None:
         self.settings = Settings(placement="cooperative", answers=Answers(rejection_cache_bytes=ByteSize(most_bytes)))
-        self.index = ClusterIndex(self.settings.rules)
+        self.index = ClusterIndex(self.settings.rules, counts_of_rules())
         self.verb = FilterVerb(self.index.view, self.settings)
         self.memory = self.verb.rejections
         self.asked = 0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.rules import catalog
+from extender.rules.catalog import counts_of_rules
 from extender.rules.frames import IndexFrame
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.rule import RankedGroup
@@ -55,7 +56,7 @@ def ranked_groups(compiled: CompiledConstraints, index: ClusterIndex) -> Sequenc
 def test_the_ranks_are_those_of_the_best_nodes(
     placed: list[tuple[int, str, int]], asked: set[int], most: int, turn: int
 ) -> None:
-    index = ClusterIndex(Settings().rules)
+    index = ClusterIndex(Settings().rules, counts_of_rules())
     for number in range(NODES_THERE):
         name = f"n{number}"
         index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
@@ -88,7 +89,7 @@ def test_the_ranks_are_those_of_the_best_nodes(
 @pytest.mark.parametrize("refusing", range(12))
 def test_as_many_nodes_are_found_as_are_wanted_however_many_reject(refusing: int) -> None:
     """Where few attract, the rest is looked up a piece at a time; no piece may be the last too early."""
-    index = ClusterIndex(Settings().rules)
+    index = ClusterIndex(Settings().rules, counts_of_rules())
     names = [f"n{number}" for number in range(NODES_THERE)]
     for name in names:
         index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
@@ -109,7 +110,7 @@ def test_as_many_nodes_are_found_as_are_wanted_however_many_reject(refusing: int
 
 @pytest.mark.parametrize("weight", [1, -1])
 def test_only_preferences_that_attract_are_sought_from_the_top(weight: int) -> None:
-    index = ClusterIndex(Settings().rules)
+    index = ClusterIndex(Settings().rules, counts_of_rules())
     index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": "n", "labels": {HOST: "n"}}})))
     kind = "podAffinity" if weight > 0 else "podAntiAffinity"
     spec = {"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [_near(1)]}}, "nodeName": "n"}
@@ -122,7 +123,7 @@ def test_only_preferences_that_attract_are_sought_from_the_top(weight: int) -> N
 def test_for_equals_no_domain_is_tried_that_is_worse_than_a_node_that_was_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    index, names = ClusterIndex(Settings().rules), [f"n{number}" for number in range(NODES_THERE)]
+    index, names = ClusterIndex(Settings().rules, counts_of_rules()), [f"n{number}" for number in range(NODES_THERE)]
     for name in names:
         index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
         index.upsert(PODS.decode_object(orjson.dumps(_pod(f"web-{name}", "web", 1, name))))

@@ -13,6 +13,7 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.calls import segment
 from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
 from extender.model.release import Decision, GroupKey, Level, Phase, own_group
+from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from extender.wire.objects.kinds import GROUP_PLACEMENTS, Identity
 from extender.wire.policies.group_placements import decision_body, status_body, undecided_body
@@ -90,7 +91,7 @@ def test_groups_that_read_alike_have_names_of_their_own() -> None:
 
 
 def test_the_index_holds_the_object_of_a_group_and_no_other_that_names_it() -> None:
-    index = ClusterIndex(Rules())
+    index = ClusterIndex(Rules(), counts_of_rules())
     seen: list[tuple[bool, bool]] = []
     index.placements.changes.subscribe(lambda change: seen.append((change.old is None, change.new is None)))
     body = decision_body(DECISION)

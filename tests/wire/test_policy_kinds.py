@@ -9,6 +9,7 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.policies import GROUP, KUPID_GROUP, InvalidPolicy, Moment, Policy, PolicyKey, Subject
+from extender.rules.catalog import counts_of_rules
 from extender.settings.limits import Limits
 from extender.settings.rules import Rules
 from extender.wire.manifests import decode_snapshot
@@ -60,7 +61,7 @@ def test_policies_of_two_groups_have_two_keys() -> None:
 
 
 def test_the_index_follows_additions_changes_and_deletions() -> None:
-    index = ClusterIndex(Rules())
+    index = ClusterIndex(Rules(), counts_of_rules())
     pod = Subject("team", {"app": "web"})
 
     def apply(text: bytes, *, deleted: bool = False) -> bool:

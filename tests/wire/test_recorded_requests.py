@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.simulator.oracle.brute_force import feasible
 from extender.verbs.preempt import decide_preemption
@@ -54,7 +55,7 @@ def listed(kind: Kind[Any]) -> list[Json]:
 @pytest.fixture(scope="module")
 def index() -> ClusterIndex:
     """The cluster as it was listed."""
-    index = ClusterIndex(EVERY_NODE.rules)
+    index = ClusterIndex(EVERY_NODE.rules, counts_of_rules())
     for kind in LISTS:
         for line in (RECORDINGS / f"list-{kind.name}.jsonl").read_bytes().splitlines():
             for item in decode_page(line).items:

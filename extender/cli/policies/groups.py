@@ -24,6 +24,7 @@ from extender.kube.timing import SystemClock
 from extender.model.group_placements import PLACEMENT_KIND, GroupPlacement
 from extender.model.objects import Namespace, Object, Pod
 from extender.model.policies import PolicyObject
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
 from extender.settings.limits import Limits
@@ -89,7 +90,7 @@ def groups_of(objects: Iterable[Object], settings: Settings, *, is_partial: bool
 
     ``is_partial``: the objects lack bound pods.
     """
-    index = ClusterIndex(settings.rules)
+    index = ClusterIndex(settings.rules, counts_of_rules())
     for each in filter(_is_of_groups, objects):
         index.upsert(each)
     states = IndexGroups(index.gated, index.pods)

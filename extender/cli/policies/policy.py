@@ -30,6 +30,7 @@ from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.objects import Namespace, Node, Pod
 from extender.model.policies import JsonObject
+from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
 from extender.simulator.apiserver.patching import JSON, apply_patch
@@ -108,7 +109,7 @@ def run_test(arguments: argparse.Namespace) -> int:
         arguments.wrong_usage("--namespace without --pod needs --snapshot or --kubeconfig")
     settings = read_settings(arguments.config) if arguments.config else Settings()
     known = _surroundings(arguments, settings)
-    index = ClusterIndex(settings.rules, rejects_excess=False)
+    index = ClusterIndex(settings.rules, counts_of_rules(), rejects_excess=False)
     for name, labels in known.namespaces.items():
         index.upsert(Namespace(name, labels))
     table, policies = index.policies, _policies(arguments.policies, settings, index.policies)

@@ -1,9 +1,9 @@
 """Compiled constraints: for each signature of an incoming pod the groups that it needs, kept for its further replicas.
 
-They stay true without an update, as their groups are counted incrementally. Parts are corrected when *which* groups
-they need may have changed: terms of existing pods came or went, a namespace was relabelled, or a Service or owner from
-which default constraints are deduced changed. The groups of the pod's own terms change only when a node carries a key
-that no node carried before.
+Rules say what they count, each by a `Counted` of its own. The index makes it for a signature on first use and shares the
+groups. They stay true without an update, as groups are counted incrementally. A part is made again when what it asked for may
+have changed: terms of existing pods came or went, the namespace was relabelled, a Service or owner from which
+default constraints are deduced changed, or a node carries a label key that no node carried before.
 
 Bounded in number and in bytes, with second-chance eviction: exact least-recently-used order would cost each request
 more.
@@ -11,28 +11,29 @@ more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from itertools import count
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, count
+from typing import Self, TypeVar
 
-from extender.index.counts.groups import GroupView, SpreadGroupView
+from extender.index.counts.groups import GroupView, SelectedGroup, SpreadGroup, SpreadGroupView
 from extender.index.counts.namespace_budgets import NamespaceBudgets
-from extender.index.counts.selections import TermSelection
+from extender.index.counts.selections import PodSelector, Selections
 from extender.index.counts.signature_counts import SignatureTable
-from extender.index.counts.spread_counts import SpreadCounts, SpreadKey, default_constraints, hard_key, soft_key
-from extender.index.counts.term_counts import Role, TermCounts
+from extender.index.counts.term_counts import TermCounts, TermGroupView
+from extender.index.nodes.domains import Inclusion
 from extender.index.nodes.matches import NodeMatches
 from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.model.bounded import shrink
 from extender.model.constraints.node_affinity import NodeAffinity
-from extender.model.constraints.spread import SpreadConstraint, SpreadConstraints
-from extender.model.constraints.terms import AffinityTerm
-from extender.model.objects import Excess, Namespace, PodSignature, Workload
-from extender.model.policies import Enforced
+from extender.model.constraints.selectors import LabelSelector
+from extender.model.objects import Excess, Namespace, PodSignature
 from extender.settings.rules import Rules
+
+C = TypeVar("C", bound="Counted")
 
 _Versions = tuple[int, int, int, int]
 """Of the terms that existing pods carry, of namespaces, of workloads, and of the label keys that nodes carry."""
@@ -54,21 +55,35 @@ _BYTES_A_COUNT = 100
 _BYTES_A_CELL = 8
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledSpread:
-    """A constraint with its group; ``self_match`` is 1 where the constraint selects the incoming pod itself."""
+class Counted(ABC):
+    """What a rule reads of the counts for pods of one signature: a frozen dataclass of groups, compared by value."""
 
-    constraint: SpreadConstraint
-    group: SpreadGroupView
-    self_match: int
+    __slots__ = ()
 
+    @classmethod
+    @abstractmethod
+    def count(cls, signature: PodSignature, counts: Counting, settings: Rules) -> Self | None:
+        """Asks ``counts`` for the groups; None where the rule counts nothing for such pods. O(constraints of the pod)."""
 
-@dataclass(frozen=True, slots=True)
-class WeightedGroup:
-    """A group that adds ``weight`` points for each pod counted in the node's domain (negative: takes them away)."""
+    @property
+    def filter_groups(self) -> tuple[GroupView, ...]:
+        """The groups that the rule's filter depends on."""
+        return ()
 
-    weight: int
-    group: GroupView
+    @property
+    def filters(self) -> bool:
+        """Whether the rule may reject a node."""
+        return bool(self.filter_groups or self.error)
+
+    @property
+    def filter_key(self) -> object:
+        """Equal for as long as the filter reads the same groups in the same way; scores may differ."""
+        return self
+
+    @property
+    def error(self) -> str:
+        """Why no node can take such a pod, whatever is counted: its constraints cannot be parsed."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,79 +92,127 @@ class CompiledConstraints:
 
     ``serial`` is the same for as long as a filter result depends on the same groups in the same way. A cache keys its
     entries by that number and not by the groups, which are large and must be released with the compiled constraints.
-
-    ``affinity``: one group per topology key of required terms, each counting the pods that match *all* required terms
-    at once. ``anti``: one per distinct required anti-affinity term, those of ``anti_terms``. ``inverse``: required anti-affinity of existing
-    pods that selects these pods. ``preferences``: own preferred terms; ``inverse_preferences``: existing pods'
-    preferred terms; ``inverse_required``: existing pods' required affinity terms, all that select these pods.
-    ``excess``: the pod is to be rejected, as it is above a limit; then all groups are empty. ``is_empty``: none of these.
-    ``required_nodes`` and ``preferred_nodes`` (with weights) are what scheduling policies add, if they add any.
+    ``excess``: the pod is to be rejected, as it is above a limit; then nothing is counted for it.
     """
 
     signature: PodSignature
-    affinity: tuple[GroupView, ...] = ()
-    matches_itself: bool = False
-    anti: tuple[GroupView, ...] = ()
-    inverse: tuple[GroupView, ...] = ()
-    preferences: tuple[WeightedGroup, ...] = ()
-    inverse_preferences: tuple[WeightedGroup, ...] = ()
-    inverse_required: tuple[GroupView, ...] = ()
-    hard: tuple[CompiledSpread, ...] = ()
-    soft: tuple[CompiledSpread, ...] = ()
-    soft_needs_all_keys: bool = True
-    affinity_errors: tuple[str, ...] = ()
-    hard_error: str = ""
-    soft_error: str = ""
-    required_nodes: NodeMatches | None = None
-    preferred_nodes: tuple[tuple[int, NodeMatches], ...] = ()
+    parts: Mapping[type[Counted], Counted] = field(default_factory=dict)
     excess: Excess | None = None
-    anti_terms: tuple[AffinityTerm, ...] = field(default=(), compare=False)
     serial: int = field(default=0, compare=False)
-    is_empty: bool = field(init=False, compare=False)
+    filtering: frozenset[type[Counted]] = field(init=False, compare=False)
+    _filter_groups: tuple[GroupView, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Notes whether there is any constraint, which every request reads."""
-        groups = (self.affinity, self.anti, self.inverse, self.inverse_required, self.hard, self.soft)
-        preferences = (self.preferences, self.inverse_preferences)
-        failures = (self.affinity_errors, self.hard_error, self.soft_error, self.excess)
-        object.__setattr__(self, "is_empty", not any((*groups, *preferences, *failures)))
+        """Notes what every request reads: the groups of filters, and by which of ``parts`` a node may be rejected."""
+        groups = chain.from_iterable([part.filter_groups for part in self.parts.values()])
+        object.__setattr__(self, "_filter_groups", tuple(groups))
+        object.__setattr__(self, "filtering", frozenset([kind for kind, part in self.parts.items() if part.filters]))
+
+    def get(self, kind: type[C]) -> C | None:
+        """What one rule counts; None where it counts nothing for such pods. O(1)."""
+        return self.parts.get(kind)  # type: ignore[return-value]  # filed by its own class
+
+    def put(self, part: Counted) -> CompiledConstraints:
+        """The same with another part in the place of the one of its kind: for a dry run."""
+        return CompiledConstraints(self.signature, {**self.parts, type(part): part}, self.excess, self.serial)
 
     def filter_groups(self) -> tuple[GroupView, ...]:
         """Every group that a filter result depends on."""
-        return (*self.affinity, *self.anti, *self.inverse, *(each.group for each in self.hard))
+        return self._filter_groups
 
-    def filters_as(self, other: CompiledConstraints) -> bool:
-        """Whether a filter result depends on the same groups in the same way; scores may differ. O(groups)."""
-        return (
-            self.affinity == other.affinity
-            and self.matches_itself == other.matches_itself
-            and self.anti == other.anti
-            and self.hard == other.hard
-            and set(map(id, self.inverse)) == set(map(id, other.inverse))
-        )
+    @property
+    def is_malformed(self) -> bool:
+        """Whether constraints of the pod cannot be parsed."""
+        return any(part.error for part in self.parts.values())
+
+
+class Counting:
+    """What a `Counted` asks for while it is made, kept until it is made again or dropped.
+
+    ``groups`` and ``nodes`` are what was given and is to be released, ``reads`` what else it depends on, with the value then.
+    """
+
+    __slots__ = ("_compiler", "groups", "kind", "nodes", "reads", "signature")
+
+    def __init__(self, compiler: ConstraintCompiler, kind: type[Counted], signature: PodSignature) -> None:
+        self._compiler = compiler
+        self.kind = kind
+        self.signature = signature
+        self.groups: Sequence[SelectedGroup] = ()
+        self.nodes: Sequence[NodeMatches] = ()
+        self.reads: Sequence[tuple[Callable[[PodSignature], object], object]] = ()
+
+    def pods(self, pod_selectors: Collection[PodSelector], *topology_keys: str) -> Sequence[GroupView]:
+        """The existing pods that all selectors select, by domain of each of the keys. O(selectors + keys)."""
+        found = self._compiler.selections.acquire(pod_selectors, topology_keys)
+        self.groups = (*self.groups, *found)
+        return found
+
+    def living_pods(self, wanted: PodSelector, topology_key: str, inclusion: Inclusion) -> SpreadGroupView:
+        """The selected pods that are not being deleted, on the nodes that count, by domain; each node for an empty key."""
+        (found,) = self._compiler.selections.acquire((wanted,), (topology_key,), inclusion, counts_terminating=False)
+        assert isinstance(found, SpreadGroup)  # noqa: S101 (narrows the type of a group with an inclusion rule)
+        self.groups = (*self.groups, found)
+        return found
+
+    def terms_that_select(self, *, of_policies: bool = False) -> Sequence[TermGroupView]:
+        """The terms of existing pods that select these pods, each with where its pods are; optionally those of policies alone."""
+        self._read(self._compiler.terms_version)
+        self._read(self._compiler.namespace_of)
+        return self._compiler.terms.selecting(self.signature, of_policies=of_policies)
+
+    def selects_itself(self, pod_selectors: Collection[PodSelector]) -> bool:
+        """Whether these pods are selected by all selectors themselves. O(selectors)."""
+        self._read(self._compiler.namespace_of)
+        signature, namespace = self.signature, self._compiler.namespace_of(self.signature)
+        labels = None if namespace is None else namespace.labels
+        return all(each.selects(signature.namespace, signature.labels, labels) for each in pod_selectors)
+
+    def is_carried(self, topology_key: str) -> bool:
+        """Whether any node carries the label key. A term over another key concerns no node, and needs no group yet."""
+        found = self._compiler.topology.is_carried(topology_key)
+        if not found:
+            self._read(self._compiler.carried_version)
+        return found
+
+    def deduced_selector(self) -> LabelSelector | None:
+        """The pods that default constraints of these pods count, by their Services and owner; None where there are none."""
+        self._read(self._compiler.workloads.selector_dependencies)
+        return self._compiler.workloads.default_selector(self.signature)
+
+    def nodes_matching(self, affinity: NodeAffinity) -> NodeMatches:
+        """The nodes that a node affinity admits. O(1)."""
+        found = self._compiler.topology.acquire_matches(affinity)
+        self.nodes = (*self.nodes, found)
+        return found
+
+    def _read(self, reader: Callable[[PodSignature], object]) -> None:
+        if all(each != reader for each, _ in self.reads):
+            self.reads = (*self.reads, (reader, reader(self.signature)))
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether anything has changed that it depends on. O(1)."""
+        for reader, value in self.reads:
+            now = reader(self.signature)
+            if now is not value and now != value:
+                return True
+        return False
 
 
 @dataclass(slots=True)
 class _Compiled:
-    """Compiled constraints, what their parts depend on, and what must be released when they are dropped.
+    """Compiled constraints, and what must be released when they are dropped.
 
-    While ``versions`` are the current ones nothing can have changed. ``namespace`` is the pod's as it was read: its
-    labels decide which terms of existing pods select the pod. ``workloads`` is what default constraints were deduced
-    from. ``lacks_groups``: own terms over keys that no node carried have no group yet. ``size`` is an estimate of bytes.
-    ``is_admitted``: the budget of the namespace need not be asked before the signature has its first pod again.
-    ``in_use``: used again since they were made or last considered for eviction. ``nodes``: what policies require of nodes.
+    While ``versions`` are the current ones nothing can have changed. ``counted`` are the parts that hold or depend on
+    anything. ``size`` is an estimate of bytes. ``is_admitted``: the budget of the namespace need not be asked before the signature
+    has its first pod again. ``in_use``: used again since they were made or last considered for eviction.
     """
 
     compiled: CompiledConstraints
     versions: _Versions
-    namespace: Namespace | None
-    workloads: tuple[int, Workload | None]
-    required: TermSelection | None = None
-    terms: list[tuple[TermSelection, list[str]]] = field(default_factory=list)
-    lacks_groups: bool = False
+    counted: Sequence[Counting]
     is_admitted: bool = False
-    spreads: list[SpreadKey] = field(default_factory=list)
-    nodes: list[NodeMatches] = field(default_factory=list)
     size: int = 0
     in_use: bool = False
 
@@ -157,24 +220,32 @@ class _Compiled:
 class ConstraintCompiler:
     """Compiled constraints by signature, in the order in which they are considered for eviction."""
 
+    terms: TermCounts
+    selections: Selections
+    topology: Topology
     _signatures: SignatureTable
-    _terms: TermCounts
-    _spreads: SpreadCounts
-    _topology: Topology
 
-    def __init__(self, rules: Rules, namespaces: Namespaces, workloads: Workloads, budgets: NamespaceBudgets) -> None:
-        self._rules = rules
+    def __init__(
+        self,
+        settings: Rules,
+        kinds: Sequence[type[Counted]],
+        namespaces: Namespaces,
+        workloads: Workloads,
+        budgets: NamespaceBudgets,
+    ) -> None:
+        """``kinds``: what the rules count."""
+        self._settings = settings
+        self._kinds = kinds
         self._budgets = budgets
         self._namespaces = namespaces
-        self._workloads = workloads
-        self._defaults = default_constraints(rules)
+        self.workloads = workloads
 
-    def start(self, signatures: SignatureTable, terms: TermCounts, spreads: SpreadCounts, topology: Topology) -> None:
+    def start(self, signatures: SignatureTable, terms: TermCounts, selections: Selections, topology: Topology) -> None:
         """Begins with new and empty tables; each signature is compiled again when it is next needed."""
         self._signatures = signatures
-        self._terms = terms
-        self._spreads = spreads
-        self._topology = topology
+        self.terms = terms
+        self.selections = selections
+        self.topology = topology
         self._budgets.clear()
         self._compiled: dict[PodSignature, _Compiled] = {}
         self._bytes = 0
@@ -206,7 +277,7 @@ class ConstraintCompiler:
     def _add(self, signature: PodSignature) -> CompiledConstraints:
         self._signatures.pin(signature, 1)  # may make inverse groups, so before the versions are taken
         made = self._compile(signature)
-        made.size = _size(made.compiled) + sum(each.size // each.users for each in made.nodes)
+        made.size = _size(made)
         self._bytes += made.size
         most = max(MOST_BYTES, BYTES_A_POD * self._every_pod)
         while self._compiled and (len(self._compiled) >= MOST_COMPILED or self.bytes > most):
@@ -222,34 +293,30 @@ class ConstraintCompiler:
     @property
     def bytes(self) -> int:
         """The size of all: their own sizes, and the columns of scopes, which they share."""
-        return self._bytes + _BYTES_A_CELL * self._spreads.scope_cells
+        return self._bytes + _BYTES_A_CELL * self.topology.scope_cells
 
     def _correct(self, known: _Compiled) -> None:
-        """Corrects the parts whose dependencies changed. O(terms) after a namespace, else O(inverse terms)."""
-        compiled, signature, versions = known.compiled, known.compiled.signature, self._versions()
-        parts: dict[str, object] = {}
-        namespace = self._namespaces.objects.get(signature.namespace)
+        """Makes the parts anew whose dependencies changed. O(terms) after a namespace, else O(these parts)."""
+        versions = self._versions()
         if versions[1] != known.versions[1]:
-            for selection, _ in known.terms:
-                self._terms.refresh(selection)
-        given_back: list[tuple[TermSelection, list[str]]] = []
-        if versions[3] != known.versions[3] and known.lacks_groups:
-            given_back, known.terms = known.terms, []
-            parts |= self._affinity(signature, known)
-        elif namespace is not known.namespace:
-            parts["matches_itself"] = _matches_itself(known.required, signature)
-        if versions[0] != known.versions[0] or namespace is not known.namespace:
-            parts |= self._inverse(signature)
-        workloads = self._workloads.selector_dependencies(signature)
-        if self._deduces(signature) and workloads != known.workloads:
-            old_spreads, known.spreads = known.spreads, []
-            parts |= self._spread(signature, known)
-            self._release((), old_spreads)
-        self._release(given_back, ())
-        known.versions, known.namespace, known.workloads = versions, namespace, workloads
-        if any(getattr(compiled, name) != part for name, part in parts.items()):
-            changed = replace(compiled, **parts)  # type: ignore[arg-type]  # by name
-            known.compiled = changed if changed.filters_as(compiled) else replace(changed, serial=next(_SERIALS))
+            for each in known.counted:
+                for group in each.groups:
+                    self.selections.refresh(group.selection)
+        known.versions = versions
+        stale = [each for each in known.counted if each.is_stale]
+        if not stale:
+            return
+        before, signature = known.compiled, known.compiled.signature
+        made = {each.kind: self._count(each.kind, signature) for each in stale}
+        for each in stale:  # after the new ones are acquired, so that groups that both need live on
+            self._release(each)
+        known.counted = [made[each.kind][1] if each.kind in made else each for each in known.counted]
+        found = {kind: made[kind][0] if kind in made else before.get(kind) for kind in self._kinds}
+        parts = {kind: part for kind, part in found.items() if part is not None}
+        if parts != before.parts:
+            same = all(_filter_key(parts.get(kind)) == _filter_key(before.get(kind)) for kind in made)
+            serial = before.serial if same else next(_SERIALS)
+            known.compiled = CompiledConstraints(signature, parts, serial=serial)
 
     @property
     def pods(self) -> Mapping[PodSignature, int]:
@@ -296,180 +363,64 @@ class ConstraintCompiler:
             self._compiled[signature] = self._compiled.pop(signature)
 
     def _versions(self) -> _Versions:
-        terms = self._terms
-        return (terms.inverse_version, self._namespaces.version, self._workloads.version, terms.carried_version)
+        terms = self.terms
+        return (terms.inverse_version, self._namespaces.version, self.workloads.version, terms.carried_version)
+
+    def terms_version(self, _signature: PodSignature) -> int:
+        """Grows when a term of existing pods begins or ends to count."""
+        return self.terms.inverse_version
+
+    def carried_version(self, _signature: PodSignature) -> int:
+        """Grows when a node carries a label key that none carried before."""
+        return self.terms.carried_version
+
+    def namespace_of(self, signature: PodSignature) -> Namespace | None:
+        """The Namespace object of such pods, whose labels decide which terms select them."""
+        return self._namespaces.objects.get(signature.namespace)
 
     def _drop(self, signature: PodSignature) -> None:
         self._leave_idle(signature)
         compiled = self._compiled.pop(signature)
         self._bytes -= compiled.size
         self._signatures.pin(signature, -1)
-        self._release(compiled.terms, compiled.spreads)
-        for matches in compiled.nodes:
-            self._topology.release_matches(matches)
+        for each in compiled.counted:
+            self._release(each)
         shrink(self._compiled)
 
-    def _release(self, terms: Iterable[tuple[TermSelection, list[str]]], spreads: Iterable[SpreadKey]) -> None:
-        """Gives groups back; in a correction after the new ones are acquired, so that those that both need live on."""
-        for selection, keys in terms:
-            self._terms.release(selection, keys)
-        for spread in spreads:
-            self._spreads.release(spread)
+    def _release(self, counted: Counting) -> None:
+        """Gives back what a part was given."""
+        self.selections.release(counted.groups)
+        for matches in counted.nodes:
+            self.topology.release_matches(matches)
 
     def _compile(self, signature: PodSignature) -> _Compiled:
-        namespace = self._namespaces.objects.get(signature.namespace)
-        held = _Compiled(
-            CompiledConstraints(signature),
-            self._versions(),
-            namespace,
-            self._workloads.selector_dependencies(signature),
-            is_admitted=signature.shown is None,
-        )
-        parts: dict[str, object] = {}
-        # What policies add to a pod that exists is not known to the in-tree plugins, so it is decided here in any case.
-        is_enforced = signature.enforced is not None
-        if self._rules.inter_pod_affinity.enabled or is_enforced:
-            parts |= self._affinity(signature, held)
-        parts |= self._inverse(signature)
-        if self._rules.topology_spread.enabled or is_enforced:
-            parts |= self._spread(signature, held)
-        if signature.enforced is not None:
-            parts |= self._enforced_nodes(signature.enforced, held)
-        held.compiled = CompiledConstraints(signature, **parts, serial=next(_SERIALS))  # type: ignore[arg-type]  # by name
-        return held
+        versions, is_admitted = self._versions(), signature.shown is None
+        made = [(kind, *self._count(kind, signature)) for kind in self._kinds]
+        parts = {kind: part for kind, part, _ in made if part is not None}
+        counted = [each for _, _, each in made if each.groups or each.nodes or each.reads]
+        compiled = CompiledConstraints(signature, parts, serial=next(_SERIALS))
+        return _Compiled(compiled, versions, counted, is_admitted)
 
-    def _enforced_nodes(self, enforced: Enforced, held: _Compiled) -> dict[str, object]:
-        """The nodes that policies require and prefer. O(terms)."""
-        acquire = self._topology.acquire_matches
-        required = None if enforced.nodes.admits_all else acquire(enforced.nodes)
-        preferred = tuple((each.weight, acquire(NodeAffinity(terms=(each.term,)))) for each in enforced.preferred)
-        held.nodes = [*(() if required is None else (required,)), *(nodes for _, nodes in preferred)]
-        return {"required_nodes": required, "preferred_nodes": preferred}
-
-    def _affinity(self, signature: PodSignature, held: _Compiled) -> dict[str, object]:
-        """The groups of a pod's own terms.
-
-        An anti-affinity or preferred term over a key that no node carries concerns no node, and gets no group before one
-        does. Required affinity over such a key rejects every node, so it has all its groups.
-        """
-        wanted, is_carried = signature.affinity, self._terms.is_carried
-        anti = dict.fromkeys(term for term in wanted.required_anti if is_carried(term.topology_key))
-        preferences = [
-            (sign * preferred.weight, preferred.term)
-            for sign, terms in ((1, wanted.preferred), (-1, wanted.preferred_anti))
-            for preferred in terms
-        ]
-        held.lacks_groups = not all(is_carried(term.topology_key) for term in wanted.required_anti) or not all(
-            is_carried(term.topology_key) for _, term in preferences
-        )
-        affinity: list[GroupView] = []
-        if wanted.required:
-            # Every term counts the pods that match all of them, so terms over the same key share one group.
-            keys = list(dict.fromkeys(term.topology_key for term in wanted.required))
-            held.required = self._terms.acquire(wanted.required, keys)
-            held.terms.append((held.required, keys))
-            affinity = [held.required.groups[key] for key in keys]
-        return {
-            "affinity": tuple(affinity),
-            "affinity_errors": wanted.errors,
-            "matches_itself": _matches_itself(held.required, signature),
-            "anti": tuple(self._group(term, held) for term in anti),
-            "anti_terms": tuple(anti),
-            "preferences": tuple(
-                WeightedGroup(weight, self._group(term, held))
-                for weight, term in preferences
-                if is_carried(term.topology_key)
-            ),
-        }
-
-    def _group(self, term: AffinityTerm, held: _Compiled) -> GroupView:
-        key = term.topology_key
-        selection = self._terms.acquire((term,), (key,))
-        if held.terms and held.terms[-1][0] is selection:  # many terms may differ in their key only
-            held.terms[-1][1].append(key)
-        else:
-            held.terms.append((selection, [key]))
-        return selection.groups[key]
-
-    def _inverse(self, signature: PodSignature) -> dict[str, object]:
-        """Existing pods' terms. Without the rule only those that policies add, which the in-tree plugin does not know."""
-        settings = self._rules.inter_pod_affinity
-        found = self._terms.selecting(signature, of_policies=not settings.enabled)
-        parts: dict[str, object] = {"inverse": tuple(g for g in found if g.role is Role.REQUIRED_ANTI)}
-        ignores = settings.ignore_preferred_terms_of_existing_pods and not signature.affinity.has_preferences
-        if ignores or not settings.enabled:
-            return parts
-        signs = {Role.PREFERRED: 1, Role.PREFERRED_ANTI: -1}
-        parts["inverse_preferences"] = tuple(
-            WeightedGroup(signs[g.role] * g.weight, g) for g in found if g.role in signs
-        )
-        if settings.hard_pod_affinity_weight:
-            parts["inverse_required"] = tuple(g for g in found if g.role is Role.REQUIRED)
-        return parts
-
-    def _spread(self, signature: PodSignature, held: _Compiled) -> dict[str, object]:
-        constraints, needs_all = self._constraints(signature)
-        hard_keys = _keys_of(tuple(c.topology_key for c in constraints.hard))
-        soft_keys = _keys_of(tuple(c.topology_key for c in constraints.soft))
-
-        def compile_one(constraint: SpreadConstraint, key: SpreadKey) -> CompiledSpread:
-            held.spreads.append(key)
-            return CompiledSpread(
-                constraint, self._spreads.acquire(key), int(constraint.selector.matches(signature.labels))
-            )
-
-        return {
-            "hard": tuple(compile_one(c, hard_key(signature, c, hard_keys)) for c in constraints.hard),
-            "soft": tuple(
-                compile_one(c, soft_key(signature, c, soft_keys, needs_all=needs_all)) for c in constraints.soft
-            ),
-            "soft_needs_all_keys": needs_all,
-            "hard_error": constraints.hard_error,
-            "soft_error": constraints.soft_error,
-        }
-
-    def _constraints(self, signature: PodSignature) -> tuple[SpreadConstraints, bool]:
-        """The constraints in force, and whether scoring ignores nodes that lack a key (not under System defaults)."""
-        if not self._deduces(signature):
-            return signature.spread, True
-        selector = self._workloads.default_selector(signature)
-        if selector is None:
-            return SpreadConstraints(), True
-        made = [constraint.with_selector(selector) for constraint in self._defaults]
-        hard, soft = tuple(c for c in made if c.hard), tuple(c for c in made if not c.hard)
-        return SpreadConstraints(hard, soft), self._rules.topology_spread.defaulting_type != "System"
-
-    def _deduces(self, signature: PodSignature) -> bool:
-        """Whether default constraints apply to a pod, which are deduced from workloads."""
-        return self._rules.topology_spread.enabled and bool(self._defaults) and not signature.spread.own
+    def _count(self, kind: type[Counted], signature: PodSignature) -> tuple[Counted | None, Counting]:
+        counting = Counting(self, kind, signature)
+        return kind.count(signature, counting, self._settings), counting
 
     def statistics(self) -> dict[str, int]:
         """How many are kept."""
         return {"compiled_constraints": len(self._compiled)}
 
 
-@lru_cache(maxsize=256)
-def _keys_of(topology_keys: tuple[str, ...]) -> frozenset[str]:
-    """One set for all templates with the same keys: each spread group has it in its identity."""
-    return frozenset(topology_keys)
+def _filter_key(part: Counted | None) -> object:
+    return None if part is None else part.filter_key
 
 
-def _size(compiled: CompiledConstraints) -> int:
-    """An estimate of bytes: the signature, and the groups of its own terms with their counts. O(groups).
+def _size(made: _Compiled) -> int:
+    """An estimate of bytes: the signature, and the groups that it was given with their counts. O(groups).
 
     A group is charged to each of its users, its counts to all of them together. Those of existing pods' terms are
     charged to none, as these pods need them.
     """
-    own = (
-        *compiled.affinity,
-        *compiled.anti,
-        *(each.group for each in compiled.preferences),
-        *(each.group for each in (*compiled.hard, *compiled.soft)),
-    )
-    counts = sum(len(group.counts) // max(group.users, 1) for group in own)
-    return 2 * compiled.signature.size + _BYTES_A_GROUP * (1 + len(own)) + _BYTES_A_COUNT * counts
-
-
-def _matches_itself(required: TermSelection | None, signature: PodSignature) -> bool:
-    """Whether pods of this signature match all their required terms themselves: the first-pod rule. O(terms)."""
-    return required is not None and required.selects_labels(signature.namespace, dict(signature.labels))
+    groups = [group for each in made.counted for group in each.groups]
+    counts = sum(len(group.counts) // max(group.users, 1) for group in groups)
+    nodes = sum(matches.size // matches.users for each in made.counted for matches in each.nodes)
+    return 2 * made.compiled.signature.size + _BYTES_A_GROUP * (1 + len(groups)) + _BYTES_A_COUNT * counts + nodes

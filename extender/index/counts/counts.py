@@ -7,22 +7,21 @@ put them back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from extender.index.counts.compiled_constraints import CompiledConstraints, ConstraintCompiler
+from extender.index.counts.compiled_constraints import CompiledConstraints, ConstraintCompiler, Counted
 from extender.index.counts.groups import Group, GroupView
 from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.selections import Selections
 from extender.index.counts.signature_counts import PlacedPods, SignatureCounts, SignatureTable
-from extender.index.counts.spread_counts import SpreadCounts
-from extender.index.counts.term_counts import OwnerGroup, PolicyTerms, TermCounts
+from extender.index.counts.term_counts import PolicyTerms, TermCounts
 from extender.index.journal import Journal
 from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.model.changes import PolicyRecheck
-from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity
+from extender.model.constraints.terms import NO_AFFINITY, PodAffinity
 from extender.model.objects import Namespace, Node, Pod, PodSignature
 from extender.settings.rules import Rules
 
@@ -39,11 +38,11 @@ class Counts:
     signatures: SignatureTable
     selections: Selections
     terms: TermCounts
-    spreads: SpreadCounts
 
     def __init__(
         self,
-        rules: Rules,
+        settings: Rules,
+        kinds: Sequence[type[Counted]],
         topology: Topology,
         namespaces: Namespaces,
         workloads: Workloads,
@@ -55,7 +54,7 @@ class Counts:
         self._topology = topology
         self._namespaces = namespaces
         self.budgets = budgets
-        self.compiler = ConstraintCompiler(rules, namespaces, workloads, budgets)
+        self.compiler = ConstraintCompiler(settings, kinds, namespaces, workloads, budgets)
         self.clear()
 
     def clear(self) -> None:
@@ -63,10 +62,9 @@ class Counts:
         self._namespaces.release_all()
         self._topology.release_all()
         self.signatures = SignatureTable(self._signature_added, self._signature_removed)
-        self.selections = Selections(self.signatures, self._namespaces)
-        self.terms = TermCounts(self._topology, self._namespaces, self.selections, self._terms_of_policies)
-        self.spreads = SpreadCounts(self._topology, self.selections)
-        self.compiler.start(self.signatures, self.terms, self.spreads, self._topology)
+        self.selections = Selections(self._topology, self.signatures, self._namespaces)
+        self.terms = TermCounts(self._topology, self._namespaces, self._terms_of_policies)
+        self.compiler.start(self.signatures, self.terms, self.selections, self._topology)
 
     def _terms_of_policies(self, signature: PodSignature) -> PodAffinity:
         return self.policy_terms(signature)
@@ -159,11 +157,6 @@ class Counts:
                 work = 0
                 yield None
 
-    def term_of(self, group: GroupView) -> AffinityTerm:
-        """The term of an owner group."""
-        assert isinstance(group, OwnerGroup)  # noqa: S101 (for the type checker: of compiled.inverse)
-        return group.term
-
     def is_counted(self, pod: Pod, groups: AbstractSet[GroupView]) -> bool:
         """Whether any of the groups counts this placed pod. O(groups that count it)."""
         counts_of_signature = self.signatures.find(pod.signature, terminating=pod.terminating)
@@ -171,7 +164,7 @@ class Counts:
 
     def statistics(self) -> dict[str, int]:
         """How many signatures, groups and compiled constraints are kept, for metrics."""
-        parts = (self.signatures, self.terms, self.spreads, self.compiler, self.budgets)
+        parts = (self.signatures, self.selections, self.terms, self.compiler, self.budgets)
         return {name: number for part in parts for name, number in part.statistics().items()}
 
 

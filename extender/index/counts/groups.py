@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from extender.index.nodes.columns import Column, ColumnView, NodeColumn
-from extender.index.nodes.domains import KeyDomains, KeyView, Scope
+from extender.index.nodes.domains import Inclusion, KeyDomains, KeyView, Scope, ScopeView
 from extender.model.objects import Node
+
+if TYPE_CHECKING:
+    from extender.index.counts.selections import Selection
 
 
 class IndexDriftError(RuntimeError):
@@ -115,40 +118,52 @@ class Group(GroupView):
             levels.setdefault(new, set()).add(domain)
 
 
+Where = str | tuple[str, Inclusion]
+"""A topology key, with the nodes that count where not all of them do."""
+
+
+class SelectedGroup(Group):
+    """A group of the pods of a selection, over the nodes with a topology key. Compiled constraints acquire it."""
+
+    __slots__ = ("selection",)
+
+    def __init__(self, selection: Selection, column: KeyDomains | Scope) -> None:
+        super().__init__(column if isinstance(column, KeyDomains) else column.key)
+        self.selection = selection
+        self.column = column
+
+    @property
+    def where(self) -> Where:
+        """What tells it from the other groups of its selection."""
+        return (self.key.key, self.column.inclusion) if isinstance(self.column, Scope) else self.key.key
+
+
 class SpreadGroupView(GroupView):
     """What readers see of a `SpreadGroup`, with what skew is measured against."""
 
-    __slots__ = ("_scope",)
-
-    def __init__(self, scope: Scope) -> None:
-        super().__init__(scope.key)
-        self._scope = scope
-        self.column = scope
+    __slots__ = ()
+    column: ScopeView
 
     @property
     def domains(self) -> int:
         """How many eligible domains there are, those without a pod included."""
-        return len(self._scope.domains)
+        return len(self.column.domains)
 
     def least(self) -> int:
         """The smallest count over the eligible domains, 0 where there is none. O(distinct counts)."""
-        return 0 if len(self.counts) < len(self._scope.domains) else min(self.levels, default=0)
+        return 0 if len(self.counts) < len(self.column.domains) else min(self.levels, default=0)
 
     def is_eligible_domain(self, domain: int) -> bool:
         """Whether an eligible node is in the domain."""
-        return domain in self._scope.domains
+        return domain in self.column.domains
 
     def admits(self, node: Node) -> bool:
         """Whether a node, also one that the index does not know, would count."""
-        return self._scope.inclusion.admits(node)
+        return self.column.inclusion.admits(node)
 
 
-class SpreadGroup(SpreadGroupView, Group):
+class SpreadGroup(SpreadGroupView, SelectedGroup):
     """Pods per *eligible* domain of a scope."""
 
     __slots__ = ()
-
-    @property
-    def scope(self) -> Scope:
-        """Where it counts."""
-        return self._scope
+    column: Scope

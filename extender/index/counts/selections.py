@@ -1,24 +1,26 @@
-"""The pod signatures that a set of terms, or a spread selector, selects now.
+"""The groups that compiled constraints count in, and the pod signatures that the selectors of these groups select now.
 
 One selection serves every group that counts the same pods over different topology keys or scopes. Membership follows
-the signatures that come and go and the namespaces that are relabelled; groups only receive signed counts.
+the signatures that come and go and the namespaces that are relabelled; groups only receive signed counts. Required affinity
+has one selection for all its terms, as kube-scheduler counts pods that match every one of them.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from extender.index.counts.groups import Group
+from extender.index.counts.groups import Group, GroupView, SelectedGroup, SpreadGroup, Where
 from extender.index.counts.selector_index import SelectorIndex
 from extender.index.counts.signature_counts import SignatureCounts, SignatureTable
 from extender.index.nodes.columns import NodeColumn
+from extender.index.nodes.domains import Inclusion
+from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.model.bounded import Few, shrink, with_item, without_item
-from extender.model.constraints.labels import contains
+from extender.model.constraints.labels import Labels, contains
 from extender.model.constraints.selectors import LabelSelector, Requirement
 from extender.model.constraints.terms import AffinityTerm
 
@@ -32,12 +34,20 @@ class PodSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
     selector: LabelSelector
     namespaces: tuple[str, ...]
-    namespace_selector: LabelSelector | None
+    namespace_selector: LabelSelector | None = None
 
     @property
     def covers_all(self) -> bool:
         """Whether every namespace is covered, with or without an object."""
         return self.namespace_selector is not None and self.namespace_selector.is_empty
+
+    def selects(self, namespace: str, labels: Labels, namespace_labels: Labels | None) -> bool:
+        """Whether a pod is selected. ``namespace_labels`` is None where the namespace has no object. O(requirements)."""
+        if not (contains(self.namespaces, namespace) or self.covers_all):
+            selector = self.namespace_selector
+            if selector is None or namespace_labels is None or not selector.matches(namespace_labels):
+                return False
+        return self.selector.matches(labels)
 
 
 def pod_selector(term: AffinityTerm) -> PodSelector:
@@ -51,37 +61,67 @@ def shared_anchor(pod_selectors: Iterable[PodSelector]) -> Requirement | None:
     return min(anchors, key=lambda clause: (len(clause.values), clause), default=None)
 
 
-class Selection(ABC):
-    """The signatures that are selected, and the groups that count them. Subclasses define which are selected.
+Identity = tuple[frozenset[PodSelector], bool]
 
-    ``live`` are the groups over a column that any node is in. The others count nothing, and members cost nothing for
-    them. ``stale`` are namespaces whose labels changed since membership was corrected; see `Selections.refresh`.
+
+class Selection:
+    """The signatures whose pods match *all* of some selectors at once, and the groups that count them.
+
+    ``counts_terminating``: pods that are being deleted are selected too. ``live`` are the groups over a column that any node
+    is in. The others count nothing, and members cost nothing for them. ``stale`` are namespaces whose labels changed since
+    membership was corrected; see `Selections.refresh`. ``groups`` are found by topology key and inclusion rule.
     """
 
-    __slots__ = ("anchor", "groups", "live", "members", "stale")
+    __slots__ = ("_namespaces", "anchor", "counts_terminating", "groups", "live", "members", "pod_selectors", "stale")
 
-    def __init__(self, anchor: Requirement | None) -> None:
-        self.anchor = anchor
-        self.groups: dict[Hashable, Group] = {}
+    def __init__(self, identity: Identity, namespaces: Namespaces) -> None:
+        self.pod_selectors, self.counts_terminating = identity
+        self.anchor = shared_anchor(self.pod_selectors)
+        self.groups: dict[Where, SelectedGroup] = {}
         self.live: Few[Group] = ()
         self.members: Few[SignatureCounts] = ()
         self.stale: AbstractSet[str] = _NONE_STALE
+        self._namespaces = namespaces
 
-    @abstractmethod
+    @property
+    def identity(self) -> Identity:
+        """What no other selection has."""
+        return self.pod_selectors, self.counts_terminating
+
     def selects(self, counts_of_signature: SignatureCounts) -> bool:
-        """Whether the pods of the signature are counted now."""
+        """Whether the pods of the signature are counted now: every selector covers the namespace and matches the labels."""
+        if counts_of_signature.terminating and not self.counts_terminating:
+            return False
+        namespace, labels = counts_of_signature.signature.namespace, counts_of_signature.signature.labels
+        return all(self._covers(wanted, namespace) and wanted.selector.matches(labels) for wanted in self.pod_selectors)
 
-    @abstractmethod
+    def _covers(self, wanted: PodSelector, namespace: str) -> bool:
+        if contains(wanted.namespaces, namespace) or wanted.covers_all:
+            return True
+        return wanted.namespace_selector is not None and namespace in self._namespaces.selected(
+            wanted.namespace_selector
+        )
+
     def namespaces(self) -> Iterable[str] | None:
-        """The namespaces that can hold members now; None for all."""
+        """The namespaces that can hold members now, by the first selector that does not cover everything; None for all."""
+        for wanted in self.pod_selectors:
+            if wanted.namespace_selector is None:
+                return wanted.namespaces
+            if not wanted.covers_all:
+                return {*wanted.namespaces, *self._namespaces.selected(wanted.namespace_selector)}
+        return None
 
-    @abstractmethod
     def fixed_namespaces(self) -> Iterable[str] | None:
-        """The namespaces that can ever hold members; None where that may change."""
+        """The namespaces that can ever hold members: those that a selector lists. None where that may change."""
+        return next((wanted.namespaces for wanted in self.pod_selectors if wanted.namespace_selector is None), None)
 
     def namespace_selectors(self) -> Iterable[LabelSelector]:
         """The namespaceSelectors that membership depends on."""
-        return ()
+        return {
+            wanted.namespace_selector
+            for wanted in self.pod_selectors
+            if wanted.namespace_selector and not wanted.covers_all
+        }
 
     def enter(self, counts_of_signature: SignatureCounts) -> None:
         """Makes a signature a member: every live group counts it from now on."""
@@ -108,95 +148,86 @@ class Selection(ABC):
             counts_of_signature.leave(group)
 
 
-class TermSelection(Selection):
-    """The pods that match *all* of the terms at once (kube-scheduler does not count required affinity term by term)."""
-
-    __slots__ = ("_namespaces", "pod_selectors")
-
-    def __init__(self, pod_selectors: frozenset[PodSelector], namespaces: Namespaces) -> None:
-        super().__init__(shared_anchor(pod_selectors))
-        self.pod_selectors = pod_selectors
-        self._namespaces = namespaces
-
-    def selects(self, counts_of_signature: SignatureCounts) -> bool:
-        """Whether every term covers the namespace and matches the labels; terminating pods count as any other."""
-        signature = counts_of_signature.signature
-        return all(
-            self._covers(wanted, signature.namespace) and wanted.selector.matches(signature.labels)
-            for wanted in self.pod_selectors
-        )
-
-    def selects_labels(self, namespace: str, labels: dict[str, str]) -> bool:
-        """The same for a pod that is not placed: for the first-pod rule, about the incoming pod."""
-        return all(self._covers(wanted, namespace) and wanted.selector.matches(labels) for wanted in self.pod_selectors)
-
-    def _covers(self, wanted: PodSelector, namespace: str) -> bool:
-        if contains(wanted.namespaces, namespace) or wanted.covers_all:
-            return True
-        return wanted.namespace_selector is not None and namespace in self._namespaces.selected(
-            wanted.namespace_selector
-        )
-
-    def namespaces(self) -> Iterable[str] | None:
-        """The least of what the terms cover, taking the first that does not cover everything."""
-        for wanted in self.pod_selectors:
-            if wanted.namespace_selector is None:
-                return wanted.namespaces
-            if not wanted.covers_all:
-                return {*wanted.namespaces, *self._namespaces.selected(wanted.namespace_selector)}
-        return None
-
-    def fixed_namespaces(self) -> Iterable[str] | None:
-        """The listed names of a term without a selector, where there is one."""
-        return next((wanted.namespaces for wanted in self.pod_selectors if wanted.namespace_selector is None), None)
-
-    def namespace_selectors(self) -> Iterable[LabelSelector]:
-        """The namespaceSelectors of the terms, except those that cover every namespace."""
-        return {
-            wanted.namespace_selector
-            for wanted in self.pod_selectors
-            if wanted.namespace_selector and not wanted.covers_all
-        }
-
-
-class SpreadSelection(Selection):
-    """The pods of one namespace that a spread selector matches; terminating ones and those of ``{}`` do not count."""
-
-    __slots__ = ("namespace", "selector")
-
-    def __init__(self, namespace: str, selector: LabelSelector) -> None:
-        super().__init__(selector.anchor())
-        self.namespace = namespace
-        self.selector = selector
-
-    def selects(self, counts_of_signature: SignatureCounts) -> bool:
-        """Whether the pods of the signature count for the constraint."""
-        signature = counts_of_signature.signature
-        if counts_of_signature.terminating or signature.namespace != self.namespace or self.selector.is_empty:
-            return False
-        return self.selector.matches(signature.labels)
-
-    def namespaces(self) -> Iterable[str] | None:
-        """The one namespace."""
-        return (self.namespace,)
-
-    def fixed_namespaces(self) -> Iterable[str] | None:
-        """The one namespace, which never changes."""
-        return (self.namespace,)
-
-
 class Selections:
     """All selections in use, findable from the labels of a signature and from a namespaceSelector."""
 
-    def __init__(self, signatures: SignatureTable, namespaces: Namespaces) -> None:
+    def __init__(self, topology: Topology, signatures: SignatureTable, namespaces: Namespaces) -> None:
+        self._topology = topology
         self._signatures = signatures
         self._namespaces = namespaces
+        self._acquired: dict[Identity, Selection] = {}
         self._anchors: SelectorIndex[Selection] = SelectorIndex()
         self._by_selector: dict[LabelSelector, set[Selection]] = {}
         # Most columns have one group. It is held without a dictionary, which would take more memory than the group.
-        self._over: dict[NodeColumn, tuple[Group, Selection] | dict[Group, Selection]] = {}
+        self._over: dict[NodeColumn, SelectedGroup | dict[SelectedGroup, None]] = {}
 
-    def add(self, selection: Selection) -> None:
+    # -- groups ---------------------------------------------------------------------------------------------------------
+
+    def acquire(
+        self,
+        pod_selectors: Iterable[PodSelector],
+        topology_keys: Iterable[str],
+        inclusion: Inclusion | None = None,
+        *,
+        counts_terminating: bool = True,
+    ) -> Sequence[SelectedGroup]:
+        """A group for each of the keys, of the pods that match all selectors: made on first use. O(selectors + keys).
+
+        ``inclusion`` says which nodes count; without it all with the key. The empty key makes a domain of each node. `release`
+        ends it. Members are up to date; see `refresh`.
+        """
+        identity = frozenset(pod_selectors), counts_terminating
+        selection = self._acquired.get(identity)
+        if selection is None:
+            selection = self._acquired[identity] = Selection(identity, self._namespaces)
+            self._add(selection)
+        self.refresh(selection)
+        found = []
+        for key in topology_keys:
+            group = selection.groups.get(key if inclusion is None else (key, inclusion))
+            if group is None:
+                group = self._make(selection, key, inclusion)
+                self.add_group(group)
+            group.users += 1
+            found.append(group)
+        return found
+
+    def _make(self, selection: Selection, key: str, inclusion: Inclusion | None) -> SelectedGroup:
+        if inclusion is None:
+            return SelectedGroup(selection, self._topology.acquire_key(key))
+        domains = self._topology.key(key) if key else self._topology.itself
+        return SpreadGroup(selection, self._topology.acquire_scope(domains, inclusion))
+
+    def release(self, groups: Iterable[SelectedGroup]) -> None:
+        """Ends an `acquire`; a group is dropped with its last user, and the selection with its last group."""
+        for group in groups:
+            group.users -= 1
+            if group.users:
+                continue
+            self.remove_group(group)
+            if isinstance(group, SpreadGroup):
+                self._topology.release_scope(group.column)
+            else:
+                self._topology.release_key(group.key)
+            if not group.selection.groups:
+                del self._acquired[group.selection.identity]
+                shrink(self._acquired)
+                self._remove(group.selection)
+
+    def acquired(self) -> Iterator[tuple[Selection, Sequence[SelectedGroup]]]:
+        """Every selection with its groups, for the audit."""
+        for selection in self._acquired.values():
+            yield selection, list(selection.groups.values())
+
+    def is_acquired(self, group: SelectedGroup) -> bool:
+        """Whether a group of `acquired` is still kept; membership is then up to date."""
+        selection = group.selection
+        if self._acquired.get(selection.identity) is not selection or selection.groups.get(group.where) is not group:
+            return False
+        self.refresh(selection)
+        return True
+
+    def _add(self, selection: Selection) -> None:
         """Starts keeping a selection and finds its members. O(signatures its anchor reaches)."""
         for selector in selection.namespace_selectors():
             self._namespaces.acquire(selector)
@@ -208,7 +239,7 @@ class Selections:
             if counts_of_signature not in selection.members and selection.selects(counts_of_signature):
                 selection.enter(counts_of_signature)
 
-    def remove(self, selection: Selection) -> None:
+    def _remove(self, selection: Selection) -> None:
         """Stops keeping a selection that has no group left."""
         self._anchors.discard(selection, selection.anchor, selection.fixed_namespaces())
         if selection.anchor is not None:
@@ -220,37 +251,39 @@ class Selections:
                 del self._by_selector[selector]
             self._namespaces.release(selector)
 
-    def add_group(self, selection: Selection, key: Hashable, group: Group) -> None:
-        """A further group over the members of a selection. O(nodes of the members), O(1) over an empty column."""
-        selection.groups[key] = group
+    def add_group(self, group: SelectedGroup) -> None:
+        """A further group over the members of its selection. O(nodes of the members), O(1) over an empty column."""
+        group.selection.groups[group.where] = group
         over = self._over.get(group.column)
         if over is None:
-            self._over[group.column] = (group, selection)
-        elif isinstance(over, tuple):
-            self._over[group.column] = dict((over, (group, selection)))
+            self._over[group.column] = group
+        elif isinstance(over, GroupView):
+            self._over[group.column] = {over: None, group: None}
         else:
-            over[group] = selection
+            over[group] = None
         if group.column.filled:
-            selection.start(group)
+            group.selection.start(group)
 
-    def remove_group(self, selection: Selection, key: Hashable) -> None:
+    def remove_group(self, group: SelectedGroup) -> None:
         """Removes a group of a selection. Costs what `add_group` does."""
-        group = selection.groups.pop(key)
-        shrink(selection.groups)
-        if group in selection.live:
-            selection.stop(group)
+        del group.selection.groups[group.where]
+        shrink(group.selection.groups)
+        if group in group.selection.live:
+            group.selection.stop(group)
         over = self._over[group.column]
         if isinstance(over, dict):
             del over[group]
-        if isinstance(over, tuple) or not over:
+        if isinstance(over, GroupView) or not over:
             del self._over[group.column]
             shrink(self._over)
 
     def occupancy_changed(self, column: NodeColumn) -> None:
         """Called when a column has got its first node or lost its last one, and that node's pods are counted again."""
         over = self._over.get(column, ())
-        for group, selection in over.items() if isinstance(over, dict) else [over] if over else ():
-            (selection.start if column.filled else selection.stop)(group)
+        for group in (over,) if isinstance(over, GroupView) else over:
+            (group.selection.start if column.filled else group.selection.stop)(group)
+
+    # -- changes of signatures and namespaces ---------------------------------------------------------------------------
 
     def signature_added(self, counts_of_signature: SignatureCounts) -> None:
         """Makes a new signature a member of the selections that select it. O(labels + candidates)."""
@@ -286,10 +319,18 @@ class Selections:
                     self.refresh(selection)
 
     def refresh(self, selection: Selection) -> None:
-        """Corrects membership of the pods of stale namespaces. Must be called before the groups of a stale selection are read."""
+        """Corrects membership of the pods of stale namespaces; else O(1). Must be called before groups of it are read."""
+        if not selection.stale:
+            return
         for namespace in selection.stale:
             for counts_of_signature in self._signatures.reachable(selection.anchor, (namespace,)):
                 is_now = selection.selects(counts_of_signature)
                 if is_now != (counts_of_signature in selection.members):
                     (selection.enter if is_now else selection.drop)(counts_of_signature)
         selection.stale = _NONE_STALE
+
+    def statistics(self) -> dict[str, int]:
+        """How many groups are kept, of terms and of spread constraints."""
+        groups = [group for selection in self._acquired.values() for group in selection.groups.values()]
+        spread = sum(isinstance(group, SpreadGroup) for group in groups)
+        return {"term_groups": len(groups) - spread, "spread_groups": spread}

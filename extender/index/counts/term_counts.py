@@ -1,9 +1,4 @@
-"""Groups of affinity terms, from both sides.
-
-*Acquired* groups count the existing pods that the terms of an incoming pod select. *Owner* (inverse) groups count the
-existing pods that carry a term, per domain: they apply to incoming pods that the term selects. An acquired group of
-required affinity belongs to the whole set of terms, as kube-scheduler counts pods that match all of them. A group of
-anti-affinity belongs to one term.
+"""Owner groups: existing pods that carry an affinity term, per domain. They apply to incoming pods that the term selects.
 
 Existing pods carry their own terms, and those that scheduling policies add: a pod that admission missed counts against
 others as an injected one does. ``policy_terms`` tells what policies add to the pods of a signature. It is asked for each new
@@ -12,12 +7,11 @@ signature, and again by `recheck` after a change of policies, signature by signa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from operator import attrgetter
 
-from extender.index.counts.groups import Group
-from extender.index.counts.selections import PodSelector, Selections, TermSelection, pod_selector
+from extender.index.counts.groups import Group, GroupView
 from extender.index.counts.selector_index import SelectorIndex
 from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.nodes.columns import NodeColumn
@@ -41,13 +35,22 @@ class Role(Enum):
     PREFERRED_ANTI = "preferred anti-affinity"
 
 
-class OwnerGroup(Group):
+class TermGroupView(GroupView):
+    """What readers see of an `OwnerGroup`."""
+
+    __slots__ = ("role", "term", "weight")
+    role: Role
+    term: AffinityTerm
+    weight: int
+
+
+class OwnerGroup(TermGroupView, Group):
     """How many pods that carry a term are in each domain of its key. ``users`` counts their signatures.
 
     ``policy_users`` are those of them that policies add the term to.
     """
 
-    __slots__ = ("policy_users", "role", "term", "weight")
+    __slots__ = ("policy_users",)
 
     def __init__(self, topology: Topology, role: Role, term: AffinityTerm, weight: int) -> None:
         super().__init__(topology.acquire_key(term.topology_key))
@@ -62,9 +65,9 @@ PolicyTerms = Callable[[PodSignature], PodAffinity]
 
 
 class TermCounts:
-    """The groups of all affinity terms that are compiled, or that existing pods carry.
+    """The groups of all affinity terms that existing pods carry.
 
-    Owner groups are kept by topology key. A term over a key that no node carries has none: a group is made when the first
+    Groups are kept by topology key. A term over a key that no node carries has none: a group is made when the first
     node with the key appears, for the signatures in ``_dormant``. If the last such node disappears, the group stays with
     its signatures, but is no part of any compiled constraints. So a term over an invented key costs no other pod
     anything, and its own pod no more than the parsed term.
@@ -75,77 +78,17 @@ class TermCounts:
     Invariant: while the group of a term exists, each signature that carries the term is counted in it.
     """
 
-    def __init__(
-        self, topology: Topology, namespaces: Namespaces, selections: Selections, policy_terms: PolicyTerms
-    ) -> None:
+    def __init__(self, topology: Topology, namespaces: Namespaces, policy_terms: PolicyTerms) -> None:
         self.inverse_version = 0
         self.carried_version = 0
         self._topology = topology
         self._namespaces = namespaces
-        self._selections = selections
-        self._acquired: dict[frozenset[PodSelector], TermSelection] = {}
         self._owned: dict[str, dict[_Term, OwnerGroup]] = {}
         self._owner_anchors: SelectorIndex[OwnerGroup] = SelectorIndex()
         self._dormant: dict[SignatureCounts, None] = {}
         self._policy_terms = policy_terms
         self._added: dict[SignatureCounts, PodAffinity] = {}
         self._groups_of_policies = 0
-
-    def acquire(self, terms: Iterable[AffinityTerm], topology_keys: Iterable[str]) -> TermSelection:
-        """The pods that match all the terms, with a group for each of the keys, made on first use. O(terms + keys).
-
-        `release` ends it. Members are up to date; see `refresh`.
-        """
-        selectors = frozenset(map(pod_selector, terms))
-        selection = self._acquired.get(selectors)
-        if selection is None:
-            selection = self._acquired[selectors] = TermSelection(selectors, self._namespaces)
-            self._selections.add(selection)
-        self.refresh(selection)
-        for key in topology_keys:
-            group = selection.groups.get(key)
-            if group is None:
-                group = Group(self._topology.acquire_key(key))
-                self._selections.add_group(selection, key, group)
-            group.users += 1
-        return selection
-
-    def is_carried(self, topology_key: str) -> bool:
-        """Whether any node carries the label key. O(1)."""
-        return self._topology.is_carried(topology_key)
-
-    def refresh(self, selection: TermSelection) -> None:
-        """Corrects the members of an acquired selection where namespaces were relabelled since; else O(1)."""
-        if selection.stale:
-            self._selections.refresh(selection)
-
-    def release(self, selection: TermSelection, topology_keys: Iterable[str]) -> None:
-        """Ends an `acquire`; a group is dropped with its last user, and the selection with its last group."""
-        for key in topology_keys:
-            group = selection.groups[key]
-            group.users -= 1
-            if not group.users:
-                self._selections.remove_group(selection, key)
-                self._topology.release_key(group.key)
-        if not selection.groups:
-            del self._acquired[selection.pod_selectors]
-            shrink(self._acquired)
-            self._selections.remove(selection)
-
-    def acquired(self) -> Iterator[tuple[TermSelection, Sequence[Group]]]:
-        """Every selection with its groups, for the audit."""
-        for selection in self._acquired.values():
-            yield selection, list(selection.groups.values())
-
-    def is_acquired(self, selection: TermSelection, group: Group) -> bool:
-        """Whether a group of `acquired` is still kept; membership is then up to date."""
-        if (
-            self._acquired.get(selection.pod_selectors) is not selection
-            or selection.groups.get(group.key.key) is not group
-        ):
-            return False
-        self.refresh(selection)
-        return True
 
     def owned(self) -> Iterator[OwnerGroup]:
         """Every owner group, for the audit."""
@@ -326,8 +269,7 @@ class TermCounts:
 
     def statistics(self) -> dict[str, int]:
         """How many groups are kept."""
-        acquired = sum(len(selection.groups) for selection in self._acquired.values())
-        return {"term_groups": acquired, "owner_groups": sum(1 for group in self.owned() if group.counts)}
+        return {"owner_groups": sum(1 for group in self.owned() if group.counts)}
 
 
 def _fixed(term: AffinityTerm) -> tuple[str, ...] | None:

@@ -182,19 +182,32 @@ class Inclusion:
         return found
 
 
-class Scope(NodeColumn):
+class ScopeView(ColumnView):
+    """What readers see of a `Scope`: ``domains`` are the eligible ones, with how many eligible nodes each has."""
+
+    __slots__ = ("domains", "inclusion", "key")
+    key: KeyView
+    domains: Mapping[int, int]
+
+    def __init__(self, key: KeyView, inclusion: Inclusion, zeros: list[int]) -> None:
+        super().__init__(zeros)
+        self.key = key
+        self.inclusion = inclusion
+        self.domains = {}
+
+
+class Scope(ScopeView, NodeColumn):
     """The eligible nodes and domains of one topology key under one inclusion rule.
 
     ``charge`` is how many entries its column had when it was made.
     """
 
-    __slots__ = ("charge", "domains", "inclusion", "key", "users")
+    __slots__ = ("charge", "users")
+    key: KeyDomains
+    domains: dict[int, int]
 
     def __init__(self, key: KeyDomains, inclusion: Inclusion, zeros: list[int]) -> None:
-        super().__init__(zeros)
-        self.key = key
-        self.inclusion = inclusion
-        self.domains: dict[int, int] = {}
+        super().__init__(key, inclusion, zeros)
         self.users = self.charge = 0
 
     @property

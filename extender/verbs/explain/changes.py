@@ -28,6 +28,7 @@ from extender.rules import catalog
 from extender.rules.constraint_states import Steps
 from extender.rules.frames import Frame, IndexFrame, RequestFrame, WorstCaseFrame
 from extender.rules.free_resources import FreeResources, claims_on, free_resources_on
+from extender.rules.interpod_affinity import own_terms
 from extender.rules.node_fit import static_rejection
 from extender.verbs.dry_run import DryRun, Removal
 
@@ -224,7 +225,8 @@ def _targets(avoided: Sequence[NodeNumber], incoming: Incoming) -> Steps[list[No
 def _labels(incoming: Incoming) -> Steps[list[Change]]:
     """Labelling a namespace whose pods a term of required affinity would then reach."""
     view, signature = incoming.view, incoming.pod.signature
-    if not incoming.compiled.affinity or incoming.compiled.matches_itself:
+    own = own_terms(incoming.compiled)
+    if not own.affinity or own.matches_itself:
         return []
     terms = [each for each in signature.affinity.required if each.namespace_selector is not None]
     candidates = yield from _unreached(terms, incoming)
@@ -250,7 +252,7 @@ def _labels(incoming: Incoming) -> Steps[list[Change]]:
 def _first_passing(pod: Pod, incoming: Incoming) -> str:
     """The first node with a counted pod's domain that the pod passes and fits on; "" without one. O(nodes) at worst."""
     view, compiled = incoming.view, incoming.view.compiled(pod.signature)
-    for group in compiled.affinity:
+    for group in own_terms(compiled).affinity:
         for domain in list(group.counts)[:_PLACES]:
             for number in islice(group.key.nodes_in.get(domain, ()), _TARGETS):
                 if not incoming.may_fit(number) or not fits_without(pod, number, (), view):

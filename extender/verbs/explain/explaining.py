@@ -144,7 +144,7 @@ class _Subject:
         """The obstacle with the parts that it has on the first of the nodes, unless constraint states show these."""
         rejection = None
         if not (rule.counts_by_domain and reason.resolvable):
-            rejection = prepared.rejection(nodes[0], self.view)
+            rejection = prepared.verdict(nodes[0])
         if rejection is None or rejection.reason is not reason:
             rejection = Rejection(rule.name, reason)
         if rule.counts_by_domain:  # other nodes may be in other domains
@@ -154,7 +154,7 @@ class _Subject:
     def check_fit(self) -> Steps[None]:
         """Checks node fit on every node."""
         for at, number in enumerate(self.numbers):
-            self.rejections[number] = self._fit.rejection(number, self.view)
+            self.rejections[number] = self._fit.verdict(number)
             if at % _FITS_A_STEP == _FITS_A_STEP - 1:
                 yield
 
@@ -179,10 +179,10 @@ class _Subject:
         found: list[Rejection] = [_NOMINATED] if number in self.kept else []
         for rule, part in catalog.active(self._compiled, self.view):
             prepared = rule.prepare_filter(self._pod, part, self.view, self.frame)
-            rejection = None if prepared.status.code is Code.SKIP else prepared.rejection(number, self.view)
+            rejection = None if prepared.status.code is Code.SKIP else prepared.verdict(number)
             found += () if rejection is None else (rejection,)
         passes = not found
-        fit = self._fit.rejection(number, self.view)
+        fit = self._fit.verdict(number)
         found += () if fit is None else (fit,)
         obstacles = tuple(self._obstacle(each, [number]) for each in found)
         return NodeState(name=name, passes=passes, fits=fit is None, obstacles=obstacles)

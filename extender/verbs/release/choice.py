@@ -26,6 +26,7 @@ from extender.model.release import (
     Slot,
     Strategy,
 )
+from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.release.placing import (
@@ -224,7 +225,7 @@ class _Choice:
     def _narrowed(self, path: Sequence[Level]) -> Mapping[PodSignature, PodSignature]:
         """What pods with spread constraints are once they are released into the domain."""
         signatures = [pod.signature for pod in self._examples.values()]
-        return {each: _narrow(each, path) for each in signatures if self._view.compiled(each).hard}
+        return {each: _narrow(each, path) for each in signatures if spread_groups(self._view.compiled(each)).hard}
 
     def _taken(self, path: Sequence[Level], *, whole: bool) -> GroupKey | None:
         """The group that has this domain or one around it; with ``whole`` one inside of it."""
@@ -292,5 +293,5 @@ def _narrow(signature: PodSignature, levels: Sequence[Level]) -> PodSignature:
 def _is_unconstrained(pod: Pod, view: ClusterView) -> bool:
     """Whether no rule that counts pods can reject a node for the pod, whatever pods of its group are placed."""
     compiled = view.compiled(pod.signature)
-    is_rejected = compiled.affinity_errors or compiled.hard_error or compiled.excess is not None
+    is_rejected = compiled.is_malformed or compiled.excess is not None
     return not (is_rejected or compiled.filter_groups() or pod.signature.enforced is not None)

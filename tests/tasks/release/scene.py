@@ -19,6 +19,7 @@ from extender.kube.timing import BackoffOptions
 from extender.model.group_placements import placement_name
 from extender.model.policies import PolicyObject
 from extender.model.release import RELEASE_GATE, GroupKey, GroupSize, Level, Proposal, RejectedDomain, Slot
+from extender.rules.catalog import counts_of_rules
 from extender.settings.release import Release
 from extender.settings.rules import Rules
 from extender.tasks.namespace_limiter import NamespaceLimiter
@@ -120,7 +121,7 @@ class Scene:
         self.events: list[PodEvent] = []
         self.rooms = rooms
         self.budget = Release(groups_per_namespace=50, pods_per_namespace=200)
-        self.index = ClusterIndex(Rules())
+        self.index = ClusterIndex(Rules(), counts_of_rules())
         self.policy = release_policy(**({"size": GroupSize(label="size")} | release))
         self.index.upsert(PolicyObject(self.policy))
         self.manager = self.leader()

@@ -1,0 +1,114 @@
+"""A rule that counts, as one file: at most so many pods of a team in a rack, whatever their namespace.
+
+The team is a label of the pod. It is what `extender/README.md` shows of how to add a rule, and does what any rule does: parts of
+rejections, explanations, preemption and requeue come with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import msgspec
+
+from extender.index.counts.compiled_constraints import CompiledConstraints, Counted, Counting
+from extender.index.counts.groups import GroupView
+from extender.index.counts.selections import PodSelector
+from extender.index.nodes.columns import Column
+from extender.index.view import ClusterView
+from extender.model.answers.explanations import ConstraintState, Reach
+from extender.model.constraints.selectors import EVERYTHING, parse_selector
+from extender.model.objects import Pod, PodSignature
+from extender.model.rejections import Reason, Rejection
+from extender.rules.constraint_states import MOST_DOMAINS, Steps, domain_states
+from extender.rules.frames import Frame
+from extender.rules.rule import ClauseFilter, Rule, blamed_pods
+from extender.settings.rules import Rules
+
+TEAM: Final = "team"
+RACK: Final = "example.com/rack"
+_NAME: Final = "TeamLimit"
+
+
+@dataclass(frozen=True, slots=True)
+class PodsOfTeam(Counted):
+    """The pods of the pod's team by rack."""
+
+    by_rack: GroupView
+
+    @classmethod
+    def count(cls, signature: PodSignature, counts: Counting, _settings: Rules) -> Self | None:
+        """One group for all pods of the team; none for a pod without a team, or while no node has a rack."""
+        team = signature.labels.get(TEAM)
+        if team is None or not counts.is_carried(RACK):
+            return None
+        of_team = PodSelector(parse_selector({TEAM: team}), (), namespace_selector=EVERYTHING)
+        return cls(*counts.pods((of_team,), RACK))
+
+    @property
+    def filter_groups(self) -> tuple[GroupView, ...]:
+        return (self.by_rack,)
+
+
+class BelowLimit(msgspec.Struct, frozen=True, gc=False):
+    """The clause that the rack of a node has room for one more pod of the team; a node without a rack always has."""
+
+    group: GroupView
+    domains: Column
+    counts: Mapping[int, int]
+    most: int
+    frame: Frame
+    view: ClusterView
+    reason: Reason = Reason.ANTI_AFFINITY
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        domains, count_of, most = self.domains, self.counts.get, self.most
+        return [node for node in nodes if count_of(domains[node], 0) < most]
+
+    def rejection(self, position: int) -> Rejection:
+        domain = self.domains[position]
+        return Rejection(
+            _NAME,
+            self.reason,
+            topology_key=RACK,
+            domain=self.frame.value(self.group.key, position),
+            count=self.counts[domain],
+            limit=self.most - 1,
+            blamed=blamed_pods(self.group, domain, self.view),
+        )
+
+
+class TeamLimit(Rule):
+    """At most ``most`` pods of a team in a rack."""
+
+    name = _NAME
+    counted = (PodsOfTeam,)
+    counts_by_domain = True
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def prepare_filter(self, _pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> ClauseFilter:
+        return ClauseFilter((self._clause(compiled, view, frame),))
+
+    def _clause(self, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> BelowLimit:
+        found = compiled.get(PodsOfTeam)
+        assert found is not None, "the rule is active"
+        group = found.by_rack
+        return BelowLimit(group, frame.domains(group.key), frame.conflicting(group), self.most, frame, view)
+
+    def constraint_states(
+        self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, most_domains: int = MOST_DOMAINS
+    ) -> Steps[Sequence[ConstraintState]]:
+        clause = self._clause(compiled, view, frame)
+        key, counts = clause.group.key, clause.counts
+        domains, more = yield from domain_states(
+            clause.group, key.nodes_in, counts, view, self.most.__gt__, most_domains
+        )
+        team = f"{TEAM}={compiled.signature.labels[TEAM]}"
+        reach = Reach(why="every namespace", is_every=True)
+        state = ConstraintState(
+            _NAME, "teamLimit", key.key, team, reach, limit=self.most - 1, domains=domains, more_domains=more
+        )
+        return (state,)
