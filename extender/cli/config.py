@@ -31,10 +31,10 @@ SERVICE_HOST: Final = "placement-extender.placement-extender.svc"
 _KUBEADM: Final = "/etc/kubernetes/scheduler.conf"
 SCHEDULER_KUBECONFIG: Final = {"sidecar": _KUBEADM, "second-scheduler": "", "service": _KUBEADM}
 
-# kube-scheduler's defaults are 10 and 100. See "What preemption costs" in config/README.md.
+# kube-scheduler's defaults are 10 and 100. See "What preemption costs" in config/explanation/preemption.md.
 CANDIDATES: Final = {"minCandidateNodesPercentage": 1, "minCandidateNodesAbsolute": 30}
 
-_TEN_TIMES: Final = (  # the default weights times ten, see "The scale of scores" in config/README.md
+_TEN_TIMES: Final = (  # the default weights times ten, see "The scale of scores" in config/explanation/placement.md
     "TaintToleration, weight: 30",
     "NodeAffinity, weight: 20",
     "NodeResourcesFit, weight: 10",
@@ -243,7 +243,7 @@ def _sampling(settings: Settings) -> Iterator[str]:
     elif settings.mode == "offload":
         yield "# A sample of 2 % of the nodes, at least 100: the scheduler filters them for each pod. If no node of the sample fits,"
         yield "# rejectedPods.nominateElsewhere nominates the pod to a node outside of it. More, or a profile of its own with more,"
-        yield "# for pods that prefer few nodes. Measured in config/README.md, Sampling."
+        yield "# for pods that prefer few nodes. Measured in config/explanation/placement.md, Sampling."
         yield f"percentageOfNodesToScore: {SAMPLED_PERCENTAGE}"
     else:
         yield "# percentageOfNodesToScore keeps its default, which samples the nodes and is fast. If no node of the sample fits,"

@@ -25,7 +25,7 @@ _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _CHECK: Final = "scheduler"
 
 SAMPLED_PERCENTAGE: Final = 2
-"""The recommended percentageOfNodesToScore in offload mode; see "Sampling" in config/README.md."""
+"""The recommended percentageOfNodesToScore in offload mode; see "Sampling" in config/explanation/placement.md."""
 _LEAST_SAMPLED: Final = 100  # kube-scheduler samples no fewer nodes (minFeasibleNodesToFind)
 _ALL, _LARGE = 100, 1000
 _LEAST_ALLOCATED: Final = "LeastAllocated"
@@ -250,7 +250,7 @@ def _sampling(document: Document, settings: Settings, nodes: int) -> Iterator[Fi
         problem = (
             f"percentageOfNodesToScore is {share or 'not set'}, {SAMPLED_PERCENTAGE} is recommended in offload mode"
         )
-        remedy = f"set it to {SAMPLED_PERCENTAGE}, unless many pods prefer few nodes (config/README.md, Sampling)"
+        remedy = f"set it to {SAMPLED_PERCENTAGE}, unless many pods prefer few nodes (config/explanation/placement.md, Sampling)"
         yield Finding("info", _CHECK, problem, remedy)
 
 

@@ -174,7 +174,7 @@ def _budgets(facts: Facts) -> Iterator[Finding]:
         for one in facts.series("extender_namespace_budget_waiting_pods")
         if one.value > 0
     }
-    remedy = "remove pods with constraints that it does not need, or raise limits.perNamespace; see config/README.md"
+    remedy = "remove pods with constraints that it does not need, or raise limits.perNamespace; see config/explanation/limits.md"
     for namespace, pods in waiting.items():
         where = f"namespace {namespace}" if namespace != OTHERS else "other namespaces"
         yield Finding(

@@ -1,6 +1,6 @@
 """Forged requests by the thousand, for every combination of pod, node, victims and priority, and what the documents say of them.
 
-Each sentence of config/README.md, Forged requests, is the claim of a test here: `says` names it.
+Each sentence of config/reference/http.md, Forged requests, is the claim of a test here: `says` names it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from extender.simulator.json_objects import JsonObject
 from tests.fakes import until
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
-DOCUMENT: Final = Path(__file__).parents[2] / "config" / "README.md"
+DOCUMENT: Final = Path(__file__).parents[2] / "config" / "reference" / "http.md"
 SETTINGS: Final = Settings(
     server=Server(bind_address=FREE_PORT, paths=Paths(bind="/bind")), kube=Kube(unknown_pod_wait=Duration(0))
 )

@@ -173,7 +173,7 @@ async def test_other_settings_show_who_would_have_been_placed(
         "rules.topologySpread.enabled": {"recorded": True, "replayed": False},
     }
     assert main(["replay", str(file), "--config", str(other)]) == 1
-    shown = readme_block("config/README.md", "POD                 VERB")
+    shown = readme_block("config/how-to/record-and-replay.md", "POD                 VERB")
     assert _without_counts(capsys.readouterr().out) == _without_counts(shown)
 
 
