@@ -1,47 +1,78 @@
 """The effective pod: the pod that the watch shows, with what the policies that select it direct and it lacks.
 
-Policies with ``when: Scheduling`` hold a pod that was not injected, as it was created before the policy or while the
-webhook was down. What it lacks is found by injecting it (`verbs/enforcement.py`). An invalid policy with failurePolicy Fail
-refuses the pods that it selects, as at admission. One whose selectors cannot be read refuses pods at admission only: at
-scheduling it would stop every pod that exists.
+Policies with ``when: Scheduling`` hold a pod that was not injected, as it was created before the policy or while the webhook was
+down. Their directives are applied to the pod's signature by the code that admission uses. So conflicts have the outcome that
+they have at admission, and an injected pod lacks nothing, as applying a policy again changes nothing. The lists of the pod
+(terms and spread constraints) are model objects, and so are the elements that policies add, with the namespace and labels of the
+pod. For example, a pod and a policy have the same required term: the pod's element gets the key of the policy's, so the policy
+finds it in the pod and adds nothing.
 
-Its constraints are compiled and applied like those of any pod. Tolerations, gates, scheduler names and priority classes are
-left out: nothing can add them to a pod that exists. Soft constraints with minDomains, which no pod can carry, are part of
-every effective pod.
+The constraints of the effective pod are compiled and applied like those of any pod. Tolerations, gates, scheduler names and
+priority classes are left out: nothing can add them to a pod that exists. Soft constraints with minDomains, which no pod can
+carry, are part of every effective pod.
 
-Once the pod is on a node, its own terms about other pods count against these, and those that policies add (`policy_terms`),
-as they would if it had been injected. That is asked of the pod as it is now, so it holds for every pod that a policy of today
+An invalid policy with failurePolicy Fail refuses the pods that it selects, as at admission. One whose selectors cannot be read
+refuses pods at admission only: at scheduling it would stop every pod that exists.
+
+Once the pod is on a node, its own terms about other pods count against these, and those that policies add (`policy_terms`), as
+they would if it had been injected. That is asked of the pod as it is now, so it holds for every pod that a policy of today
 selects, also for those that were bound before the policy was written.
+
+An annotation of the pod records what policies injected. What an earlier version of a policy, or a policy that was deleted,
+injected is no wish of the user. Where it conflicts with a policy of today, the policies are judged by the pod without it: the
+version of today holds, whatever its `conflictPolicy`. What the pod carries stays, as nothing can take it out of a pod that
+exists, and kube-scheduler applies it. For example, version 1 of a policy injected zone a, and version 2 directs zone b: no node is
+left, and the pod is pending until it is created again. The record of a template is at the object that holds it, so what came to
+a pod by its template counts as the pod's own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+from weakref import ref
 
 import msgspec
+import orjson
 
 from extender.index.view import ClusterView
 from extender.model.bounded import BoundedCache
+from extender.model.constraints.cross_namespace import is_cross_namespace_term
 from extender.model.constraints.labels import Labels
-from extender.model.constraints.terms import NO_AFFINITY, PodAffinity
+from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm, node_selector
+from extender.model.constraints.spread import SpreadConstraint, SpreadConstraints
+from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity, WeightedTerm
 from extender.model.objects import Effective, Pod, PodSignature
 from extender.model.policies import (
     CLUSTER_KIND,
     EXEMPT_LABEL,
+    INJECTED_ANNOTATION,
     NAMESPACED_KIND,
+    ConflictPolicy,
+    Enforced,
+    Item,
+    Items,
+    JsonObject,
     Mode,
     Moment,
     Policy,
     PolicyKey,
+    Size,
     Subject,
     Targets,
 )
 from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
-from extender.verbs.admit.injection import gating, why_no_gate
-from extender.verbs.enforcement import enforce, refused
+from extender.settings.rules import Rules
+from extender.verbs.admit.injected import Record, read_records, subtract
+from extender.verbs.admit.injection import Injection, Outcome, gating, why_no_gate
+from extender.verbs.admit.json_edits import put
+from extender.verbs.admit.pod_fields import TERMS_PATH, Bounds, Held
+from extender.verbs.admit.term_product import Budget
+from extender.wire.objects.constraints import parse_affinity, parse_spread, parsed_from, size_of_parts
+from extender.wire.policies.node_terms import PLACING_LISTS, POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTED_POD_TERMS
 
 _SEEN: Final = 10_000
 
@@ -87,7 +118,7 @@ def policy_terms(signature: PodSignature, view: ClusterView, settings: Settings)
     if not any(each.holds_placed_pods for each in policies):
         return NO_AFFINITY
     try:
-        found, _ = enforce(signature, policies, settings)
+        found, _ = _enforce(signature, policies, settings)
     except Exception:  # noqa: BLE001 (called while an event is applied, which must not fail because of a policy)
         return NO_AFFINITY
     return NO_AFFINITY if found is None else found.affinity.beyond(signature.affinity)
@@ -118,12 +149,12 @@ def _made(signature: PodSignature, labels: Labels | None, view: ClusterView, set
     subject = _subject(signature, labels)
     for invalid in view.policies.invalid_for(subject):
         if invalid.scope is not None and invalid.must_not_be_missed(Moment.SCHEDULING):
-            return Effective(labels, refused(signature, invalid.key, Reason.POLICY_FAILED))
+            return Effective(labels, _refused(signature, invalid.key, Reason.POLICY_FAILED))
     releasing = _releasing(subject, view) if settings.release.enabled else ()
     policies = [each for each in view.policies.select(subject, Moment.SCHEDULING) if _concerns(each, signature)]
     if not policies:
         return Effective(labels, gating=releasing)
-    found, audited = enforce(signature, policies, settings)
+    found, audited = _enforce(signature, policies, settings)
     acting = {each.key for each in policies if each.acts(Moment.ADMISSION)}
     held = () if found is None or found.enforced is None else found.enforced.policies
     missed = tuple(key for key in held if key in acting)
@@ -181,3 +212,273 @@ class PolicyCounts:
         self.counts.update((key.kind, AUDITED) for key in found.audited)
         self.counts.update((key.kind, ESCAPED) for key in escaped)
         return found.missed
+
+
+Element: TypeAlias = PreferredNodeTerm | AffinityTerm | WeightedTerm | SpreadConstraint
+
+_TERM_LISTS: Final = (*POD_TERMS, *WEIGHTED_POD_TERMS)
+_POD: Final = ""  # the pointer of a pod's own record
+
+
+def _enforce(
+    signature: PodSignature, policies: Sequence[Policy], settings: Settings
+) -> tuple[PodSignature | None, tuple[PolicyKey, ...]]:
+    """The signature with what the policies direct and it lacks, None where it lacks nothing; and the policies that audit.
+
+    O(elements of the pod and of the policies); twice that where a pod with a record conflicts with a policy.
+    """
+    bounds = Bounds(settings.limits, settings.policies.max_terms)
+    first = _Enforcement(signature, policies, bounds)
+    audited = tuple(first.audited)
+    if signature.injected and (first.conflicts or any(each.directives.soft_min_domains for each in policies)):
+        again = _without_injected(signature, policies, bounds)
+        if again is not None:
+            held = dict.fromkeys((*first.held, *(key for key, _ in first.conflicts - again.conflicts)))
+            # What comes after a policy that refuses was not tried; and one field may have had two conflicts.
+            if first.refused_by is not None or not (held or _implies(signature.node_affinity, again.nodes)):
+                held |= again.held
+            return again.effective(settings.rules, held, keeps_nodes=True), audited
+    return first.effective(settings.rules, first.held, keeps_nodes=False), audited
+
+
+def _refused(signature: PodSignature, policy: PolicyKey, reason: Reason) -> PodSignature:
+    """The signature of a pod that a policy refuses every node."""
+    return replace(signature, enforced=Enforced((policy,), refused_for=reason), shown=ref(signature))
+
+
+def _without_injected(signature: PodSignature, policies: Sequence[Policy], bounds: Bounds) -> _Enforcement | None:
+    """The same for the pod without what was injected earlier; None without a record that can be read."""
+    found = read_records({INJECTED_ANNOTATION: signature.injected}).get(_POD)
+    if found is None:
+        return None
+    record, most = found.without_replaced(), bounds.limits
+    if record.terms_count > most.node_selector_terms or len(record.items(SPREAD)) > most.topology_spread_constraints:
+        return None
+    try:
+        return _Enforcement(signature, policies, bounds, record)
+    except Exception:  # noqa: BLE001 (the annotation is the tenant's to write; it must not stop the scheduler)
+        return None
+
+
+class _Enforcement:
+    """The policies applied to a signature, as far as decisions about nodes read it.
+
+    ``injected``: what does not count as the pod's own. Of its spread constraints, those stay part of the pod, and are no part of
+    the lists to which directives are applied.
+    """
+
+    def __init__(
+        self, signature: PodSignature, policies: Sequence[Policy], bounds: Bounds, injected: Record | None = None
+    ) -> None:
+        """Applies the policies, up to a conflict that rejects the pod. O(elements of the pod and of the policies)."""
+        self._signature = signature
+        self._enforcing = [each for each in policies if each.mode is Mode.ENFORCE]
+        self._crossing: set[int] = set()  # the identities of the elements that put a pod into the scope of quotas
+        self._keys: dict[tuple[str, Element], str] = {}
+        self._policies = [self._of_pod(each) for each in policies]  # kept, as identities of their elements are
+        spec = _node_json(signature.node_affinity)
+        items: list[JsonObject] = []
+        if injected is not None:
+            spec, items = subtract(spec, injected), injected.items(SPREAD)
+        self._injected = [_parse(SPREAD, each, signature) for each in items]
+        self._injection = Injection(spec, bounds, Budget(), is_pod=True, held=self._held())
+        found = self._outcome = Outcome()
+        changes = found.apply(self._injection, self._policies, Moment.SCHEDULING)
+        self.held = {each.policy.key: None for each in changes if not each.is_empty}
+        self.audited = [
+            each.policy.key for each in found.audited if not each.is_empty or each.has(ConflictPolicy.REJECT)
+        ]
+        conflicts = [*(each for done in changes for each in done.conflicts), *filter(None, [found.conflict])]
+        self.conflicts = {(each.policy, each.field) for each in conflicts}
+        # kube-scheduler applies what the pod carries itself, also where a policy would have overridden it at admission.
+        self._has_overridden = any(each.has(ConflictPolicy.OVERRIDE) for each in changes)
+
+    @property
+    def refused_by(self) -> PolicyKey | None:
+        """The policy that refuses the pod."""
+        return self._outcome.refused_by
+
+    def _of_pod(self, policy: Policy) -> Policy:
+        """The policy with the elements of its lists as the pod would have them. One that cannot be parsed is left out."""
+        lists = {
+            path: Items(self._elements(path, items))
+            for path, items in policy.directives.lists.items()
+            if path in PLACING_LISTS
+        }
+        return replace(policy, directives=replace(policy.directives, lists=lists))
+
+    def _elements(self, path: str, items: Items) -> Iterator[Item]:
+        for item in items:
+            element = _parse(path, item.value, self._signature)
+            if element is not None:
+                made = Item(element, item.key, item.size)  # type: ignore[arg-type]  # of the model in place of JSON
+                self._keys.setdefault((path, element), item.key)
+                if path in _TERM_LISTS and is_cross_namespace_term(item.value):
+                    self._crossing.add(id(made))
+                yield made
+
+    def _held(self) -> Held:
+        own = self._signature
+        affinity, spread = own.affinity, own.spread
+        size = size_of_parts(affinity, spread, own.node_affinity, own.preferred_nodes, own.tolerations)
+        lists: dict[str, Sequence[Element]] = {
+            PREFERRED_NODES: own.preferred_nodes,
+            POD_TERMS[0]: affinity.required,
+            POD_TERMS[1]: affinity.required_anti,
+            WEIGHTED_POD_TERMS[0]: affinity.preferred,
+            WEIGHTED_POD_TERMS[1]: affinity.preferred_anti,
+            SPREAD: [each for each in (*spread.hard, *spread.soft) if each not in self._injected],
+        }
+        return Held(
+            {
+                path: [
+                    Item(each, self._keys.get((path, each), str(number)), Size())  # type: ignore[arg-type]
+                    for number, each in enumerate(elements)
+                ]
+                for path, elements in lists.items()
+            },
+            size._replace(pod_bytes=parsed_from(own.size - len(own.injected))),
+        )
+
+    @property
+    def nodes(self) -> NodeAffinity:
+        """What is required of nodes after that. O(requirements)."""
+        fields = self._injection.fields
+        spec = put({}, TERMS_PATH, terms) if (terms := fields.required_terms) is not None else {}
+        _, (nodes, _) = parse_affinity(orjson.dumps(spec.get("affinity")), "")
+        return NodeAffinity(node_selector(fields.node_selector), nodes.terms)
+
+    def effective(self, rules: Rules, held: Collection[PolicyKey], *, keeps_nodes: bool) -> PodSignature | None:
+        """The signature with all that was applied; None where ``held``, the policies that the pod lacks a part of, is empty.
+
+        ``keeps_nodes``: the pod itself may exclude nodes that policies would leave it.
+        """
+        signature, outcome = self._signature, self._outcome
+        if outcome.refused_by is not None:
+            reason = Reason.POLICY_FAILED if outcome.conflict is None else Reason.POLICY_CONFLICT
+            return _refused(signature, outcome.refused_by, reason)
+        spread = self._spread(rules)
+        wished = _with_soft_min_domains(spread, self._enforcing, signature.labels)
+        if not held and wished is spread:
+            return None
+        nodes = self.nodes
+        required = nodes if held else ANY_NODE  # a wish alone holds the pod to no node
+        if node_name := self._injection.fields.scalars["nodeName"]:
+            required = required.at(node_name)
+        preferred = self._values(PREFERRED_NODES)[len(signature.preferred_nodes) :]
+        # A pod must not be nominated to a node that its own requirements exclude.
+        own = signature.node_affinity if keeps_nodes or self._has_overridden else nodes
+        return replace(
+            signature,
+            affinity=self._affinity(rules),
+            spread=wished,
+            node_affinity=own,
+            enforced=Enforced(tuple(held), required, preferred),
+            shown=ref(signature),
+        )
+
+    def _values(self, path: str) -> tuple[Any, ...]:
+        return tuple(each.value for each in self._injection.fields.items(path))
+
+    def _affinity(self, rules: Rules) -> PodAffinity:
+        """Where the in-tree plugin scores what the pod prefers itself, only the preferences that were added are in it."""
+        own = self._signature.affinity
+        required, required_anti, preferred, preferred_anti = map(self._values, _TERM_LISTS)
+        if not rules.inter_pod_affinity.enabled:
+            preferred, preferred_anti = preferred[len(own.preferred) :], preferred_anti[len(own.preferred_anti) :]
+        items = (each for path in _TERM_LISTS for each in self._injection.fields.items(path))
+        is_cross = own.cross_namespace or any(id(each) in self._crossing for each in items)
+        return PodAffinity(required, required_anti, preferred, preferred_anti, own.errors, is_cross)
+
+    def _spread(self, rules: Rules) -> SpreadConstraints:
+        """The same of spread."""
+        own = self._signature.spread
+        carried = [each for each in (*own.hard, *own.soft) if each in self._injected]
+        constraints = tuple(dict.fromkeys((*carried, *self._values(SPREAD))))
+        soft = (each for each in constraints if not each.hard)
+        return SpreadConstraints(
+            tuple(each for each in constraints if each.hard),
+            tuple(each for each in soft if rules.topology_spread.enabled or each not in own.soft),
+            own=own.own or bool(constraints),
+            hard_error=own.hard_error,
+            soft_error=own.soft_error,
+        )
+
+
+def _with_soft_min_domains(spread: SpreadConstraints, policies: Iterable[Policy], labels: Labels) -> SpreadConstraints:
+    """The constraints with the policies' soft ones that have minDomains, which the API server refuses in a pod.
+
+    How they score is said in `rules/topology_spread.py`. Where the pod has a soft constraint of the same key, the policy
+    gives way unless it overrides. None of them rejects a pod.
+    """
+    soft, added = list(spread.soft), set[str]()
+    for policy in policies:
+        for value in policy.directives.soft_min_domains:
+            for wish in parse_spread(orjson.dumps([value]), labels).soft:
+                same = [each for each in soft if each.topology_key == wish.topology_key]
+                overrides = policy.conflict_policy is ConflictPolicy.OVERRIDE and wish.topology_key not in added
+                if same and not overrides:
+                    continue
+                soft = [*(each for each in soft if each not in same), wish]
+                added.add(wish.topology_key)
+    return replace(spread, soft=tuple(soft), own=True) if added else spread
+
+
+def _implies(one: NodeAffinity, other: NodeAffinity) -> bool:
+    """Whether the requirements of one contain those of the other: each of its terms has all clauses of one of them."""
+    if not set(other.node_selector) <= set(one.node_selector):
+        return False
+    if one.terms is None or other.terms is None:
+        return other.terms is None
+    theirs = [(set(each.expressions), set(each.fields)) for each in other.terms]
+    return all(
+        any(expressions <= set(each.expressions) and fields <= set(each.fields) for expressions, fields in theirs)
+        for each in one.terms
+    )
+
+
+def _node_json(affinity: NodeAffinity) -> JsonObject:
+    """The node selector and the required terms as a pod spec has them; their requirements stay model objects."""
+    spec: JsonObject = {"nodeSelector": dict(affinity.node_selector)} if affinity.node_selector else {}
+    if affinity.terms is None:
+        return spec
+    terms = [
+        {
+            name: list(clauses)
+            for name, clauses in (("matchExpressions", term.expressions), ("matchFields", term.fields))
+            if clauses
+        }
+        for term in affinity.terms
+    ]
+    return put(spec, TERMS_PATH, terms)
+
+
+def _parse(path: str, value: JsonObject, signature: PodSignature) -> Element | None:
+    """An element of a policy as the pod would have it; None where it cannot be parsed, which validation has ruled out."""
+    if path == SPREAD:
+        constraints = parse_spread(orjson.dumps([value]), signature.labels)
+        return next(iter((*constraints.hard, *constraints.soft)), None)
+    _, kind, name = path.split(".")
+    if path in POD_TERMS:
+        value = _with_label_keys(value, signature.labels)
+    elif path in WEIGHTED_POD_TERMS:
+        value = value | {"podAffinityTerm": _with_label_keys(value.get("podAffinityTerm") or {}, signature.labels)}
+    affinity, (_, preferred) = parse_affinity(orjson.dumps({kind: {name: [value]}}), signature.namespace)
+    lists = (preferred, affinity.required, affinity.required_anti, affinity.preferred, affinity.preferred_anti)
+    return next((each for elements in lists for each in elements), None)
+
+
+def _with_label_keys(term: JsonObject, labels: Labels) -> JsonObject:
+    """The term with its label keys merged into the selector, as the API server does when a pod is created (KEP-3633)."""
+    selector = term.get("labelSelector")
+    if not isinstance(selector, dict):
+        return term
+    more = [
+        {"key": key, "operator": operator, "values": [labels[key]]}
+        for name, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+        for key in term.get(name) or ()
+        if key in labels
+    ]
+    if not more:
+        return term
+    return term | {"labelSelector": selector | {"matchExpressions": [*(selector.get("matchExpressions") or ()), *more]}}

@@ -13,8 +13,7 @@ from extender.model.policies import INJECTED_ANNOTATION
 from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.simulator.json_objects import JsonObject, name_of
 from extender.verbs.admit.native import native_policy
-from extender.verbs.admit.reviews import read_patch
-from extender.verbs.admit.trial import review_of
+from extender.verbs.admit.reviews import read_patch, review_of
 from extender.wire.policies.policies_v1 import read_policy
 from tests.e2e.client import Api, path_of
 from tests.e2e.cluster import Cluster

@@ -36,8 +36,7 @@ from extender.settings.connections import Kube
 from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.verbs.admit.decision import AdmitVerb
 from extender.verbs.admit.native import NativePolicy, native_policy
-from extender.verbs.admit.reviews import read_patch
-from extender.verbs.admit.trial import NodeMatch, as_created, match_nodes, review_of
+from extender.verbs.admit.reviews import NodeMatch, as_created, match_nodes, read_patch, review_of
 from extender.wire.errors import WireError
 from extender.wire.manifests import decode_snapshot
 from extender.wire.objects.kinds import pods_within

@@ -14,7 +14,7 @@ from extender.model.policies import INJECTED_ANNOTATION, JsonObject, PolicyKey
 from extender.model.units import counted
 from extender.verbs.admit.decision import Admission
 from extender.verbs.admit.json_edits import drop
-from extender.verbs.admit.trial import NodeMatch
+from extender.verbs.admit.reviews import NodeMatch
 
 FORMATS: Final = ("table", "json", "yaml")
 _SHOWN: Final = 5  # names of nodes

@@ -16,7 +16,7 @@ from extender.model.objects import Node, Pod, PodSignature
 from extender.model.policies import Enforced, JsonObject
 from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
-from extender.verbs.admit.trial import NodeMatch, match_nodes
+from extender.verbs.admit.reviews import NodeMatch, match_nodes
 from extender.verbs.effective_pod import effective
 
 _SHOWN: Final = 5  # nodes that are preferred

@@ -1,7 +1,7 @@
 """The scheduling fields of a pod while policies are applied to them, and what each policy did.
 
 At admission they are read from the JSON of a pod spec, and what has changed is written back to it: the JSON patch is the
-difference. At scheduling the lists are those of a pod that exists, with model objects as elements (`verbs/enforcement.py`). So a
+difference. At scheduling the lists are those of a pod that exists, with model objects as elements (`verbs/effective_pod.py`). So a
 directive has one meaning at both moments.
 """
 
