@@ -38,7 +38,9 @@ def test_the_last_step_of_a_scenario_is_what_it_expects(path: Path) -> None:
 
 
 def test_the_list_in_the_document_is_complete() -> None:
-    listed = set(re.findall(r"^\| `([\w-]+\.yaml)` \|", (ROOT / "config/how-to/simulate.md").read_text("utf-8"), re.MULTILINE))
+    listed = set(
+        re.findall(r"^\| `([\w-]+\.yaml)` \|", (ROOT / "config/how-to/simulate.md").read_text("utf-8"), re.MULTILINE)
+    )
     assert {path.name for path in SCENARIOS if path.parent.name == "scenarios"} <= listed
 
 
