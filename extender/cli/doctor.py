@@ -30,7 +30,7 @@ from extender.doctor.schedulers import examine_schedulers
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
 from extender.kube.access import AccessReviews
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.effects import Lease
 from extender.kube.errors import KubeError, NotFound
 from extender.kube.lists import read_list

@@ -13,7 +13,7 @@ import orjson
 import yaml
 
 from extender.cli.command import CommandError
-from extender.kube.connection import ACCOUNT_FOLDER, Access
+from extender.kube.credentials import ACCOUNT_FOLDER, Access
 from extender.model.documents import DocumentError
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, parse_settings
 from extender.settings.connections import Kube
@@ -112,8 +112,11 @@ def is_file(path: str) -> bool:
 def access_to(kube: Kube) -> Access:
     """Access by the kubeconfig of the settings, else the service account of this pod, else the default kubeconfig."""
     # The kubelet sets the variable in every pod; client-go recognizes a pod by it as well.
-    if not (kube.kubeconfig or kube.context) and "KUBERNETES_SERVICE_HOST" in os.environ:
-        return Access(in_cluster=True, account_folder=ACCOUNT_FOLDER)
+    host = "" if kube.kubeconfig or kube.context else os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    if host:
+        address = f"[{host}]" if ":" in host else host
+        port = os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
+        return Access(host=f"https://{address}:{port}", account_folder=ACCOUNT_FOLDER)
     default = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
     return Access(kubeconfig=kube.kubeconfig or default, context=kube.context)
 

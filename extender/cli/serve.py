@@ -16,7 +16,7 @@ from extender.cli.files import access_to, own_namespace, own_pod, read_redaction
 from extender.compose.leadership import RELEASE_SECONDS
 from extender.compose.process import allow_connections, return_large_blocks, run_on_loop
 from extender.compose.service import Service, service_of_cluster, service_of_objects
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.errors import BadAccess
 from extender.kube.session import open_session
 from extender.kube.timing import SystemClock

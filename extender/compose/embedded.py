@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from extender.compose.service import Service, service_of_cluster
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.session import open_session
 from extender.kube.timing import Clock, SystemClock
 from extender.model.units import Address

@@ -1,122 +1,243 @@
 """Address and credentials of the API server: an explicit host, the pod's service account, or a kubeconfig.
 
-Gives the client's Configuration with a hook that keeps its token fresh; opens no connection. Called by ``session``.
+The only module that uses the Kubernetes client library, and only for a kubeconfig whose user has a credential plugin or an auth
+provider, or that is spread over several files. `import kubernetes_asyncio` takes 36 MB and 0.2 s of processor time, for a class
+of each object of the API. All else here is an address, a header and a TLS context, which aiohttp's session takes as they are:
+the library's own calls decode a pod into models in over a millisecond, and set no time limit.
 
-The client calls that hook before each request, and this one reads at most once a minute: a service account's token lives
-an hour and is replaced by the kubelet (KEP-1205), a kubeconfig's ``tokenFile`` or exec plugin gives tokens that run out
-as well, and for those the client itself sets no hook. A failed refresh keeps the old token: the apiserver will say so
-when it is really too old.
+A token is read again at most once a minute, before a request: that of a service account lives an hour and is replaced by the
+kubelet (KEP-1205). A failed refresh keeps the old token: the API server says so when it is really too old.
+https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import ssl
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Self
 
-from extender.kube.client_library import KUBE_CONFIG_DEFAULT_LOCATION, Configuration, KubeConfigLoader, config
-from extender.kube.connection import Access
-from extender.kube.errors import BadAccess, translated
+import yaml
+
+from extender.kube.errors import BadAccess
 from extender.kube.timing import Clock
 
 _LOG = logging.getLogger(__name__)
 
+ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 REFRESH_SECONDS: Final = 60.0
+_PATHS: Final = ":"  # between the paths of several kubeconfigs
 
-Refresh = Callable[[Configuration], Awaitable[None]]
-
-
-async def load_configuration(access: Access, clock: Clock) -> Configuration:
-    """The client's configuration with a refreshing hook; raises ``BadAccess`` with what is missing."""
-    configuration = Configuration()
-    with translated("credentials"):
-        if access.host:
-            configuration.host = access.host.rstrip("/")
-        elif access.in_cluster:
-            _load_account(access, configuration, clock)
-        else:
-            await _load_kubeconfig(access, configuration, clock)
-    return configuration
+# What is read of a token: the value of the header Authorization.
+ReadToken = Callable[[], Awaitable[str]]
 
 
-def _load_account(access: Access, configuration: Configuration, clock: Clock) -> None:
-    token, authority = Path(access.account_folder, "token"), Path(access.account_folder, "ca.crt")
-    config.load_incluster_config(  # type: ignore[no-untyped-call]  # has none
-        client_configuration=configuration,
-        token_filename=str(token),
-        cert_filename=str(authority),
-        try_refresh_token=False,  # the library's own uses the wall clock and stops when that jumps back
-    )
-    _strip_token(configuration)
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Which API server, and with which account. With ``host`` no kubeconfig is read.
 
-    async def refresh(target: Configuration) -> None:
-        # A kilobyte of a memory-backed file once a minute: a thread would cost more than the read.
-        fresh = token.read_text(encoding="utf-8").strip()  # noqa: ASYNC240 (a line of a local file)
-        if fresh:
-            target.api_key["BearerToken"] = f"Bearer {fresh}"
+    ``host``: its URL; with ``account_folder`` that of a pod's service account, which holds ``token`` and ``ca.crt``, else
+    without credentials, for servers on loopback. ``context`` empty means the kubeconfig's current one.
+    """
 
-    configuration.refresh_api_key_hook = _Guarded(refresh, clock)
+    host: str = ""
+    account_folder: str = ""
+    kubeconfig: str = ""
+    context: str = ""
 
 
-async def _load_kubeconfig(access: Access, configuration: Configuration, clock: Clock) -> None:
-    path = access.kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION
-    try:
-        loader: KubeConfigLoader = await config.load_kube_config(
-            config_file=path,
-            context=access.context or None,
-            client_configuration=configuration,
-            persist_config=False,  # a service does not rewrite its operator's kubeconfig
-        )
-    except Exception as error:
-        # The loader meets a malformed file with whatever its line happened to raise: YAML errors, asserts, key errors.
-        raise BadAccess(f"kubeconfig {path}: {str(error) or type(error).__name__}") from error
-    _strip_token(configuration)
-    if _may_expire(loader):
+class Credentials:
+    """Where the API server is and what each request to it carries.
 
-        async def refresh(target: Configuration) -> None:
-            await loader.load_and_set(target)
-            _strip_token(target)
+    ``server_name``: the one in its certificate, where it is not that of the address.
+    """
 
-        configuration.refresh_api_key_hook = _Guarded(refresh, clock)
-
-
-def _may_expire(loader: KubeConfigLoader) -> bool:
-    """Whether loading the user again can give another token, without starting a plugin that names no expiry."""
-    user = loader._user  # noqa: SLF001 - the library's own refresh_token() reads it likewise
-    if user is None:
-        return False
-    if "exec" in user:
-        return hasattr(loader, "exec_plugin_expiry")  # then the loader itself runs the plugin five minutes before it
-    return getattr(loader, "provider", None) is not None or "tokenFile" in user
-
-
-def _strip_token(configuration: Configuration) -> None:
-    """A token file that ends in a newline would be rejected as a header."""
-    token = configuration.api_key.get("BearerToken")
-    if token:
-        configuration.api_key["BearerToken"] = token.strip()
-
-
-class _Guarded:
-    """A refresh hook that runs one refresh at a time, at most once a minute, and survives its failure."""
-
-    def __init__(self, refresh: Refresh, clock: Clock) -> None:
-        self._refresh = refresh
-        self._clock = clock
-        self._next = clock.now() + REFRESH_SECONDS
+    def __init__(
+        self,
+        host: str,
+        tls: ssl.SSLContext | None = None,
+        authorization: str = "",
+        *,
+        server_name: str | None = None,
+        proxy: str | None = None,
+    ) -> None:
+        self.host = host.rstrip("/")
+        self.tls = tls
+        self.server_name = server_name
+        self.proxy = proxy
+        self._authorization = _checked(authorization)
+        self._read: ReadToken | None = None
+        self._next = 0.0
         self._lock = asyncio.Lock()
 
-    async def __call__(self, configuration: Configuration) -> None:
-        """Called by the client before each request."""
-        if self._clock.now() < self._next:
-            return
-        async with self._lock:
-            if self._clock.now() < self._next:
-                return  # another request has just done it
-            self._next = self._clock.now() + REFRESH_SECONDS
-            try:
-                await self._refresh(configuration)
-            except Exception as error:  # noqa: BLE001 - plugins and files fail in any way; the old token may still do
-                _LOG.warning("credentials not refreshed, the old ones stay in use: %s", error)
+    def refresh_by(self, read: ReadToken, clock: Clock) -> None:
+        """From now on the token is read again."""
+        self._read, self._clock, self._next = read, clock, clock.now() + REFRESH_SECONDS
+
+    async def authorization(self) -> str:
+        """The header Authorization of the next request, empty where there is none. One refresh runs at a time."""
+        if self._read is not None and self._clock.now() >= self._next:
+            async with self._lock:
+                if self._clock.now() >= self._next:  # else another request has just done it
+                    self._next = self._clock.now() + REFRESH_SECONDS
+                    try:
+                        self._authorization = _checked(await self._read()) or self._authorization
+                    except Exception as error:  # noqa: BLE001 - plugins and files fail in any way; the old token may still do
+                        _LOG.warning("credentials not refreshed, the old ones stay in use: %s", error)
+        return self._authorization
+
+
+def _checked(authorization: str) -> str:
+    """A token file that ends in a newline would be rejected as a header, and one with another in it could add a header."""
+    found = authorization.strip()
+    if not found.isprintable():
+        raise BadAccess("credentials: the token contains a line break or another control character")
+    return found
+
+
+async def load_credentials(access: Access, clock: Clock) -> Credentials:
+    """Raises ``BadAccess`` with what is missing."""
+    if access.host and not access.account_folder:
+        return Credentials(access.host)
+    what = "the service account" if access.host else f"kubeconfig {access.kubeconfig}"
+    try:
+        if access.host:
+            return await _of_account(access, clock)
+        if _PATHS not in access.kubeconfig:
+            file = _KubeconfigFile.read(access)
+            if not file.user.keys() & {"exec", "auth-provider"}:
+                return await file.credentials(clock)
+        return await _by_the_library(access, clock)
+    except Exception as error:
+        # A malformed file is met with whatever its line happened to raise: YAML errors, asserts, key errors.
+        raise BadAccess(f"{what}: {str(error) or type(error).__name__}") from error
+
+
+async def _of_account(access: Access, clock: Clock) -> Credentials:
+    token, authority = Path(access.account_folder, "token"), Path(access.account_folder, "ca.crt")
+    found = Credentials(access.host, _tls(str(authority)), await _read_token(token))
+    found.refresh_by(lambda: _read_token(token), clock)
+    return found
+
+
+async def _read_token(path: Path) -> str:
+    # A kilobyte of a memory-backed file once a minute: a thread would cost more than the read.
+    token = path.read_text(encoding="utf-8").strip()  # noqa: ASYNC240 (a line of a local file)
+    if not token:
+        raise BadAccess(f"{path} is empty")
+    return f"Bearer {token}"
+
+
+def _tls(authority: str | None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=authority)
+    if certificate:
+        context.load_cert_chain(certificate, key)
+    return context
+
+
+def _unverified(context: ssl.SSLContext) -> None:
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+
+
+class _KubeconfigFile:
+    """The cluster and the user of one context. Paths are relative to the file."""
+
+    def __init__(self, path: Path, document: Mapping[str, Any], context: str) -> None:
+        self._folder = path.parent
+        self._document = document
+        current = self._named("context", context or document["current-context"])
+        self._cluster = self._named("cluster", current["cluster"])
+        self.user = self._named("user", current["user"]) if current.get("user") else {}
+
+    @classmethod
+    def read(cls, access: Access) -> Self:
+        """Read the one file."""
+        path = Path(access.kubeconfig).expanduser()
+        return cls(path, yaml.safe_load(path.read_text("utf-8")), access.context)
+
+    def _named(self, kind: str, name: str) -> Mapping[str, Any]:
+        for each in self._document[f"{kind}s"]:
+            if each["name"] == name:
+                found: Mapping[str, Any] = each[kind] or {}
+                return found
+        raise BadAccess(f"no {kind} is named {name}")
+
+    async def credentials(self, clock: Clock) -> Credentials:
+        """Those of a user without a plugin."""
+        user, cluster, host = self.user, self._cluster, self._cluster["server"]
+        token_file = self._folder / user["tokenFile"] if "tokenFile" in user and not user.get("token") else None
+        found = Credentials(
+            host,
+            self._tls() if host.startswith("https") else None,
+            await _read_token(token_file) if token_file else self._authorization(),
+            server_name=cluster.get("tls-server-name"),
+            proxy=cluster.get("proxy-url"),
+        )
+        if token_file:
+            found.refresh_by(lambda: _read_token(token_file), clock)
+        return found
+
+    def _authorization(self) -> str:
+        if self.user.get("token"):
+            return f"Bearer {self.user['token']}"
+        if "username" in self.user and "password" in self.user:
+            return f"Basic {b64encode('{username}:{password}'.format_map(self.user).encode()).decode()}"
+        return ""
+
+    def _tls(self) -> ssl.SSLContext:
+        with TemporaryDirectory() as folder:  # the standard library reads certificates from files only
+            authority = self._file(self._cluster, "certificate-authority", folder)
+            certificate = self._file(self.user, "client-certificate", folder)
+            context = _tls(authority, certificate, self._file(self.user, "client-key", folder))
+        if self._cluster.get("insecure-skip-tls-verify"):
+            _unverified(context)
+        return context
+
+    def _file(self, section: Mapping[str, Any], name: str, folder: str) -> str | None:
+        """The path of what a section has as a path, or in itself."""
+        data = section.get(f"{name}-data")
+        if data:
+            path = Path(folder, name)
+            path.write_bytes(b64decode(data))
+            return str(path)
+        return str(self._folder / section[name]) if section.get(name) else None
+
+
+async def _by_the_library(access: Access, clock: Clock) -> Credentials:
+    """For credential plugins, auth providers and several files."""
+    from kubernetes_asyncio.client import Configuration
+    from kubernetes_asyncio.config import load_kube_config
+
+    read = Configuration()
+    loader = await load_kube_config(
+        config_file=access.kubeconfig,
+        context=access.context or None,
+        client_configuration=read,
+        persist_config=False,  # a service does not rewrite its operator's kubeconfig
+    )
+    host = read.host or ""
+    context = _tls(read.ssl_ca_cert, read.cert_file, read.key_file) if host.startswith("https") else None
+    if context is not None and not read.verify_ssl:
+        _unverified(context)
+    found = Credentials(
+        host,
+        context,
+        read.api_key.get("BearerToken", ""),
+        server_name=read.tls_server_name,
+        proxy=read.proxy,
+    )
+
+    async def again() -> str:
+        await loader.load_and_set(read)
+        return str(read.api_key.get("BearerToken", ""))
+
+    # A plugin that names no expiry would be started each minute; the loader starts one that does before it expires.
+    if getattr(loader, "provider", None) is not None or hasattr(loader, "exec_plugin_expiry"):
+        found.refresh_by(again, clock)
+    return found

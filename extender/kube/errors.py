@@ -1,4 +1,4 @@
-"""The errors of API server calls, and the one mapping from HTTP answers and client exceptions to them.
+"""The errors of API server calls, and the one mapping from HTTP answers to them (`session` has that from client exceptions).
 
 This package raises no other errors. Callers act on the class: they drop the object, read it again, wait, or give up.
 Status codes and their meaning: https://kubernetes.io/docs/reference/using-api/api-concepts/ and API conventions.
@@ -8,15 +8,10 @@ Status codes and their meaning: https://kubernetes.io/docs/reference/using-api/a
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
-import aiohttp
-
-from extender.kube.client_library import ApiException, ConfigException
 from extender.wire.objects.kinds import decode_status
 
 NO_CONNECTION: Final = (
@@ -115,34 +110,3 @@ def _retry_after(headers: Mapping[str, str], from_body: int) -> float:
     header = headers.get("Retry-After", "")
     seconds = float(header) if header.isascii() and header.isdigit() else float(from_body)
     return min(max(seconds, 0.0), LONGEST_RETRY_AFTER)
-
-
-# What the client and its session raise, cancellation excepted. aiohttp's timeouts are TimeoutErrors.
-TRANSLATED: Final = (
-    TimeoutError,
-    ConfigException,
-    aiohttp.ClientError,
-    OSError,
-    ApiException,
-    asyncio.IncompleteReadError,
-)
-
-
-def translate(doing: str, error: BaseException) -> KubeError:
-    """``Unreachable`` for one of ``TRANSLATED``, or ``BadAccess`` for credentials. ``doing`` opens the text: "GET /api/v1/pods"."""
-    if isinstance(error, TimeoutError):
-        return Unreachable(f"{doing}: timed out")
-    if isinstance(error, ConfigException):
-        return BadAccess(f"{doing}: {error}")
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return Unreachable(f"{doing}: {error}", reason=NO_CONNECTION)
-    return Unreachable(f"{doing}: {type(error).__name__}: {error}")
-
-
-@contextmanager
-def translated(doing: str) -> Iterator[None]:
-    """Translates what the block raises. Cancellation and ``KubeError`` pass through."""
-    try:
-        yield
-    except TRANSLATED as error:
-        raise translate(doing, error) from error

@@ -1,9 +1,7 @@
 """The connections to the API server: one HTTP session for reads, two for writes.
 
-Knows HTTP, credentials and time limits, but no resource. ``reflector`` and ``writer`` use it.
-
-The Kubernetes client provides TLS, proxy and credentials; its calls are used without its models, which cost over a
-millisecond per pod. It sets no time limit, so every call here does.
+Knows HTTP, credentials and time limits, but no resource. ``reflector`` and ``writer`` use it. The session is aiohttp's, used as
+documented; it is given the proxy and the TLS context, so that it reads no environment and no .netrc for each request.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -22,13 +19,10 @@ import orjson
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar
 from yarl import URL
 
-from extender.kube.client_library import ApiClient, Configuration
-from extender.kube.connection import Access
-from extender.kube.credentials import load_configuration
-from extender.kube.errors import BadAccess, KubeError, TooLarge, Unreachable, error_of, translated
-from extender.kube.exchange import Answer, Exchange
+from extender.kube.byte_stream import ByteStream, GuardedConnector, StreamSockets, translated
+from extender.kube.credentials import Access, Credentials, load_credentials
+from extender.kube.errors import KubeError, TooLarge, Unreachable, error_of
 from extender.kube.timing import Clock
-from extender.kube.watch.byte_stream import AnswerParser, ByteStream, StreamSockets
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -54,49 +48,28 @@ class SessionOptions:
     user_agent: str = "placement-extender"
 
 
-async def _body(answer: Answer, largest: int) -> bytes:
-    """The whole body; raises ``TooLarge`` as soon as it is longer."""
-    parts, size = list[bytes](), 0
-    while part := await answer.content.readany():
-        size += len(part)
-        if size > largest:
-            raise TooLarge(f"the answer is longer than {largest:,} bytes")
-        parts.append(part)
-    return b"".join(parts)
-
-
-async def _rejection(answer: Answer) -> KubeError:
-    """What an answer that is not 2xx means, by the beginning of its body."""
-    parts, size = list[bytes](), 0
-    while size < _LARGEST_ERROR and (part := await answer.content.readany()):
-        parts.append(part)
-        size += len(part)
-    return error_of(answer.status, answer.headers, b"".join(parts))
-
-
-def _answer_of(response: ClientResponse) -> Answer:
-    return Answer(response.status, response.headers, response.content)
-
-
 class Connection:
     """A pool of connections under one account: ``call`` for short answers, ``stream`` for long ones.
 
     ``sockets`` are those of the open streams.
     """
 
-    def __init__(self, configuration: Configuration, options: SessionOptions, pool_size: int) -> None:
-        configuration.connection_pool_maxsize = pool_size  # read once, by the client's constructor
+    def __init__(self, credentials: Credentials, options: SessionOptions, pool_size: int) -> None:
         self.sockets = StreamSockets()
-        self._configuration = configuration
-        self._options = options
-        self._client = ApiClient(configuration)
-        self._resolve_proxy_once()
-        self._route = self._way_to_the_server()
-        # The callers bound the whole; only the way to the server is bounded here. Without a limit it could take for ever.
-        self._timeout = ClientTimeout(total=None, sock_connect=options.connect_timeout)
-        self._host = self._configuration.host
-        self._exchange = self._make_exchange()
-        self._is_closed = False
+        self._credentials = credentials
+        self._limit = options.request_timeout
+        self._headers = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": options.user_agent}
+        proxy = credentials.proxy or _proxy_from_environment(credentials.host)
+        route = {"proxy": proxy, "server_hostname": credentials.server_name}
+        self._route: dict[str, Any] = {name: value for name, value in route.items() if value}
+        self._pool = ClientSession(
+            connector=GuardedConnector(limit=pool_size, ssl=credentials.tls if credentials.tls is not None else True),
+            cookie_jar=DummyCookieJar(),
+            read_bufsize=_READ_AHEAD,
+            auto_decompress=False,  # nothing compressed is asked for, and what comes all the same may inflate without limit
+            # The callers bound the whole; only the way to the server is bounded here. Without a limit it could take for ever.
+            timeout=ClientTimeout(total=None, sock_connect=options.connect_timeout),
+        )
 
     async def call(
         self,
@@ -114,32 +87,31 @@ class Connection:
         ``largest``: bytes of the body; of a longer one no more is read, and ``TooLarge`` is raised.
         """
         with translated(f"{method} {path}"):
-            async with asyncio.timeout(limit or self._options.request_timeout):
-                async with self._answer(method, path, query, body, content_type) as answer:
-                    if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
-                        raise await _rejection(answer)
-                    return await _body(answer, largest)
+            async with asyncio.timeout(limit or self._limit):
+                async with await self._request(method, path, query, body, content_type) as response:
+                    if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                        raise await _rejection(response)
+                    return await _body(response, largest)
 
     async def date(self) -> str:
         """The Date header of an answer, whatever its status; empty where there is none. Raises ``Unreachable``."""
         with translated("GET /version"):
-            async with asyncio.timeout(self._options.request_timeout):
-                response = await self._request("GET", "/version", NO_QUERY, None, JSON)
-                response.release()
-        return response.headers.get("Date", "")
+            async with asyncio.timeout(self._limit):
+                async with await self._request("GET", "/version") as response:
+                    return response.headers.get("Date", "")
 
     @asynccontextmanager
     async def stream(self, path: str, query: Query) -> AsyncIterator[ByteStream]:
         """A GET whose body has no known end; raises ``KubeError`` for any status but 2xx. Leaving drops the connection."""
         doing = f"GET {path}"
         with translated(doing):
-            async with asyncio.timeout(self._options.request_timeout):
-                response = await self._request("GET", path, query, None, JSON)
+            async with asyncio.timeout(self._limit):
+                response = await self._request("GET", path, query)
         try:
-            if not response.ok:
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                 with translated(doing):
-                    async with asyncio.timeout(self._options.request_timeout):
-                        raise await _rejection(_answer_of(response))
+                    async with asyncio.timeout(self._limit):
+                        raise await _rejection(response)
             stream = ByteStream(response, doing)
             self.sockets.add(stream.descriptor)
             try:
@@ -151,92 +123,53 @@ class Connection:
             response.close()  # not release(): the rest of an endless body must not be waited for
 
     async def close(self) -> None:
-        """Closes all connections; requests in flight end with ``Unreachable``."""
-        self._is_closed = True
-        await self._client.close()
-
-    def _resolve_proxy_once(self) -> None:
-        """Reads the proxy from the environment once.
-
-        The client's session reads a .netrc file and the proxy for each request, each in a thread, which costs more than
-        the rest of the request.
-        """
-        rest = self._client.rest_client
-        rest.proxy = rest.proxy or _proxy_from_environment(self._configuration.host or "")  # type: ignore[assignment]  # typed too narrowly
-        pool = rest.pool_manager
-        # There is no public way to another parser of answers.
-        vars(pool.connector)["_factory"] = partial(AnswerParser, asyncio.get_running_loop())
-        rest.pool_manager = ClientSession(
-            connector=pool.connector,
-            cookie_jar=DummyCookieJar(),
-            read_bufsize=_READ_AHEAD,
-            auto_decompress=False,  # nothing compressed is asked for, and what comes all the same may inflate without limit
-        )
-        pool.detach()
-
-    def _way_to_the_server(self) -> dict[str, Any]:
-        """The arguments of each request that come from the kubeconfig: the proxy and the name in the certificate."""
-        rest = self._client.rest_client
-        found = {"proxy": rest.proxy, "proxy_headers": rest.proxy_headers, "server_hostname": rest.server_hostname}
-        return {name: value for name, value in found.items() if value}
-
-    def _make_exchange(self) -> Exchange | None:
-        """What makes short calls cheap; None where the address or a proxy needs headers that only aiohttp's session adds."""
-        server = URL(self._host or "")
-        if server.user is not None or (server.scheme == "http" and "proxy" in self._route):
-            return None
-        return Exchange(
-            self._client.rest_client.pool_manager, str(server), self._route, self._timeout, read_ahead=_READ_AHEAD
-        )
-
-    @asynccontextmanager
-    async def _answer(
-        self, method: str, path: str, query: Query, body: Body | None, content_type: str
-    ) -> AsyncIterator[Answer]:
-        """The answer to a short call. A redirect has changed nothing, and the session follows it in a second attempt."""
-        if self._host != self._configuration.host:  # as a refresh of the credentials has read it
-            self._host = self._configuration.host
-            self._exchange = self._make_exchange()
-        if self._exchange is not None:
-            target = f"{path}?{urlencode(query)}" if query else path
-            data = None if body is None else orjson.dumps(body)
-            async with self._exchange.answer(method, target, await self._headers(content_type), data) as answer:
-                if not HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
-                    yield answer
-                    return
-        async with await self._request(method, path, query, body, content_type) as response:
-            yield _answer_of(response)
-
-    async def _headers(self, content_type: str) -> dict[str, str]:
-        """The headers of a request, with fresh credentials."""
-        headers = {"Accept": JSON, "Accept-Encoding": "identity", "Content-Type": content_type}
-        headers["User-Agent"] = self._options.user_agent
-        for setting in (await self._configuration.auth_settings()).values():
-            headers[setting["key"]] = setting["value"]
-        return headers
+        """Closes all connections; requests in flight end with ``Unreachable``. May be called twice."""
+        await self._pool.close()
 
     async def _request(
-        self, method: str, path: str, query: Query, body: Body | None, content_type: str
+        self, method: str, path: str, query: Query = NO_QUERY, body: Body | None = None, content_type: str = JSON
     ) -> ClientResponse:
+        """The head of an answer. A request that may be repeated is, once, where the server has closed its connection."""
+        headers = {**self._headers, "Content-Type": content_type}
+        if authorization := await self._credentials.authorization():
+            headers["Authorization"] = authorization
+        url = f"{self._credentials.host}{path}?{urlencode(query)}" if query else f"{self._credentials.host}{path}"
         try:
-            return await self._send(method, path, query, body, content_type)
-        except (RuntimeError, AssertionError) as error:
-            if not self._is_closed:
+            return await self._pool.request(
+                method,
+                URL(url, encoded=True),  # names are checked, and a query is encoded
+                headers=headers,
+                data=None if body is None else orjson.dumps(body),
+                **self._route,
+            )
+        except (RuntimeError, AssertionError) as error:  # the client raises various errors for a closed session
+            if not self._pool.closed:
                 raise
-            raise Unreachable(
-                f"{method} {path}: the session is closed"
-            ) from error  # the client raises various errors for that
+            raise Unreachable(f"{method} {path}: the session is closed") from error
 
-    async def _send(self, method: str, path: str, query: Query, body: Body | None, content_type: str) -> ClientResponse:
-        # Not through the library's `request`: its checks and json.dumps cost a sixth of a write.
-        return await self._client.rest_client.pool_manager.request(
-            method,
-            f"{self._configuration.host}{path}?{urlencode(query)}" if query else f"{self._configuration.host}{path}",
-            headers=await self._headers(content_type),
-            data=None if body is None else orjson.dumps(body),
-            timeout=self._timeout,
-            **self._route,
-        )
+
+async def _body(response: ClientResponse, largest: int) -> bytes:
+    """The whole body; raises ``TooLarge`` as soon as it is longer."""
+    parts, size = list[bytes](), 0
+    while part := await response.content.readany():
+        size += len(part)
+        if size > largest:
+            response.close()  # else the rest would be waited for
+            raise TooLarge(f"the answer is longer than {largest:,} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _rejection(response: ClientResponse) -> KubeError:
+    """What an answer that is not 2xx means, by the beginning of its body."""
+    parts, size = list[bytes](), 0
+    while part := await response.content.readany():
+        parts.append(part)
+        size += len(part)
+        if size >= _LARGEST_ERROR:
+            response.close()
+            break
+    return error_of(response.status, response.headers, b"".join(parts))
 
 
 def _proxy_from_environment(host: str) -> str | None:
@@ -252,11 +185,11 @@ class Session:
     ``removals`` are the writes of preemptions: a burst of them must not delay nominations and bindings.
     """
 
-    def __init__(self, configuration: Configuration, options: SessionOptions) -> None:
-        self.host = configuration.host or ""
-        self.reads = Connection(configuration, options, _READ_CONNECTIONS)
-        self.writes = Connection(configuration, options, options.write_connections)
-        self.removals = Connection(configuration, options, options.removal_connections)
+    def __init__(self, credentials: Credentials, options: SessionOptions) -> None:
+        self.host = credentials.host
+        self.reads = Connection(credentials, options, _READ_CONNECTIONS)
+        self.writes = Connection(credentials, options, options.write_connections)
+        self.removals = Connection(credentials, options, options.removal_connections)
 
     async def close(self) -> None:
         """Closes all connections; may be called twice."""
@@ -268,12 +201,7 @@ class Session:
 @asynccontextmanager
 async def open_session(access: Access, clock: Clock, options: SessionOptions | None = None) -> AsyncIterator[Session]:
     """A session that is closed on leaving; raises ``BadAccess``. Nothing is sent to the server before the first call."""
-    configuration = await load_configuration(access, clock)
-    with translated("credentials"):
-        try:
-            session = Session(configuration, options or SessionOptions())
-        except OSError as error:  # certificates that cannot be read or do not fit their key
-            raise BadAccess(f"credentials: {error}") from error
+    session = Session(await load_credentials(access, clock), options or SessionOptions())
     try:
         yield session
     finally:

@@ -7,7 +7,7 @@ import pytest
 
 from extender.cli.command import CommandError
 from extender.cli.files import access_to, read_bytes, read_snapshot
-from extender.kube.connection import Access
+from extender.kube.credentials import ACCOUNT_FOLDER, Access
 from extender.settings.connections import Kube
 from extender.settings.limits import Limits
 
@@ -29,10 +29,17 @@ def test_what_the_settings_name_comes_first(monkeypatch: pytest.MonkeyPatch) -> 
     assert access_to(kube) == Access(kubeconfig="/etc/extender/kubeconfig", context="blue")
 
 
-def test_inside_a_cluster_the_pods_account_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+@pytest.mark.parametrize(
+    ("host", "port", "url"),
+    [("10.0.0.1", "6443", "https://10.0.0.1:6443"), ("fd00::1", "443", "https://[fd00::1]:443")],
+)
+def test_inside_a_cluster_the_pods_account_is_used(
+    monkeypatch: pytest.MonkeyPatch, host: str, port: str, url: str
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
     monkeypatch.setenv("KUBECONFIG", "/elsewhere")
-    assert access_to(Kube()).in_cluster
+    assert access_to(Kube()) == Access(host=url, account_folder=ACCOUNT_FOLDER)
 
 
 def test_elsewhere_it_is_what_kubectl_would_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from extender.compose.service import service_of_cluster, service_of_objects
+from extender.kube.byte_stream import StreamSockets
 from extender.kube.timing import SystemClock
-from extender.kube.watch.byte_stream import StreamSockets
 from extender.model.answers.pages import PageOf
 from extender.model.policies import PolicyObject
 from extender.wire.objects.kinds import PODS

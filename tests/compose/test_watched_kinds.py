@@ -12,8 +12,8 @@ import pytest
 from extender.compose.service import service_of_cluster
 from extender.doctor.permissions import needed_permissions
 from extender.index.cluster import ClusterIndex
+from extender.kube.byte_stream import StreamSockets
 from extender.kube.timing import SystemClock
-from extender.kube.watch.byte_stream import StreamSockets
 from extender.model.objects import DisruptionBudget
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings

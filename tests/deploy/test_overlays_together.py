@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.kube.connection import ACCOUNT_FOLDER
+from extender.kube.credentials import ACCOUNT_FOLDER
 from tests.deploy.building import CLUSTER_SCOPED, OVERLAYS, Json, of_kind, overlay
 
 

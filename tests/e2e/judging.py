@@ -16,7 +16,7 @@ from random import Random
 
 from extender.compose.service import Service, service_of_cluster
 from extender.index.audit import audit
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
 from extender.settings.configuration import Settings

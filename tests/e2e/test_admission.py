@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.effects import PodCondition, PodRef
 from extender.kube.errors import KubeError, Rejected
 from extender.kube.session import Session, open_session

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 import yaml
 
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
 from extender.kube.errors import NotFound, Rejected
 from extender.kube.session import Session, open_session

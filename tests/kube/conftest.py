@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.session import Session, open_session
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import WatchOptions

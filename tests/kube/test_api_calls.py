@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import orjson
 import pytest
 
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
 from extender.kube.policy_objects import PolicyObjects
 from extender.kube.release_objects import ReleaseObjects

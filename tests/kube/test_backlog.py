@@ -7,7 +7,7 @@ from socket import socketpair
 
 import pytest
 
-from extender.kube.watch.byte_stream import Backlog, StreamSockets
+from extender.kube.byte_stream import Backlog, StreamSockets
 
 FULL = 1_000_000  # bytes in a socket that may have held up its sender
 

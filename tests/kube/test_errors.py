@@ -8,9 +8,8 @@ import json
 import aiohttp
 import pytest
 
-from extender.kube.client_library import ConfigException
+from extender.kube.byte_stream import translated
 from extender.kube.errors import (
-    BadAccess,
     Conflict,
     Expired,
     KubeError,
@@ -20,7 +19,6 @@ from extender.kube.errors import (
     Throttled,
     Unreachable,
     error_of,
-    translated,
 )
 from tests.kube.scripted import RECORDINGS
 
@@ -108,7 +106,6 @@ def test_a_page_of_html_does_not_fill_the_log() -> None:
         (aiohttp.ServerTimeoutError(), Unreachable),
         (TimeoutError(), Unreachable),
         (ConnectionResetError(), Unreachable),
-        (ConfigException("no token"), BadAccess),
         (Conflict("kept"), Conflict),
     ],
 )

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.session import open_session
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import Phase, WatchOptions

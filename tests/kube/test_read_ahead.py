@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 import orjson
-import pytest
 from aiohttp import web
 
 from extender.kube.session import Session
-from extender.kube.watch.byte_stream import AnswerParser
 from extender.model.objects import Namespace
 from tests.fakes import FakeClock, FakeSink, until
 from tests.kube.conftest import Following
@@ -68,34 +66,5 @@ async def test_less_than_a_megabyte_and_a_half_of_a_burst_arrives_ahead(
     assert feed.backlog.unread() < 3 * 2**19
     sink.goes_on.set()
     await until(lambda: feed.status.events == EVENTS_A_WRITE * WRITES)
-    for task in following.tasks:
-        task.cancel()
-
-
-async def test_the_parser_is_called_for_what_arrives_and_not_for_each_event(
-    api: ScriptedApi, session: Session, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parsed: list[int] = []
-    parse = AnswerParser.data_received
-
-    def counted(parser: AnswerParser, data: bytes) -> None:
-        parsed.append(len(data))
-        parse(parser, data)
-
-    async def few(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        await response.prepare(request)
-        for _ in range(20):
-            await response.write(orjson.dumps(event("MODIFIED", namespace("a", 2))) + b"\n")
-        await asyncio.get_running_loop().create_future()
-        return response
-
-    monkeypatch.setattr(AnswerParser, "data_received", counted)
-    api.script(PATH, page(namespace("a")), few)
-    following = Following(session, clock)
-    feed = following.start()
-    await until(lambda: feed.status.events == 20)
-    assert parsed
-    assert all(parsed)
     for task in following.tasks:
         task.cancel()

@@ -7,7 +7,6 @@ import logging
 
 import pytest
 
-from extender.kube.session import SessionOptions
 from extender.kube.watch.reflector_values import RestartReason, WatchOptions
 from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import until
@@ -207,7 +206,7 @@ async def test_a_server_that_was_away_is_listed_again(
     api: ScriptedApi, following: Following, unused_tcp_port: int
 ) -> None:
     """It may be another one, with another history; it would keep silent about all that is behind our version."""
-    over, configuration = asyncio.Event(), following.session.reads._configuration
+    over, configuration = asyncio.Event(), following.session.reads._credentials
     api.script(PATH, page(namespace("old"), version="900"), watch(bookmark(901), then=over))
     feed = following.start()
     await until(lambda: feed.status.resource_version == "901")
@@ -257,12 +256,12 @@ async def test_a_request_for_our_version_that_is_not_answered_is_given_up(
 async def test_a_port_on_which_no_server_listens_yet_is_tried_again(
     api: ScriptedApi, following: Following, unused_tcp_port: int
 ) -> None:
-    following.session.reads._configuration.host = f"http://127.0.0.1:{unused_tcp_port}"
+    following.session.reads._credentials.host = f"http://127.0.0.1:{unused_tcp_port}"
     feed = following.start()
     await until(lambda: feed.status.restarts.get("unreachable", 0) >= 2)
     assert (feed.status.synced, "Cannot connect" in feed.status.error) == (False, True)
     api.script(PATH, page(namespace("a"), version="5"))
-    following.session.reads._configuration.host = api.url
+    following.session.reads._credentials.host = api.url
     await following.names("a")
 
 
@@ -316,7 +315,7 @@ async def test_a_silent_watch_is_replaced_and_a_second_silence_lists_anew(
 
 async def test_a_watch_that_hangs_before_its_headers_is_given_up(api: ScriptedApi, following: Following) -> None:
     # The list before it and the watch after it have to be answered within this time, on a slow machine too.
-    following.session.reads._options = SessionOptions(request_timeout=0.5)
+    following.session.reads._limit = 0.5
     api.script(PATH, page(version="5"), held(page(), asyncio.Event()), watch(event("ADDED", namespace("a", 6))))
     feed = following.start()
     await following.names("a")

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from extender.compose.process import LOOP_FACTORY
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.errors import Rejected, Unreachable
 from extender.kube.session import Session, SessionOptions, open_session
 from tests.fakes import FakeClock, until

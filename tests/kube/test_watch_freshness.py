@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.errors import Expired, Unreachable
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock

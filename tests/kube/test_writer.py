@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef, PolicyEvent
 from extender.kube.errors import Conflict, NotFound, Rejected, Throttled, Unreachable
 from extender.kube.policy_objects import PolicyObjects

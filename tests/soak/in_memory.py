@@ -15,9 +15,9 @@ import orjson
 from aiohttp import ClientResponse, StreamReader, web
 from aiohttp.base_protocol import BaseProtocol
 
-from extender.kube.errors import NO_CONNECTION, Unreachable, error_of, translated
+from extender.kube.byte_stream import ByteStream, StreamSockets, translated
+from extender.kube.errors import NO_CONNECTION, Unreachable, error_of
 from extender.kube.session import JSON, NO_QUERY, Body, Connection, Query, Session
-from extender.kube.watch.byte_stream import ByteStream, StreamSockets
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, StreamEnd
 from extender.simulator.apiserver.kinds import Kind, Target, parse_path
@@ -133,7 +133,7 @@ class _Stream(ByteStream):
         protocol = BaseProtocol(loop)
         protocol.connection_made(_Transport())
         self._body = StreamReader(protocol, _READ_AHEAD, loop=loop)
-        response = SimpleNamespace(content=self._body, connection=None)
+        response = SimpleNamespace(content=self._body, connection=None, close=self.drop)
         super().__init__(cast("ClientResponse", response), f"GET {kind.plural}")
         self._link, self._kind = link, kind
         self.fed = self._read_to = position

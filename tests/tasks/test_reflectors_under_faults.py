@@ -14,7 +14,7 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.session import open_session
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import WatchOptions

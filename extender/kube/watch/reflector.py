@@ -25,10 +25,10 @@ from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Final, Generic, Protocol, TypeVar
 
+from extender.kube.byte_stream import Backlog, ByteStream
 from extender.kube.errors import KubeError, Rejected
 from extender.kube.session import Connection
 from extender.kube.timing import Backoff, Clock
-from extender.kube.watch.byte_stream import Backlog, ByteStream
 from extender.kube.watch.decoding import LineSplitter, LineTooLongError, Listed, Slice, SliceDecoder, simplify_in_steps
 from extender.kube.watch.listing import ListReader
 from extender.kube.watch.reflector_values import Phase, ReflectorStatus, RestartReason, WatchOptions

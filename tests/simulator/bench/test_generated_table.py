@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
 from extender.simulator.apiserver import kinds

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from extender.certificates.rotation import ServingPair, certificates_in
-from extender.kube.connection import Access
+from extender.kube.credentials import Access
 from extender.kube.session import open_session
 from extender.kube.webhook_objects import WebhookObjects
 from extender.settings.policies import Policies

@@ -17,14 +17,15 @@ import socket
 import termios
 from array import array
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from math import inf
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from aiohttp import ClientResponse
-from aiohttp.client_proto import ResponseHandler
+import aiohttp
+from aiohttp.connector import Connection
 
-from extender.kube.errors import TRANSLATED, Unreachable, translate
+from extender.kube.errors import NO_CONNECTION, KubeError, Unreachable
 
 _SENDER_MAY_WAIT: Final = 32 * 1024  # bytes; half of the smallest receive window that Linux offers
 _SOCKET_BYTES: Final = 2**17  # of the receive buffer of a watch; Linux takes twice that, with what it keeps about them
@@ -34,23 +35,70 @@ _FEW_BYTES: Final = 2**12
 _BYTES_OF_A_LINE: Final = 16  # at least, on average, of what an API server sends: events in JSON, each in a chunk
 
 
-class AnswerParser(ResponseHandler):
-    """Parses answers. Drops a connection that brings chunks, or interim answers, of a few bytes each.
+# What the client raises, cancellation excepted. aiohttp's timeouts are TimeoutErrors.
+TRANSLATED: Final = (TimeoutError, aiohttp.ClientError, OSError, asyncio.IncompleteReadError)
+
+
+def translate(doing: str, error: BaseException) -> KubeError:
+    """``Unreachable`` for one of ``TRANSLATED``. ``doing`` opens the text: "GET /api/v1/pods"."""
+    if isinstance(error, TimeoutError):
+        return Unreachable(f"{doing}: timed out")
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return Unreachable(f"{doing}: {error}", reason=NO_CONNECTION)
+    return Unreachable(f"{doing}: {type(error).__name__}: {error}")
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Translates what the block raises. Cancellation and ``KubeError`` pass through."""
+    try:
+        yield
+    except TRANSLATED as error:
+        raise translate(doing, error) from error
+
+
+class GuardedConnector(aiohttp.TCPConnector):
+    """Connections of which each passes by a `_TinyPartsGuard` what arrives."""
+
+    async def connect(self, *args: Any, **more: Any) -> Connection:
+        """Called by the client's session for each request."""
+        connection = await super().connect(*args, **more)
+        transport, parser = connection.transport, connection.protocol
+        if transport is not None and parser is not None and transport.get_protocol() is parser:
+            transport.set_protocol(_TinyPartsGuard(transport, parser))
+        return connection
+
+
+class _TinyPartsGuard(asyncio.Protocol):
+    """Drops a connection that brings chunks, or interim answers, of a few bytes each.
 
     Each costs 3 to 15 µs, and a socket gives up to 256 KiB at once. Counting the line ends takes 10 µs for so much JSON.
     """
 
-    def data_received(self, data: bytes) -> None:
-        """Called by the event loop."""
-        if len(data) > _FEW_BYTES and data.count(b"\n") * _BYTES_OF_A_LINE > len(data):
-            self.abort()
-        else:
-            super().data_received(data)
+    def __init__(self, transport: asyncio.Transport, parser: asyncio.Protocol) -> None:
+        self._transport = transport
+        self._parser = parser
+        self._parse = parser.data_received
 
-    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 (the framework's signature)
-        """Called for each chunk that is read, so for each event. Unless reading is paused, the parser holds nothing back."""
-        if self._reading_paused:
-            super().resume_reading(resume_parser)
+    # Called by the event loop.
+
+    def data_received(self, data: bytes) -> None:
+        if len(data) > _FEW_BYTES and data.count(b"\n") * _BYTES_OF_A_LINE > len(data):
+            self._transport.abort()
+        else:
+            self._parse(data)
+
+    def eof_received(self) -> bool | None:
+        return self._parser.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._parser.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._parser.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._parser.resume_writing()
 
 
 class ByteStream:
@@ -59,7 +107,8 @@ class ByteStream:
     One timer limits all reads: to start and cancel one for each costs as much as to decode an event.
     """
 
-    def __init__(self, response: ClientResponse, doing: str) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, doing: str) -> None:
+        self._response = response
         self._content = response.content
         self._doing = doing
         self._given = 0
@@ -106,13 +155,9 @@ class ByteStream:
             self._arm()
         try:
             chunk = await self._content.readany()
-        except TimeoutError:
+        except (RuntimeError, *TRANSLATED) as error:  # RuntimeError where the connection was lost between two reads
             if self._is_silent:
                 return None
-            raise
-        except RuntimeError as error:  # raised by the session for a connection that was lost between two reads
-            raise Unreachable(f"{self._doing}: {error}") from error
-        except TRANSLATED as error:
             raise translate(self._doing, error) from error
         finally:
             self._deadline = inf
@@ -139,7 +184,7 @@ class ByteStream:
             self._arm()
             return
         self._is_silent = True
-        self._content.set_exception(TimeoutError())
+        self._response.close()
 
 
 _SIZE: Final = array("i", [0])  # written by the system call and read at once, on one thread
