@@ -1,13 +1,24 @@
-"""Policies from JSON: what their fields mean, defaults, kupid's group, and policies that are not valid."""
+"""Policies from JSON: what their fields mean, defaults, kupid's group, and policies that are not valid.
+
+The block ``release`` of a policy as it is read. What is refused: tests/deploy/policies, together with the CRD.
+
+Policies as they are watched: decoded to valid or invalid ones, and applied to the index.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import orjson
 import pytest
 
+from extender.index.cluster import ClusterIndex
 from extender.model.policies import (
+    GROUP,
+    KUPID_GROUP,
     ConflictPolicy,
     FailurePolicy,
+    InvalidPolicy,
     Mode,
     Moment,
     Policy,
@@ -16,9 +27,26 @@ from extender.model.policies import (
     Subject,
     Targets,
 )
+from extender.model.release import (
+    RELEASE_GATE,
+    GroupSize,
+    OnTimeout,
+    ReleaseMode,
+    ReleaseSpec,
+    Replacement,
+    Strategy,
+)
+from extender.rules.catalog import counts_of_rules
+from extender.settings.limits import Limits
+from extender.settings.rules import Rules
 from extender.wire.errors import WireError
-from extender.wire.policies.policies_v1 import PolicyError, decode_policy
+from extender.wire.manifests import decode_snapshot
+from extender.wire.objects.kinds import Identity, policies_within
+from extender.wire.policies.policies_v1 import PolicyError, decode_policy, read_policy
 from tests.builders import Json, matching
+from tests.deploy.policies.crds import crds
+from tests.deploy.policies.examples import FULL
+from tests.deploy.policies.test_schema import schema_of
 from tests.policies import expression, kupid_policy, node_term, policy, policy_json, requiring
 
 
@@ -177,3 +205,140 @@ def test_a_policy_whose_selector_cannot_be_read_may_concern_every_pod_of_its_nam
     assert refused.value.invalid.scope is None
     assert refused.value.invalid.may_select(subject("shop"))
     assert not refused.value.invalid.may_select(subject("bank"))
+
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def test_only_the_topology_is_needed() -> None:
+    found = policy(when=["Release"], release={"topology": [ZONE]})
+    assert found.release == ReleaseSpec((ZONE,))
+    assert found.acts(Moment.RELEASE)
+    assert found.directives.is_empty
+
+
+def test_every_field_is_read() -> None:
+    assert read_policy(FULL).release == ReleaseSpec(
+        topology=(ZONE, "example.com/rack"),
+        gate="placement.extender.dev/gang",
+        group_label="example.com/gang",
+        size=GroupSize(annotation="example.com/gang-size"),
+        mode=ReleaseMode.PREFERRED,
+        strategy=Strategy.LEAST_FREE,
+        exclusive=True,
+        decision_timeout=90.0,
+        on_timeout=OnTimeout.UNGATE_AT_COARSER_LEVEL,
+        replacement=Replacement.REDECIDE,
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [({"count": 4}, GroupSize(4)), ({"label": "size"}, GroupSize(label="size")), (None, GroupSize())],
+    ids=["number", "label", "absent"],
+)
+def test_the_size_is_a_number_or_where_the_pods_tell_it(size: Json | None, expected: GroupSize) -> None:
+    found = policy(when=["Release"], release={"topology": [ZONE], "size": size})
+    assert found.release is not None
+    assert found.release.size == expected
+
+
+def test_the_defaults_of_the_schema_are_those_of_the_model() -> None:
+    block = schema_of(crds()[0])["properties"]["spec"]["properties"]["release"]["properties"]
+    written = {name: part["default"] for name, part in block.items() if "default" in part}
+    found = policy(when=["Release"], release={"topology": [ZONE], **written})
+    assert found.release == ReleaseSpec((ZONE,))
+    assert written["gate"] == RELEASE_GATE
+    assert written.keys() | {"topology"} == block.keys()
+
+
+def test_an_invalid_policy_of_this_moment_keeps_its_failure_policy() -> None:
+    """Its pods would escape the gate, so they are refused where the policy says so."""
+    with pytest.raises(PolicyError) as caught:
+        read_policy(policy_json(when=["Release"], failurePolicy="Fail"))
+    assert caught.value.invalid.failure_policy is FailurePolicy.FAIL
+    assert [error.field for error in caught.value.errors] == ["spec.release"]
+
+
+@pytest.mark.parametrize("block", [7, [], {"topology": "zone"}, {"topology": [7]}, {"topology": ["a"], "size": 4}])
+def test_wrong_types_are_named(block: object) -> None:
+    with pytest.raises(PolicyError) as caught:
+        read_policy(policy_json(when=["Release"], release=block))
+    assert all(error.field.startswith("spec.release") for error in caught.value.errors)
+
+
+KIND = "PodSchedulingPolicy"
+POLICIES = policies_within(Limits(), KIND, GROUP)
+
+
+def line(kind: str = "ADDED", version: str = "7", **spec: Any) -> bytes:
+    """A line of a watch."""
+    metadata = {"name": "one", "namespace": "team", "generation": 2, "resourceVersion": version, "uid": "u"}
+    found = {"apiVersion": f"{GROUP}/v1alpha1", "kind": KIND, "metadata": metadata, "spec": spec}
+    return orjson.dumps({"type": kind, "object": found})
+
+
+def test_a_line_of_a_watch_is_a_policy() -> None:
+    event = POLICIES.decode_event(line(podSelector={}, schedulerName="ours"))
+    assert event.object is not None
+    assert (event.type, event.resource_version) == ("ADDED", "7")
+    policy = event.object.policy
+    assert isinstance(policy, Policy)
+    assert (policy.key, policy.generation) == (PolicyKey(GROUP, "team", "one"), 2)
+    assert policy.directives.scheduler_names == ("ours",)
+
+
+def test_an_invalid_one_is_kept_with_its_errors() -> None:
+    event = POLICIES.decode_event(line(podSelector={"matchExpressions": [{"key": "a", "operator": "In"}]}))
+    assert event.object is not None
+    assert isinstance(event.object.policy, InvalidPolicy)
+    assert event.object.policy.errors[0].startswith("spec.podSelector.matchExpressions[0].values")
+
+
+@pytest.mark.parametrize("spec", [b"5", b"null", b'"text"', b"[]"])
+def test_a_spec_of_another_type_breaks_nothing(spec: bytes) -> None:
+    found = POLICIES.decode_object(b'{"metadata": {"name": "one", "namespace": "team"}, "spec": %s}' % spec)
+    assert found.key == "PodSchedulingPolicy/team/one"
+
+
+def test_one_that_cannot_be_decoded_has_its_identity() -> None:
+    found = POLICIES.named(Identity(name="one", namespace="team"))
+    assert found.key == "PodSchedulingPolicy/team/one"
+
+
+def test_policies_of_two_groups_have_two_keys() -> None:
+    kupid = policies_within(Limits(), KIND, KUPID_GROUP)
+    identity = Identity(name="one", namespace="team")
+    assert kupid.named(identity).key != POLICIES.named(identity).key
+
+
+def test_the_index_follows_additions_changes_and_deletions() -> None:
+    index = ClusterIndex(Rules(), counts_of_rules())
+    pod = Subject("team", {"app": "web"})
+
+    def apply(text: bytes, *, deleted: bool = False) -> bool:
+        found = POLICIES.decode_event(text).object
+        assert found is not None
+        return index.delete(found) if deleted else index.upsert(found)
+
+    assert apply(line(podSelector={}, schedulerName="ours"))
+    assert [each.key.name for each in index.policies.select(pod, Moment.ADMISSION)] == ["one"]
+    assert not apply(line(version="8", podSelector={}, schedulerName="ours")), "only its status has changed"
+    assert apply(line(version="9", podSelector={"matchExpressions": [{"key": "a", "operator": "In"}]}))
+    assert index.policies.select(pod, Moment.ADMISSION) == []
+    assert index.statistics()["invalid_policies"] == 1
+    assert apply(line("DELETED"), deleted=True)
+    assert index.statistics()["invalid_policies"] == 0
+    assert not apply(line("DELETED"), deleted=True)
+
+
+def test_a_snapshot_tells_the_groups_apart() -> None:
+    items = [
+        {"apiVersion": f"{group}/v1alpha1", "kind": KIND, "metadata": {"name": "one", "namespace": "a"}, "spec": {}}
+        for group in (GROUP, KUPID_GROUP)
+    ]
+    found = decode_snapshot(orjson.dumps({"kind": "List", "items": items}))
+    assert [each.key for each in found.objects] == [
+        "PodSchedulingPolicy/a/one",
+        "PodSchedulingPolicy.kupid.gardener.cloud/a/one",
+    ]

@@ -20,6 +20,10 @@ def read(body: Json) -> Pod:
     return PODS.decode_object(orjson.dumps(body))
 
 
+MADE = "2026-01-01T10:00:00Z"
+FAILED = {"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}
+
+
 def asking_for(**spec: object) -> dict[str, int]:
     """The requests of a pod with this spec."""
     return dict(read({"metadata": {"name": "a"}, "spec": spec}).requests)
@@ -63,31 +67,26 @@ class TestPods:
         bare = read({"metadata": {"name": "a"}})
         assert (made.signature is bare.signature) is not bool(read_as)
 
-    def test_a_pod_without_uid_is_known_by_its_names(self) -> None:
-        assert read({"metadata": {"name": "a", "namespace": "shop"}}).uid == "shop/a"
-
     @pytest.mark.parametrize(
-        ("phase", "finished"),
-        [("Pending", False), ("Running", False), ("Unknown", False), ("Succeeded", True), ("Failed", True)],
+        ("metadata", "spec", "status", "read_as"),
+        [
+            ({"name": "a", "namespace": "shop"}, {}, {}, {"uid": "shop/a", "terminating": False, "gated": False}),
+            *(({}, {}, {"phase": phase}, {"finished": False}) for phase in ("Pending", "Running", "Unknown")),
+            *(({}, {}, {"phase": phase}, {"finished": True}) for phase in ("Succeeded", "Failed")),
+            ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}, {}, {"terminating": True}),
+            ({}, {"schedulingGates": []}, {}, {"gated": False}),
+            ({}, {"schedulingGates": [{"name": "hold"}]}, {}, {"gated": True}),
+            ({}, {"priority": -10, "preemptionPolicy": "Never"}, {}, {"priority": -10, "never_preempts": True}),
+            ({}, {}, {"nominatedNodeName": "n1"}, {"nominated_node": "n1"}),
+            ({}, {}, {"startTime": MADE}, {"start_time": datetime(2026, 1, 1, 10, tzinfo=UTC)}),
+            ({"creationTimestamp": MADE}, {}, {}, {"created": MADE}),
+            ({"creationTimestamp": MADE}, {"nodeName": "n1"}, {}, {"created": "", "node": "n1"}),
+            ({}, {"nodeName": "n1"}, {"conditions": [FAILED]}, {"rejection": ""}),  # history
+        ],
     )
-    def test_only_succeeded_and_failed_pods_are_finished(self, phase: str, *, finished: bool) -> None:
-        assert pod("a", on="n", phase=phase).finished is finished
-
-    def test_a_deletion_timestamp_makes_a_pod_terminating(self) -> None:
-        assert (pod("a").terminating, pod("a", terminating=True).terminating) == (False, True)
-
-    def test_gates_make_a_pod_gated_and_an_empty_list_does_not(self) -> None:
-        body = pod_json("a")
-        body["spec"]["schedulingGates"] = []
-        assert (read(body).gated, pod("a", gates=["hold"]).gated) == (False, True)
-
-    def test_status_and_priority_are_read(self) -> None:
-        body = pod_json("a", priority=-10)
-        body["spec"]["preemptionPolicy"] = "Never"
-        body["status"] |= {"nominatedNodeName": "n1", "startTime": "2026-01-01T10:00:00Z"}
-        held = read(body)
-        assert (held.priority, held.never_preempts, held.nominated_node) == (-10, True, "n1")
-        assert held.start_time == datetime(2026, 1, 1, 10, tzinfo=UTC)
+    def test_fields_are_read(self, metadata: Json, spec: Json, status: Json, read_as: dict[str, object]) -> None:
+        held = read({"metadata": metadata, "spec": spec, "status": status})
+        assert {name: getattr(held, name) for name in read_as} == read_as
 
     @pytest.mark.parametrize(
         ("conditions", "rejection"),
@@ -121,17 +120,6 @@ class TestPods:
         body = pod_json("a", on="n1", terminating=terminating)
         body["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
         assert read(body).preempted is preempted
-
-    def test_the_rejection_of_a_pod_that_has_a_node_is_history(self) -> None:
-        body = pod_json("a", on="n1")
-        body["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}]
-        assert not read(body).rejection
-
-    @pytest.mark.parametrize(("node", "created"), [("", "2026-01-01T00:00:00Z"), ("n1", "")])
-    def test_the_creation_of_a_pod_is_kept_while_it_has_no_node(self, node: str, created: str) -> None:
-        body = pod_json("a", on=node)
-        body["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-        assert read(body).created == created
 
     def test_replicas_share_one_shape_and_different_templates_do_not(self) -> None:
         fields = {"near": [term("zone", app="web")], "app": "web"}
