@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.model.group_placements import PLACEMENTS
+from extender.model.policies import GROUP as POLICY_GROUP
 from extender.settings.configuration import Settings
 from extender.wire.webhook_configurations import GROUP as WEBHOOKS_GROUP
-from extender.wire.webhook_configurations import MUTATING, POLICY_GROUP, POLICY_RESOURCES, VALIDATING
+from extender.wire.webhook_configurations import MUTATING, POLICY_RESOURCES, VALIDATING
 
 # Namespace and name of the one object that a call is about, empty for all of them; None where the settings leave it open.
 Place = tuple[str, str] | None

@@ -9,20 +9,17 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from extender.model.policies import EXEMPT_LABEL, KUPID_GROUP, NAMESPACE_NAME_LABEL, VERSION, JsonObject
+from extender.model.policies import GROUP as POLICY_GROUP
 from extender.settings.policies import Policies
-
-JsonObject = dict[str, Any]
 
 GROUP: Final = "admissionregistration.k8s.io"
 MUTATING: Final = "mutatingwebhookconfigurations"
 VALIDATING: Final = "validatingwebhookconfigurations"
 MUTATE_PATH: Final = "/mutate"
 VALIDATE_PATH: Final = "/validate"
-EXEMPT_LABEL: Final = "placement.extender.dev/exempt"
-POLICY_GROUP: Final = "placement.extender.dev"
-KUPID_GROUP: Final = "kupid.gardener.cloud"
 POLICY_RESOURCES: Final = ("podschedulingpolicies", "clusterpodschedulingpolicies")
 
 _SUFFIX: Final = "policies.placement.extender.dev"
@@ -82,7 +79,7 @@ def mutating_webhooks(policies: Policies, target: WebhookTarget, ca_bundle: byte
             "name": f"mutate.{_SUFFIX}",
             "clientConfig": target.client_config(MUTATE_PATH, ca_bundle),
             "rules": [_rule(*each) for each in (*_BUILT_IN, *_custom(policies.templates))],
-            "namespaceSelector": _unless("kubernetes.io/metadata.name", sorted(set(policies.exempt_namespaces))),
+            "namespaceSelector": _unless(NAMESPACE_NAME_LABEL, sorted(set(policies.exempt_namespaces))),
             "objectSelector": _unless(EXEMPT_LABEL, ["true"]),
             "failurePolicy": policies.webhook.failure_policy,
             "reinvocationPolicy": "IfNeeded",
@@ -98,7 +95,7 @@ def validating_webhooks(policies: Policies, target: WebhookTarget, ca_bundle: by
         {
             "name": f"validate.{_SUFFIX}",
             "clientConfig": target.client_config(VALIDATE_PATH, ca_bundle),
-            "rules": [_rule(group, "v1alpha1", POLICY_RESOURCES, _CREATE_AND_UPDATE) for group in groups],
+            "rules": [_rule(group, VERSION, POLICY_RESOURCES, _CREATE_AND_UPDATE) for group in groups],
             "namespaceSelector": {},
             "objectSelector": {},
             "failurePolicy": "Fail",

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
 from extender.model.group_placements import PLACEMENT_KIND, GroupPlacement, PlacementStatus, placement_name
-from extender.model.policies import GROUP, VERSION
+from extender.model.policies import GROUP, VERSION, JsonObject
 from extender.model.release import Decision, GroupKey, Level, Phase
-
-JsonObject = dict[str, Any]
 
 _LONGEST_MESSAGE = 1024
 CONDITION = "Placed"
