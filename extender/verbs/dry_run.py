@@ -19,9 +19,10 @@ from extender.model.objects import Node, Pod, PodSignature
 from extender.model.preemption import Candidate, PreemptionPlan, Victim, best_candidates
 from extender.model.resources import PODS
 from extender.rules import catalog
-from extender.rules.frames import IndexFrame, WorstCaseFrame
+from extender.rules.frames import IndexFrame
 from extender.rules.free_resources import NodeTrial, conflicting_nominated_pods
 from extender.settings.configuration import Settings
+from extender.verbs.request import worst_case
 
 _NOT_STARTED = datetime.max.replace(tzinfo=UTC)
 
@@ -89,11 +90,22 @@ def is_forbidden(victims: Iterable[Pod], view: ClusterView) -> bool:
     )
 
 
+@dataclass(slots=True)
+class Budget:
+    """What is left of `MOST_WORK`, for all dry runs of one preemptor."""
+
+    left: int
+
+    def is_spent(self) -> bool:
+        """Whether nothing is left."""
+        return self.left <= 0
+
+
 class DryRun:
     """The dry run for one preemptor. ``across``: victims may be on other nodes, where a rule says that this helps.
 
     It is valid until anything changes. ``done`` are the nodes that were checked to the end. All nodes take their cost
-    from one budget (`MOST_WORK`); once it is spent no node helps. ``fits_nowhere``: the pod fits nowhere, whichever pods
+    from one budget; once it is spent no node helps. ``fits_nowhere``: the pod fits nowhere, whichever pods
     leave. ``has_constraints``: a rule may reject the pod on some node; ``counts_pods``: one that counts pods by domain may.
     """
 
@@ -105,20 +117,19 @@ class DryRun:
         across: bool = False,
         has_nominated: bool = False,
         has_rules: bool = True,
-        most_work: int | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """``has_nominated``: the nominated pods count on their nodes already; see `beside_nominated`.
 
-        ``has_rules``: false for node fit alone; see `of_fit_alone`. ``most_work``: another budget than `MOST_WORK`.
+        ``has_rules``: false for node fit alone: what the scheduler's own victims are needed for.
         """
         self.pod = pod
         self.view = view
         self.done: set[NodeNumber] = set()
+        self.budget = Budget(MOST_WORK) if budget is None else budget
         self._across = across
         self._has_nominated = has_nominated
         self._has_rules = has_rules
-        self._work = 0
-        self._most_work = MOST_WORK if most_work is None else most_work
         self._compiled = compiled = view.compiled(pod.signature)
         self._groups = frozenset(compiled.filter_groups() if has_rules else ())
         self._counted: dict[tuple[PodSignature, bool], bool] = {}
@@ -130,21 +141,17 @@ class DryRun:
         self._recounted = catalog.recounted_parts(compiled, view)
         self.counts_pods = bool(self._lasting.filters or self._recounted) and not self.fits_nowhere
 
-    def is_spent(self) -> bool:
-        """Whether the budget is used up."""
-        return self._work >= self._most_work
-
     @property
     def most_nodes(self) -> int:
-        """How many nodes can be checked within the budget at most."""
-        return self._most_work // (_CHECK + len(self._groups))
+        """How many nodes can be checked within what is left of the budget at most."""
+        return self.budget.left // (_CHECK + len(self._groups))
 
     def charge_change(self) -> None:
         """Charges the removal or return of a pod: it may be counted in every group."""
-        self._work += _CHANGE + _CHANGE_OF_GROUP * len(self._groups)
+        self.budget.left -= _CHANGE + _CHANGE_OF_GROUP * len(self._groups)
 
     def _charge_check(self) -> None:
-        self._work += _CHECK + len(self._groups)
+        self.budget.left -= _CHECK + len(self._groups)
 
     @contextmanager
     def beside_nominated(self) -> Iterator[DryRun]:
@@ -162,18 +169,9 @@ class DryRun:
             for each, number in nominated:
                 self.charge_change()
                 tried.place(each, number)
-            beside = DryRun(self.pod, self.view, across=self._across, has_nominated=True, most_work=self._most_work)
-            beside.done, beside._work = self.done, self._work
+            beside = DryRun(self.pod, self.view, across=self._across, has_nominated=True, budget=self.budget)
+            beside.done = self.done
             yield beside
-        self._work = beside._work
-
-    @contextmanager
-    def of_fit_alone(self) -> Iterator[DryRun]:
-        """Inside the block a dry run by node fit alone: what the scheduler's own victims are needed for. From the same budget."""
-        alone = DryRun(self.pod, self.view, has_rules=False, most_work=self._most_work)
-        alone._work = self._work
-        yield alone
-        self._work = alone._work
 
     @property
     def depends_on_nominated(self) -> bool:
@@ -203,7 +201,7 @@ class DryRun:
         O(pods of lower priority on the node × (groups that count them + clauses)).
         """
         node = self.view.node(number)
-        if node is None or self.is_spent():
+        if node is None or self.budget.is_spent():
             return None
         conflicting = conflicting_nominated_pods(self.pod, node.name, self.view)
         checks_fit = checks_fit or bool(conflicting)
@@ -223,7 +221,7 @@ class DryRun:
             for each in (*taken, *possible):
                 attempt.take(each)
             victims = attempt.reprieve(possible) if attempt.fits() else None
-        if self.is_spent():
+        if self.budget.is_spent():
             return None
         self.done.add(number)
         if victims is None:
@@ -296,7 +294,7 @@ class _Attempt:
 
     def take(self, pod: Pod) -> None:
         """Removes the pod; does nothing once the budget is spent, as the node is given up then."""
-        if self.run.is_spent():
+        if self.run.budget.is_spent():
             return
         self.run.charge_change()
         self.tried.take(pod)
@@ -327,7 +325,7 @@ class _Attempt:
         Repeated until no further pod is put back: under spread constraints one that returns can let another one return.
         Without a meaning once the budget is spent.
         """
-        while not self.run.is_spent():
+        while not self.run.budget.is_spent():
             victims = [each for each in pods if not self._can_stay(each)]
             if len(victims) == len(pods) or not victims:
                 return victims
@@ -335,7 +333,7 @@ class _Attempt:
         return pods
 
     def _can_stay(self, pod: Pod) -> bool:
-        if self.run.is_spent():
+        if self.run.budget.is_spent():
             return False
         self.put_back(pod)
         if self.fits():
@@ -367,41 +365,33 @@ def may_plan(pod: Pod, view: ClusterView, settings: Settings) -> bool:
     return settings.preemption.mode == "execute" and not pod.never_preempts and view.has_below(pod.priority)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSearch:
-    """Dry runs over many nodes, from a random node on, until enough are found to choose from or the budget is spent."""
+def best_among(
+    nodes: Sequence[NodeNumber],
+    run: DryRun,
+    seed: int,
+    *,
+    checks_fit: bool = False,
+    evicts: bool = False,
+) -> Removal | None:
+    """The best removal on one of many nodes, tried from a random one on; None where none of those tried helps.
 
-    run: DryRun
-    seed: int
-    checks_fit: bool = False
-    most_visited: int = MOST_VISITED
-    evicts: bool = False
-
-    def among(self, nodes: Sequence[NodeNumber]) -> Removal | None:
-        """The best removal found, None where none of the nodes tried helps. O(nodes tried × dry run).
-
-        ``evicts``: one that disruption budgets forbid only where they forbid all.
-        """
-        found = self._found(nodes)
-        if self.evicts:
-            found = [each for each in found if not is_forbidden(each.victims, self.run.view)] or found
-        return best_removal(found, self.seed)
-
-    def _found(self, nodes: Sequence[NodeNumber]) -> list[Removal]:
-        found: list[Removal] = []
-        if not nodes:
-            return found
-        wanted = max(len(nodes) * _LEAST_PERCENT // 100, _LEAST_NODES)
-        start = self.seed % len(nodes)
-        for at in range(min(len(nodes), self.most_visited)):
-            if self.run.is_spent():
+    Until enough are found to choose from, or the budget is spent. ``evicts``: one that disruption budgets forbid only where
+    they forbid all; ``seed`` also chooses among equals. O(nodes tried × dry run).
+    """
+    found: list[Removal] = []
+    wanted = max(len(nodes) * _LEAST_PERCENT // 100, _LEAST_NODES)
+    for at in range(min(len(nodes), MOST_VISITED)):
+        if run.budget.is_spent():
+            break
+        removal = run.on(nodes[(seed + at) % len(nodes)], checks_fit=checks_fit)
+        if removal is not None and removal.victims:
+            found.append(removal)
+            if len(found) >= wanted and any(not each.pdb_violations for each in found):
                 break
-            removal = self.run.on(nodes[(start + at) % len(nodes)], checks_fit=self.checks_fit)
-            if removal is not None and removal.victims:
-                found.append(removal)
-                if len(found) >= wanted and any(not each.pdb_violations for each in found):
-                    break
-        return found
+    allowed = [each for each in found if not is_forbidden(each.victims, run.view)] if evicts else []
+    by_node = {each.node: each for each in allowed or found}
+    best = best_candidates(each.candidate() for each in by_node.values())
+    return by_node[best[seed % len(best)].node] if best else None
 
 
 def found_beside_nominated(run: DryRun, search: Search) -> Removal | None:
@@ -422,13 +412,6 @@ def found_beside_nominated(run: DryRun, search: Search) -> Removal | None:
     return None
 
 
-def best_removal(removals: Iterable[Removal], seed: int) -> Removal | None:
-    """The removal on the node that the scheduler would prefer; ``seed`` chooses among equals."""
-    by_node = {each.node: each for each in removals}
-    best = best_candidates(each.candidate() for each in by_node.values())
-    return by_node[best[seed % len(best)].node] if best else None
-
-
 def plan_of(pod: Pod, removal: Removal, view: ClusterView) -> PreemptionPlan:
     """The plan that carries out a removal."""
     nominated = view.nominated.get(removal.node, {})
@@ -443,8 +426,7 @@ def fits_somewhere(pod: Pod, view: ClusterView, settings: Settings) -> bool:
     worst. O(nodes × resources of the pod), 0.5 us for each of the nodes without room, which are almost all where a pod preempts.
     """
     compiled = view.compiled(pod.signature)
-    frame = WorstCaseFrame(IndexFrame(), view) if view.is_undetermined(compiled) else IndexFrame()
-    filters = catalog.prepare_filters(pod, compiled, view, frame)
+    filters = catalog.prepare_filters(pod, compiled, view, worst_case(IndexFrame(), compiled, view))
     if filters.rejects_every_node:
         return False
     fit, kept = catalog.NODE_FIT.prepare_filter(pod, compiled, view, IndexFrame()), KeptNodes(pod, view, settings)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
@@ -23,7 +24,7 @@ from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Code, Reason
 from extender.rules import catalog
 from extender.rules.catalog import Dependencies, PreparedFilters, dependencies
-from extender.rules.frames import BestCaseFrame, Frame, IndexFrame, WorstCaseFrame
+from extender.rules.frames import BestCaseFrame, IndexFrame
 from extender.rules.node_fit import static_rejection
 from extender.rules.quota import QuotaCounts
 from extender.settings.configuration import Settings
@@ -31,8 +32,8 @@ from extender.verbs.dry_run import (
     MOST_VISITED,
     DryRun,
     KeptNodes,
-    NodeSearch,
     Removal,
+    best_among,
     found_beside_nominated,
     is_forbidden,
     may_plan,
@@ -40,8 +41,9 @@ from extender.verbs.dry_run import (
     plan_of,
 )
 from extender.verbs.effective_pod import PolicyCounts, effective_pod
-from extender.verbs.request import RequestedNodes, Search, requested_nodes
-from extender.verbs.select_host import answers_one, best_passing, find_node_elsewhere, select_hosts
+from extender.verbs.ranking import best_passing
+from extender.verbs.request import RequestedNodes, Search, prepared, requested_nodes
+from extender.verbs.select_host import answers_one, find_node_elsewhere, select_hosts
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
 
 _NO_NODES: AbstractSet[str] = frozenset()
@@ -91,21 +93,10 @@ class FilterVerb:
         if view.nominated and settings.preemption.mode != "off":
             return True
         requested = requested_nodes(args, view)
-        at_best = self._ranks(pod, requested, BestCaseFrame(requested.frame, view))
-        if not at_best:
-            return may_plan(pod, view, settings)
-        return self._ranks(pod, requested, WorstCaseFrame(requested.frame, view)) != at_best
-
-    def _ranks(self, pod: Pod, requested: RequestedNodes, frame: Frame) -> list[float]:
-        """How the nodes of the answer rank under our own score, best first. One that is chosen is chosen among all."""
-        view, settings = self._view, self.settings
-        compiled, most = view.compiled(pod.signature), len(requested)
-        if settings.answers.shortlist and not answers_one(compiled, view, settings):
-            most = min(most, settings.answers.shortlist)
-        filters = catalog.prepare_filters(pod, compiled, view, frame)
-        if filters.rejects_every_node:
-            return []
-        return [rank for rank, _ in best_passing(Search(compiled, filters, requested, view, settings), most, 0)]
+        compiled = view.compiled(pod.signature)
+        best = catalog.prepare_filters(pod, compiled, view, BestCaseFrame(requested.frame, view))
+        at_best = _ranks(Search(compiled, best, requested, view, settings))
+        return _ranks(prepared(pod, requested, view, settings)) != at_best if at_best else may_plan(pod, view, settings)
 
     def would_pass(self, args: ExtenderArgs) -> bool:
         """Whether `decide` would let a node of a request by names pass now. Counts and caches nothing. O(names × clauses)."""
@@ -125,15 +116,11 @@ class FilterVerb:
         """A request by names as `decide` would search it, beside nominated pods; None where it is rejected on every node."""
         view, settings = self._view, self.settings
         pod = effective_pod(args.pod, view, settings)
-        request = msgspec.structs.replace(args, pod=pod)
+        request = structs.replace(args, pod=pod)
         if view.nominated:
-            request = without_nodes(request, KeptNodes(pod, view, settings).among(set(args.node_names or ())))
-        compiled, requested = view.compiled(pod.signature), requested_nodes(request, view)
-        frame = WorstCaseFrame(requested.frame, view) if view.is_undetermined(compiled) else requested.frame
-        filters = catalog.prepare_filters(pod, compiled, view, frame)
-        if filters.rejects_every_node:
-            return None
-        return Search(compiled, filters, requested, view, settings)
+            request = _without_nodes(request, KeptNodes(pod, view, settings).among(set(args.node_names or ())))
+        search = prepared(pod, requested_nodes(request, view), view, settings)
+        return None if search.filters.rejects_every_node else search
 
     def decide(self, args: ExtenderArgs, seed: int, avoid: str = "") -> FilterDecision:
         """Decides the requested nodes. O(names × clauses), and the dry runs of `plan_for_rejected_pod` if none passes.
@@ -143,17 +130,12 @@ class FilterVerb:
         """
         if not self._view.policies.version:
             return self._decide(args, seed, avoid)
-        asked = args.pod
-        pod = effective_pod(asked, self._view, self.settings)
-        missed = self.policies.record(asked, self._view)
-        if pod is asked:
-            return self._decide(args, seed, avoid)
-        decision = self._decide(msgspec.structs.replace(args, pod=pod), seed, avoid)
-        if decision.plan is None and not missed:
-            return decision
+        pod = effective_pod(args.pod, self._view, self.settings)
+        missed = self.policies.record(args.pod, self._view)
+        decision = self._decide(args if pod is args.pod else structs.replace(args, pod=pod), seed, avoid)
         # A plan is about the pod as the watch shows it.
-        plan = None if decision.plan is None else replace(decision.plan, preemptor=asked)
-        return FilterDecision(decision.result, plan, missed)
+        plan = None if decision.plan is None else replace(decision.plan, preemptor=args.pod)
+        return FilterDecision(decision.result, plan, missed if pod is not args.pod else ())
 
     def _decide(self, args: ExtenderArgs, seed: int, avoid: str) -> FilterDecision:
         """The same for an effective pod."""
@@ -164,12 +146,10 @@ class FilterVerb:
             self.quotas.record(pod, view)
 
         # 1. Nominated pods of equal or higher priority keep their nodes.
-        kept = (
-            KeptNodes(pod, view, settings).among(set(args.node_names or ()))
-            if preempts and view.nominated
-            else _NO_NODES
-        )
-        request = without_nodes(args, kept) if kept else args
+        kept: AbstractSet[str] = _NO_NODES
+        if preempts and view.nominated:
+            kept = KeptNodes(pod, view, settings).among(set(args.node_names or ()))
+        request = _without_nodes(args, kept) if kept else args
 
         # 2. The rejection cache, while everything that the rejection depends on is unchanged.
         compiled = view.compiled(pod.signature)
@@ -179,15 +159,13 @@ class FilterVerb:
             result = self.rejections.find(request, compiled, view)
         if result is None:
             # 3. The rules, prepared once for all nodes.
-            requested = requested_nodes(request, view)
-            frame = WorstCaseFrame(requested.frame, view) if is_undetermined else requested.frame
-            search = Search(compiled, catalog.prepare_filters(pod, compiled, view, frame), requested, view, settings)
+            search = prepared(pod, requested_nodes(request, view), view, settings)
 
             # 4. Selection of the host, or of a shortlist of hosts.
             hosts = select_hosts(search, pod, seed, avoid)
             if hosts:
                 return FilterDecision(FilterResult(hosts))
-            result = rejection(search)
+            result = _rejection(search)
             # Reserved room counts beside pods of undetermined node too.
             is_certain = Reason.RESERVED not in result.reasons or not view.undetermined()
             if is_certain and not (is_undetermined or search.filters.rejects_all):
@@ -197,13 +175,19 @@ class FilterVerb:
 
         # 5. The preemption plan. kube-scheduler makes none for a pod that only an extender rejects.
         awaited = node_of_running_plan(pod, view)
-        plan = None if awaited else plan_for_rejected_pod(args, view, settings, self.unhelpful, seed)
+        plan = None if awaited else _plan_for_rejected_pod(args, view, settings, self.unhelpful, seed)
         # A plan that disruption budgets forbid is not carried out before they change.
-        is_begun = plan is not None and not (
-            settings.preemption.eviction == "evict" and is_forbidden(plan.victims, view)
-        )
-        node = plan.node if plan is not None and is_begun else awaited
-        return FilterDecision(rejection_with_nominations(result, args, kept, node, view), plan)
+        if plan is not None and not (settings.preemption.eviction == "evict" and is_forbidden(plan.victims, view)):
+            awaited = plan.node
+        return FilterDecision(_with_nominations(result, args, kept, awaited, view), plan)
+
+
+def _ranks(search: Search) -> list[float]:
+    """How the nodes of the answer rank under our own score, best first. One that is chosen is chosen among all."""
+    most, settings = len(search.requested), search.settings
+    if settings.answers.shortlist and not answers_one(search.compiled, search.view, settings):
+        most = min(most, settings.answers.shortlist)
+    return [] if search.filters.rejects_every_node else [rank for rank, _ in best_passing(search, most, 0)]
 
 
 # -- rejections -------------------------------------------------------------------------------------------------------
@@ -221,7 +205,7 @@ class FilterVerb:
 _OVERHEAD = 500
 
 
-def rejection(search: Search) -> FilterResult:
+def _rejection(search: Search) -> FilterResult:
     """Why none of the requested nodes passes, or the error that the rules report. O(nodes × clauses)."""
     filters, requested = search.filters, search.requested
     failed, certain = filters.failed, filters.rejects_all
@@ -230,10 +214,10 @@ def rejection(search: Search) -> FilterResult:
     if certain is not None and (failed is not None or requested.knows_all):
         texts = dict.fromkeys(requested.names, certain.text)
         return FilterResult((), unresolvable=texts, reasons=frozenset((certain.reason,)))
-    return rejection_by_node(filters, requested)
+    return _rejection_by_node(filters, requested)
 
 
-def rejection_by_node(filters: PreparedFilters, requested: RequestedNodes) -> FilterResult:
+def _rejection_by_node(filters: PreparedFilters, requested: RequestedNodes) -> FilterResult:
     """The text for each node by its own reason."""
     texts: dict[str, str] = {}
     reasons: set[Reason] = set()
@@ -315,14 +299,12 @@ class RejectionCache:
 # What nominated pods change in an answer: the request without the nodes that they keep, and the texts of a rejection.
 
 
-def without_nodes(args: ExtenderArgs, names: AbstractSet[str]) -> ExtenderArgs:
+def _without_nodes(args: ExtenderArgs, names: AbstractSet[str]) -> ExtenderArgs:
     """The request for the other nodes. It has no body, so that no rejection is cached for it."""
-    return msgspec.structs.replace(
-        args, node_names=[name for name in args.node_names or () if name not in names], body=b""
-    )
+    return structs.replace(args, node_names=[name for name in args.node_names or () if name not in names], body=b"")
 
 
-def rejection_with_nominations(
+def _with_nominations(
     result: FilterResult, args: ExtenderArgs, kept: AbstractSet[str], awaited: str, view: ClusterView
 ) -> FilterResult:
     """The rejection with its own texts for nodes ``kept`` for nominated pods and for the ``awaited`` node of a plan.
@@ -336,7 +318,7 @@ def rejection_with_nominations(
     if not result.unresolvable:  # a cached rejection holds its encoded form only
         filters = catalog.prepare_filters(args.pod, view.compiled(args.pod.signature), view, IndexFrame())
         left = [name for name in names if name not in kept]
-        result = rejection_by_node(filters, RequestedNodes(left, IndexFrame(), view))
+        result = _rejection_by_node(filters, RequestedNodes(left, IndexFrame(), view))
     texts, reasons = dict(result.unresolvable), set(result.reasons)
     failed: dict[str, str] = {}
     if kept:
@@ -407,7 +389,7 @@ def _version(pod: Pod, view: ClusterView) -> _Version:
     return dependencies(pod, view.compiled(pod.signature), view), view.claims_version
 
 
-def plan_for_rejected_pod(
+def _plan_for_rejected_pod(
     args: ExtenderArgs, view: ClusterView, settings: Settings, unhelpful: UnhelpfulNodeCache, seed: int
 ) -> PreemptionPlan | None:
     """A plan for a pod that was rejected on every requested node, None where preemption cannot or may not help."""
@@ -417,7 +399,7 @@ def plan_for_rejected_pod(
     run = DryRun(pod, view, across=settings.preemption.cross_node)
     if run.fits_nowhere or not run.has_constraints:
         return None
-    removal = _search(run, names, unhelpful, seed, evicts=settings.preemption.eviction == "evict")
+    removal = _removal(run, names, unhelpful, seed, evicts=settings.preemption.eviction == "evict")
     if removal is None:
         return None
     if not view.known.keys() <= set(names) and find_node_elsewhere(pod, view, settings, seed)[0]:
@@ -425,7 +407,7 @@ def plan_for_rejected_pod(
     return plan_of(pod, removal, view)
 
 
-def _search(
+def _removal(
     run: DryRun, names: Sequence[str], unhelpful: UnhelpfulNodeCache, seed: int, *, evicts: bool
 ) -> Removal | None:
     """The best removal on one of the nodes. O(names + nodes not found unhelpful before × dry run)."""
@@ -434,25 +416,20 @@ def _search(
     certain = filters.rejects_all
     if certain is not None and not certain.reason.resolvable:
         return None
-    numbers = [number for number in map(view.known.get, names) if number is not None]
-    left = unhelpful.without(pod, numbers, view)
+    left = unhelpful.without(pod, [number for number in map(view.known.get, names) if number is not None], view)
     if not left:
         return None
     start = seed % len(left)
     tried = (left[start:] + left[:start])[: min(MOST_VISITED, run.most_nodes)]
-    curable = [each for each in tried if _is_curable(filters.reason(each))]
+    curable = [each for each in tried if (reason := filters.reason(each)) is None or reason.resolvable]
 
     def search(beside: DryRun, excluded: Collection[str]) -> Removal | None:
         left_over = [each for each in curable if view.node_names[each] not in excluded]
-        return NodeSearch(beside, seed, evicts=evicts).among(left_over)
+        return best_among(left_over, beside, seed, evicts=evicts)
 
     removal = found_beside_nominated(run, search)
     # One that the budgets forbid helps only after they have changed, which the version of the cache contains.
     if removal is None or (evicts and is_forbidden(removal.victims, view)):
-        abandoned = set(curable) - run.done if run.is_spent() else set[NodeNumber]()
+        abandoned = set(curable) - run.done if run.budget.is_spent() else set[NodeNumber]()
         unhelpful.add(pod, (each for each in tried if each not in abandoned), view)
     return removal
-
-
-def _is_curable(reason: Reason | None) -> bool:
-    return reason is None or reason.resolvable

@@ -33,8 +33,8 @@ from extender.rules.free_resources import conflicting_nominated_pods
 from extender.settings.configuration import Settings
 from extender.verbs.dry_run import (
     DryRun,
-    NodeSearch,
     Removal,
+    best_among,
     fits_somewhere,
     found_beside_nominated,
     importance,
@@ -62,91 +62,80 @@ class PreemptionDecision:
 
 def decide_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings, seed: int) -> PreemptionDecision:
     """The answer and the plan by ``preemption.mode``. ``seed`` chooses among equal nodes."""
-    match settings.preemption.mode:
-        case "off":
-            return PreemptionDecision([each for each in args.candidates if each.victims])
-        case "advise":
-            return PreemptionDecision(advise_preemption(_effective(args, view, settings), view, settings))
-        case "execute":
-            decision = plan_preemption(_effective(args, view, settings), view, settings, seed)
-            if decision.plan is None:
-                return decision
-            return replace(decision, plan=replace(decision.plan, preemptor=args.pod))
-
-
-def _effective(args: PreemptionArgs, view: ClusterView, settings: Settings) -> PreemptionArgs:
-    """The same about the effective pod."""
+    if settings.preemption.mode == "off":
+        return PreemptionDecision([each for each in args.candidates if each.victims])
     pod = effective_pod(args.pod, view, settings)
-    return args if pod is args.pod else replace(args, pod=pod)
+    if settings.preemption.mode == "advise":
+        return PreemptionDecision(_advise(pod, args.candidates, view))
+    decision = _plan(pod, args.candidates, view, settings, seed)
+    if decision.plan is None:
+        return decision
+    return replace(decision, plan=replace(decision.plan, preemptor=args.pod))
 
 
-def advise_preemption(args: PreemptionArgs, view: ClusterView, _settings: Settings) -> list[Candidate]:
+def _advise(pod: Pod, candidates: Sequence[Candidate], view: ClusterView) -> list[Candidate]:
     """The candidates that help, with the victims that the scheduler chose; one without any gets those of our dry run.
 
     A candidate that has none even so is left out: in the answer it would fail the whole call.
     """
-    run = DryRun(args.pod, view)
+    run = DryRun(pod, view)
     if run.fits_nowhere:
         return []
-    return [found for each in args.candidates if (found := _advised(each, run)) is not None and found.victims]
+    advised: list[Candidate] = []
+    for each in candidates:
+        number = view.known.get(each.node)
+        if number is None:
+            continue
+        if not each.victims:
+            removal = run.on(number)
+            advised += [removal.candidate()] if removal is not None and removal.victims else []
+        elif helps(each, number, run):
+            advised.append(each)
+    return advised
 
 
-def _advised(candidate: Candidate, run: DryRun) -> Candidate | None:
-    number = run.view.known.get(candidate.node)
-    if number is None:
-        return None
-    if not candidate.victims:
-        removal = run.on(number)
-        return None if removal is None else removal.candidate()
-    return candidate if helps(candidate, number, run) else None
-
-
-def plan_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings, seed: int) -> PreemptionDecision:
+def _plan(
+    pod: Pod, candidates: Sequence[Candidate], view: ClusterView, settings: Settings, seed: int
+) -> PreemptionDecision:
     """A plan for the best node, or none: while one runs, for a pod that never preempts, and where nothing helps.
 
-    O(victims), with the dry runs of `Examination.best`, and `NodeSearch.most_visited` dry runs on other nodes, all within
+    O(victims), with the dry runs of `Examination.best`, and `MOST_VISITED` dry runs on other nodes, all within
     the budget of one dry run; then `fits_somewhere`, once. A request cannot make it cost more than a filter's plan does.
     """
-    pod = args.pod
-    if pod.never_preempts or not args.candidates or node_of_running_plan(pod, view):
+    if pod.never_preempts or not candidates or node_of_running_plan(pod, view):
         return PreemptionDecision()
     run = DryRun(pod, view, across=settings.preemption.cross_node)
     if run.fits_nowhere:
         return PreemptionDecision()
-    sees_everything = _sees_everything(pod, settings)
+    # Whether a node that the scheduler has not offered can be checked here: else pods might be evicted for nothing.
+    every_rule = all(rule.is_enabled(settings.rules) for _, rule in catalog.replaced_plugins())
+    sees_everything = every_rule and not pod.has_unseen_needs
+    names = {each.node for each in candidates}
     left: Left | None = None
 
     def search(beside: DryRun, excluded: Collection[str]) -> Removal | None:
         nonlocal left
-        offered = [each for each in args.candidates if each.node not in excluded]
+        offered = [each for each in candidates if each.node not in excluded]
         outcome = Examination(beside, sees_everything).best(offered, seed)
         if isinstance(outcome, Left):
             left = outcome
             return None
         if outcome is not None or not sees_everything:
             return outcome
-        known = {each.node for each in args.candidates} | set(excluded)
-        others = [number for name, number in view.known.items() if name not in known]
-        return NodeSearch(beside, seed, checks_fit=True).among(others)
+        others = [number for name, number in view.known.items() if name not in names and name not in excluded]
+        return best_among(others, beside, seed, checks_fit=True)
 
     removal = found_beside_nominated(run, search)
     if removal is not None and fits_somewhere(pod, view, settings):
-        outcome = Examination(run, sees_everything, LeftBecause.NEEDLESS).best(args.candidates, seed)
+        outcome = Examination(run, sees_everything, LeftBecause.NEEDLESS).best(candidates, seed)
         removal, left = None, outcome if isinstance(outcome, Left) else None
     if removal is not None:
         return PreemptionDecision(plan=plan_of(pod, removal, view))
     if left is not None:
         return PreemptionDecision((left.candidate,), left=left.because)
     # A node of the next sample may help, and so may these nodes once the nominated pods are bound or deleted.
-    offered = {each.node for each in args.candidates}
-    has_others = not sees_everything and any(name not in offered for name in view.known)
+    has_others = not sees_everything and not view.known.keys() <= names
     return PreemptionDecision(requeue=has_others or run.depends_on_nominated)
-
-
-def _sees_everything(pod: Pod, settings: Settings) -> bool:
-    """Whether a node that the scheduler has not offered can be checked here: else pods might be evicted for nothing."""
-    every_rule = all(rule.is_enabled(settings.rules) for _, rule in catalog.replaced_plugins())
-    return every_rule and not pod.has_unseen_needs
 
 
 # -- offered candidates -----------------------------------------------------------------------------------------------
@@ -234,7 +223,7 @@ class Examination:
     def _best(self, offers: Sequence[_Offer], seed: int) -> Outcome | None:
         open_ = [_entry(each, (at - seed) % len(offers)) for at, each in enumerate(offers)]
         heapify(open_)
-        while open_ and not self.run.is_spent():
+        while open_ and not self.run.budget.is_spent():
             _, _, order, offer = heappop(open_)
             if offer.outcome is not None:
                 return offer.outcome
@@ -267,7 +256,7 @@ class Examination:
         outcome = self._outcome(offer)
         if outcome is None or (isinstance(outcome, Left) and not self._may_be_left(offer)):
             return None
-        return _Offer(offer.number, offer.candidate, offer.victims, offer.is_whole, outcome)
+        return replace(offer, outcome=outcome)
 
     def _outcome(self, offer: _Offer) -> Outcome | None:
         run, number, uids = self.run, offer.number, {each.uid for each in offer.victims}
@@ -276,7 +265,9 @@ class Examination:
         if not (offer.is_whole and all(is_bound(each, run.view) for each in offer.victims)):
             return Left(offer.candidate, LeftBecause.UNBOUND)
         found = run.on(number, checks_fit=True, first=uids)
-        if found is None and (run.is_spent() or conflicting_nominated_pods(run.pod, offer.candidate.node, run.view)):
+        if found is None and (
+            run.budget.is_spent() or conflicting_nominated_pods(run.pod, offer.candidate.node, run.view)
+        ):
             return None  # the scheduler may not know of the pods that are nominated to the node
         if found is not None and uids <= {each.uid for each in found.victims}:
             return found if found.victims else None
@@ -289,8 +280,8 @@ class Examination:
         """Whether node fit alone needs these victims: our rules may need others, without which some of these can stay."""
         if not self.run.has_constraints:
             return False
-        with self.run.of_fit_alone() as alone:
-            found = alone.on(number, checks_fit=True, first=uids)
+        alone = DryRun(self.run.pod, self.run.view, has_rules=False, budget=self.run.budget)
+        found = alone.on(number, checks_fit=True, first=uids)
         return found is not None and uids <= {each.uid for each in found.victims}
 
     def _may_be_left(self, offer: _Offer) -> bool:
@@ -309,7 +300,8 @@ def _entry(offer: _Offer, order: int) -> _Entry:
 
 def helps(candidate: Candidate, number: NodeNumber, run: DryRun) -> bool:
     """Whether our rules let the pod pass on the node without the victims of a candidate. O(victims × groups)."""
-    victims = known_victims(candidate, run.view)
+    # A victim that was deleted counts no more anyway.
+    victims = [pod for victim in candidate.victims if (pod := run.view.pod(victim.uid)) is not None]
     for trial in catalog.node_trials(run.pod, run.view, number, (), checks_fit=False):
         for victim in victims:
             if victim.node == candidate.node:
@@ -318,8 +310,3 @@ def helps(candidate: Candidate, number: NodeNumber, run: DryRun) -> bool:
             return False
     with run.view.without(victims):
         return run.passes(number)
-
-
-def known_victims(candidate: Candidate, view: ClusterView) -> list[Pod]:
-    """The victims that the index has; a victim that was deleted counts no more anyway."""
-    return [pod for victim in candidate.victims if (pod := view.pod(victim.uid)) is not None]

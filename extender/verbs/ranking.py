@@ -7,7 +7,6 @@ rank that any node could have is known beforehand, and the search ends once enou
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import repeat
@@ -16,8 +15,8 @@ from operator import itemgetter
 from extender.index.nodes.columns import Column
 from extender.index.nodes.domains import KeyView
 from extender.rules import catalog
-from extender.rules.rule import RankedGroup, Rule
-from extender.verbs.request import SPARE, Ranked, Search
+from extender.rules.rule import RankedGroup
+from extender.verbs.request import SPARE, WINDOW, Ranked, Search
 
 _TOLERANCE = 1e-9
 _NEVER = float("-inf")
@@ -39,51 +38,65 @@ class _Part:
         return self.weight * self.count
 
 
-def best_ranked(search: Search, scoring: Sequence[Rule], most: int, start: int) -> Ranked:
+def best_passing(search: Search, most: int, start: int) -> Ranked:
     """Up to ``most`` positions that pass, with their ranks, best first, starting from the name number ``start``.
 
-    ``scoring`` are the rules that have preferences. With those of one rule it ends as soon as ``most`` nodes of the best
-    possible rank are found. Only where several have, or one that counts no pods, are all passing nodes scored.
+    Without preferences all ranks are equal, and O(most) names are read. With those of one rule it ends as soon as ``most``
+    nodes of the best possible rank are found. Only where several have, or one that counts no pods, are all nodes scored.
     """
-    compiled, requested, rules = search.compiled, search.requested, search.settings.rules
-    groups = scoring[0].ranked_groups(compiled, search.view, len(requested), rules) if len(scoring) == 1 else None
+    groups = _groups(search)
     if groups is None:
-        return _scored(search, most, start)
+        return _scored(search, start)[:most]
     if not groups:
         return search.first_passing(most, start)
-    if requested.view is not None and len(requested) >= _LONG and has_small_domains(groups):
+    if _begins_with_domains(groups, search):
         return best_by_top_domains(groups, search, most, start)
-    required = [each.required for each in groups if each.required is not None and _some_lack(each.required, search)]
-    columns = [requested.frame.domains(key) for key in required]
-    return _ranked(search, [_part(each, search) for each in groups], columns, most, start)
+    return _ranked(search, *_parts(groups, search), most, start)
 
 
-def best_equals(search: Search, scoring: Sequence[Rule], enough: int, start: int) -> Sequence[int]:
+def best_equals(search: Search, enough: int, start: int) -> Sequence[int]:
     """The passing positions that share the best rank: all of them, or at least ``enough`` where there are more.
 
-    ``scoring`` and ``start`` as in `best_ranked`. Names are read in windows, until enough are found that no other can
-    beat. A node has the best rank that there can be where each part is at its best, which is a look-up.
+    Names are read in windows, until enough are found that no other can beat. A node has the best rank that there can be
+    where each part is at its best, which is a look-up.
     """
-    compiled, requested, rules = search.compiled, search.requested, search.settings.rules
-    groups = scoring[0].ranked_groups(compiled, search.view, len(requested), rules) if len(scoring) == 1 else None
+    groups = _groups(search)
     if groups is None:
-        return _equals(_scored(search, len(requested), start))
+        return _equals(_scored(search, start))
     if not groups:
         return search.enough_passing(enough, start)
-    if requested.view is not None and len(requested) >= _LONG and has_small_domains(groups):
+    if _begins_with_domains(groups, search):
         return equals_by_top_domains(groups, search, enough, start)
-    required = [each.required for each in groups if each.required is not None and _some_lack(each.required, search)]
-    columns = [requested.frame.domains(key) for key in required]
-    parts = [_part(each, search) for each in groups]
+    parts, required = _parts(groups, search)
     found: list[int] = []
     passing: list[int] = []
-    for window in requested.windows(start):
+    for window in search.requested.pieces(start, WINDOW, 1):
         here = search.passing(window)
         passing += here
-        found += _at_best(here, parts, columns)
+        found += _at_best(here, parts, required)
         if len(found) >= enough:
             break
-    return found or _equals(list(zip(_ranks(passing, parts, columns), passing, strict=True)))
+    return found or _equals(list(zip(_ranks(passing, parts, required), passing, strict=True)))
+
+
+def _groups(search: Search) -> Sequence[RankedGroup] | None:
+    """The groups that order the nodes, none where there are no preferences; None where each node is to be scored."""
+    scoring = catalog.scoring_rules(search.compiled, search.settings.rules)
+    if len(scoring) > 1:
+        return None
+    most, rules = len(search.requested), search.settings.rules
+    return scoring[0].ranked_groups(search.compiled, search.view, most, rules) if scoring else ()
+
+
+def _begins_with_domains(groups: Sequence[RankedGroup], search: Search) -> bool:
+    requested = search.requested
+    return requested.view is not None and len(requested) >= _LONG and has_small_domains(groups)
+
+
+def _parts(groups: Sequence[RankedGroup], search: Search) -> tuple[list[_Part], list[Column]]:
+    """The parts of a rank, and the domains of the keys without which a node comes last."""
+    required = [each.required for each in groups if each.required is not None and _some_lack(each.required, search)]
+    return [_part(each, search) for each in groups], [search.requested.frame.domains(key) for key in required]
 
 
 def _at_best(nodes: Sequence[int], parts: Sequence[_Part], required: Sequence[Column]) -> Sequence[int]:
@@ -153,20 +166,15 @@ def _ranks(nodes: Sequence[int], parts: list[_Part], required: list[Column]) -> 
     return ranks
 
 
-def _scored(search: Search, most: int, start: int) -> Ranked:
+def _scored(search: Search, start: int) -> Ranked:
     """Scores every passing node as prioritize would: the points of several rules add up only once they are normalised."""
-    requested = search.requested
-    passing = [node for piece in requested.pieces(start, len(requested)) for node in search.passing(piece)]
-    score_of = catalog.points(search.compiled, search.view, requested.frame, passing, search.settings.rules).of
-    ranked = [(float(score_of[node]), node) for node in passing]
-    ranked.sort(key=itemgetter(0), reverse=True)
-    return ranked[:most]
+    passing = search.all_passing(start)
+    score_of = catalog.points(search.compiled, search.view, search.requested.frame, passing, search.settings.rules).of
+    return sorted([(float(score_of[node]), node) for node in passing], key=itemgetter(0), reverse=True)
 
 
 # -- the best from the domains with most pods -------------------------------------------------------------------------
 
-# The best of many requested nodes, found from the domains with preferred pods instead of from the names.
-#
 # For preferences that only add points and count over one key. With 5,000 names and a few hundred preferred pods, ranking
 # every name costs 2 ms. Where few domains have such pods, all their nodes are ranked. Where many do, each group keeps its
 # domains by count, and the first few suffice (the threshold algorithm of Fagin, Lotem and Naor: stop when nothing unseen
@@ -187,70 +195,51 @@ def has_small_domains(groups: Sequence[RankedGroup]) -> bool:
 
 def best_by_top_domains(groups: Sequence[RankedGroup], search: Search, most: int, start: int) -> Ranked:
     """Up to ``most`` passing positions with their ranks, best first. O(names to a set + domains tried)."""
-    preferred: AbstractSet[int] = frozenset()
-    if _are_few(groups, search):
-        preferred = _preferred(groups)
-        found = _from_all(groups, preferred, search, start)
-    else:
-        found = _from_tiers(groups, search, most, start)
+    found = _from_top_domains(groups, search, most, start)
     found.sort(key=itemgetter(0), reverse=True)
     if len(found) < most:  # then all domains with preferred pods have been tried
-        key, preferred = groups[0].group.key, preferred or _preferred(groups)
-        found.extend(_untouched(preferred, key, search, most - len(found), start))
+        found.extend(_untouched(groups, search, most - len(found), start))
     return found[:most]
 
 
 def equals_by_top_domains(groups: Sequence[RankedGroup], search: Search, enough: int, start: int) -> list[int]:
     """The passing positions of the best rank, all or at least ``enough``. O(names to a set + domains tried)."""
-    if _are_few(groups, search):
-        found = _from_all(groups, _preferred(groups), search, start)
-    else:
-        found = _from_tiers(groups, search, enough, start, only_equals=True)
-    if not found:
-        found = list(_untouched(_preferred(groups), groups[0].group.key, search, enough, start))
-    best = max([rank for rank, _ in found], default=0.0)
-    return [node for rank, node in found if rank == best]
+    found = _from_top_domains(groups, search, enough, start, only_equals=True)
+    return _equals(found or list(_untouched(groups, search, enough, start)))
 
 
-def _are_few(groups: Sequence[RankedGroup], search: Search) -> bool:
-    """Whether no more domains than names have preferred pods: then all of them are tried."""
-    return sum(len(part.group.counts) for part in groups) <= len(search.requested)
-
-
-def _preferred(groups: Sequence[RankedGroup]) -> set[int]:
-    """The domains in which any group counts a pod."""
-    return set[int]().union(*(part.group.counts for part in groups))
-
-
-def _from_all(groups: Sequence[RankedGroup], preferred: AbstractSet[int], search: Search, start: int) -> Ranked:
-    """The requested and passing nodes of all these domains."""
-    requested = search.requested
-    nodes_in, name_of = groups[0].group.key.nodes_in, requested.known_names
-    here = {name_of[node]: node for domain in preferred for node in nodes_in[domain]}
-    nodes = list(map(here.__getitem__, here.keys() & requested.names))
-    first = start % max(len(nodes), 1)
-    return list(_with_ranks(groups, search.passing(nodes[first:] + nodes[:first])))
-
-
-def _from_tiers(
+def _from_top_domains(
     groups: Sequence[RankedGroup], search: Search, most: int, start: int, *, only_equals: bool = False
 ) -> Ranked:
-    """Those of the domains with most pods, until ``most`` are found that nothing unseen can beat.
+    """Passing nodes of domains with preferred pods: all of them, or until ``most`` are found that nothing unseen can beat.
 
     ``only_equals``: nodes below the best rank are not wanted, so the end is also where nothing unseen can equal the best.
     """
-    names = set(search.requested.names)
+    nodes_in, requested = groups[0].group.key.nodes_in, search.requested
+    name_of = requested.known_names
+    if sum(len(part.group.counts) for part in groups) <= len(requested):
+        here = {name_of[node]: node for domain in _preferred(groups) for node in nodes_in[domain]}
+        nodes = list(map(here.__getitem__, here.keys() & requested.names))
+        first = start % max(len(nodes), 1)
+        return list(_with_ranks(groups, search.passing(nodes[first:] + nodes[:first])))
+    names = set(requested.names)
     found: Ranked = []
     seen: set[int] = set()
     for threshold, domains in _tiers(groups, start):
         fresh = [domain for domain in domains if domain not in seen]
         seen.update(fresh)
-        found.extend(_passing(groups, search, names, fresh))
+        nodes = [node for domain in fresh for node in nodes_in[domain] if name_of[node] in names]
+        found.extend(_with_ranks(groups, search.passing(nodes)))
         if sum(rank >= threshold for rank, _ in found) >= most:
             break
         if only_equals and any(rank > threshold for rank, _ in found):
             break
     return found
+
+
+def _preferred(groups: Sequence[RankedGroup]) -> set[int]:
+    """The domains in which any group counts a pod."""
+    return set[int]().union(*(part.group.counts for part in groups))
 
 
 def _tiers(groups: Sequence[RankedGroup], start: int) -> Iterator[tuple[float, Sequence[int]]]:
@@ -271,15 +260,6 @@ def _tiers(groups: Sequence[RankedGroup], start: int) -> Iterator[tuple[float, S
         yield sum(tops), rotated[(len(rotated) - 1) // _SLICE * _SLICE :]
 
 
-def _passing(
-    groups: Sequence[RankedGroup], search: Search, names: set[str], domains: Sequence[int]
-) -> Iterator[tuple[float, int]]:
-    """The requested and passing nodes of these domains with their ranks."""
-    nodes_in, name_of = groups[0].group.key.nodes_in, search.requested.known_names
-    nodes = [node for domain in domains for node in nodes_in[domain]]
-    return _with_ranks(groups, search.passing([node for node in nodes if name_of[node] in names]))
-
-
 def _with_ranks(groups: Sequence[RankedGroup], nodes: Sequence[int]) -> Iterator[tuple[float, int]]:
     domain_of = groups[0].group.key.of_node
     parts = [(part.weight, part.group.counts.get) for part in groups]
@@ -288,11 +268,9 @@ def _with_ranks(groups: Sequence[RankedGroup], nodes: Sequence[int]) -> Iterator
         yield float(sum([weight * count_of(domain, 0) for weight, count_of in parts])), node
 
 
-def _untouched(
-    preferred: AbstractSet[int], key: KeyView, search: Search, most: int, start: int
-) -> Iterator[tuple[float, int]]:
+def _untouched(groups: Sequence[RankedGroup], search: Search, most: int, start: int) -> Iterator[tuple[float, int]]:
     """Passing nodes whose domain no group counts: all of rank 0."""
-    domain_of, left = key.of_node, most
+    preferred, domain_of, left = _preferred(groups), groups[0].group.key.of_node, most
     for piece in search.requested.pieces(start, most + _MORE):
         untouched = [node for node in piece if domain_of[node] not in preferred]
         for node in search.passing(untouched)[:left]:

@@ -22,12 +22,12 @@ import msgspec
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.view import ClusterView
 from extender.model.objects import Node, Pod, PodSignature
+from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
-from extender.rules.frames import Frame, IndexFrame, RequestFrame
+from extender.rules.frames import Frame, IndexFrame, RequestFrame, WorstCaseFrame
 from extender.settings.configuration import Settings
 from extender.wire.extender_v1 import ExtenderArgs
 
-_GROWTH = 2
 _NONE: AbstractSet[int] = frozenset()
 WINDOW = 100  # names that are read at once to choose from: as many as the smallest sample of kube-scheduler
 SPARE = 4  # a first piece a quarter larger than what is wanted mostly saves a second one
@@ -120,14 +120,6 @@ class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
         names = self.known_names
         return [names[position] for position in positions]
 
-    def windows(self, start: int) -> Iterator[list[int]]:
-        """All positions, those of a hundred names at a time, from the name number ``start`` to the one before it."""
-        size = len(self.names)
-        for passed in range(0, size, WINDOW):
-            first, stop = (start + passed) % size, start + min(passed + WINDOW, size)
-            last = stop if stop <= size else stop - size
-            yield self.positions(first, last) if first < last else self.positions(first) + self.positions(0, last)
-
     def known_from(self, start: int, most: int) -> list[str]:
         """Up to ``most`` of the names that have a position, from the name number ``start`` on. O(most) where all have one.
 
@@ -137,14 +129,14 @@ class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
         known = names if self.view is None else filter(self.view.known.__contains__, names)
         return list(islice(known, most))
 
-    def pieces(self, start: int, first: int) -> Iterator[list[int]]:
-        """All positions in growing pieces, from the name number ``start`` to the last and then from the first on."""
-        size = first
-        for first_of_part, stop in ((start, len(self.names)), (0, start)):
-            at = first_of_part
-            while at < stop:
-                yield self.positions(at, min(at + size, stop))
-                at, size = at + size, size * _GROWTH
+    def pieces(self, start: int, size: int, growth: int = 2) -> Iterator[list[int]]:
+        """All positions from the name number ``start`` to the one before it: those of ``size`` names, then of more."""
+        total, passed = len(self.names), 0
+        while passed < total:
+            first, stop = (start + passed) % total, start + min(passed + size, total)
+            last = stop if stop <= total else stop - total
+            yield self.positions(first, last) if first < last else self.positions(first) + self.positions(0, last)
+            passed, size = passed + size, size * growth
 
 
 def _without_none(found: list[int | None]) -> list[int]:
@@ -160,6 +152,11 @@ def requested_nodes(args: ExtenderArgs, view: ClusterView) -> RequestedNodes:
 
 Ranked = list[tuple[float, int]]
 """Positions with their ranks, best first."""
+
+
+def worst_case(frame: Frame, compiled: CompiledConstraints, view: ClusterView) -> Frame:
+    """The frame in which assumed pods whose node is undetermined count wherever that is worst for the incoming pod."""
+    return WorstCaseFrame(frame, view) if view.is_undetermined(compiled) else frame
 
 
 class Search(msgspec.Struct, frozen=True, gc=False):
@@ -180,6 +177,10 @@ class Search(msgspec.Struct, frozen=True, gc=False):
         found, excluded = self.filters.passing(nodes), self.excluded
         return [node for node in found if node not in excluded] if excluded else found
 
+    def all_passing(self, start: int) -> list[int]:
+        """All positions that pass, from the name number ``start`` on. O(names)."""
+        return [node for piece in self.requested.pieces(start, len(self.requested)) for node in self.passing(piece)]
+
     def first_passing(self, most: int, start: int) -> Ranked:
         """Up to ``most`` positions that pass, from the name number ``start`` on, all of rank 0. O(most) where most pass."""
         found: list[int] = []
@@ -192,8 +193,20 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     def enough_passing(self, enough: int, start: int) -> list[int]:
         """The positions that pass, window by window until there are ``enough``. O(a window) where most pass."""
         found: list[int] = []
-        for window in self.requested.windows(start):
+        for window in self.requested.pieces(start, WINDOW, 1):
             found.extend(self.passing(window))
             if len(found) >= enough:
                 break
         return found
+
+
+def prepared(pod: Pod, requested: RequestedNodes, view: ClusterView, settings: Settings) -> Search:
+    """The search for an effective pod, with undetermined pods wherever that is worst. O(terms + constraints)."""
+    compiled = view.compiled(pod.signature)
+    frame = worst_case(requested.frame, compiled, view)
+    return Search(compiled, catalog.prepare_filters(pod, compiled, view, frame), requested, view, settings)
+
+
+def every_node(view: ClusterView) -> RequestedNodes:
+    """All nodes of the index. Names are not copied; those without a node have no position."""
+    return RequestedNodes(view.node_names, IndexFrame(), view)

@@ -28,14 +28,14 @@ from extender.model.objects import Node, Pod, PodSignature
 from extender.model.rejections import Reason
 from extender.model.resources import CPU, MEMORY, scored_requests, share_of_unit
 from extender.rules import catalog
-from extender.rules.frames import IndexFrame, WorstCaseFrame
-from extender.rules.rule import MAX_SCORE, Rule
+from extender.rules.frames import IndexFrame
+from extender.rules.rule import MAX_SCORE
 from extender.settings.configuration import Settings
 from extender.settings.rules import ScoringStrategy
 from extender.verbs.dry_run import KeptNodes
 from extender.verbs.effective_pod import effective_pod
-from extender.verbs.ranking import best_equals, best_ranked
-from extender.verbs.request import Ranked, RequestedNodes, Search
+from extender.verbs.ranking import best_equals, best_passing
+from extender.verbs.request import RequestedNodes, Search, every_node, prepared
 
 # How many equal nodes are enough to choose from by their resources. Names are read by the hundred, so it is mostly more.
 ENOUGH = 32
@@ -45,19 +45,6 @@ TRIED = 64
 # How many passing nodes of the whole cluster are searched at first: mostly one of a few has room. Then more, and then all.
 _FIRST_TRIED, _FIRST_RANKED = 8, 4 * TRIED
 _NONE: AbstractSet[int] = frozenset()
-
-
-def best_passing(search: Search, most: int, start: int) -> Ranked:
-    """Up to ``most`` positions that pass, with their ranks, best first, starting from the name number ``start``.
-
-    Without preferences all ranks are equal, and O(most) names are read.
-    """
-    scoring = _scoring_rules(search)
-    return best_ranked(search, scoring, most, start) if scoring else search.first_passing(most, start)
-
-
-def _scoring_rules(search: Search) -> Sequence[Rule]:
-    return catalog.scoring_rules(search.compiled, search.settings.rules)
 
 
 def answers_one(compiled: CompiledConstraints, view: ClusterView, settings: Settings) -> bool:
@@ -96,7 +83,8 @@ def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[st
 def _are_alike(search: Search, pod: Pod) -> bool:
     """Whether neither our rules nor the pod's preferences tell one node from another."""
     is_free = search.filters.passes_all and not pod.signature.preferred_nodes
-    return is_free and not _scoring_rules(search) and not _reluctant(search, pod)
+    scoring = catalog.scoring_rules(search.compiled, search.settings.rules)
+    return is_free and not scoring and not _reluctant(search, pod)
 
 
 def _shortlist(search: Search, pod: Pod, most: int, start: int) -> list[int]:
@@ -116,10 +104,16 @@ def _shortlist(search: Search, pod: Pod, most: int, start: int) -> list[int]:
 
 
 def _reluctant(search: Search, pod: Pod) -> AbstractSet[int]:
-    """The positions with soft taints that the pod does not tolerate. O(1) for requests by names where no node has any."""
-    if search.requested.view is not None and not search.view.soft_taints:
-        return _NONE
-    return reluctant_nodes(pod, search.requested, search.view)
+    """The positions with a taint PreferNoSchedule that the pod does not tolerate.
+
+    O(1) where no node has such taints, else O(different taints × tolerations + nodes that have them).
+    """
+    if search.requested.view is None:
+        nodes = search.requested.nodes
+        return {position for position, node in enumerate(nodes) if node.taints and _untolerated(node.taints, pod)}
+    soft, tolerates = search.view.soft_taints, bool(pod.signature.tolerations)
+    found = [nodes for taints, nodes in soft.items() if not tolerates or _untolerated(taints, pod)]
+    return found[0] if len(found) == 1 else frozenset[int]().union(*found)
 
 
 def _best_for_scheduler(search: Search, pod: Pod, most: int, start: int) -> list[int]:
@@ -131,7 +125,7 @@ def _best_for_scheduler(search: Search, pod: Pod, most: int, start: int) -> list
     def preferred(item: tuple[float, int]) -> tuple[float, int]:
         rank, position = item
         node = requested.node(position)
-        return rank, node_preference(node, signature) if node is not None else 0
+        return rank, _node_preference(node, signature) if node is not None else 0
 
     return [node for _, node in sorted(best_passing(search, len(requested), start), key=preferred, reverse=True)[:most]]
 
@@ -165,13 +159,12 @@ def _select(search: Search, pod: Pod, start: int, *, weighs_taints: bool = False
     """The same without a look at what is better not chosen."""
     strategy = search.settings.answers.scoring_strategy
     if pod.signature.preferred_nodes or weighs_taints:
-        equals: Sequence[int] = weighed_best(search, pod, start)
+        equals: Sequence[int] = _weighed_best(search, pod, start)
     else:
-        scoring, enough = _scoring_rules(search), ENOUGH
-        equals = best_equals(search, scoring, enough, start) if scoring else search.enough_passing(enough, start)
+        equals = best_equals(search, ENOUGH, start)
     if len(equals) <= 1 or strategy == "Ignored":
         return equals[:1]
-    return (preferred_by_resources(equals, search.requested, pod, search.view, strategy),)
+    return (_preferred_by_resources(equals, search.requested, pod, search.view, strategy),)
 
 
 def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: int) -> tuple[str, bool]:
@@ -187,22 +180,19 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
     nominated pods costs a dry run.
     """
     pod = effective_pod(pod, view, settings)
-    compiled = view.compiled(pod.signature)
-    frame = WorstCaseFrame(IndexFrame(), view) if view.is_undetermined(compiled) else IndexFrame()
-    filters = catalog.prepare_filters(pod, compiled, view, frame)
+    search = prepared(pod, every_node(view), view, settings)
+    filters, names = search.filters, view.node_names
     if filters.rejects_every_node:
         return "", False
-    names = view.node_names  # not copied; those without a node have no position
-    search = Search(compiled, filters, RequestedNodes(names, IndexFrame(), view), view, settings)
     start = seed % max(len(names), 1)
     if pod.has_unseen_needs:
         return "", bool(best_passing(search, 1, start))
-    fit = catalog.NODE_FIT.prepare_filter(pod, compiled, view, IndexFrame())
+    fit = catalog.NODE_FIT.prepare_filter(pod, search.compiled, view, IndexFrame())
     kept = KeptNodes(pod, view, settings)
 
     def obstacle(number: NodeNumber) -> Reason | None:
         reason = fit.reason(number)
-        return Reason.NOMINATED if reason is None and view.node_names[number] in kept else reason
+        return Reason.NOMINATED if reason is None and names[number] in kept else reason
 
     own = view.reserved.node_of(pod.uid)  # where its group was placed with the pod there: before any better node
     if own in view.known and filters.reason(view.known[own]) is None and obstacle(view.known[own]) is None:
@@ -213,7 +203,7 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
         for _, number in ranked[seen:]:
             reason = obstacle(number)
             if reason is None:
-                return view.node_names[number], True
+                return names[number], True
             tried += reason in (Reason.NO_ROOM, Reason.HOST_PORTS, Reason.NOMINATED)
             if tried >= TRIED:
                 return "", True
@@ -239,29 +229,16 @@ _TAINT_TOLERATION: Final = 3
 _SMALL: Final = 0.03
 
 
-def reluctant_nodes(pod: Pod, requested: RequestedNodes, view: ClusterView) -> AbstractSet[int]:
-    """The positions with a taint PreferNoSchedule that the pod does not tolerate. O(1) where no node has such taints.
-
-    Else O(different taints × tolerations + nodes that have them).
-    """
-    tolerations = pod.signature.tolerations
-    if requested.view is None:
-        nodes = requested.nodes
-        return {position for position, node in enumerate(nodes) if node.taints and _untolerated(node.taints, pod)}
-    found = [nodes for taints, nodes in view.soft_taints.items() if not tolerations or _untolerated(taints, pod)]
-    return found[0] if len(found) == 1 else frozenset[int]().union(*found)
-
-
-def weighed_best(search: Search, pod: Pod, start: int) -> list[int]:
+def _weighed_best(search: Search, pod: Pod, start: int) -> list[int]:
     """The passing positions with most points of our rules, preferred node affinity and soft taints together.
 
     O(names × (terms + taints)), as each plugin's score is relative to the best of all that pass.
     """
     requested, signature = search.requested, pod.signature
-    passing = [node for piece in requested.pieces(start, len(requested)) for node in search.passing(piece)]
+    passing = search.all_passing(start)
     own = catalog.points(search.compiled, search.view, requested.frame, passing, search.settings.rules).of
     nodes = [requested.node(position) for position in passing]
-    weights = [0 if node is None else node_preference(node, signature) for node in nodes]
+    weights = [0 if node is None else _node_preference(node, signature) for node in nodes]
     taints = [0 if node is None else _untolerated(node.taints, pod) for node in nodes]
     most, worst = max(weights, default=0) or 1, max(taints, default=0) or 1
     points = [
@@ -274,7 +251,7 @@ def weighed_best(search: Search, pod: Pod, start: int) -> list[int]:
     return [position for position, total in zip(passing, points, strict=True) if total == best]
 
 
-def node_preference(node: Node, signature: PodSignature) -> int:
+def _node_preference(node: Node, signature: PodSignature) -> int:
     """The weights of the pod's preferred terms that match the node (NodeAffinity)."""
     return sum(each.weight for each in signature.preferred_nodes if each.term.matches(node.name, node.labels))
 
@@ -286,7 +263,7 @@ def _untolerated(taints: Sequence[Taint], pod: Pod) -> int:
     return sum(not any(each.tolerates(taint) for each in tolerations) for taint in soft)
 
 
-def preferred_by_resources(
+def _preferred_by_resources(
     positions: Sequence[int], requested: RequestedNodes, pod: Pod, view: ClusterView, strategy: ScoringStrategy
 ) -> int:
     """The first of the positions that NodeResourcesFit and balanced allocation prefer, with the pod on it. O(positions).

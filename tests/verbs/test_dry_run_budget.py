@@ -12,7 +12,7 @@ from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan
 from extender.settings.configuration import Settings
 from extender.verbs import dry_run
-from extender.verbs.dry_run import DryRun, NodeSearch
+from extender.verbs.dry_run import DryRun, best_among
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs
 from tests.builders import Json, matching, settings, term
@@ -46,7 +46,7 @@ def crowd(nodes: int, pods: int = 3, *, spared: int = -1) -> ClusterIndex:
 def search(index: ClusterIndex, pod: Pod) -> tuple[DryRun, str]:
     """The run over all nodes, and the node that it found."""
     run = DryRun(pod, index.view)
-    removal = NodeSearch(run, 0).among(sorted(index.view.known.values()))
+    removal = best_among(sorted(index.view.known.values()), run, 0)
     return run, "" if removal is None else removal.node
 
 
@@ -59,7 +59,7 @@ def test_many_terms_cost_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch
         index.view.compiled(pod.signature)
         changes.taken()
         run, found = search(index, pod)
-        assert (run.is_spent(), found) == (True, "")
+        assert (run.budget.is_spent(), found) == (True, "")
         costs.append(changes.taken())
     assert max(costs) <= 2 * 5_000 / 5 + 2 * 4 * 200  # each change is undone, and a last node is left half way
     assert audit(index) == []
@@ -74,10 +74,10 @@ def test_a_run_that_is_abandoned_on_a_node_leaves_no_trace_and_no_victims(monkey
         monkeypatch.setattr(dry_run, "MOST_WORK", most)
         run = DryRun(pod, index.view)
         removal = run.on(index.view.known["n0"])
-        assert run.is_spent() is (removal is None)
+        assert run.budget.is_spent() is (removal is None)
         assert removal is None or len(removal.victims) == 3
         assert index.view.dependency_version(index.view.compiled(pod.signature)) == before
-    assert not run.is_spent()
+    assert not run.budget.is_spent()
     assert audit(index) == []
 
 
@@ -100,7 +100,7 @@ def test_nodes_that_were_not_tried_are_tried_at_the_next_request_for_the_pod(
 def test_an_ordinary_preemptor_looks_at_every_node() -> None:
     index = crowd(100, 10, spared=99)
     run, found = search(index, preemptor(2))
-    assert (found, len(run.done), run.is_spent()) == ("n99", 100, False)
+    assert (found, len(run.done), run.budget.is_spent()) == ("n99", 100, False)
 
 
 @pytest.mark.parametrize("number", [1, 50])

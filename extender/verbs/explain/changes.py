@@ -30,7 +30,7 @@ from extender.rules.frames import Frame, IndexFrame, RequestFrame, WorstCaseFram
 from extender.rules.free_resources import FreeResources, claims_on, free_resources_on
 from extender.rules.interpod_affinity import own_terms
 from extender.rules.node_fit import static_rejection
-from extender.verbs.dry_run import DryRun, Removal
+from extender.verbs.dry_run import Budget, DryRun, Removal
 
 _NEW_NODE: Final = "new-node"
 _NEW_DOMAIN: Final = "new"
@@ -101,7 +101,7 @@ def _deletions(incoming: Incoming) -> Steps[list[Change]]:
     candidates = (each for each in list(incoming.rejections) if incoming.may_fit(each))
     for number in islice(candidates, _DRY_RUNS):
         yield
-        run = DryRun(pod, view, most_work=_DRY_RUN_WORK)
+        run = DryRun(pod, view, budget=Budget(_DRY_RUN_WORK))
         if run.fits_nowhere:
             return []
         removal = run.on(number, checks_fit=True)
