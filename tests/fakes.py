@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.kube.watch.reflector_values import ReflectorStatus
+from extender.kube.reflector_status import ReflectorStatus
 from extender.model.objects import Object
 from extender.tasks.ports import EventHandler
 

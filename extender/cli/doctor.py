@@ -29,12 +29,11 @@ from extender.doctor.scheduler_config import examine_scheduler
 from extender.doctor.schedulers import examine_schedulers
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
-from extender.kube.access import AccessReviews
 from extender.kube.credentials import Access
+from extender.kube.diagnosis import AccessReviews, PodConditions, read_pod_conditions
 from extender.kube.effects import Lease
 from extender.kube.errors import KubeError, NotFound
-from extender.kube.lists import read_list
-from extender.kube.pod_conditions import PodConditions, read_pod_conditions
+from extender.kube.listing import read_list
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer

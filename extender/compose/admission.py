@@ -16,9 +16,8 @@ from urllib.parse import urlsplit
 
 from extender.compose.foundation import COMPONENT, Foundation, Job
 from extender.index.cluster import ClusterIndex
-from extender.kube.policy_objects import PolicyObjects
 from extender.kube.timing import Clock
-from extender.kube.webhook_objects import WebhookObjects
+from extender.kube.writer import PolicyObjects, WebhookObjects
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.units import Address
 from extender.server.admission import AdmissionService, JsonObject, admitting

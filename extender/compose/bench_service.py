@@ -17,7 +17,7 @@ from extender.compose.embedded import FREE_PORT, READY_WITHIN_SECONDS, service_r
 from extender.compose.process import installed_version, run_on_loop
 from extender.compose.service import Service
 from extender.index.audit import audit_steps
-from extender.kube.watch.reflector_values import ReflectorStatus
+from extender.kube.reflector_status import ReflectorStatus
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import Settings

@@ -13,10 +13,10 @@ from extender.compose.huge_pages import join_pages_in_background
 from extender.compose.leadership import Replica
 from extender.compose.process import freeze_gc, limit_gc
 from extender.index.cluster import ClusterIndex
+from extender.kube.reflector import Reflector
+from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import Connection, Session
 from extender.kube.timing import BackoffOptions, Clock
-from extender.kube.watch.reflector import Reflector
-from extender.kube.watch.reflector_values import WatchOptions
 from extender.kube.writer import Writer
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings

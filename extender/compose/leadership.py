@@ -12,9 +12,9 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from extender.kube.listing import WatchFreshness
 from extender.kube.session import Session
 from extender.kube.timing import Clock
-from extender.kube.watch.listing import WatchFreshness
 from extender.kube.writer import Writer
 from extender.settings.jobs import LeaderElection
 from extender.tasks.leadership.election import LeaderElectionOptions, LeaderElector

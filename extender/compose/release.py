@@ -10,9 +10,9 @@ from functools import partial
 from extender.compose.foundation import Foundation, Job
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import KubeError, NotFound
-from extender.kube.release_objects import ReleaseObjects
+from extender.kube.listing import WatchFreshness
 from extender.kube.timing import BackoffOptions, Clock
-from extender.kube.watch.listing import WatchFreshness
+from extender.kube.writer import ReleaseObjects
 from extender.model.release import GroupKey, Level, Proposal
 from extender.settings.configuration import Settings
 from extender.tasks.leadership.takeover import is_caught_up

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from extender.compose.process import installed_version
 from extender.index.cluster import ClusterIndex
 from extender.index.crossing import Crossing
+from extender.kube.reflector_status import ReflectorStatus
 from extender.kube.timing import Clock
-from extender.kube.watch.reflector_values import ReflectorStatus
 from extender.tasks.filter_service import FilterService
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.sliced.sliced_work import SlicedWork

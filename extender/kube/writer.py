@@ -1,58 +1,154 @@
-"""Writes to the cluster, one method each: typed, with a time limit, raising only ``KubeError``.
+"""Calls to the API server other than list and watch, one method each: typed, with a time limit, raising only ``KubeError``.
 
-Each call is one request by its row of ``wire.api_calls``. Order, retries and rate belong to the tasks, which use this
-class as ``tasks.ports.ClusterWriter``. It has connections of its own, so a burst of evictions does not delay a watch.
+Each is one request by its row of ``wire.api_calls``. Order, retries and rate belong to the tasks. Writes have connections of their
+own, so a burst of evictions does not delay a watch.
 
-Each write to a pod carries its UID: the API server answers 409 when the name belongs to another pod by now. As always
-over a network, ``Unreachable`` leaves open whether the write has happened.
+Each write to a pod carries its UID: the API server answers 409 when the name belongs to another pod by now. A replacement
+carries the resourceVersion that was read, so two writers never overwrite each other. As always over a network, ``Unreachable``
+leaves open whether the write has happened. https://kubernetes.io/docs/reference/using-api/api-concepts/
+
+Every name is checked before it becomes part of a path. A name such as `..` survives percent-encoding and would be resolved
+on the way: `DELETE .../pods/..` is another request than the one that was meant. Names come from the watch, but also from
+requests to this service and from settings. https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
 """
 
 from __future__ import annotations
 
-from datetime import UTC
+import asyncio
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, Final
 
-from extender.kube.calls import Calls, Observe, events_path, segment, unobserved
+import orjson
+
+from extender.kube.decoding import decode_identity_leniently
 from extender.kube.effects import (
     Lease,
     PodCondition,
     PodEvent,
     PodRef,
+    PolicyEvent,
     decode_lease,
     decode_place,
     event_body,
     lease_body,
 )
-from extender.kube.errors import NotFound, Unreachable
-from extender.kube.session import MERGE_PATCH, STRATEGIC_PATCH, Connection
-from extender.kube.watch.decoding import decode_identity_leniently
+from extender.kube.errors import KubeError, NotFound, Rejected, Unreachable
+from extender.kube.session import JSON, MERGE_PATCH, STRATEGIC_PATCH, Body, Connection
+from extender.model.group_placements import GroupPlacement, PlacementStatus
+from extender.model.policies import GROUP, VERSION, PolicyKey
 from extender.wire import api_calls
+from extender.wire.api_calls import ApiCall
 from extender.wire.errors import WireError
+from extender.wire.objects.kinds import GROUP_PLACEMENTS
+from extender.wire.policies.group_placements import status_body
+
+_METHODS: Final = {"create": "POST", "get": "GET", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_SHOWN: Final = 80  # characters of a bad name in the error
+_NAMESPACE_OF_CLUSTER_EVENTS: Final = "default"
+_SECONDS: Final = 10.0
+
+JsonObject = dict[str, Any]
+
+# Called after each call with its name, its result ("ok", "forbidden", "cancelled" or the error's class in lower case)
+# and its seconds.
+Observe = Callable[[str, str, float], None]
 
 
-class Writer:
-    """Writes under one account. ``limit``: seconds for each call in total. ``observe`` is called after each."""
+def unobserved(_call: str, _result: str, _seconds: float) -> None:
+    """The default: calls are not counted."""
+
+
+def path_of(call: ApiCall, namespace: str | None, name: str | None = None) -> str:
+    """The path of a call; None for what its object does not have. Raises ``Rejected`` where no object can have the name."""
+    path = f"/apis/{call.group}/{VERSION if call.group == GROUP else 'v1'}" if call.group else "/api/v1"
+    if namespace is not None:
+        path += f"/namespaces/{_segment('a namespace', namespace)}"
+    path += f"/{call.resource}"
+    if name is not None:
+        path += f"/{_segment('an object', name)}"
+    return f"{path}/{call.subresource}" if call.subresource else path
+
+
+def _segment(what: str, name: str) -> str:
+    """The name itself: none of its characters needs encoding."""
+    if not _NAME.fullmatch(name):
+        raise Rejected(f"{name[:_SHOWN]!r} is no name of {what}", reason="Invalid")
+    return name
+
+
+class Calls:
+    """Makes declared calls over one connection. ``limit``: seconds for each in total. ``observe`` is called after each."""
+
+    def __init__(self, connection: Connection, limit: float = _SECONDS, observe: Observe = unobserved) -> None:
+        self._connection = connection
+        self._limit = limit
+        self._observe = observe
+
+    async def _make(
+        self,
+        call: ApiCall,
+        namespace: str | None,
+        name: str | None = None,
+        body: Body | None = None,
+        content_type: str = JSON,
+    ) -> bytes:
+        """The body of the answer."""
+        now, path = asyncio.get_running_loop().time, path_of(call, namespace, name)
+        begun, result = now(), "cancelled"
+        try:
+            answer = await self._connection.call(
+                _METHODS[call.verb], path, body=body, content_type=content_type, limit=self._limit
+            )
+            result = "ok"
+        except KubeError as error:
+            result = "forbidden" if error.status == HTTPStatus.FORBIDDEN else type(error).__name__.lower()
+            raise
+        finally:
+            self._observe(call.name, result, now() - begun)
+        return answer
+
+    async def _get(self, call: ApiCall, namespace: str | None, name: str) -> JsonObject:
+        return _read_object(await self._make(call, namespace, name))
+
+    async def _create(self, call: ApiCall, body: JsonObject) -> JsonObject:
+        return _read_object(await self._make(call, body["metadata"].get("namespace"), None, body))
+
+    async def _replace(self, call: ApiCall, body: JsonObject) -> JsonObject:
+        metadata = body["metadata"]
+        return _read_object(await self._make(call, metadata.get("namespace"), metadata["name"], body))
+
+
+class _Recording(Calls):
+    """Calls of a component that records events."""
 
     def __init__(
         self,
         connection: Connection,
         component: str,
         instance: str,
-        limit: float = 10.0,
+        limit: float = _SECONDS,
         observe: Observe = unobserved,
     ) -> None:
-        self._connection = connection
+        super().__init__(connection, limit, observe)
         self._component = component
         self._instance = instance
-        self._limit = limit
-        self._calls = Calls(connection, limit, observe)
 
-    # -- pods ---------------------------------------------------------------------------------------------------
+    async def _record(self, event: PodEvent | PolicyEvent, regarding: dict[str, str], namespace: str) -> None:
+        body = event_body(event, regarding, namespace, self._component, self._instance)
+        await self._make(api_calls.CREATE_EVENT, namespace, None, body)
+
+
+class Writer(_Recording):
+    """Pods, their events, and Leases, under one account."""
 
     async def nominate(self, pod: PodRef, node: str) -> None:
         """Sets ``status.nominatedNodeName``; an empty ``node`` clears it (KEP-5278)."""
-        status = {"nominatedNodeName": node or None}
-        body = {"metadata": {"uid": pod.uid}, "status": status}
-        await self._calls.make(api_calls.NOMINATE, f"{pod_path(pod)}/status", body, MERGE_PATCH)
+        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node or None}}
+        await self._make(api_calls.NOMINATE, pod.namespace, pod.name, body, MERGE_PATCH)
 
     async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
         """Adds or replaces one condition, such as DisruptionTarget (KEP-3329), and keeps the others."""
@@ -64,16 +160,16 @@ class Writer:
             "lastTransitionTime": condition.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [entry]}}
-        await self._calls.make(api_calls.SET_CONDITION, f"{pod_path(pod)}/status", body, STRATEGIC_PATCH)
+        await self._make(api_calls.SET_CONDITION, pod.namespace, pod.name, body, STRATEGIC_PATCH)
 
     async def annotate(self, pod: PodRef, key: str, value: str | None) -> None:
         """Sets one annotation of a pod; None removes it."""
         body = {"metadata": {"uid": pod.uid, "annotations": {key: value}}}
-        await self._calls.make(api_calls.ANNOTATE, pod_path(pod), body, MERGE_PATCH)
+        await self._make(api_calls.ANNOTATE, pod.namespace, pod.name, body, MERGE_PATCH)
 
     async def delete(self, pod: PodRef, grace_seconds: int | None = None) -> None:
         """Deletes exactly this pod; None leaves the grace period to the pod. ``NotFound`` if it no longer exists."""
-        await self._calls.make(api_calls.DELETE, pod_path(pod), _delete_options(pod, grace_seconds))
+        await self._make(api_calls.DELETE, pod.namespace, pod.name, _delete_options(pod.uid, grace_seconds))
 
     async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
         """Deletes the pod if its disruption budget allows, and marks it as DisruptionTarget; ``OverBudget`` while it does not."""
@@ -81,9 +177,9 @@ class Writer:
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": _delete_options(pod, grace_seconds),
+            "deleteOptions": _delete_options(pod.uid, grace_seconds),
         }
-        await self._calls.make(api_calls.EVICT, f"{pod_path(pod)}/eviction", body)
+        await self._make(api_calls.EVICT, pod.namespace, pod.name, body)
 
     async def bind(self, pod: PodRef, node: str) -> None:
         """Binds the pod to ``node``; ``Conflict`` if it is bound already or the name belongs to another pod."""
@@ -93,14 +189,14 @@ class Writer:
             "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._calls.make(api_calls.BIND, f"{pod_path(pod)}/binding", body)
+        await self._make(api_calls.BIND, pod.namespace, pod.name, body)
 
     async def uid_of(self, pod: PodRef) -> str:
         """The UID of the pod that has this namespace and name now, empty where there is none.
 
         For a write that met a conflict: the watch may not show the other pod yet.
         """
-        path = pod_path(pod)
+        path = path_of(api_calls.UID_OF, pod.namespace, pod.name)
         try:
             body = await self._connection.call("GET", path, limit=self._limit)
             return (await decode_identity_leniently(body)).uid
@@ -111,7 +207,7 @@ class Writer:
 
     async def node_of(self, pod: PodRef) -> str:
         """The node of this pod, empty where it is not bound. ``NotFound`` if it no longer exists."""
-        body = await self._calls.make(api_calls.NODE_OF, pod_path(pod))
+        body = await self._make(api_calls.NODE_OF, pod.namespace, pod.name)
         try:
             uid, node = decode_place(body)
         except ValueError as error:
@@ -120,35 +216,154 @@ class Writer:
             raise NotFound(f"{pod.namespace}/{pod.name} is another pod by now")
         return node
 
-    # -- events -------------------------------------------------------------------------------------------------
-
     async def create_event(self, event: PodEvent) -> None:
         """Creates an event in the namespace of the pod."""
         pod = event.pod
         regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-        body = event_body(event, regarding, pod.namespace, self._component, self._instance)
-        await self._calls.make(api_calls.CREATE_EVENT, events_path(pod.namespace), body)
-
-    # -- leases -------------------------------------------------------------------------------------------------
+        await self._record(event, regarding, pod.namespace)
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
         """The Lease as it is now; ``NotFound`` when it does not exist."""
-        return _read_lease(await self._calls.make(api_calls.GET_LEASE, lease_path(namespace, name), None))
+        return _read_lease(await self._make(api_calls.GET_LEASE, namespace, name))
 
     async def create_lease(self, lease: Lease) -> Lease:
         """Creates it; ``Conflict`` if it exists already."""
-        return _read_lease(
-            await self._calls.make(api_calls.CREATE_LEASE, leases_path(lease.namespace), lease_body(lease))
-        )
+        return _read_lease(await self._make(api_calls.CREATE_LEASE, lease.namespace, None, lease_body(lease)))
 
     async def update_lease(self, lease: Lease) -> Lease:
         """Replaces it; ``Conflict`` if it is no longer at ``lease.resource_version``."""
-        path = lease_path(lease.namespace, lease.name)
-        return _read_lease(await self._calls.make(api_calls.UPDATE_LEASE, path, lease_body(lease)))
+        return _read_lease(await self._make(api_calls.UPDATE_LEASE, lease.namespace, lease.name, lease_body(lease)))
 
 
-def _delete_options(pod: PodRef, grace_seconds: int | None) -> dict[str, object]:
-    options: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}}
+class PolicyObjects(_Recording):
+    """Policies as plain JSON, their status, and events about them.
+
+    https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#status-subresource
+    """
+
+    async def get_policy(self, key: PolicyKey) -> JsonObject:
+        """The policy as it is now."""
+        call = api_calls.GET_POLICY if key.namespace else api_calls.GET_CLUSTER_POLICY
+        return await self._get(call, key.namespace or None, key.name)
+
+    async def patch_policy_status(self, key: PolicyKey, uid: str, status: JsonObject) -> None:
+        """Merges into its status. Raises ``Conflict`` if the name belongs to another policy by now."""
+        call = api_calls.PATCH_POLICY_STATUS if key.namespace else api_calls.PATCH_CLUSTER_POLICY_STATUS
+        body = {"metadata": {"uid": uid}, "status": status}
+        await self._make(call, key.namespace or None, key.name, body, MERGE_PATCH)
+
+    async def create_policy_event(self, event: PolicyEvent) -> None:
+        """Creates an event in the namespace of the policy. The API server keeps those of cluster-wide objects in `default`."""
+        key = event.policy
+        namespace = key.namespace or _NAMESPACE_OF_CLUSTER_EVENTS
+        regarding = {"apiVersion": f"{key.group}/{VERSION}", "kind": key.kind, "name": key.name, "uid": event.uid}
+        if key.namespace:
+            regarding["namespace"] = key.namespace
+        await self._record(event, regarding, namespace)
+
+
+class ReleaseObjects(Calls):
+    """What the release of groups reads and writes: gated pods and GroupPlacements."""
+
+    async def get_pod(self, pod: PodRef) -> JsonObject:
+        """The pod that has this namespace and name now, which may be another."""
+        return await self._get(api_calls.GET_POD, pod.namespace, pod.name)
+
+    async def release_pod(self, pod: PodRef, patch: JsonObject) -> JsonObject:
+        """Applies a strategic merge patch, and returns the pod. ``patch`` carries the UID and the resourceVersion."""
+        return _read_object(await self._make(api_calls.RELEASE_POD, pod.namespace, pod.name, patch, STRATEGIC_PATCH))
+
+    async def get_placement(self, namespace: str, name: str) -> tuple[GroupPlacement, str]:
+        """The object as it is now, with its resourceVersion."""
+        return _read_placement(await self._make(api_calls.GET_PLACEMENT, namespace, name))
+
+    async def create_placement(self, body: JsonObject) -> GroupPlacement:
+        """Creates it. Raises ``Conflict`` if it exists."""
+        return _read_placement(await self._make(api_calls.CREATE_PLACEMENT, body["metadata"]["namespace"], None, body))[
+            0
+        ]
+
+    async def update_placement(self, body: JsonObject) -> GroupPlacement:
+        """Replaces its spec. Raises ``Conflict`` if it has changed since the version in ``body`` was read."""
+        metadata = body["metadata"]
+        return _read_placement(
+            await self._make(api_calls.UPDATE_PLACEMENT, metadata["namespace"], metadata["name"], body)
+        )[0]
+
+    async def patch_placement_status(self, placement: GroupPlacement, status: PlacementStatus, since: datetime) -> None:
+        """Merges into its status. Raises ``Conflict`` if the name belongs to another object by now."""
+        body = {"metadata": {"uid": placement.uid}, "status": status_body(status, since)}
+        namespace = placement.group.namespace
+        await self._make(api_calls.PATCH_PLACEMENT_STATUS, namespace, placement.name, body, MERGE_PATCH)
+
+    async def delete_placement(self, placement: GroupPlacement) -> None:
+        """Deletes exactly this object."""
+        options = _delete_options(placement.uid)
+        await self._make(api_calls.DELETE_PLACEMENT, placement.group.namespace, placement.name, options)
+
+
+class WebhookObjects(Calls):
+    """The objects of the webhook: the Secret, the two configurations, and the EndpointSlice of each replica.
+
+    As plain JSON, so that fields of a later version of Kubernetes survive an update. An update raises ``Conflict`` if the object
+    has changed, a creation if it exists by now.
+    """
+
+    async def get_secret(self, namespace: str, name: str) -> JsonObject:
+        """The Secret as it is now."""
+        return await self._get(api_calls.GET_SECRET, namespace, name)
+
+    async def update_secret(self, secret: JsonObject) -> JsonObject:
+        """Replace it."""
+        return await self._replace(api_calls.UPDATE_SECRET, secret)
+
+    async def create_secret(self, secret: JsonObject) -> JsonObject:
+        """Create it."""
+        return await self._create(api_calls.CREATE_SECRET, secret)
+
+    async def get_mutating_webhooks(self, name: str) -> JsonObject:
+        """The MutatingWebhookConfiguration as it is now."""
+        return await self._get(api_calls.GET_MUTATING_WEBHOOKS, None, name)
+
+    async def update_mutating_webhooks(self, configuration: JsonObject) -> JsonObject:
+        """Replace it."""
+        return await self._replace(api_calls.UPDATE_MUTATING_WEBHOOKS, configuration)
+
+    async def create_mutating_webhooks(self, configuration: JsonObject) -> JsonObject:
+        """Create it."""
+        return await self._create(api_calls.CREATE_MUTATING_WEBHOOKS, configuration)
+
+    async def get_validating_webhooks(self, name: str) -> JsonObject:
+        """The ValidatingWebhookConfiguration as it is now."""
+        return await self._get(api_calls.GET_VALIDATING_WEBHOOKS, None, name)
+
+    async def update_validating_webhooks(self, configuration: JsonObject) -> JsonObject:
+        """Replace it."""
+        return await self._replace(api_calls.UPDATE_VALIDATING_WEBHOOKS, configuration)
+
+    async def create_validating_webhooks(self, configuration: JsonObject) -> JsonObject:
+        """Create it."""
+        return await self._create(api_calls.CREATE_VALIDATING_WEBHOOKS, configuration)
+
+    async def get_endpoint(self, namespace: str, name: str) -> JsonObject:
+        """The EndpointSlice as it is now."""
+        return await self._get(api_calls.GET_ENDPOINT, namespace, name)
+
+    async def create_endpoint(self, endpoint: JsonObject) -> JsonObject:
+        """Create it."""
+        return await self._create(api_calls.CREATE_ENDPOINT, endpoint)
+
+    async def update_endpoint(self, endpoint: JsonObject) -> JsonObject:
+        """Replace it."""
+        return await self._replace(api_calls.UPDATE_ENDPOINT, endpoint)
+
+    async def delete_endpoint(self, namespace: str, name: str) -> None:
+        """Delete it."""
+        await self._make(api_calls.DELETE_ENDPOINT, namespace, name)
+
+
+def _delete_options(uid: str, grace_seconds: int | None = None) -> dict[str, object]:
+    options: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
     if grace_seconds is not None:
         options["gracePeriodSeconds"] = grace_seconds
     return options
@@ -161,21 +376,20 @@ def _read_lease(body: bytes) -> Lease:
         raise Unreachable(f"lease: {error}") from error
 
 
-def pod_path(pod: PodRef) -> str:
-    """The path of a pod. Raises ``Rejected`` where its namespace or name cannot be that of an object."""
-    return f"{pods_path(pod.namespace)}/{segment('pod', pod.name)}"
+def _read_placement(body: bytes) -> tuple[GroupPlacement, str]:
+    version = str(_read_object(body)["metadata"].get("resourceVersion") or "")
+    try:
+        return GROUP_PLACEMENTS.decode_object(body), version
+    except WireError as error:
+        raise Unreachable(f"no {GROUP_PLACEMENTS.name}: {error}") from error
 
 
-def pods_path(namespace: str) -> str:
-    """The pods of a namespace. Raises ``Rejected``."""
-    return f"/api/v1/namespaces/{segment('namespace', namespace)}/pods"
-
-
-def leases_path(namespace: str) -> str:
-    """The Leases of a namespace. Raises ``Rejected``."""
-    return f"/apis/coordination.k8s.io/v1/namespaces/{segment('namespace', namespace)}/leases"
-
-
-def lease_path(namespace: str, name: str) -> str:
-    """The path of a Lease. Raises ``Rejected``."""
-    return f"{leases_path(namespace)}/{segment('Lease', name)}"
+def _read_object(body: bytes) -> JsonObject:
+    """An object with metadata. Raises ``Unreachable`` for any other answer, as from a proxy."""
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Unreachable(f"no object: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
+        raise Unreachable("no object: metadata is missing")
+    return found

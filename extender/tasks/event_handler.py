@@ -15,7 +15,7 @@ from weakref import WeakSet
 import msgspec
 
 from extender.index.known_objects import KnownObjects
-from extender.kube.watch.reflector_values import Phase, ReflectorStatus
+from extender.kube.reflector_status import Phase, ReflectorStatus
 from extender.model.objects import Object, Pod, PodSignature
 from extender.settings.limits import Limits
 from extender.tasks.ports import Clock, ObjectIndex, ObjectReflector

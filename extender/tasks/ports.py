@@ -10,7 +10,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Protocol
 
 from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
-from extender.kube.watch.reflector_values import ReflectorStatus
+from extender.kube.reflector_status import ReflectorStatus
 from extender.model.objects import Object, Pod
 from extender.model.preemption import PreemptionPlan
 

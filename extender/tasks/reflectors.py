@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from extender.kube.watch.reflector_values import ReflectorStatus
+from extender.kube.reflector_status import ReflectorStatus
 from extender.tasks.event_handler import FOUNDATION, KindHandler
 from extender.tasks.ports import Clock, ObjectIndex, ObjectReflector
 from extender.tasks.readiness import Freshness

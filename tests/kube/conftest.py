@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from extender.kube.credentials import Access
+from extender.kube.reflector import Reflector
+from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import Session, open_session
-from extender.kube.watch.reflector import Reflector
-from extender.kube.watch.reflector_values import WatchOptions
 from extender.model.objects import Namespace
 from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import FakeClock, FakeSink, until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.kube.access import AccessReviews
+from extender.kube.diagnosis import AccessReviews
 from extender.kube.errors import Unreachable
 from extender.kube.session import Session
 from tests.kube.scripted import ScriptedApi, body

@@ -11,11 +11,8 @@ import pytest
 
 from extender.kube.credentials import Access
 from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
-from extender.kube.policy_objects import PolicyObjects
-from extender.kube.release_objects import ReleaseObjects
 from extender.kube.session import open_session
-from extender.kube.webhook_objects import WebhookObjects
-from extender.kube.writer import Writer
+from extender.kube.writer import PolicyObjects, ReleaseObjects, WebhookObjects, Writer
 from extender.model.group_placements import PlacementStatus
 from extender.model.policies import PolicyKey
 from extender.model.release import GroupKey

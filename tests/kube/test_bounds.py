@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from extender.kube.errors import Rejected, TooLarge
+from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import Session
-from extender.kube.watch.reflector_values import WatchOptions
 from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import Following

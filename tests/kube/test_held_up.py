@@ -17,9 +17,9 @@ import orjson
 import pytest
 
 from extender.kube.credentials import Access
+from extender.kube.reflector import Reflector
+from extender.kube.reflector_status import Phase, WatchOptions
 from extender.kube.session import open_session
-from extender.kube.watch.reflector import Reflector
-from extender.kube.watch.reflector_values import Phase, WatchOptions
 from extender.model.objects import Namespace
 from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import FakeClock, FakeSink, until

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from extender.kube.watch.reflector import Reflector
-from extender.kube.watch.reflector_values import Phase, WatchOptions
+from extender.kube.reflector import Reflector
+from extender.kube.reflector_status import Phase, WatchOptions
 from extender.model.objects import Namespace
 from extender.wire.objects.kinds import NAMESPACES, Kind
 from extender.wire.objects.objects_json import NamespaceJson

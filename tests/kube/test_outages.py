@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from extender.doctor.service import FORBIDDEN_WATCH
-from extender.kube.watch.reflector_values import WatchOptions
+from extender.kube.reflector_status import WatchOptions
 from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import Following

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
+from extender.kube.reflector import Reflector
+from extender.kube.reflector_status import Phase, WatchOptions
 from extender.kube.session import Session
-from extender.kube.watch.reflector import Reflector
-from extender.kube.watch.reflector_values import Phase, WatchOptions
 from extender.model.objects import Namespace, Node, Pod
 from extender.wire.objects.kinds import NAMESPACES, NODES, PODS
 from tests.fakes import FakeClock, FakeSink, until

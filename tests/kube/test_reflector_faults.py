@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from extender.kube.watch.reflector_values import RestartReason, WatchOptions
+from extender.kube.reflector_status import RestartReason, WatchOptions
 from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import Following

@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from itertools import pairwise
 from random import Random
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.kube.decoding import LineSplitter, LineTooLongError, Listed, SliceDecoder
+from extender.kube.reflector import Reflector
+from extender.kube.reflector_status import ReflectorStatus, WatchOptions
 from extender.kube.session import Session
-from extender.kube.watch.decoding import LineSplitter, Listed, SliceDecoder
-from extender.kube.watch.reflector import Reflector
-from extender.kube.watch.reflector_values import ReflectorStatus, WatchOptions
+from extender.model.objects import Namespace
 from extender.wire.objects.kinds import NAMESPACES, decode_page
 from tests.fakes import FakeClock, FakeSink, until
-from tests.kube.conftest import Following
-from tests.kube.scripted import ScriptedApi, event, namespace, page, watch
+from tests.kube.conftest import PLAIN, Following
+from tests.kube.scripted import ScriptedApi, bookmark, error_event, event, namespace, page, watch
 
 PATH = NAMESPACES.path
 
@@ -89,3 +95,68 @@ async def test_others_have_their_turn_although_no_line_holds_anything(session: S
     asyncio.get_running_loop().call_soon(turns.append, "another")
     await reflector._handle_lines([], FakeSink(), None, 0.0)
     assert turns == ["another"]
+
+
+@given(st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"x"))), st.lists(st.integers(0, 200)))
+def test_any_cuts_give_the_same_lines(lines: list[bytes], cuts: list[int]) -> None:
+    data = b"".join(line + b"\n" for line in lines)
+    edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    splitter = LineSplitter(100_000_000)
+    found = [line for start, end in pairwise(edges) for line in splitter.split(data[start:end])]
+    assert found == [line for line in lines if line]
+
+
+def test_what_stands_after_the_last_newline_is_no_line_yet() -> None:
+    splitter = LineSplitter(100_000_000)
+    assert splitter.split(b"one\ntw") == [b"one"]
+    assert splitter.split(b"o") == []
+    assert splitter.split(b"\n") == [b"two"]
+
+
+def test_a_long_line_is_joined_once() -> None:
+    """Joining at each chunk would copy 3 GB for this line."""
+    splitter = LineSplitter(100_000_000)
+    piece = b"x" * 65_536
+    assert all(splitter.split(piece) == [] for _ in range(320))
+    (line,) = splitter.split(b"\n")
+    assert len(line) == 320 * 65_536
+    assert splitter._pieces == []
+
+
+@given(st.integers(1, 40), st.lists(st.integers(1, 60), min_size=1), st.integers(1, 30))
+def test_a_line_is_given_or_rejected_by_its_length_whatever_the_cuts(longest: int, sizes: list[int], cut: int) -> None:
+    data = b"".join(b"x" * size + b"\n" for size in sizes)
+    splitter, found = LineSplitter(longest), list[bytes]()
+    pieces = [data[start : start + cut] for start in range(0, len(data), cut)]
+    if all(size <= longest for size in sizes):
+        assert [len(line) for piece in pieces for line in splitter.split(piece)] == sizes
+        return
+    with pytest.raises(LineTooLongError, match=f"longer than {longest:,} bytes"):
+        found += (line for piece in pieces for line in splitter.split(piece))
+    assert sum(map(len, splitter._pieces)) <= longest
+
+
+@pytest.mark.parametrize("options", [PLAIN, WatchOptions()], ids=["pages", "streaming list"])
+async def test_an_equal_object_of_a_later_list_is_the_one_that_is_held(
+    api: ScriptedApi, following: Following, options: WatchOptions
+) -> None:
+    first, later = [namespace("a", 1), namespace("b", 2)], [namespace("a", 1), namespace("b", 3, team="new")]
+    gone = error_event(410, "Expired")
+    if options is PLAIN:
+        api.script(PATH, page(*first, version="2"), watch(gone), page(*later, version="4"), watch())
+    else:
+        lists = [[*(event("ADDED", each) for each in these), bookmark(4, initial_end=True)] for these in (first, later)]
+        api.script(PATH, watch(*lists[0], gone), watch(*lists[1]))
+    following.start(options)
+    await until(lambda: len(following.sink.lists) == 2)
+    before, after = ({found.name: found for found in listed} for listed in following.sink.lists)
+    assert after["a"] is before["a"]
+    assert after["b"].labels == {"team": "new"}
+
+
+async def test_a_list_is_emptied_in_parts_and_entirely() -> None:
+    listed: Listed[Namespace] = Listed(lambda _key: None)
+    for number in range(50):
+        listed.add(Namespace(f"n{number}"))
+    await listed.release()
+    assert listed.objects == {}

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from aiohttp import web
 
+from extender.kube.reflector import Reflector
+from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import Session
-from extender.kube.watch.reflector import Reflector
-from extender.kube.watch.reflector_values import WatchOptions
 from extender.model.objects import Pod
 from extender.wire.objects.kinds import NAMESPACES, PODS
 from tests.fakes import FakeClock, FakeSink, until

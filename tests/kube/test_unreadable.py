@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from extender.kube.effects import decode_lease
+from extender.kube.listing import WatchFreshness
+from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import Session
-from extender.kube.watch.listing import WatchFreshness
-from extender.kube.watch.reflector_values import WatchOptions
 from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import FakeClock, until
 from tests.kube.conftest import Following

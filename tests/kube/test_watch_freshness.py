@@ -9,9 +9,9 @@ import pytest
 
 from extender.kube.credentials import Access
 from extender.kube.errors import Expired, Unreachable
+from extender.kube.listing import WatchFreshness
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
-from extender.kube.watch.listing import WatchFreshness
 from extender.simulator.apiserver.kinds import NAMESPACES as SIMULATED_NAMESPACES
 from extender.simulator.apiserver.kinds import PODS as SIMULATED_PODS
 from extender.simulator.apiserver.server import ApiServer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -12,14 +13,14 @@ import pytest
 from extender.kube.credentials import Access
 from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef, PolicyEvent
 from extender.kube.errors import Conflict, NotFound, Rejected, Throttled, Unreachable
-from extender.kube.policy_objects import PolicyObjects
 from extender.kube.session import open_session
-from extender.kube.writer import Writer
+from extender.kube.writer import PolicyObjects, Writer, path_of
 from extender.model.policies import GROUP, PolicyKey
 from extender.simulator.apiserver.kinds import DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS
 from extender.simulator.apiserver.server import ApiServer
+from extender.wire.api_calls import CREATE_EVENT, GET_LEASE, GET_MUTATING_WEBHOOKS, GET_PLACEMENT, NOMINATE, ApiCall
 from tests.fakes import FakeClock
-from tests.kube.scripted import ScriptedApi, body, status
+from tests.kube.scripted import Reply, ScriptedApi, body, status
 from tests.simulator import plain
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, 1234, tzinfo=UTC)
@@ -303,3 +304,49 @@ async def test_each_call_is_reported_by_name_with_its_result_and_its_time(plane:
             await writer.nominate(replace(ref(plane), uid="another"), "node-a")
     assert [call[:2] for call in told] == [("annotate", "ok"), ("nominate", "conflict")]
     assert min(seconds for _, _, seconds in told) > 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "uid"),
+    [
+        (body(json.dumps({"metadata": {"name": "web", "namespace": "default", "uid": "uid-new"}})), "uid-new"),
+        (status(404), ""),
+    ],
+    ids=["of the pod that has the name now", "no pod has the name"],
+)
+async def test_a_pod_s_uid_is_read_afresh(api: ScriptedApi, scripted: Writer, answer: Reply, uid: str) -> None:
+    api.script(PATH, answer)
+    assert await scripted.uid_of(POD) == uid
+
+
+async def test_an_answer_that_is_no_pod_is_no_answer(api: ScriptedApi, scripted: Writer) -> None:
+    api.script(PATH, body(json.dumps({"metadata": {"name": 7}})))
+    with pytest.raises(Unreachable, match=r"pods/web"):
+        await scripted.uid_of(POD)
+
+
+BAD = ["", ".", "..", "a/b", "../../nodes/n", "a?b", "a#b", "a%2fb", "a\nb", "A", "-a", "a" * 254, "ä", "a b", "\ud800"]
+
+
+@pytest.mark.parametrize(
+    ("call", "place", "path"),
+    [
+        (NOMINATE, ("team-a", "web-1.x"), "/api/v1/namespaces/team-a/pods/web-1.x/status"),
+        (CREATE_EVENT, ("team-a", None), "/apis/events.k8s.io/v1/namespaces/team-a/events"),
+        (GET_PLACEMENT, ("a", "b"), "/apis/placement.extender.dev/v1alpha1/namespaces/a/groupplacements/b"),
+        (
+            GET_MUTATING_WEBHOOKS,
+            (None, "ours"),
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/ours",
+        ),
+    ],
+)
+def test_a_path_is_that_of_its_row(call: ApiCall, place: tuple[str | None, str | None], path: str) -> None:
+    assert path_of(call, *place) == path
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_name_is_rejected_wherever_it_stands(name: str) -> None:
+    for call, place in ((NOMINATE, (name, "web")), (GET_LEASE, ("team-a", name)), (CREATE_EVENT, (name, None))):
+        with pytest.raises(Rejected, match="is no name of a"):
+            path_of(call, *place)

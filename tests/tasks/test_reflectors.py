@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from extender.kube.watch.reflector_values import Phase
+from extender.kube.reflector_status import Phase
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodSignature, Workload
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions
 from tests.fakes import PATIENCE, FakeClock, FakeIndex, FakeReflector, until

@@ -15,9 +15,9 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.kube.credentials import Access
+from extender.kube.reflector import Reflector
+from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import open_session
-from extender.kube.watch.reflector import Reflector
-from extender.kube.watch.reflector_values import WatchOptions
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from extender.simulator.apiserver.api_errors import ApiError

@@ -18,7 +18,7 @@ from extender.compose.process import run_on_loop
 from extender.doctor.facts import Groups, ago
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import KubeError, NotFound
-from extender.kube.lists import read_pages
+from extender.kube.listing import read_pages
 from extender.kube.session import Connection, open_session
 from extender.kube.timing import SystemClock
 from extender.model.group_placements import PLACEMENT_KIND, GroupPlacement

@@ -23,7 +23,7 @@ from extender.compose.process import run_on_loop
 from extender.index.cluster import ClusterIndex
 from extender.index.policies import PolicyTable
 from extender.kube.errors import KubeError
-from extender.kube.lists import read_list
+from extender.kube.listing import read_list
 from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
 from extender.model.constraints.labels import Labels

@@ -18,7 +18,7 @@ from extender.cli.policies.quota_report import write_report
 from extender.compose.process import run_on_loop
 from extender.doctor.quota_report import quota_report
 from extender.kube.errors import KubeError, NotFound, Rejected
-from extender.kube.lists import read_list
+from extender.kube.listing import read_list
 from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
 from extender.model.constraints.labels import is_dns_label

@@ -13,7 +13,7 @@ from typing import Any
 from extender.certificates.rotation import ServingPair, certificates_in
 from extender.kube.credentials import Access
 from extender.kube.session import open_session
-from extender.kube.webhook_objects import WebhookObjects
+from extender.kube.writer import WebhookObjects
 from extender.settings.policies import Policies
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS, Kind
 from extender.simulator.apiserver.server import ApiServer

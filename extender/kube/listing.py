@@ -1,4 +1,6 @@
-"""Lists of one kind: a consistent list in pages, and what shows whether a watch is current.
+"""Lists: a consistent one in pages, those that commands read once, and what shows whether a watch is current.
+
+https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
 
 A replica that takes over must know that its watch does not lag. `WatchFreshness` finds out, at the same cost in any
 cluster: a list of one object, and one watch of a second.
@@ -7,21 +9,23 @@ cluster: a list of one object, and one watch of a second.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Final, Generic, TypeVar
 
 from msgspec import Raw
 
+from extender.kube.decoding import Listed, SliceDecoder, decode_page_leniently, simplify_in_steps
 from extender.kube.errors import Expired, TooLarge, Unreachable
+from extender.kube.reflector_status import ReflectorStatus, WatchOptions
 from extender.kube.session import Connection
 from extender.kube.timing import Clock
-from extender.kube.watch.decoding import Listed, SliceDecoder, decode_page_leniently, simplify_in_steps
-from extender.kube.watch.reflector_values import ReflectorStatus, WatchOptions
 from extender.model.objects import Object
 from extender.wire.errors import WireError
-from extender.wire.objects.kinds import Kind
+from extender.wire.objects.kinds import Kind, decode_page
 
 T = TypeVar("T", bound=Object)
 
+_PAGE: Final = 500  # objects, for a command
 _SMALLER_PAGES: Final = 4  # what a page's limit is divided by when the page was too large
 _LARGER_PAGES: Final = 16  # and multiplied by for the next list, when a list expired half-way
 _LARGEST_LIMIT: Final = 10**6
@@ -103,7 +107,7 @@ class ListReader(Generic[T]):
 
 
 class WatchFreshness:
-    """The check for one kind. Implements ``tasks.leadership.takeover.FreshnessCheck``."""
+    """The check for one kind."""
 
     def __init__(self, connection: Connection, kind: Kind[T], clock: Clock) -> None:
         self._connection = connection
@@ -128,3 +132,26 @@ class WatchFreshness:
         async with self._connection.stream(self._kind.path, query) as stream:
             is_silent = await stream.read(_PATIENCE_SECONDS) == b""
         return is_silent and self._clock.now() - begun >= _WATCH_SECONDS / 2
+
+
+async def read_list(connection: Connection, path: str, **selection: str) -> list[bytes]:
+    """The objects of a list as JSON. Raises ``KubeError``. One request for 500 objects.
+
+    ``selection``: parameters of the query, such as ``fieldSelector``.
+    """
+    return [item async for page in read_pages(connection, path, **selection) for item in page]
+
+
+async def read_pages(connection: Connection, path: str, **selection: str) -> AsyncIterator[list[bytes]]:
+    """The same page by page, for a list that is too large to be held as a whole."""
+    query = {**selection, "limit": str(_PAGE)}
+    while True:
+        body = await connection.call("GET", path, query=query)
+        try:
+            page = decode_page(body)
+        except WireError as error:
+            raise Unreachable(f"GET {path}: {error}") from None
+        yield [bytes(item) for item in page.items]
+        if not page.continue_token:
+            return
+        query["continue"] = page.continue_token

@@ -22,20 +22,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
 from random import Random
 from typing import Final, Generic, Protocol, TypeVar
 
 from extender.kube.byte_stream import Backlog, ByteStream
-from extender.kube.errors import KubeError, Rejected
+from extender.kube.decoding import LineSplitter, LineTooLongError, Listed, Slice, SliceDecoder, simplify_in_steps
+from extender.kube.errors import (
+    LONGEST_RETRY_AFTER,
+    NO_CONNECTION,
+    Expired,
+    KubeError,
+    NotFound,
+    Rejected,
+    Throttled,
+    TooLarge,
+)
+from extender.kube.listing import ListReader
+from extender.kube.reflector_status import Phase, ReflectorStatus, RestartReason, WatchOptions
 from extender.kube.session import Connection
 from extender.kube.timing import Backoff, Clock
-from extender.kube.watch.decoding import LineSplitter, LineTooLongError, Listed, Slice, SliceDecoder, simplify_in_steps
-from extender.kube.watch.listing import ListReader
-from extender.kube.watch.reflector_values import Phase, ReflectorStatus, RestartReason, WatchOptions
-from extender.kube.watch.watch_end import WatchEnd, end_of_error, end_of_status, rejects_watch_list
 from extender.model.objects import Object
 from extender.wire.errors import WireError
-from extender.wire.objects.kinds import Kind
+from extender.wire.objects.kinds import Kind, Status
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_VERSION: Final = 256  # characters; a longer one would make each request longer than a server reads
@@ -329,3 +339,66 @@ def _note_unreadable(taken: Slice[T], unreadable: set[str]) -> None:
     unreadable |= taken.unreadable
     if unreadable:
         unreadable.difference_update(found.key for found, _ in taken.changes)
+
+
+# -- how a list or a watch ends ---------------------------------------------------------------------------------------
+# https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEnd:
+    """Why it ended; whether a new list is needed; the pause in seconds that the server requests.
+
+    ``doubtful``: the resourceVersion may be the cause. After one such end the watch is retried, after two in a row relisted.
+    ``at_once``: the next round needs no back-off. ``not_served``: the API server does not know the resource.
+    """
+
+    why: RestartReason
+    text: str = ""
+    relist: bool = False
+    retry_after: float = 0.0
+    doubtful: bool = False
+    at_once: bool = False
+    not_served: bool = False
+
+
+def end_of_error(error: KubeError) -> WatchEnd:
+    """For a request that was rejected, or a stream that broke off."""
+    text, wait = str(error), error.retry_after
+    if isinstance(error, Expired):
+        return WatchEnd(RestartReason.EXPIRED, text, relist=True)
+    if isinstance(error, TooLarge):
+        return WatchEnd(RestartReason.OVERSIZED, text, relist=True)
+    if isinstance(error, Throttled):
+        return WatchEnd(RestartReason.THROTTLED, text, retry_after=wait)
+    if error.status and _blames_version(text):
+        # Measured: an unknown resourceVersion is answered with 500, one from the future with 504.
+        return WatchEnd(RestartReason.BAD_VERSION, text, relist=True, retry_after=wait)
+    if isinstance(error, Rejected | NotFound):
+        return WatchEnd(RestartReason.REJECTED, text, not_served=isinstance(error, NotFound))
+    # A server that was away may return with an older history, from a backup. The version of the watch is then in its
+    # future, and it sends nothing before it gets there.
+    was_away = error.reason == NO_CONNECTION
+    doubtful = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return WatchEnd(RestartReason.UNREACHABLE, text, relist=was_away, retry_after=wait, doubtful=doubtful)
+
+
+def end_of_status(status: Status) -> WatchEnd:
+    """For an ERROR event. The stream ends with it and its version is lost, so every code leads to a new list."""
+    expired = status.code == HTTPStatus.GONE or status.reason in {"Expired", "Gone"}
+    return WatchEnd(
+        RestartReason.EXPIRED if expired else RestartReason.ERROR_EVENT,
+        f"{status.code} {status.message or status.reason or 'no message'}",
+        relist=True,
+        retry_after=min(float(status.retry_after_seconds), LONGEST_RETRY_AFTER),
+    )
+
+
+def rejects_watch_list(error: KubeError) -> bool:
+    """Whether the server knows no streaming list: it calls the request invalid, or malformed where it is very old."""
+    return error.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
+
+
+def _blames_version(text: str) -> bool:
+    folded = text.casefold()
+    return "resourceversion" in folded or "resource version" in folded

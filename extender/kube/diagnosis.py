@@ -1,7 +1,8 @@
-"""Access reviews and the wall clock of the API server, for `extender doctor`.
+"""What `extender doctor` asks the API server: access reviews, its clock, and whether the scheduler has placed pods.
 
 Raises only ``KubeError``.
 https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
+https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ from typing import Final
 import msgspec
 
 from extender.kube.errors import Unreachable
+from extender.kube.listing import read_pages
 from extender.kube.session import Connection
 from extender.wire.errors import UNREADABLE, from_msgspec
 
 _GROUP: Final = "/apis/authorization.k8s.io/v1"
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+_MOST_PODS: Final = 5000  # enough to find a pod that was bound lately; a diagnosis must not read a whole large cluster
 
 
-class _Status(msgspec.Struct):
+class _ReviewStatus(msgspec.Struct):
     allowed: bool = False
 
 
 class _Review(msgspec.Struct):
-    status: _Status = msgspec.field(default_factory=_Status)
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
 class AccessReviews:
@@ -65,3 +68,56 @@ def _groups_of(account: str) -> list[str]:
         namespace = account.removeprefix(_SERVICE_ACCOUNT).partition(":")[0]
         groups += ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
     return groups
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    message: str | None = None
+    last_transition_time: datetime | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    scheduler_name: str = ""
+    node_name: str = ""
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] | None = None
+
+
+class PodConditions(msgspec.Struct):
+    """One pod: which scheduler it is for, where it is, and what its PodScheduled condition says."""
+
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def scheduled_at(self) -> float:
+        """When it was bound, in Unix seconds; 0 where it is not."""
+        found = self._condition("True")
+        moment = found.last_transition_time if found is not None and self.spec.node_name else None
+        return moment.timestamp() if moment is not None else 0.0
+
+    @property
+    def rejection(self) -> str:
+        """Why it is not bound; empty where it is, or where no scheduler has tried."""
+        found = None if self.spec.node_name else self._condition("False")
+        return (found.message or "") if found is not None else ""
+
+    def _condition(self, status: str) -> _Condition | None:
+        conditions = self.status.conditions or ()
+        return next((each for each in conditions if each.type == "PodScheduled" and each.status == status), None)
+
+
+async def read_pod_conditions(connection: Connection) -> list[PodConditions]:
+    """Up to 5,000 pods. Raises ``KubeError``."""
+    found: list[PodConditions] = []
+    async for page in read_pages(connection, "/api/v1/pods"):
+        try:
+            found += [msgspec.json.decode(item, type=PodConditions) for item in page]
+        except UNREADABLE as error:
+            raise Unreachable(f"GET /api/v1/pods: {error}") from None
+        if len(found) >= _MOST_PODS:
+            break
+    return found

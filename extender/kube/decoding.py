@@ -21,8 +21,8 @@ from typing import Final, Generic, TypeVar, cast
 
 from msgspec import Raw
 
+from extender.kube.reflector_status import ReflectorStatus
 from extender.kube.timing import Clock
-from extender.kube.watch.reflector_values import ReflectorStatus
 from extender.model.objects import Object
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import (
