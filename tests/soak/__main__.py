@@ -52,8 +52,8 @@ def _report(results: Sequence[Soak], seed: int, seconds: float) -> int:
         _print(f"PROBLEM {problem}")
     for name, times in grew.items():
         _print(f"GROWN {name}: {times:.1f} times")
-    tenth = [f"{result.kept[PARTS // 10 - 1][MEMORY]:.0f}" for result in results]
-    last = [f"{result.kept[-1][MEMORY]:.0f}" for result in results]
+    tenth = [f"{result.kept[PARTS // 10][MEMORY]:.0f}" for result in results]
+    last = [f"{result.kept[PARTS][MEMORY]:.0f}" for result in results]
     _print(f"memory: {' and '.join(tenth)} MB after the tenth part of {PARTS}, {' and '.join(last)} MB after the last")
     drift = sum(result.drift for result in results)
     decisions = sum(sum(result.decisions.values()) for result in results)

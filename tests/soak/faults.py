@@ -61,9 +61,9 @@ class FaultDeck:
         self._blows: list[Blow] = []
 
     def conditions(self) -> Sequence[Condition]:
-        """One to three lasting faults."""
+        """Up to three lasting faults, and none half of the time."""
         chosen = []
-        for _ in range(self._rng.randrange(1, 4)):
+        for _ in range(self._rng.choice((0, 0, 0, 1, 2, 3))):
             if not self._conditions:
                 self._conditions = self._rng.sample(_CONDITIONS, len(_CONDITIONS))
             name, fields, most = self._conditions.pop()

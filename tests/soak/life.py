@@ -43,14 +43,14 @@ from tests.soak.virtual_time import LoopClock, VirtualLoop
 
 PLACEMENTS: Final = ("decisive", "cooperative", "bind")  # the last: cooperative, and the extender binds
 MODES: Final = ("offload", "augment")
-LIVING: Final = 400  # pods
+LIVING: Final = 300  # pods
 _WAITING: Final = 10
 _MOST_ATTEMPTS: Final = 6
 # A short history takes little memory: each of its changes is a kilobyte or more.
 _API_SERVER: Final = ApiServerSettings(
     history=4_000, slow_after=3_000, bookmark_every=2.0, kubelet_delay=0.5, initial_version=10**14
 )
-_UNDER_FAULTS: Final = 60  # decisions until other faults
+UNDER_FAULTS: Final = 100  # decisions until other faults
 _FAULTY_SECONDS: Final = 2.0  # the same in seconds, as little is decided under some
 _REST_SECONDS, _LONG_REST_SECONDS = 10.0, 150.0  # the latter: longer than any assumption lasts
 
@@ -58,8 +58,11 @@ _REST_SECONDS, _LONG_REST_SECONDS = 10.0, 150.0  # the latter: longer than any a
 class Life:
     """The service of one mode and placement. Call `begin`, then `run` again and again; all in virtual time of its own."""
 
-    def __init__(self, mode: str, placement: str, seed: int, **sections: JsonObject) -> None:
-        """``sections`` of the settings, in place of the usual ones."""
+    def __init__(
+        self, mode: str, placement: str, seed: int, under_faults: int = UNDER_FAULTS, **sections: JsonObject
+    ) -> None:
+        """``under_faults``: decisions until other faults. ``sections`` of the settings, in place of the usual ones."""
+        self._under_faults = under_faults
         self._sections = sections
         self.name = f"{mode} {placement}"
         self.counts: Counter[str] = Counter()
@@ -156,7 +159,7 @@ class Life:
         while self.decisions < goal:
             if self.decisions >= decisions or self._loop.time() >= until:
                 await self._change_faults()
-                decisions, until = self.decisions + _UNDER_FAULTS, self._loop.time() + _FAULTY_SECONDS
+                decisions, until = self.decisions + self._under_faults, self._loop.time() + _FAULTY_SECONDS
             await self._step()
         await self._rest(is_long=is_long)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import gc
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from extender.simulator.process_usage import resident_megabytes
-from tests.soak.life import MODES, PLACEMENTS, Life
+from tests.soak.life import MODES, PLACEMENTS, UNDER_FAULTS, Life
 
 PARTS: Final = 100
 _LONG_REST_EVERY: Final = 5  # parts
@@ -27,26 +27,27 @@ _FEW: Final = 20  # objects, more or less, are no leak
 
 @dataclass
 class Soak:
-    """What came of the lives of one process. ``kept``: after each part, by what is kept, how much."""
+    """What came of the lives of one process. ``kept``: by part, about a tenth of all and the last, by what is kept, how much."""
 
     problems: list[str] = field(default_factory=list)
-    kept: list[dict[str, float]] = field(default_factory=list)
+    kept: dict[int, dict[str, float]] = field(default_factory=dict)
     happened: Counter[str] = field(default_factory=Counter)
     decisions: dict[str, int] = field(default_factory=dict)
     drift: int = 0
 
 
-def soak(decisions: int, seed: int, parts: int = PARTS) -> Soak:
+def soak(decisions: int, seed: int, parts: int = PARTS, under_faults: int = UNDER_FAULTS) -> Soak:
     """So many decisions of all lives together."""
-    lives = [Life(mode, placement, seed) for mode in MODES for placement in PLACEMENTS]
-    result = Soak()
+    lives = [Life(mode, placement, seed, under_faults) for mode in MODES for placement in PLACEMENTS]
+    result, measured = Soak(), {*_tenth(parts), *_last(parts)}
     for life in lives:
         life.begin()
     for part in range(1, parts + 1):
         for life in lives:
             goal = decisions * part // parts // len(lives)
             life.run(goal - life.decisions, is_long=part % _LONG_REST_EVERY == 0 or part == parts)
-        result.kept.append(_kept(lives))
+        if part in measured:  # which takes half a second
+            result.kept[part] = _kept(lives)
     for life in lives:
         result.problems += life.problems
         result.happened += life.happened()
@@ -62,17 +63,27 @@ def grown(result: Soak) -> dict[str, float]:
     Both figures are means over some parts. The tenth part of a run that is too short has not seen what caches hold: compiled
     constraints are at 60 % of their number after 2,000 decisions of a service, and at 90 % after 8,000.
     """
-    kept, tenth = result.kept, len(result.kept) // 10
     if sum(result.decisions.values()) < _ENOUGH:
         return {}
-    early, late = _means(kept[tenth - _MEAN_OF // 2 : tenth + _MEAN_OF // 2 + 1]), _means(kept[-_MEAN_OF:])
+    parts = max(result.kept)
+    early, late = _means(result, _tenth(parts)), _means(result, _last(parts))
     times = {name: (late[name] + _FEW) / (early.get(name, 0) + _FEW) for name in late}
     return {name: each for name, each in times.items() if each > _MOST}
 
 
-def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = {name for each in parts for name in each}
-    return {name: sum(each.get(name, 0) for each in parts) / len(parts) for name in names}
+def _tenth(parts: int) -> range:
+    """Some parts about the tenth of all."""
+    return range(parts // 10 - _MEAN_OF // 2, parts // 10 + _MEAN_OF // 2 + 1)
+
+
+def _last(parts: int) -> range:
+    return range(parts - _MEAN_OF + 1, parts + 1)
+
+
+def _means(result: Soak, parts: Sequence[int]) -> dict[str, float]:
+    found = [result.kept[part] for part in parts]
+    names = {name for each in found for name in each}
+    return {name: sum(each.get(name, 0) for each in found) / len(found) for name in names}
 
 
 def _kept(lives: Sequence[Life]) -> dict[str, float]:
