@@ -35,8 +35,8 @@ attack: $(READY) ## hostile requests, bodies, connections and streams against a 
 scenarios: $(READY) ## every scenario with five seeds, in half an hour, and one table; or SEEDS=2 SEED=90210 ONLY="quota gangs"
 	$(BIN)/python -m tests.scenarios --seeds "$(or $(SEEDS),5)" --first "$(or $(SEED),1)" $(if $(ONLY),--only $(ONLY))
 
-bench: $(READY) ## how long decisions take; everything, in most of an hour: extender bench --label nightly --check
-	$(BIN)/extender bench --label short
+bench: $(READY) ## how long decisions take; everything, in most of an hour: python -m tests.tools.bench --label nightly --check
+	$(BIN)/python -m tests.tools.bench --label short
 
 soak: $(READY) ## a million decisions under faults, in virtual time on two cores; make soak DECISIONS=1000000 SEED=7
 	$(BIN)/python -m tests.soak --decisions "$(or $(DECISIONS),1000000)" --seed "$(or $(SEED),1)"

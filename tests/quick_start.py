@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.e2e.programs import free_ports
-from tests.tools import tool
+from tests.programs import tool
 
 ROOT = Path(__file__).resolve().parents[1]
 KUBEADM = "/etc/kubernetes/scheduler.conf"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools import tool
+from tests.programs import tool
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from extender.wire.policies.policies_v1 import read_policy
-from tests.deploy.policies.crds import crds
 from tests.deploy.policies.examples import TO_COPY, to_copy
+from tests.tools.crds.policies import crds
 from tests.verbs.admit.reviewing import review, verb
 
 README = Path(__file__).resolve().parents[1] / "config" / "policies" / "README.md"

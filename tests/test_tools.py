@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools import REQUIRED, tool
+from tests.programs import REQUIRED, tool
 
 ROOT = Path(__file__).resolve().parents[1]
 ASKED_FOR = re.compile(r"""\btool\("([^"]+)"(?:, "([^"]+)")?\)""")

@@ -19,7 +19,6 @@ COMMANDS: Final = {  # and their modules in this package
     "serve": "serve",
     "demo": "simulation.demo",
     "simulate": "simulation.simulate",
-    "bench": "simulation.bench",
     "certs": "certs",
     "config": "config",
     "policy": "policies.policy",

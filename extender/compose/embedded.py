@@ -1,7 +1,7 @@
 """The real service in front of an embedded cluster, in this process: for scenarios and for the demo.
 
 The code of `extender serve` builds it, and it reads the embedded API server through the same client. The caller handles
-signals. Called by `simulate`, `demo` and the bench.
+signals. Called by `simulate`, `demo` and the bench of the tests.
 """
 
 import asyncio

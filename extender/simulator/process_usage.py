@@ -1,14 +1,10 @@
-"""What a process uses and loses: memory and processor time, from /proc, and stalls of its event loop.
-
-Figures from /proc are 0 on systems without it.
-"""
+"""What a run of the simulator uses and loses: memory, processor time of others' work, and stalls of the event loop."""
 
 import asyncio
-import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -19,37 +15,13 @@ _BEAT_SECONDS: Final = 0.02
 _STALL_SECONDS: Final = 0.05  # a beat that is so late shows that the loop was blocked
 
 
-def resident_megabytes(pid: int | str = "self") -> float:
-    """Resident memory now."""
-    return _status(pid, "VmRSS")
-
-
-def peak_megabytes(pid: int | str = "self") -> float:
-    """The largest resident memory so far."""
-    return _status(pid, "VmHWM")
-
-
-def reset_peak(pid: int | str = "self") -> None:
-    """From now on `peak_megabytes` counts from the present resident memory (proc_pid_clear_refs(5))."""
-    with suppress(OSError):
-        Path(f"/proc/{pid}/clear_refs").write_text("5", "ascii")
-
-
-def processor_seconds(pid: int | str = "self") -> float:
-    """User and system time so far."""
+def peak_megabytes() -> float:
+    """The largest resident memory of this process so far; 0 on systems without /proc."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+        lines = Path("/proc/self/status").read_text("ascii").splitlines()
     except OSError:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _status(pid: int | str, name: str) -> float:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
-    except OSError:
-        return 0.0
-    return next((int(line.split()[1]) * _KIBIBYTE_MEGABYTES for line in lines if line.startswith(name)), 0.0)
+    return next((int(line.split()[1]) * _KIBIBYTE_MEGABYTES for line in lines if line.startswith("VmHWM")), 0.0)
 
 
 class OtherWork:

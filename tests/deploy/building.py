@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from tests.tools import tool
+from tests.programs import tool
 
 Json: TypeAlias = dict[str, Any]
 

@@ -14,7 +14,7 @@ import yaml
 from extender.settings.configuration import Settings, parse_settings
 from tests.deploy.building import DEPLOY, ROOT, built, load, of_kind
 from tests.deploy.reading import README, blocks, section
-from tests.tools import tool
+from tests.programs import tool
 
 PATCH = "overlays/sidecar/patches/kube-scheduler0+strategic.yaml"
 

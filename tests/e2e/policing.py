@@ -15,8 +15,6 @@ import yaml
 
 from extender.simulator.json_objects import JsonObject, name_of
 from tests.deploy.building import DEPLOY, load_all
-from tests.deploy.policies import group_placements
-from tests.deploy.policies.crds import FILE
 from tests.deploy.policies.examples import API_VERSION, policy
 from tests.e2e.client import Api, path_of
 from tests.e2e.cluster import Cluster, eventually_ready, in_namespace
@@ -25,6 +23,8 @@ from tests.e2e.programs import free_ports
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
 from tests.simulator.plain import pod
+from tests.tools.crds import group_placements
+from tests.tools.crds.policies import FILE
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/placement-extender"

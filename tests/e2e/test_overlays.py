@@ -24,8 +24,8 @@ from tests.e2e.granting import kubeconfig_of_account
 from tests.e2e.programs import our_command
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
+from tests.programs import tool
 from tests.simulator.plain import HOSTNAME, anti_affinity, pod, term
-from tests.tools import tool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

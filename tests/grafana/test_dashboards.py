@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.grafana.catalogue import entries
-from tests.grafana.description import DASHBOARDS
-from tests.grafana.files import FOLDER, README, text_of, with_table
-from tests.grafana.panels import Dashboard
+from tests.tools.dashboards.catalogue import entries
+from tests.tools.dashboards.files import DASHBOARDS, FOLDER, README, text_of, with_table
+from tests.tools.dashboards.panels import Dashboard
 
 SERIES = {series for entry in entries() for series in entry.series}
 EACH = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.file)
@@ -34,7 +33,7 @@ def queries(dashboard: Dashboard) -> list[str]:
 @EACH
 def test_the_file_is_what_the_description_says(dashboard: Dashboard) -> None:
     written = (FOLDER / "dashboards" / dashboard.file).read_text("utf-8")
-    assert written == text_of(dashboard), "run `python -m tests.grafana`"
+    assert written == text_of(dashboard), "run `python -m tests.tools.dashboards`"
 
 
 def test_no_dashboard_lies_about_without_a_description() -> None:
@@ -43,7 +42,7 @@ def test_no_dashboard_lies_about_without_a_description() -> None:
 
 def test_the_table_of_metrics_is_what_the_service_declares() -> None:
     readme = README.read_text("utf-8")
-    assert readme == with_table(readme), "run `python -m tests.grafana`"
+    assert readme == with_table(readme), "run `python -m tests.tools.dashboards`"
     assert readme.count("| `extender_") == len(entries())
 
 

@@ -10,14 +10,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from extender.simulator.scenario.overview import Overview, PodRow, SpreadRow
-from tests.grafana.curves import Series, Span
-from tests.grafana.demo_picture import DEMO_PICTURE, demo_svg, words
-from tests.grafana.description import DASHBOARDS
-from tests.grafana.drawing import NO_DATA, draw
-from tests.grafana.files import FOLDER, README
-from tests.grafana.panels import Dashboard, Panel
-from tests.grafana.pictures import PICTURES
-from tests.grafana.units import shown
+from tests.tools.dashboards.drawing import NO_DATA, Series, Span, draw, shown
+from tests.tools.dashboards.files import DASHBOARDS, FOLDER, README
+from tests.tools.dashboards.panels import Dashboard, Panel
+from tests.tools.dashboards.pictures import DEMO_PICTURE, PICTURES, demo_svg, words
 
 EACH = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.file)
 SPAN = Span(100.0, 10.0, (40.0, 60.0))
@@ -52,7 +48,7 @@ def flat(name: str, value: float) -> Series:
 def test_each_dashboard_has_a_picture_of_all_its_panels_with_data(dashboard: Dashboard) -> None:
     picture = (PICTURES / dashboard.file).with_suffix(".svg").read_text("utf-8")
     document = json.loads((FOLDER / "dashboards" / dashboard.file).read_text("utf-8"))
-    stale = "run `python -m tests.grafana pictures`"
+    stale = "run `python -m tests.tools.dashboards pictures`"
     assert texts(picture, "head") == [document["title"]]
     assert texts(picture, "row") == list(dashboard.rows), stale
     assert texts(picture, "title") == [panel.title for panel in dashboard.panels], stale
@@ -71,7 +67,7 @@ def test_the_picture_of_the_demo_has_the_headings_that_the_demo_prints() -> None
     seen = Overview([PodRow("a", "a", "", "", "a")], [SpreadRow("a", {"a": 1})], [("a", 1)], [])
     headings = set(words(demo_svg(seen, []))) - {"a", "1", "0", ""}
     assert len(headings) >= 8
-    assert headings <= set(words(picture)), "run `python -m tests.grafana demo`"
+    assert headings <= set(words(picture)), "run `python -m tests.tools.dashboards demo`"
     assert "url(http" not in picture
     assert "font-face" not in picture
     assert len(picture.encode()) < MOST_BYTES

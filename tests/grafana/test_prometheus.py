@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.grafana.catalogue import entries
-from tests.grafana.description import DASHBOARDS
-from tests.grafana.observed import Prometheus, observed
-from tests.tools import tool
+from tests.programs import tool
+from tests.tools.dashboards.catalogue import entries
+from tests.tools.dashboards.files import DASHBOARDS
+from tests.tools.dashboards.observed import Prometheus, observed
 
 PATIENCE = 30.0  # seconds for a query to have data: some scrapes after the events
 

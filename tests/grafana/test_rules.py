@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.grafana.catalogue import entries
-from tests.grafana.files import FOLDER, README, load
-from tests.tools import tool
+from tests.programs import tool
+from tests.tools.dashboards.catalogue import entries
+from tests.tools.dashboards.files import FOLDER, README, load
 
 SERIES = {series for entry in entries() for series in entry.series}
 

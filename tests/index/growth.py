@@ -20,9 +20,9 @@ from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
-from extender.simulator.process_usage import peak_megabytes, resident_megabytes
 from tests.builders import Json, namespace, node, pod_json, spread, term
 from tests.index.counting import unlimited
+from tests.process_memory import peak_megabytes, resident_megabytes
 
 NODES: Final = 1_000
 TEMPLATES: Final = 100

@@ -21,7 +21,7 @@ from typing import Any, Final
 from aiohttp import ClientSession
 
 from tests.fakes import PATIENCE
-from tests.tools import tool
+from tests.programs import tool
 
 _STARTED: Final = re.compile(rb"started successfully on port (\d+)")
 _ELEMENT: Final = "element-6066-11e4-a52e-4f735466cecf"  # the key of a reference, a constant of the protocol

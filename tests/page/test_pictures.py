@@ -8,7 +8,18 @@ from typing import Final
 import pytest
 
 from tests.page.browser import browser
-from tests.page.pictures import PENDING, SCHEMES, TOPOLOGY, View, path_of, serving, shown, steady, text_in, with_text
+from tests.tools.page.pictures import (
+    PENDING,
+    SCHEMES,
+    TOPOLOGY,
+    View,
+    path_of,
+    serving,
+    shown,
+    steady,
+    text_in,
+    with_text,
+)
 
 README: Final = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
 MOST_BYTES: Final = 300_000
@@ -28,7 +39,7 @@ async def test_it_shows_what_the_page_shows_now(view: View) -> None:
     async with browser() as window, serving(view) as url:
         now = await shown(window, url, view)
     for scheme in SCHEMES:
-        assert text_in(path_of(view, scheme).read_bytes()) == now, "run `python -m tests.page`"
+        assert text_in(path_of(view, scheme).read_bytes()) == now, "run `python -m tests.tools.page`"
 
 
 def test_a_text_is_found_again_in_a_picture() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from extender.simulator.process_usage import resident_megabytes
+from tests.process_memory import resident_megabytes
 from tests.soak.life import MODES, PLACEMENTS, UNDER_FAULTS, Life
 
 PARTS: Final = 100

@@ -44,10 +44,10 @@ from extender.wire.manifests import decode_snapshot
 from extender.wire.objects.kinds import Identity, policies_within
 from extender.wire.policies.policies_v1 import PolicyError, decode_policy, read_policy
 from tests.builders import Json, matching
-from tests.deploy.policies.crds import crds
 from tests.deploy.policies.examples import FULL
 from tests.deploy.policies.test_schema import schema_of
 from tests.policies import expression, kupid_policy, node_term, policy, policy_json, requiring
+from tests.tools.crds.policies import crds
 
 
 def subject(

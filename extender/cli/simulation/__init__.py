@@ -1,1 +1,1 @@
-"""The commands that bring a cluster of their own: `extender demo`, `simulate`, `bench`."""
+"""The commands that bring a cluster of their own: `extender demo` and `simulate`."""

@@ -1,6 +1,6 @@
 """Reads scenario files, the Kubernetes objects that they name and the extender's settings in them.
 
-Called by `simulate`, `demo` and `bench`.
+Called by `simulate` and `demo`.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""The CRDs of scheduling policies: what writes them, and what they refuse."""
+"""The CRDs of scheduling policies: what they refuse."""

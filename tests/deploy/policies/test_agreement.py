@@ -10,9 +10,9 @@ from extender.model.policies import ConflictPolicy, FailurePolicy, Mode, Moment,
 from extender.settings.limits import Limits
 from extender.wire.policies.policies_v1 import read_policy, spec_fields
 from extender.wire.policies.policy_validation import validate
-from tests.deploy.policies.crds import crds
 from tests.deploy.policies.examples import BAD, FULL, Json, namespaced_full, policy
 from tests.deploy.policies.test_schema import schema_of
+from tests.tools.crds.policies import crds
 
 SPEC = schema_of(crds()[0])["properties"]["spec"]["properties"]
 KUPID_ONLY = {ConflictPolicy.COMBINE}  # what kupid does where a policy and a pod disagree; not offered in our own group

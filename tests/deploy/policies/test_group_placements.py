@@ -9,8 +9,8 @@ import yaml
 from extender.model.group_placements import PLACEMENT_KIND, PLACEMENTS, PlacementStatus
 from extender.model.release import Decision, GroupKey, Level, Phase
 from extender.wire.policies.group_placements import decision_body, status_body
-from tests.deploy.policies.group_placements import FILE, as_text, crd
 from tests.deploy.policies.test_schema import kept, schema_of, test_the_schema_is_structural_and_has_no_unbounded_part
+from tests.tools.crds.group_placements import FILE, as_text, crd
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 GROUP = GroupKey("team", "PodSchedulingPolicy/team/gangs", "train-7")
@@ -18,7 +18,7 @@ DECISION = Decision(GROUP, "placement.extender.dev/group", 4, (Level("zone", "a"
 
 
 def test_the_file_is_what_the_schema_is_written_as() -> None:
-    assert FILE.read_text("utf-8") == as_text(), "run python -m tests.deploy.policies.crds"
+    assert FILE.read_text("utf-8") == as_text(), "run python -m tests.tools.crds"
     assert yaml.safe_load(FILE.read_text("utf-8")) == crd()
 
 

@@ -1,1 +1,0 @@
-"""The measurements of the bench, in process and over HTTP, and the processes that they start."""

@@ -1,1 +1,0 @@
-"""What a sample of the nodes costs in quality: `python -m tests.sampling`."""

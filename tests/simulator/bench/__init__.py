@@ -1,1 +1,0 @@
-"""Tests of extender/simulator/bench."""

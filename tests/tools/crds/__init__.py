@@ -1,0 +1,1 @@
+"""The CRDs of scheduling policies and of placed groups, as documents."""

@@ -1,0 +1,6 @@
+"""`python -m tests.tools.crds`: writes the files of all CRDs in deploy/policies."""
+
+from tests.tools.crds import group_placements, policies
+
+policies.FILE.write_text(policies.as_text(), "utf-8")
+group_placements.FILE.write_text(group_placements.as_text(), "utf-8")

@@ -1,0 +1,16 @@
+"""`python -m tests.tools.dashboards`: writes the dashboards and the table of metrics.
+
+With `pictures` it also draws the dashboards from a real run, with `demo` the page of the demo that README.md shows.
+"""
+
+import asyncio
+import sys
+
+from tests.tools.dashboards.files import write_all
+from tests.tools.dashboards.pictures import write_demo_picture, write_pictures
+
+write_all()
+if sys.argv[1:] == ["pictures"]:
+    asyncio.run(write_pictures())
+if sys.argv[1:] == ["demo"]:
+    asyncio.run(write_demo_picture())

@@ -1,0 +1,204 @@
+"""Dashboards as data, and their JSON form for Grafana 10 or later. Knows no metric; `description` does.
+
+Panels flow from left to right in rows of 24 columns. Every dashboard has a variable for the data source and one each
+for the Prometheus labels `job` and `instance`; its uid is the MD5 of its file name, as in kubernetes-mixin.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+
+_DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
+_COLUMNS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel. `queries` are expressions by legend; `unit` is Grafana's name of the unit."""
+
+    title: str
+    description: str
+    queries: Mapping[str, str]
+    unit: str = "short"
+    kind: str = "timeseries"
+    width: int = 8
+    height: int = 8
+    stacked: bool = False
+    steps: Sequence[tuple[float | None, str]] = ((None, "green"),)
+
+    def render(self, number: int, x: int, y: int) -> Json:
+        """The panel at its place on the grid."""
+        thresholds = {"mode": "absolute", "steps": [{"value": value, "color": color} for value, color in self.steps]}
+        defaults: Json = {"unit": self.unit, "thresholds": thresholds}
+        if self.kind == "timeseries":
+            stacking = {"mode": "normal" if self.stacked else "none"}
+            defaults["min"] = 0
+            defaults["custom"] = {"fillOpacity": 20 if self.stacked else 0, "showPoints": "never", "stacking": stacking}
+        return {
+            "id": number,
+            "type": self.kind,
+            "title": self.title,
+            "description": self.description,
+            "datasource": _DATASOURCE,
+            "gridPos": {"x": x, "y": y, "w": self.width, "h": self.height},
+            "fieldConfig": {"defaults": defaults, "overrides": []},
+            "options": _OPTIONS[self.kind] | self._naming(),
+            "targets": [self._target(letter, legend) for letter, legend in zip("ABCDEFGH", self.queries, strict=False)],
+        }
+
+    def _naming(self) -> Json:
+        """A legend made of labels says something even of one series; left to itself Grafana would not show it."""
+        is_telling = self.kind == "stat" and any("{{" in legend for legend in self.queries)
+        return {"textMode": "value_and_name"} if is_telling else {}
+
+    def _target(self, letter: str, legend: str) -> Json:
+        return {
+            "refId": letter,
+            "datasource": _DATASOURCE,
+            "expr": self.queries[legend],
+            "legendFormat": legend,
+            "instant": self.kind == "stat",
+            "range": self.kind != "stat",
+        }
+
+
+_OPTIONS: dict[str, Json] = {
+    "timeseries": {
+        "legend": {"displayMode": "table", "placement": "bottom", "calcs": ["mean", "max"]},
+        "tooltip": {"mode": "multi", "sort": "desc"},
+    },
+    "stat": {
+        "colorMode": "value",
+        "graphMode": "none",
+        "textMode": "auto",
+        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """One file in grafana/dashboards: rows of panels by title."""
+
+    file: str
+    title: str
+    description: str
+    rows: Mapping[str, Sequence[Panel]]
+    links: Sequence[str] = field(default_factory=list)
+
+    @property
+    def panels(self) -> list[Panel]:
+        """All panels, in order."""
+        return [panel for row in self.rows.values() for panel in row]
+
+    def render(self) -> Json:
+        """The document that Grafana imports."""
+        return {
+            "uid": hashlib.md5(self.file.encode(), usedforsecurity=False).hexdigest(),
+            "title": f"Placement extender / {self.title}",
+            "description": self.description,
+            "tags": ["placement-extender"],
+            "schemaVersion": 39,
+            "version": 1,
+            "editable": False,
+            "graphTooltip": 1,
+            "timezone": "utc",
+            "refresh": "30s",
+            "time": {"from": "now-1h", "to": "now"},
+            "templating": {"list": _VARIABLES},
+            "annotations": {"list": []},
+            "links": [
+                {
+                    "type": "dashboards",
+                    "title": "Placement extender",
+                    "tags": ["placement-extender"],
+                    "asDropdown": True,
+                    "includeVars": True,
+                    "keepTime": True,
+                }
+            ],
+            "panels": self._layout(),
+        }
+
+    def _layout(self) -> list[Json]:
+        found: list[Json] = []
+        y = 0
+        for title, panels in self.rows.items():
+            found.append(_row(title, len(found) + 1, y))
+            y, x, tallest = y + 1, 0, 0
+            for panel in panels:
+                if x + panel.width > _COLUMNS:
+                    x, y, tallest = 0, y + tallest, 0
+                found.append(panel.render(len(found) + 1, x, y))
+                x, tallest = x + panel.width, max(tallest, panel.height)
+            y += tallest
+        return found
+
+
+def _row(title: str, number: int, y: int) -> Json:
+    return {
+        "id": number,
+        "type": "row",
+        "title": title,
+        "collapsed": False,
+        "gridPos": {"x": 0, "y": y, "w": _COLUMNS, "h": 1},
+        "panels": [],
+    }
+
+
+def _label_values(name: str, query: str) -> Json:
+    return {
+        "name": name,
+        "label": name,
+        "type": "query",
+        "datasource": _DATASOURCE,
+        "query": {"query": query, "refId": name},
+        "definition": query,
+        "includeAll": True,
+        "allValue": ".*",
+        "multi": True,
+        "refresh": 2,
+        "sort": 1,
+        "current": {"text": ["All"], "value": ["$__all"]},
+    }
+
+
+_VARIABLES: list[Json] = [
+    {
+        "name": "datasource",
+        "label": "Data source",
+        "type": "datasource",
+        "query": "prometheus",
+        "refresh": 1,
+        "current": {},
+    },
+    _label_values("job", "label_values(extender_build_info, job)"),
+    _label_values("instance", 'label_values(extender_build_info{job=~"$job"}, instance)'),
+]
+
+
+_ALL = 'job=~"$job", instance=~"$instance"'
+
+
+def at(name: str, more: str = "") -> str:
+    """The series of a metric that the variables choose."""
+    return f"{name}{{{_ALL}{', ' + more if more else ''}}}"
+
+
+def rate(name: str, by: str = "", more: str = "") -> str:
+    """The summed rate of a counter, per second."""
+    over = f"rate({at(name, more)}[$__rate_interval])"
+    return f"sum by ({by}) ({over})" if by else f"sum({over})"
+
+
+def quantile(share: float, name: str, by: str = "verb") -> str:
+    """A quantile of a histogram."""
+    return f"histogram_quantile({share}, {rate(f'{name}_bucket', f'le, {by}')})"
+
+
+def mean(name: str, by: str = "verb") -> str:
+    """The mean of what a histogram has seen."""
+    return f"{rate(f'{name}_sum', by)} / {rate(f'{name}_count', by)}"

@@ -1,0 +1,1 @@
+"""What a sample of the nodes costs in quality."""

@@ -1,0 +1,40 @@
+"""The comparison of samplings finds what is known: nothing is lost where all nodes are asked about, and what a sample lacks is."""
+
+import pytest
+
+from tests.tools.sampling.__main__ import main
+from tests.tools.sampling.quality import Field
+from tests.tools.sampling.workloads import FEW, WORKLOADS
+
+BY_NAME = {workload.name: workload for workload in WORKLOADS}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_nothing_of_the_constraints_is_lost_where_all_nodes_are_asked_about(name: str) -> None:
+    loss = Field(BY_NAME[name], 300, seed=1).play(10, percentage=100)
+    assert (max(loss.constraints), max(loss.preference), loss.elsewhere) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("name", "of"), [("S1", "constraints"), ("S2", "preference")])
+def test_a_preference_for_few_nodes_is_lost_where_the_sample_has_none_of_them(name: str, of: str) -> None:
+    """A sample of 100 of 1,000 nodes has none of the 20 in an eighth of the cases."""
+    lost = getattr(Field(BY_NAME[name], 1000, seed=1).play(60, percentage=2), of)
+    assert {0, 100} == set(lost)
+    assert 0 < lost.count(100) < 30
+
+
+def test_few_nodes_are_few() -> None:
+    field = Field(BY_NAME["S2"], 1000, seed=1)
+    assert sum("disk" in node.labels for node in field.nodes()) == FEW
+
+
+def test_a_pod_that_no_node_of_the_sample_takes_is_nominated_elsewhere() -> None:
+    loss = Field(BY_NAME["W1"], 1000, seed=1).play(195, percentage=2)
+    assert loss.elsewhere > 0
+
+
+def test_the_table_has_a_row_for_each_workload_and_sampling(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--nodes", "120", "--pods", "2", "--only", "W7", "--percentages", "0", "2"]) == 0
+    _, _, default, small = capsys.readouterr().out.splitlines()
+    assert default.startswith("| W7 no constraints | default | 0.0 / 0 |")
+    assert small.startswith("| W7 no constraints | 2 % | 0.0 / 0 |")
