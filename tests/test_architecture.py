@@ -12,13 +12,12 @@ import pytest
 from extender.index.claims.reserved import ReservedView
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.compiled_constraints import CompiledConstraints, Counted, Counting
+from extender.index.counts.counts import WhatIf
 from extender.index.counts.groups import Expected, GroupView, SpreadGroupView
 from extender.index.counts.signature_counts import PlacedPods
 from extender.index.counts.term_counts import TermGroupView
-from extender.index.counts.what_if import WhatIf
 from extender.index.nodes.columns import ByNumber, ColumnView
-from extender.index.nodes.domains import KeyView, ScopeView
-from extender.index.nodes.matches import NodeMatches
+from extender.index.nodes.domains import KeyView, NodeMatches, ScopeView
 from extender.index.nodes.requested_shares import SharesView
 from extender.index.nodes.room import RoomView
 from extender.index.objects.changes import Subscribable

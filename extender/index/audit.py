@@ -20,8 +20,7 @@ from extender.index.counts.namespace_budgets import Amounts, NamespaceUse, Needs
 from extender.index.counts.selections import Selection, shared_anchor
 from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.counts.term_counts import OwnerGroup
-from extender.index.nodes.domains import Inclusion, Scope
-from extender.index.nodes.matches import NodeMatches
+from extender.index.nodes.domains import Inclusion, NodeMatches, Scope
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.resources import PODS, add, total
 from extender.model.units import times

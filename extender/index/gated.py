@@ -17,6 +17,7 @@ from extender.index.objects.changes import Change, Subscribers
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
 from extender.model.bounded import shrink
+from extender.model.group_placements import GroupPlacement, placement_name
 from extender.model.objects import Namespace, Pod, PodSignature
 from extender.model.policies import Moment, Policy, Subject
 from extender.model.release import RELEASE_GATE, Gating, GroupKey, GroupSize, ReleaseSpec, own_group
@@ -72,10 +73,6 @@ class Group:
         size, ready = self.size, self.counts[Role.READY]
         return size != UNREADABLE and ready > 0 and ready + self.placed >= size
 
-    def of_role(self, role: Role) -> list[str]:
-        """The UIDs of the pods of a role. O(pods of the group)."""
-        return [uid for uid, each in self.roles.items() if each is role]
-
 
 class _Member(NamedTuple):
     group: Group
@@ -110,11 +107,6 @@ class GatedGroups:
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self.groups.values())
-
-    def group_of(self, uid: str) -> Group | None:
-        """The group of a pod, None where it has none. O(1)."""
-        found = self._members.get(uid)
-        return None if found is None else found.group
 
     def statistics(self) -> dict[str, int]:
         """How many groups there are, and how many pods are in them."""
@@ -321,3 +313,40 @@ def _size(pod: Pod, gating: Gating, size: GroupSize) -> int:
     if size.annotation:
         return dict(gating.numbers).get(size.annotation, UNREADABLE)
     return size.count
+
+
+class Placements:
+    """Subscribers are told of each object that comes, changes or goes."""
+
+    def __init__(self) -> None:
+        self.changes: Subscribers[GroupPlacement] = Subscribers()
+        self._by_key: dict[str, GroupPlacement] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __iter__(self) -> Iterator[GroupPlacement]:
+        return iter(self._by_key.values())
+
+    def of(self, group: GroupKey) -> GroupPlacement | None:
+        """The object of a group. O(1)."""
+        found = self._by_key.get(f"{group.namespace}/{placement_name(group)}")
+        return found if found is not None and found.group == group else None
+
+    def change(self, placement: GroupPlacement, *, is_gone: bool) -> bool:
+        """Applies an object as it is now; False where it is the same. O(1)."""
+        old = self._by_key.get(placement.key)
+        new = None if is_gone else placement
+        if old == new:
+            return False
+        if new is None:
+            self._by_key.pop(placement.key, None)
+            shrink(self._by_key)
+        else:
+            self._by_key[placement.key] = new
+        self.changes.notify(old, new)
+        return True
+
+    def statistics(self) -> dict[str, int]:
+        """Sizes, for metrics."""
+        return {"group_placements": len(self._by_key)}

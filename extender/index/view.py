@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from extender.index.claims.reserved import ReservedView
-from extender.index.counts.what_if import CountTrials
+from extender.index.counts.counts import CountTrials
 from extender.index.nodes.columns import NodeNumber
 from extender.index.nodes.domains import KeyView
 from extender.index.nodes.requested_shares import SharesView

@@ -7,76 +7,66 @@ case and one of the best case add bounds for assumed pods whose node is undeterm
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from extender.index.counts.groups import GroupView, SpreadGroupView
 from extender.index.nodes.columns import Column
-from extender.index.nodes.domains import KeyView
-from extender.index.nodes.matches import NodeMatches
+from extender.index.nodes.domains import KeyView, NodeMatches
 from extender.index.view import ClusterView
 from extender.model.objects import Node
 
 
-class Frame(Protocol):
-    """Positions of nodes, and how to find their domains."""
+class Frame(ABC):
+    """Positions of nodes, and how to find their domains. Bounds are the counts of the index, unless pods are undetermined.
 
-    @property
-    def numbers_nodes(self) -> bool:
-        """Whether a position is the number of a node of the index."""
+    ``numbers_nodes``: a position is the number of a node of the index.
+    """
 
+    numbers_nodes: bool
+
+    @abstractmethod
     def domains(self, key: KeyView) -> Column:
         """Domain number by position: 0 where the node lacks the key, negative where the index knows no such domain."""
 
+    @abstractmethod
     def value(self, key: KeyView, node: int) -> str | None:
         """The label's value of the node at a position; None where it lacks the key. O(1)."""
 
+    @abstractmethod
     def node(self, position: int, view: ClusterView) -> Node | None:
         """The node at a position; None where pods are on a node that does not exist. O(1)."""
 
+    @abstractmethod
     def admitted(self, matches: NodeMatches, nodes: Sequence[int]) -> Column:
         """Not 0 for those of the positions whose node meets requirements."""
 
+    @abstractmethod
     def new_domains(self, group: SpreadGroupView) -> int:
         """How many domains would be eligible for the group only because of nodes that the index does not know."""
 
-    def satisfying(self, group: GroupView) -> Mapping[int, int]:
-        """Counts for affinity, which is satisfied where a pod is counted."""
-
-    def conflicting(self, group: GroupView) -> Mapping[int, int]:
-        """Counts for anti-affinity and for skew, which reject where pods are counted."""
-
-    def least(self, group: SpreadGroupView) -> int:
-        """The smallest count over the eligible domains, which skew is measured against."""
-
-    def may_count(self, group: GroupView) -> bool:
-        """Whether the group may count any pod."""
-
+    @abstractmethod
     def is_covered_by(self, group: GroupView) -> bool:
         """Whether it is certain, without a look at any node, that the group counts a pod in the domain of each node."""
 
-
-class CertainFrame:
-    """No pod is undetermined: bounds are the counts of the index."""
-
     def satisfying(self, group: GroupView) -> Mapping[int, int]:
-        """The counts themselves."""
+        """Counts for affinity, which is satisfied where a pod is counted."""
         return group.counts
 
     def conflicting(self, group: GroupView) -> Mapping[int, int]:
-        """The counts themselves."""
+        """Counts for anti-affinity and for skew, which reject where pods are counted."""
         return group.counts
 
     def least(self, group: SpreadGroupView) -> int:
-        """As the group knows it. O(distinct counts)."""
+        """The smallest count over the eligible domains, which skew is measured against. O(distinct counts)."""
         return group.least()
 
     def may_count(self, group: GroupView) -> bool:
-        """Whether it counts one."""
+        """Whether the group may count any pod."""
         return bool(group.counts)
 
 
-class IndexFrame(CertainFrame):
+class IndexFrame(Frame):
     """The nodes of the index; a position is a node number."""
 
     numbers_nodes = True
@@ -107,7 +97,7 @@ class IndexFrame(CertainFrame):
         return len(group.counts) == len(group.key.nodes_in) and not group.key.lacking
 
 
-class RequestFrame(CertainFrame):
+class RequestFrame(Frame):
     """The nodes that a request brings along, by their order there. O(nodes) for each topology key."""
 
     numbers_nodes = False
@@ -155,7 +145,7 @@ class RequestFrame(CertainFrame):
         return False
 
 
-class _UndeterminedFrame:
+class _UndeterminedFrame(Frame):
     """Another frame, with a lower and an upper bound of each count for pods whose node is undetermined."""
 
     def __init__(self, frame: Frame, view: ClusterView) -> None:

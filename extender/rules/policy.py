@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from extender.index.counts.compiled_constraints import CompiledConstraints, Counted, Counting
-from extender.index.nodes.matches import NodeMatches
+from extender.index.nodes.domains import NodeMatches
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.model.constraints.node_affinity import NodeAffinity

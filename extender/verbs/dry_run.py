@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from extender.index.counts.what_if import WhatIf
+from extender.index.counts.counts import WhatIf
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.objects import Node, Pod, PodSignature

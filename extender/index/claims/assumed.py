@@ -28,9 +28,8 @@ import msgspec
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.counts.groups import Expected, GroupView
 from extender.index.counts.signature_counts import SignatureTable
-from extender.index.journal import Journal
 from extender.index.nodes.room import RoomTable
-from extender.index.objects.changes import Subscribers
+from extender.index.objects.changes import Journal, Subscribers
 from extender.model.bounded import DeletedPods
 from extender.model.changes import Assumption, AssumptionEnd
 from extender.model.objects import Pod

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from extender.index.claims.nominations import Nominations
-from extender.index.journal import Journal
-from extender.index.objects.changes import Subscribable, Subscribers
+from extender.index.objects.changes import Journal, Subscribable, Subscribers
 from extender.model import resources
 from extender.model.changes import Reservation, ReservationEnd
 from extender.model.objects import Pod

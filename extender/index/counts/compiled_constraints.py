@@ -22,8 +22,7 @@ from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.selections import PodSelector, Selections
 from extender.index.counts.signature_counts import SignatureTable
 from extender.index.counts.term_counts import TermCounts, TermGroupView
-from extender.index.nodes.domains import Inclusion
-from extender.index.nodes.matches import NodeMatches
+from extender.index.nodes.domains import Inclusion, NodeMatches
 from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads

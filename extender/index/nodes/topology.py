@@ -17,8 +17,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from extender.index.nodes.columns import NodeColumn
-from extender.index.nodes.domains import Inclusion, KeyDomains, NodeItself, Scope
-from extender.index.nodes.matches import NodeMatches
+from extender.index.nodes.domains import Inclusion, KeyDomains, NodeItself, NodeMatches, Scope
 from extender.model.bounded import shrink
 from extender.model.constraints.labels import NO_LABELS, Labels
 from extender.model.constraints.node_affinity import NodeAffinity

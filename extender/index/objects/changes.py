@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from extender.model import changes
 from extender.model.objects import Pod
 
 T = TypeVar("T")
@@ -81,3 +82,16 @@ class PodSubscribers:
     def notify(self, uid: str, old: Pod | None, new: Pod | None) -> None:
         """Calls the subscribers of a pod that is in ``by_uid``. O(subscribers of the pod)."""
         self.by_uid[uid].notify(old, new)
+
+
+class Journal:
+    """One for a whole index. ``note`` is None unless something records: then a change costs one look at it. It must not raise.
+
+    Changes that leave the index as it is are not noted, and neither is what follows from a change of an object, such as
+    the end of an assumption.
+    """
+
+    __slots__ = ("note",)
+
+    def __init__(self) -> None:
+        self.note: Callable[[changes.Change], None] | None = None

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from extender.index.counts.what_if import WhatIf
+from extender.index.counts.counts import WhatIf
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.constraints.labels import HOSTNAME
