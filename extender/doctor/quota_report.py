@@ -14,9 +14,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from extender.model.constraints.cross_namespace import is_cross_namespace_term, may_reach_out, reached
 from extender.model.constraints.labels import Labels
-from extender.model.constraints.terms import AffinityTerm
+from extender.model.constraints.terms import AffinityTerm, is_cross_namespace_term, may_reach_out, reached
 from extender.model.objects import Namespace, Node, Object, Pod, PodQuota, PodSignature
 from extender.model.policies import JsonObject
 from extender.model.quotas import NUMBERS, can_charge, limits_pods, matches

@@ -15,7 +15,7 @@ from typing import Final
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.namespace_budgets import MOST_SHOWN, OTHERS
 from extender.index.nodes.columns import NodeNumber
-from extender.model.constraints.cross_namespace import may_reach_out
+from extender.model.constraints.terms import may_reach_out
 from extender.model.objects import PodSignature
 
 _NODES_A_STEP: Final = 2000  # of signatures, at 0.3 µs

@@ -22,8 +22,8 @@ from extender.index.claims.nominations import InMemoryNomination
 from extender.index.objects.changes import Change, Subscribers
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
-from extender.model.constraints.cross_namespace import may_reach_out, reached, terms_of
 from extender.model.constraints.labels import Labels
+from extender.model.constraints.terms import may_reach_out, reached, terms_of
 from extender.model.objects import Namespace, Pod, PodQuota, PodSignature
 from extender.model.policies import EXEMPT_LABEL, Mode, Moment, Policy, PolicyKey, Subject, Targets
 from extender.model.quotas import NUMBERS, can_charge, charged, limits_pods, matches

@@ -121,7 +121,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     ``has_unseen_needs``: it needs volumes or devices, which the index does not hold.
     ``gating`` is set for a gated pod and for one that we have released.
     ``created``: of a pod without a node, its creation time as the API server writes it, which sorts.
-    ``quota``: only of a pod that carries terms which name namespaces, see `model/constraints/cross_namespace.py`.
+    ``quota``: only of a pod that carries terms which name namespaces, see `model/constraints/terms.py`.
     ``scheduler``: the name of the scheduler that is to place it.
     """
 

@@ -14,10 +14,10 @@ from operator import add
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from extender.model.constraints.clauses import Clause
-from extender.model.constraints.cross_namespace import is_cross_namespace_term
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
 from extender.model.constraints.selectors import EVERYTHING, NOTHING, LabelSelector
+from extender.model.constraints.terms import is_cross_namespace_term
 from extender.model.rejections import Reason
 from extender.model.release import ReleaseSpec
 

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from extender.model.answers.explanations import Explanation
-from extender.model.answers.overview import ClusterFigures
 from extender.model.answers.pages import (
+    ClusterFigures,
     ConstraintsPage,
     GroupPage,
     PageOf,

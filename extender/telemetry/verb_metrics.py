@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from extender.model.answers.overview import VerbRate
+from extender.model.answers.pages import VerbRate
 
 VERBS: Final = ("filter", "prioritize", "preempt", "bind")
 OK: Final = 200

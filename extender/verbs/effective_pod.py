@@ -39,11 +39,16 @@ import orjson
 
 from extender.index.view import ClusterView
 from extender.model.bounded import BoundedCache
-from extender.model.constraints.cross_namespace import is_cross_namespace_term
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm, node_selector
 from extender.model.constraints.spread import SpreadConstraint, SpreadConstraints
-from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity, WeightedTerm
+from extender.model.constraints.terms import (
+    NO_AFFINITY,
+    AffinityTerm,
+    PodAffinity,
+    WeightedTerm,
+    is_cross_namespace_term,
+)
 from extender.model.objects import Effective, Pod, PodSignature
 from extender.model.policies import (
     CLUSTER_KIND,

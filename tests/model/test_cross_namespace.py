@@ -8,7 +8,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from extender.model.constraints.cross_namespace import may_reach_out, reached, terms_of
+from extender.model.constraints.terms import may_reach_out, reached, terms_of
 from extender.model.objects import Pod
 from extender.model.units import ByteSize
 from extender.settings.limits import Limits

@@ -9,8 +9,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient
 
 from extender.model.answers.explanations import Explanation, NotExplained
-from extender.model.answers.overview import ClusterFigures
 from extender.model.answers.pages import (
+    ClusterFigures,
     ConstraintsPage,
     GroupPage,
     PageOf,

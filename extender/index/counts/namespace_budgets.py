@@ -20,10 +20,9 @@ from typing import Final, NamedTuple, TypeVar
 from extender.index.counts.selections import PodSelector, pod_selector
 from extender.index.objects.changes import Subscribers
 from extender.model.bounded import shrink
-from extender.model.constraints.cross_namespace import may_reach_out, terms_of
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.constraints.selectors import LabelSelector
-from extender.model.constraints.terms import AffinityTerm
+from extender.model.constraints.terms import AffinityTerm, may_reach_out, terms_of
 from extender.model.objects import Excess, PodSignature
 from extender.settings.limits import NamespaceLimits
 

@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 from msgspec import structs
 
-from extender.model.answers.overview import ClusterFigures, Features, HealthCheck, Overview
+from extender.model.answers.pages import ClusterFigures, Features, HealthCheck, Overview
 from extender.model.units import times
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.openapi import Operation

@@ -12,11 +12,12 @@ from typing import Final, TypeVar
 from extender.index.cluster import ClusterIndex
 from extender.index.gated import Role
 from extender.model.answers.explanations import Cause, NotExplained
-from extender.model.answers.overview import ClusterFigures, KeySummary
 from extender.model.answers.pages import (
+    ClusterFigures,
     ConstraintsPage,
     GroupPage,
     GroupRow,
+    KeySummary,
     PageOf,
     PendingPage,
     PolicyPage,

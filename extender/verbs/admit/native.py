@@ -381,7 +381,7 @@ def _quota_binding(*, audits: bool) -> JsonObject:
 
 
 def _quota_lists() -> Iterator[str]:
-    """Whether a term of one of the four lists is in the scope, as CEL: the predicate of `model/constraints/cross_namespace.py`."""
+    """Whether a term of one of the four lists is in the scope, as CEL: the predicate of `model/constraints/terms.py`."""
     for kind in ("podAffinity", "podAntiAffinity"):
         for need, term in (("required", "t"), ("preferred", "t.podAffinityTerm")):
             path = f"object.spec.affinity.{kind}"

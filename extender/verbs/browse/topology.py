@@ -12,8 +12,7 @@ from typing import Final
 
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
-from extender.model.answers.overview import KeySummary
-from extender.model.answers.pages import DomainRow, NodeRow, TopologyPage, TopologyQuestion
+from extender.model.answers.pages import DomainRow, KeySummary, NodeRow, TopologyPage, TopologyQuestion
 from extender.model.constraints.labels import HOSTNAME, REGION, ZONE
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.resources import CPU, MEMORY

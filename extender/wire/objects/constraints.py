@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from extender.model.bounded import cached
-from extender.model.constraints.cross_namespace import is_cross_namespace, terms_of
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import (
     NodeAffinity,
@@ -36,7 +35,14 @@ from extender.model.constraints.selectors import (
 )
 from extender.model.constraints.spread import NO_SPREAD, SpreadConstraint, SpreadConstraints
 from extender.model.constraints.taints import Toleration
-from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity, WeightedTerm
+from extender.model.constraints.terms import (
+    NO_AFFINITY,
+    AffinityTerm,
+    PodAffinity,
+    WeightedTerm,
+    is_cross_namespace,
+    terms_of,
+)
 from extender.model.objects import Controller, Excess
 from extender.model.policies import Size
 from extender.settings.limits import Limits
