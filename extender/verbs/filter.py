@@ -24,7 +24,7 @@ from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Code, Reason
 from extender.rules import catalog
 from extender.rules.catalog import Dependencies, PreparedFilters, dependencies
-from extender.rules.frames import BestCaseFrame, IndexFrame
+from extender.rules.frames import BestCaseFrame, IndexFrame, WorstCaseFrame
 from extender.rules.node_fit import static_rejection
 from extender.rules.quota import QuotaCounts
 from extender.settings.configuration import Settings
@@ -159,7 +159,9 @@ class FilterVerb:
             result = self.rejections.find(request, compiled, view)
         if result is None:
             # 3. The rules, prepared once for all nodes.
-            search = prepared(pod, requested_nodes(request, view), view, settings)
+            requested = requested_nodes(request, view)
+            frame = WorstCaseFrame(requested.frame, view) if is_undetermined else requested.frame
+            search = Search(compiled, catalog.prepare_filters(pod, compiled, view, frame), requested, view, settings)
 
             # 4. Selection of the host, or of a shortlist of hosts.
             hosts = select_hosts(search, pod, seed, avoid)

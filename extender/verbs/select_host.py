@@ -111,7 +111,10 @@ def _reluctant(search: Search, pod: Pod) -> AbstractSet[int]:
     if search.requested.view is None:
         nodes = search.requested.nodes
         return {position for position, node in enumerate(nodes) if node.taints and _untolerated(node.taints, pod)}
-    soft, tolerates = search.view.soft_taints, bool(pod.signature.tolerations)
+    soft = search.view.soft_taints
+    if not soft:
+        return _NONE
+    tolerates = bool(pod.signature.tolerations)
     found = [nodes for taints, nodes in soft.items() if not tolerates or _untolerated(taints, pod)]
     return found[0] if len(found) == 1 else frozenset[int]().union(*found)
 

@@ -25,9 +25,10 @@ from extender.model.constraints.selectors import Requirement, selector
 from extender.model.objects import Pod, PodSignature
 from extender.rules import catalog
 from extender.rules.constraint_states import Steps
-from extender.rules.frames import Frame, IndexFrame, WorstCaseFrame
+from extender.rules.frames import IndexFrame
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
+from extender.verbs.request import worst_case
 
 _SIGNATURES_A_STEP: Final = 60  # at 3 µs
 _ROWS_A_STEP: Final = 12  # at 15 µs
@@ -159,8 +160,7 @@ def constraints_page(pod: Pod, view: ClusterView, settings: Settings) -> Steps[C
     """The page, also of a pod that has a node. O(domains + nodes with a counted pod) for each constraint."""
     replica = effective_pod(structs.replace(pod, node=""), view, settings)
     compiled = view.compiled(replica.signature)
-    frame: Frame = IndexFrame()
-    frame = WorstCaseFrame(frame, view) if view.is_undetermined(compiled) else frame
+    frame = worst_case(IndexFrame(), compiled, view)
     before = catalog.dependencies(replica, compiled, view)
     yield
     found: list[ConstraintState] = []

@@ -26,11 +26,12 @@ from extender.model.rejections import Reason, Rejection
 from extender.model.resources import CPU, PODS
 from extender.rules import catalog
 from extender.rules.constraint_states import Steps
-from extender.rules.frames import Frame, IndexFrame, RequestFrame, WorstCaseFrame
+from extender.rules.frames import IndexFrame, RequestFrame
 from extender.rules.free_resources import FreeResources, claims_on, free_resources_on
 from extender.rules.interpod_affinity import own_terms
 from extender.rules.node_fit import static_rejection
 from extender.verbs.dry_run import Budget, DryRun, Removal
+from extender.verbs.request import worst_case
 
 _NEW_NODE: Final = "new-node"
 _NEW_DOMAIN: Final = "new"
@@ -332,19 +333,17 @@ class Incoming:
 
 def passes(pod: Pod, compiled: CompiledConstraints, number: NodeNumber, view: ClusterView) -> bool:
     """Whether the rules let the pod pass on a node as the counts are now. O(clauses)."""
-    return catalog.prepare_beside_fit(pod, compiled, view, _frame(IndexFrame(), compiled, view)).reason(number) is None
+    return (
+        catalog.prepare_beside_fit(pod, compiled, view, worst_case(IndexFrame(), compiled, view)).reason(number) is None
+    )
 
 
 def passes_on_new_node(pod: Pod, compiled: CompiledConstraints, node: Node, view: ClusterView) -> bool:
     """Whether the pod passes and fits on a node that does not exist yet. O(clauses)."""
     if static_rejection(pod, node) is not None or empty(node).shortage(pod.requests):
         return False
-    frame = _frame(RequestFrame([node]), compiled, view)
+    frame = worst_case(RequestFrame([node]), compiled, view)
     return catalog.prepare_beside_fit(pod, compiled, view, frame).reason(0) is None
-
-
-def _frame(frame: Frame, compiled: CompiledConstraints, view: ClusterView) -> Frame:
-    return WorstCaseFrame(frame, view) if view.is_undetermined(compiled) else frame
 
 
 def empty(node: Node) -> FreeResources:

@@ -22,12 +22,13 @@ from extender.model.resources import CPU
 from extender.model.units import agreeing, counted
 from extender.rules import catalog
 from extender.rules.constraint_states import Steps
-from extender.rules.frames import Frame, IndexFrame, WorstCaseFrame
+from extender.rules.frames import IndexFrame
 from extender.rules.rule import PreparedFilter, Rule
 from extender.settings.configuration import Settings
 from extender.verbs.dry_run import KeptNodes
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.explain.changes import Incoming, find_changes
+from extender.verbs.request import worst_case
 
 _EXAMPLES: Final = 3
 _FITS_A_STEP: Final = 120  # checks of node fit, at 4 µs
@@ -92,8 +93,7 @@ class _Subject:
         self.rejections: dict[NodeNumber, Rejection | None] = {}
         self._pod = pod
         self._compiled = compiled
-        frame: Frame = IndexFrame()
-        self.frame = WorstCaseFrame(frame, view) if view.is_undetermined(compiled) else frame
+        self.frame = worst_case(IndexFrame(), compiled, view)
         self._filters = catalog.prepare_beside_fit(pod, compiled, view, self.frame)
         self._fit = catalog.NODE_FIT.prepare_filter(asked, compiled, view, self.frame)
         self.kept = {view.known[name] for name in KeptNodes(pod, view, settings).among(view.known)}

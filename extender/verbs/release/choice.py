@@ -32,7 +32,6 @@ from extender.verbs.effective_pod import effective_pod
 from extender.verbs.release.placing import (
     Budget,
     Capacity,
-    NoChecks,
     NodeRoom,
     Placed,
     Reasons,
@@ -216,11 +215,10 @@ class _Choice:
             return place_equal(self._pods, only)
         open_ = {kind: [room for room in each if room.holds] for kind, each in rooms.items()}
         if self._is_free:
-            return Search(self._pods, open_, self._capacity, NoChecks(), self._budget).run()
+            return Search(self._pods, open_, self._capacity, None, self._budget).run()
         with self._view.what_if() as tried:
-            return Search(
-                self._pods, open_, self._capacity, RuleChecks(self._view, tried, self._narrowed(path)), self._budget
-            ).run()
+            checks = RuleChecks(self._view, tried, self._narrowed(path))
+            return Search(self._pods, open_, self._capacity, checks, self._budget).run()
 
     def _narrowed(self, path: Sequence[Level]) -> Mapping[PodSignature, PodSignature]:
         """What pods with spread constraints are once they are released into the domain."""

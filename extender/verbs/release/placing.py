@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -24,9 +24,10 @@ from extender.model.release import Level, Slot
 from extender.model.resources import PODS, Resources
 from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
-from extender.rules.frames import IndexFrame, WorstCaseFrame
+from extender.rules.frames import IndexFrame
 from extender.rules.free_resources import FreeResources, conflicting_nominated_pods, free_resources_on
 from extender.rules.node_fit import static_rejection
+from extender.verbs.request import worst_case
 
 MOST_VISITS = 10_000
 """Nodes that are looked at again for one group, after a first pod that fits nowhere: about 15 ms. Where the budget ends, pods
@@ -75,33 +76,6 @@ def place_equal(pods: Sequence[Pod], rooms: Sequence[NodeRoom]) -> Placed:
     return Placed(tuple(slots), len(pods))
 
 
-class Checks(Protocol):
-    """The rules for one pod after another, on counts that change with each pod that is placed."""
-
-    def filters(self, pod: Pod) -> PreparedFilters | None:
-        """The filters for the next pod; None where no rule applies."""
-
-    def place(self, pod: Pod, node: NodeNumber) -> None:
-        """The pod counts on the node from now on."""
-
-    def remove_last(self) -> None:
-        """The pod that was placed last does not count any more."""
-
-
-class NoChecks:
-    """For pods that no rule concerns."""
-
-    def filters(self, _pod: Pod) -> PreparedFilters | None:
-        """None."""
-        return None
-
-    def place(self, pod: Pod, node: NodeNumber) -> None:
-        """Does nothing."""
-
-    def remove_last(self) -> None:
-        """Does nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class RuleChecks:
     """The rules of the catalog on a trial, for pods that are narrowed to the domain: only its nodes count for spread."""
@@ -111,20 +85,15 @@ class RuleChecks:
     narrowed: Mapping[PodSignature, PodSignature]
 
     def filters(self, pod: Pod) -> PreparedFilters | None:
-        """Prepared again for each pod, as the last one may have new terms."""
+        """The filters for the next pod, as the last one may have new terms; None where no rule applies."""
         pod = self._narrowed(pod)
         compiled = self.view.compiled(pod.signature)
         parts = catalog.counted_parts(compiled, self.view)
-        frame = WorstCaseFrame(IndexFrame(), self.view) if self.view.is_undetermined(compiled) else IndexFrame()
-        return catalog.prepare(parts, pod, self.view, frame) if parts else None
+        return catalog.prepare(parts, pod, self.view, worst_case(IndexFrame(), compiled, self.view)) if parts else None
 
     def place(self, pod: Pod, node: NodeNumber) -> None:
-        """Counts it."""
+        """The pod counts on the node from now on."""
         self.tried.place(self._narrowed(pod), node)
-
-    def remove_last(self) -> None:
-        """Takes it out."""
-        self.tried.remove_last()
 
     def _narrowed(self, pod: Pod) -> Pod:
         return msgspec.structs.replace(pod, signature=self.narrowed.get(pod.signature, pod.signature))
@@ -133,7 +102,7 @@ class RuleChecks:
 class Search:
     """The search for slots of unequal or constrained pods, depth first. ``rooms``: by shape, the nodes that hold any.
 
-    Each pod is tried on the tightest node first.
+    ``checks``: the rules, None for pods that no rule concerns. Each pod is tried on the tightest node first.
     """
 
     def __init__(
@@ -141,7 +110,7 @@ class Search:
         pods: Sequence[Pod],
         rooms: Mapping[Hashable, Sequence[NodeRoom]],
         capacity: Capacity,
-        checks: Checks,
+        checks: RuleChecks | None,
         budget: Budget,
     ) -> None:
         self._reasons = Reasons()
@@ -149,7 +118,7 @@ class Search:
         self._is_first = True
         self._capacity = capacity
         self._checks = checks
-        self._rooms = {kind: sorted(each, key=_tightest) for kind, each in rooms.items()}
+        self._rooms = {kind: sorted(each, key=lambda room: (room.holds, room.name)) for kind, each in rooms.items()}
         kinds = {pod.uid: shape(pod) for pod in pods}
         sizes = {kinds[pod.uid]: pod for pod in pods}
         order = {kind: self._order(pod, self._rooms[kind]) for kind, pod in sizes.items()}
@@ -185,7 +154,7 @@ class Search:
     def _candidates(self, at: int) -> Iterator[tuple[int, NodeRoom]]:
         """The nodes for the next pod, with their positions among those of its shape. Looked at piece by piece."""
         pod, rooms = self._pods[at], self._rooms[self._kinds[at]]
-        filters = self._checks.filters(pod)
+        filters = None if self._checks is None else self._checks.filters(pod)
         first = 0
         if filters is None and at and self._kinds[at - 1] == self._kinds[at]:
             first = self._chosen[-1][0]  # equal pods: another order of the same nodes is no other placement
@@ -229,18 +198,16 @@ class Search:
     def _place(self, place: int, room: NodeRoom) -> None:
         pod = self._pods[len(self._chosen)]
         self._used.setdefault(room.number, FreeResources()).count(pod, 1)
-        self._checks.place(pod, room.number)
+        if self._checks is not None:
+            self._checks.place(pod, room.number)
         self._chosen.append((place, room))
         self._most = max(self._most, len(self._chosen))
 
     def _remove_last(self) -> None:
         _, room = self._chosen.pop()
         self._used[room.number].count(self._pods[len(self._chosen)], -1)
-        self._checks.remove_last()
-
-
-def _tightest(room: NodeRoom) -> tuple[int, str]:
-    return room.holds, room.name
+        if self._checks is not None:
+            self._checks.tried.remove_last()
 
 
 # -- capacity of nodes ------------------------------------------------------------------------------------------------
