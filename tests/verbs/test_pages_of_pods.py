@@ -1,11 +1,12 @@
-"""Finding a pod by its name."""
+"""Pages of pods: single ones by name, and workloads."""
 
 from __future__ import annotations
 
 from extender.index.cluster import ClusterIndex
+from extender.model.answers.pages import PageOf
 from extender.model.objects import Pod
-from extender.verbs.browse.pods import PodFinder
-from tests.builders import index_of, node, pod
+from extender.verbs.browse.pods import PodFinder, workload_page
+from tests.builders import index_of, node, pod, spread, term, weighted
 from tests.explaining import finished
 
 
@@ -67,3 +68,41 @@ def test_a_bounded_number_of_names_is_remembered() -> None:
         steps_to_find(finder, f"p{at}")
     assert steps_to_find(finder, "p299")[1] == 0
     assert steps_to_find(finder, "p0")[1] > 0
+
+
+# -- The page of workloads: which labels tell workloads apart ------------------------------------------------------------
+
+
+def test_pods_of_all_revisions_and_ordinals_are_one_workload() -> None:
+    index = index_of(
+        node("n1"),
+        pod("web-1", on="n1", app="web", labels={"pod-template-hash": "old"}),
+        pod("web-2", app="web", labels={"pod-template-hash": "new"}),
+        pod("db-0", on="n1", app="db", labels={"statefulset.kubernetes.io/pod-name": "db-0"}),
+        pod("db-1", on="n1", app="db", labels={"statefulset.kubernetes.io/pod-name": "db-1"}),
+    )
+    page = finished(workload_page(PageOf(), index.view))
+    assert [(row.labels, row.selector, row.pods, row.pending, row.example_pod) for row in page.workloads] == [
+        ({"app": "db"}, "app=db", 2, 0, "db-0"),
+        ({"app": "web"}, "app=web", 2, 1, "web-2"),
+    ]
+
+
+def test_constraints_are_counted_by_kind() -> None:
+    index = index_of(
+        pod(
+            "web",
+            near=[term("zone", app="db")],
+            apart=[term("host", app="web"), term("zone", app="noisy")],
+            prefers=[weighted(1, term("zone", app="db"))],
+            spreads=[spread("zone", app="web"), spread("host", hard=False, app="web")],
+        )
+    )
+    (row,) = finished(workload_page(PageOf(), index.view)).workloads
+    assert row.constraints == {
+        "podAffinity": 1,
+        "podAntiAffinity": 2,
+        "preferredPodAffinity": 1,
+        "topologySpread": 1,
+        "preferredTopologySpread": 1,
+    }

@@ -1,16 +1,21 @@
-"""The preempt verb: what is answered, and what is planned."""
+"""The preempt verb: what is answered, what is planned, and how much of that needs a dry run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from extender.model.objects import Object
+from extender.index.cluster import ClusterIndex
+from extender.index.nodes.columns import NodeNumber
+from extender.model.objects import Object, Pod
 from extender.model.preemption import PreemptionPlan
+from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings, default_settings
-from extender.verbs.preempt import PreemptionDecision, decide_preemption
-from tests.builders import preempting, settings, term
+from extender.verbs.dry_run import DryRun, Removal
+from extender.verbs.preempt import Examination, PreemptionDecision, decide_preemption
+from tests.builders import Json, preempting, settings, spread, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
 
 IMPORTANT = 100
@@ -320,3 +325,129 @@ def test_switched_off_the_candidates_pass_as_they_came_unless_they_are_empty() -
 def test_a_pod_whose_constraints_cannot_be_read_is_not_preempted_for(by: Settings) -> None:
     broken = contender_json("asking", priority=IMPORTANT, apart=[term("host", selector={"matchLabels": {"a": "b c"}})])
     assert decide({"n1": ["a"]}, *FULL, pod=broken, by=by) in (PreemptionDecision(), PreemptionDecision([]))
+
+
+# -- The choice among offered nodes: how much of it needs a dry run ------------------------------------------------------
+
+NODES: list[Object] = [stage(f"n{number}") for number in range(5)]
+STANDING: list[Object] = [
+    contender(f"p{number}", on=f"n{number}", cpu=4000, app="web", priority=number + 1) for number in range(5)
+]
+
+
+class Counted(DryRun):
+    """A dry run that tells on how many nodes it was made."""
+
+    runs = 0
+
+    def on(
+        self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_fit: bool = False, first: Container[str] = ()
+    ) -> Removal | None:
+        self.runs += 1
+        return super().on(number, taken, checks_fit=checks_fit, first=first)
+
+
+def chosen(pod: dict[str, object], *more: Object, seed: int = 0) -> tuple[str, int]:
+    """The node, and how many dry runs that took."""
+    held = cluster(*NODES, *STANDING, *more)
+    args = preempting(pod, {f"n{number}": [f"uid-p{number}"] for number in range(5)})
+    run = Counted(args.pod, held.view)
+    outcome = Examination(run, sees_everything=True).best(args.candidates, seed)
+    return (outcome.node if isinstance(outcome, Removal) else "", run.runs)
+
+
+def test_the_victims_of_one_offer_are_computed_and_of_no_worse_one() -> None:
+    assert chosen(LARGE) == ("n0", 1)
+
+
+def test_a_worse_node_with_nominated_pods_gets_no_dry_run() -> None:
+    coming = [contender(f"c{number}", cpu=2000, priority=IMPORTANT, nominated=f"n{number}") for number in (1, 2, 3)]
+    assert chosen(LARGE, *coming) == ("n0", 1)
+
+
+def test_an_offer_that_is_explained_ends_the_search_among_equals() -> None:
+    equal = contender("p1", on="n1", cpu=4000, app="web", priority=1)
+    assert {chosen(LARGE, equal, seed=seed) for seed in range(5)} == {("n0", 1), ("n1", 1)}
+
+
+def test_with_constraints_the_seemingly_best_ones_are_tried_until_one_is_as_good_as_it_seemed() -> None:
+    assert chosen(LONELY) == ("n0", 1)
+    in_the_way = contender("w", on="n0", app="web", priority=4)
+    assert chosen(LONELY, in_the_way) == ("n1", 2)
+    for_good = contender("w", on="n0", app="web", priority=IMPORTANT)
+    assert chosen(LONELY, for_good) == ("n1", 2)
+
+
+# -- Preemption beside pods that are nominated to other nodes: they count there, and only those that go first ------------
+
+EXECUTE = settings(preemption={"mode": "execute"})
+URGENT: Json = {"priority": 1000, "cpu": 4000, "app": "urgent"}
+SPREAD: Json = {"spreads": [spread("zone", 1, app="urgent")]}
+APART: Json = {"apart": [term("zone", app="urgent")]}
+ZONES = ("a", "b", "c")
+
+
+def full(*nominated: Json) -> ClusterIndex:
+    """A node in each of three zones, each full with one lesser pod, and pods that are nominated."""
+    nodes = [stage(f"n-{zone}", zone) for zone in ZONES]
+    lesser = [contender(f"low-{zone}", on=f"n-{zone}", cpu=4000) for zone in ZONES]
+    return cluster(*nodes, *lesser, *(contender(f"first-{at}", **each) for at, each in enumerate(nominated)))
+
+
+def decide_next(index: ClusterIndex, seed: int, **constraints: Any) -> PreemptionDecision:
+    """What becomes of one more urgent pod to which the scheduler offers every node."""
+    index.upsert(contender("next", **URGENT, **constraints))
+    offers = {f"n-{zone}": [f"uid-low-{zone}"] for zone in ZONES}
+    return decide_preemption(
+        preempting(contender_json("next", **URGENT, **constraints), offers), index.view, EXECUTE, seed
+    )
+
+
+def nodes_of(index: ClusterIndex, **constraints: Any) -> set[str]:
+    """The nodes that are chosen, whatever the seed."""
+    plans: list[PreemptionPlan | None] = [decide_next(index, seed, **constraints).plan for seed in range(12)]
+    return {each.node for each in plans if each is not None}
+
+
+@pytest.mark.parametrize("constraints", [SPREAD, APART], ids=["spread", "anti-affinity"])
+def test_a_zone_that_is_promised_to_another_pod_is_not_chosen(constraints: Json) -> None:
+    index = full(URGENT | constraints | {"nominated": "n-a"})
+    assert nodes_of(index, **constraints) == {"n-b", "n-c"}
+
+
+@pytest.mark.parametrize("constraints", [SPREAD, APART], ids=["spread", "anti-affinity"])
+def test_nor_is_another_node_of_that_zone(constraints: Json) -> None:
+    """On its own node a nominated pod counts in tree as well; elsewhere in the zone only here."""
+    index = full(URGENT | constraints | {"nominated": "n-beside"})
+    index.upsert(stage("n-beside", "a"))
+    index.upsert(contender("low-beside", on="n-beside", cpu=4000))
+    assert nodes_of(index, **constraints) == {"n-b", "n-c"}
+
+
+def test_nominated_pods_that_keep_the_pod_out_count_although_it_asks_for_nothing_itself() -> None:
+    assert nodes_of(full(URGENT | APART | {"nominated": "n-a"})) == {"n-b", "n-c"}
+
+
+def test_a_pod_of_lower_priority_keeps_its_zone_from_no_other() -> None:
+    index = full(URGENT | SPREAD | {"nominated": "n-a", "priority": 999})
+    assert nodes_of(index, **SPREAD) == {"n-a", "n-b", "n-c"}
+
+
+def test_where_no_zone_is_left_nothing_is_removed_and_the_scheduler_is_to_ask_again() -> None:
+    index = full(*(URGENT | APART | {"nominated": f"n-{zone}"} for zone in ZONES))
+    assert decide_next(index, 0, **APART) == PreemptionDecision(requeue=True)
+
+
+def test_a_node_that_passes_only_if_a_nominated_pod_comes_is_not_chosen() -> None:
+    """With one pod in a and two on their way to b and c the skew allows a second one in a; without them it does not."""
+    index = full(*(URGENT | SPREAD | {"nominated": f"n-{zone}"} for zone in "bc"))
+    index.upsert(contender("there", on="n-a", priority=1000, app="urgent"))
+    assert "n-a" not in nodes_of(index, **SPREAD)
+
+
+def test_the_counts_are_as_they_were() -> None:
+    index = full(URGENT | SPREAD | {"nominated": "n-a"})
+    first = decide_next(index, 3, **SPREAD)
+    assert decide_next(index, 3, **SPREAD) == first
+    compiled = index.view.compiled(index.pods["uid-next"].signature)
+    assert [dict(ask.group.counts) for ask in spread_groups(compiled).hard] == [{}]

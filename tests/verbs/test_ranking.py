@@ -1,4 +1,4 @@
-"""A shortlist: the best of the passing nodes under our own score, drawn fairly among equals, and nothing else."""
+"""The best of the passing nodes under our own score, drawn fairly among equals, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
+from extender.model.objects import Pod
 from extender.rules.frames import IndexFrame
-from extender.verbs.request import RequestedNodes
+from extender.rules.interpod_affinity import InterPodAffinity
+from extender.rules.rule import RankedGroup
+from extender.settings.configuration import Settings
+from extender.verbs import ranking
+from extender.verbs.request import RequestedNodes, Search, prepared
 from tests.builders import (
     PREFERRED,
     Json,
@@ -200,3 +208,98 @@ def test_nodes_with_soft_taints_fill_a_list_that_is_not_full_without_them() -> N
     index = index_of(node("n1", taints=shy), node("n2"), node("n3", taints=shy), node("n4", taints=shy))
     found = shortlist(index, pod_json(), ["n1", "n2", "n3", "n4"], 3)
     assert (found[0], len(set(found))) == ("n2", 3)
+
+
+# -- long requests with preferences that attract: found from the domains with most pods, as by ranking all ----------------
+
+NODES_THERE = 40
+NAMES = [f"n{number}" for number in range(NODES_THERE)]
+
+
+def liking(weight: int = 3, app: str = "web") -> Json:
+    """Fields of a pod that would be beside web pods, and never beside bad ones."""
+    return {"app": app, "prefers": [weighted(weight, term("host", app="web"))], "apart": [term("host", app="bad")]}
+
+
+def many_nodes(*pods: Pod) -> ClusterIndex:
+    return index_of(*map(node, NAMES), *pods)
+
+
+def search_of(index: ClusterIndex, names: Sequence[str]) -> tuple[Search, Sequence[RankedGroup]]:
+    """The search of a pod that likes web pods, and the groups that rank its nodes."""
+    requested = RequestedNodes(names, IndexFrame(), index.view)
+    search = prepared(pod("asking", **liking()), requested, index.view, Settings())
+    found = InterPodAffinity().ranked_groups(search.compiled, index.view, NODES_THERE, Settings().rules)
+    assert found is not None
+    return search, found
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(
+    placed=st.lists(
+        st.tuples(st.sampled_from(NAMES), st.sampled_from(["web", "web", "bad"]), st.sampled_from([1, 5])), max_size=60
+    ),
+    asked=st.sets(st.sampled_from(NAMES), min_size=1),
+    most=st.integers(1, 12),
+    turn=st.integers(0, 1000),
+)
+def test_the_ranks_are_those_of_the_best_nodes(
+    placed: list[tuple[str, str, int]], asked: set[str], most: int, turn: int
+) -> None:
+    index = many_nodes(*(pod(f"p{at}", on=on, **liking(weight, app)) for at, (on, app, weight) in enumerate(placed)))
+    names = sorted(asked)
+    search, groups = search_of(index, names)
+    if not groups:
+        return
+    assert ranking.has_small_domains(groups)
+    ranked = ranking.best_by_top_domains(groups, search, most, turn % len(names))
+
+    def rank(node: int) -> float:
+        return float(sum(part.weight * part.group.counts.get(part.group.key.of_node[node], 0) for part in groups))
+
+    passing = search.filters.passing([index.view.known[name] for name in names])
+    assert [found for found, _ in ranked] == sorted(map(rank, passing), reverse=True)[:most]
+    assert all(rank(node) == found and node in passing for found, node in ranked)
+    assert len({node for _, node in ranked}) == len(ranked)
+    best = {node for node in passing if rank(node) == max(map(rank, passing))}
+    equals = ranking.equals_by_top_domains(groups, search, most, turn % len(names))
+    assert len(set(equals)) == len(equals) >= min(most, len(best))
+    assert set(equals) <= best
+
+
+@pytest.mark.parametrize("refusing", range(12))
+def test_as_many_nodes_are_found_as_are_wanted_however_many_reject(refusing: int) -> None:
+    """Where few attract, the rest is looked up a piece at a time; no piece may be the last too early."""
+    bad = [pod(f"bad-{name}", on=name, app="bad") for name in NAMES[:refusing]]
+    index = many_nodes(*bad, pod("web", on=NAMES[-1], app="web"))
+    search, groups = search_of(index, NAMES)
+    for most in (2, 3):
+        ranked = ranking.best_by_top_domains(groups, search, most, 0)
+        found = [index.view.node_names[node] for _, node in ranked]
+        assert found == [NAMES[-1], *NAMES[refusing : refusing + most - 1]]
+
+
+def test_preferences_that_repel_are_not_sought_from_the_top() -> None:
+    asked = pod("asking", avoids=[weighted(1, term("host", app="web"))])
+    index = many_nodes(pod("web", on="n0", app="web"))
+    compiled = index.view.compiled(asked.signature)
+    groups = InterPodAffinity().ranked_groups(compiled, index.view, NODES_THERE, Settings().rules)
+    assert groups
+    assert not ranking.has_small_domains(groups)
+
+
+def test_for_equals_no_domain_is_tried_that_is_worse_than_a_node_that_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    more = [pod(f"more-{name}", on=name, **liking(1)) for name in NAMES[:3]]
+    index = many_nodes(*(pod(f"web-{name}", on=name, **liking(1)) for name in NAMES), *more)
+    (search, groups), tried, passing = search_of(index, NAMES[1:20]), list[int](), Search.passing
+
+    def counted(asked: Search, nodes: Sequence[int]) -> Sequence[int]:
+        tried.append(len(nodes))
+        return passing(asked, nodes)
+
+    monkeypatch.setattr(Search, "passing", counted)
+    found = ranking.equals_by_top_domains(groups, search, 32, 0)
+    assert sorted(index.view.node_names[node] for node in found) == ["n1", "n2"]
+    assert sum(tried) == 2

@@ -1,15 +1,36 @@
-"""The filter verb: what an answer holds, and what it never holds."""
+"""The filter verb: what an answer holds, what it never holds, and when it waits or is given again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import orjson
 import pytest
+from msgspec import DecodeError
+from msgspec.structs import replace
 
 from extender.index.cluster import ClusterIndex
+from extender.model.objects import Object, Pod
 from extender.model.rejections import Code, Reason
-from extender.wire.extender_v1 import FilterResult
-from tests.builders import Json, asking, index_of, matching, node, node_json, pod, pod_json, settings, spread, term
+from extender.settings.configuration import Settings
+from extender.verbs.filter import FilterVerb
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
+from tests.builders import (
+    Json,
+    asking,
+    index_of,
+    matching,
+    namespace,
+    node,
+    node_json,
+    pod,
+    pod_json,
+    settings,
+    spread,
+    term,
+    weighted,
+)
+from tests.contenders import contender
 from tests.deciding import filter_nodes
 
 WHOLE = settings()
@@ -218,3 +239,242 @@ class TestDecisive:
     def test_a_preferred_taint_is_shunned(self, seed: int) -> None:
         index = index_of(node("n1", taints=[{"key": "busy", "effect": "PreferNoSchedule"}]), node("n2"))
         assert self.passed(index, LONELY, "n1", "n2", seed=seed) == ["n2"]
+
+
+# -- Which requests wait for assumed pods: only those whose answer may become better by it -------------------------------
+
+NAMES = ("n1", "n2", "n3", "n4")
+ALL, TWO, ONE = (settings(answers={"shortlist": most}) for most in (0, 2, 1))
+EVEN = pod_json(app="web", spreads=[spread("zone", app="web")])
+NEAR = pod_json(app="web", near=[term("zone", app="web")])
+
+
+def zoned(*objects: Object) -> ClusterIndex:
+    """Two nodes in each of two zones."""
+    zones = zip(NAMES, ("z1", "z1", "z2", "z2"), strict=True)
+    return index_of(*(node(name, zone=zone) for name, zone in zones), *objects)
+
+
+def coming(index: ClusterIndex, *names: str, name: str = "w", app: str = "web") -> ClusterIndex:
+    """A pod that was let through to these nodes."""
+    index.assume(pod(name, app=app), names, now=0.0)
+    return index
+
+
+def waits(index: ClusterIndex, asked: Json, chosen: Settings = TWO, names: Sequence[str] = NAMES) -> bool:
+    return FilterVerb(index.view, chosen).should_wait(asking(asked, *names))
+
+
+def passed(index: ClusterIndex, asked: Json, chosen: Settings = TWO) -> list[str]:
+    return sorted(filter_nodes(asking(asked, *NAMES), index.view, chosen, seed=0).passed)
+
+
+def test_an_assumed_pod_that_the_constraints_do_not_count_is_not_waited_for() -> None:
+    assert not waits(coming(zoned(), "n1", "n2", app="db"), LONELY, ALL)
+
+
+class TestEnoughNodes:
+    """The answer is as long as it may be without the nodes on which the pod may stand."""
+
+    def test_a_full_shortlist_that_passes_wherever_the_pod_is_comes_at_once(self) -> None:
+        index = coming(zoned(), "n1", "n2")
+        assert (waits(index, LONELY), passed(index, LONELY)) == (False, ["n3", "n4"])
+
+    def test_a_shorter_one_waits(self) -> None:
+        assert waits(coming(coming(zoned(), "n1", "n2"), "n2", "n3", name="v"), LONELY)
+
+    def test_one_that_could_not_be_longer_anyway_does_not(self) -> None:
+        taken = [pod(f"t{name}", on=name, app="web") for name in ("n1", "n2", "n3")]
+        assert not waits(coming(zoned(*taken), "n1", "n2"), LONELY)
+
+    def test_an_answer_that_is_to_name_all_that_pass_waits(self) -> None:
+        assert waits(coming(zoned(), "n1", "n2"), LONELY, ALL)
+
+    def test_a_better_node_is_waited_for(self) -> None:
+        liking = pod_json(app="web", apart=[term("host", app="web")], prefers=[weighted(10, term("zone", app="db"))])
+        index = coming(zoned(pod("db", on="n1", app="db")), "n1", "n2")
+        assert [waits(index, liking, chosen) for chosen in (TWO, ONE)] == [True, True]
+        assert not waits(coming(zoned(pod("db", on="n3", app="db")), "n1", "n2"), liking)
+
+
+class TestOneDomain:
+    """All nodes on which the pod may stand are in the same domain: where it counts there is known."""
+
+    def test_it_attracts_there(self) -> None:
+        index = coming(zoned(), "n1", "n2")
+        assert (waits(index, NEAR, ALL), passed(index, NEAR, ALL)) == (False, ["n1", "n2"])
+
+    def test_it_counts_there_and_nowhere_else(self) -> None:
+        index = coming(zoned(), "n1", "n2")
+        assert (waits(index, EVEN, ALL), passed(index, EVEN, ALL)) == (False, ["n3", "n4"])
+
+    def test_it_raises_the_minimum(self) -> None:
+        index = coming(zoned(pod("old", on="n3", app="web")), "n1", "n2")
+        assert (waits(index, EVEN, ALL), passed(index, EVEN, ALL)) == (False, list(NAMES))
+
+    def test_one_that_attracts_nowhere_new_is_not_waited_for(self) -> None:
+        index = coming(zoned(pod("old", on="n3", app="web")), "n3", "n4")
+        assert (waits(index, NEAR, ALL), passed(index, NEAR, ALL)) == (False, ["n3", "n4"])
+
+
+@pytest.mark.parametrize("asked", [EVEN, NEAR], ids=["spread", "affinity"])
+def test_a_pod_that_may_come_to_either_domain_is_waited_for(asked: Json) -> None:
+    index = coming(zoned(), "n1", "n3")
+    assert (waits(index, asked), passed(index, asked)) == (True, [])
+    coming(index, "n3")
+    assert (waits(index, asked), len(passed(index, asked))) == (False, 2)
+
+
+class TestRejections:
+    """No request waits for a rejection."""
+
+    def full(self, *objects: Object) -> ClusterIndex:
+        """Every node is taken, and one more pod is to come."""
+        return coming(zoned(*(pod(f"t{name}", on=name, app="web") for name in NAMES), *objects), "n1", "n3")
+
+    def test_a_rejection_that_no_assumed_pod_can_change_comes_at_once(self) -> None:
+        assert not waits(self.full(), LONELY)
+
+    @pytest.mark.parametrize(("mode", "expected"), [("execute", True), ("advise", False)])
+    def test_unless_others_may_be_removed_for_the_pod(self, mode: str, *, expected: bool) -> None:
+        chosen = settings(answers={"shortlist": 2}, preemption={"mode": mode})
+        important = {**LONELY, "spec": {**LONELY["spec"], "priority": 10}}
+        assert waits(self.full(), important, chosen) is expected
+
+    def test_a_pod_whose_constraints_cannot_be_read_is_not_kept_waiting(self) -> None:
+        unreadable = pod_json(app="web", apart=[term("host", app="web")], near=[term("host", selector=UNREADABLE)])
+        assert not waits(coming(zoned(), "n1", "n3"), unreadable)
+
+    def test_nothing_asked_is_answered_at_once(self) -> None:
+        assert not waits(coming(zoned(), "n1", "n3"), LONELY, names=())
+
+
+def test_where_pods_are_nominated_every_assumed_pod_that_may_matter_is_waited_for() -> None:
+    """The nodes that they claim are taken out of the answer afterwards."""
+    index = coming(zoned(contender("vip", nominated="n4", priority=10)), "n1", "n2")
+    chosen = [settings(answers={"shortlist": 2}, preemption={"mode": mode}) for mode in ("execute", "off")]
+    assert [waits(index, LONELY, each) for each in chosen] == [True, False]
+
+
+# -- rejections that are given again: only while nothing that they depend on has changed ----------------------------------
+
+NEAR_TEAM_A = term("host", selector=matching(app="web"), namespace_selector=matching(t="a"))
+
+
+class Asker:
+    """Three nodes with a web pod on n1 and n2, which are asked about, so that not every node is rejected."""
+
+    def __init__(self, most_bytes: int = 1 << 20) -> None:
+        self.settings = settings(placement="cooperative", answers={"rejectionCacheBytes": most_bytes})
+        self.index = index_of(*map(node, ("n0", "n1", "n2")), *(pod(f"web-{n}", on=n, app="web") for n in ("n1", "n2")))
+        self.verb = FilterVerb(self.index.view, self.settings)
+        self.memory = self.verb.rejections
+        self.asked = 0
+        self.relabel(t="a")
+
+    def relabel(self, **labels: str) -> None:
+        self.index.upsert(namespace(labels=labels))
+
+    def ask(self, *names: str) -> FilterResult:
+        args = asking(pod_json("asking", apart=[NEAR_TEAM_A]), *(names or ("n1", "n2")))
+        self.signature = args.pod.signature
+        self.asked += 1
+        return self.verb.decide(args, 0).result
+
+    @property
+    def decided(self) -> int:
+        """How many requests the cache did not answer."""
+        return self.asked - self.memory.hits
+
+
+def test_a_rejection_is_given_again_byte_for_byte_without_deciding() -> None:
+    asker = Asker()
+    first, second = asker.ask(), asker.ask()
+    assert (asker.decided, asker.memory.hits) == (1, 1)
+    assert encode_filter(second) == encode_filter(first)
+    assert second.reasons == first.reasons
+    assert orjson.loads(encode_filter(second))["FailedAndUnresolvableNodes"].keys() == {"n1", "n2"}
+
+
+def test_a_pod_that_does_not_concern_the_request_keeps_the_cached_rejection_valid() -> None:
+    asker = Asker()
+    asker.ask()
+    asker.index.upsert(pod("other", on="n1", app="batch"))
+    asker.ask()
+    assert asker.decided == 1
+
+
+@pytest.mark.parametrize("change", ["pod gone", "namespace relabelled", "node added"])
+def test_a_change_of_the_grounds_is_decided_anew(change: str) -> None:
+    asker = Asker()
+    assert asker.ask().unresolvable
+    if change == "pod gone":
+        asker.index.delete(pod("web-n1", on="n1", app="web"))
+    elif change == "namespace relabelled":
+        asker.relabel(t="b")
+    else:
+        asker.index.upsert(node("n3"))
+    answer = asker.ask()
+    assert asker.decided == 2
+    assert list(answer.passed) == {"pod gone": ["n1"], "namespace relabelled": ["n1", "n2"], "node added": []}[change]
+
+
+def test_a_rejection_because_of_a_pod_whose_node_is_not_known_is_decided_anew_every_time() -> None:
+    asker = Asker()
+    asker.index.assume(pod("w", app="web"), ("n0", "n3"), now=0.0)
+    asker.ask()
+    asker.ask()
+    assert (asker.decided, len(asker.memory), asker.memory.hits) == (2, 0, 0)
+
+
+def test_other_names_are_another_request() -> None:
+    asker = Asker()
+    asker.ask("n1")
+    asker.ask("n2")
+    assert asker.decided == 2
+
+
+def test_the_memory_forgets_the_oldest_beyond_its_size() -> None:
+    asker = Asker(most_bytes=3000)
+    asker.ask("n1")
+    asker.ask("n2")
+    assert len(asker.memory) == 1
+    assert 1500 < asker.memory.bytes <= 3000
+    asker.ask("n1")
+    assert asker.decided == 3
+
+
+def test_the_names_are_read_only_for_a_signature_with_a_cached_rejection() -> None:
+    asker = Asker(most_bytes=3000)
+    asker.ask("n1")
+    unread = ExtenderArgs(pod("other"), ["n1"], body=b"no JSON, so that to read it is an error")
+    again = replace(unread, pod=Pod("u", "asking", asker.signature))
+    assert asker.verb.decide(unread, 0).result.passed == ["n1"]
+    with pytest.raises(DecodeError):
+        asker.verb.decide(again, 0)
+    asker.relabel(t="b")  # the rejection holds no longer, and it was the last of its signature
+    assert list(asker.ask("n1").passed) == ["n1"]
+    assert list(asker.verb.decide(again, 0).result.passed) == ["n1"]
+
+
+def test_no_memory_decides_every_time() -> None:
+    asker = Asker(most_bytes=0)
+    asker.ask()
+    asker.ask()
+    assert asker.decided == 2
+
+
+def test_what_is_said_of_every_node_is_decided_at_once_and_takes_no_memory() -> None:
+    asker = Asker()
+    asker.index.upsert(pod("web-n0", on="n0", app="web"))
+    first, second = asker.ask(), asker.ask()
+    assert (asker.decided, len(asker.memory)) == (2, 0)
+    assert encode_filter(first) == encode_filter(second)
+    assert {reason.text for reason in first.reasons} == set(first.unresolvable.values())
+
+
+def test_what_a_rejection_keeps_of_its_pod_counts() -> None:
+    """Else a few large templates, refused once, would be kept for ever."""
+    asker = Asker()
+    asker.ask()
+    assert asker.memory.bytes > asker.signature.size > 0
