@@ -112,12 +112,17 @@ class QuotaFacts(msgspec.Struct, frozen=True, gc=False):
 NO_FACTS = QuotaFacts()
 
 
+ON_ITS_WAY = "the pod may be on its way to the node of an earlier answer"
+"""The error of a request that must not end an assumption. The scheduler reports it in the pod's condition: its attempt has failed."""
+
+
 class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod. ``node`` is empty while it is not assigned; ``finished`` pods are no part of any count.
 
     ``preempted``: it is marked as the victim of a preemption, or evicted (condition DisruptionTarget, KEP-3329).
     ``rejection``: the scheduler's last reason why it is pending (PodScheduled=False), empty if there is none.
-    ``binding_failed``: by that reason the last attempt failed when the pod was to be bound.
+    ``binding_failed``: by that reason the last attempt failed when the pod was to be bound. ``on_its_way``: it got the error
+    `ON_ITS_WAY`. Both are kept beside the text, which recordings without names leave out.
     ``has_unseen_needs``: it needs volumes or devices, which the index does not hold.
     ``gating`` is set for a gated pod and for one that we have released.
     ``created``: of a pod without a node, its creation time as the API server writes it, which sorts.
@@ -146,6 +151,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     host_ports: HostPorts = ()
     scheduler: str = DEFAULT_SCHEDULER
     binding_failed: bool = False
+    on_its_way: bool = False
 
     @property
     def key(self) -> str:

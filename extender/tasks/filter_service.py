@@ -30,9 +30,9 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from extender.index.claims.assumed import ON_ITS_WAY, Assumed, AssumedPods, Limits, RejectedPods
+from extender.index.claims.assumed import Assumed, AssumedPods, Limits, RejectedPods
 from extender.index.view import ClusterView
-from extender.model.objects import Pod
+from extender.model.objects import ON_ITS_WAY, Pod
 from extender.model.policies import PolicyKey
 from extender.tasks.ports import Clock, PlanTarget
 from extender.tasks.watched_pods import WatchedPods

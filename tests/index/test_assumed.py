@@ -10,7 +10,7 @@ from extender.index.audit import audit
 from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
 from extender.model.bounded import MOST_DELETED, DeletedPods
-from extender.model.objects import Object, Pod
+from extender.model.objects import ON_ITS_WAY, Object, Pod
 from extender.rules.interpod_affinity import own_terms
 from extender.wire.objects.kinds import PODS
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term
@@ -322,6 +322,11 @@ class TestFailedBinding:
         index.upsert(reported('running Bind plugin "DefaultBinder": timeout'))
         assert (places(index), is_undetermined(index)) == (({}, {}), False)
         assert audit(index) == []
+
+    def test_so_it_does_in_a_recording_without_the_text(self) -> None:
+        index = assumed(zoned(WEB), WEB, "n1")
+        index.upsert(replace(reported(f"running filter: cannot decide: {ON_ITS_WAY}"), rejection="a pseudonym"))
+        assert near(index, NEAR_WEB) == [{}]
 
     @pytest.mark.parametrize(("reason", "message"), [("Unschedulable", "0/3 nodes"), ("SchedulerError", "Post: EOF")])
     def test_a_report_of_another_failure_may_be_an_earlier_attempts(self, reason: str, message: str) -> None:

@@ -114,6 +114,23 @@ def test_a_review_that_doubts_or_ends_an_assumption_is_noted() -> None:
     assert again.assumed.doubted == index.assumed.doubted == 1
 
 
+def test_what_is_decided_apart_from_an_assumption_is_noted_so() -> None:
+    """Else a replay would decide a question about an assumed pod against the pod itself."""
+    index, noted = index_of(node("n0"), PODS["a"]), list[Change]()
+    index.assume(PODS["a"], ("n0",), 1.0)
+    before, again = held(index), index_of(node("n0"), PODS["a"])
+    again.assume(PODS["a"], ("n0",), 0.0)
+    index.journal.note = noted.append
+    with index.assumed.apart(PODS["a"].uid):
+        for change in noted:
+            apply_change(again, change)
+        assert held(again) == held(index) != before
+        noted.clear()
+    for change in noted:
+        apply_change(again, change)
+    assert held(again) == held(index) == before
+
+
 def test_the_copied_pods_are_not_visited_by_each_garbage_collection() -> None:
     """A list of a million pods holds each collection, and so the event loop, for 50 ms until it is read."""
     index = index_of(*PODS.values())

@@ -8,7 +8,8 @@ import orjson
 import pytest
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import ON_ITS_WAY, Limits
+from extender.index.claims.assumed import Limits
+from extender.model.objects import ON_ITS_WAY
 from extender.tasks.filter_service import SchedulerCounts
 from extender.wire.extender_v1 import FilterResult, decode_args
 from extender.wire.objects.kinds import NODES, PODS

@@ -36,8 +36,6 @@ from extender.model.objects import Pod
 
 MOST_REJECTED = 20_000
 
-ON_ITS_WAY = "the pod may be on its way to the node of an earlier answer"
-"""The error of a request that must not end an assumption. The scheduler reports it in the pod's condition: its attempt has failed."""
 
 DependencyVersion: TypeAlias = Hashable
 """The version of what a rejection depends on, compared and not read; None where it depends on undetermined pods."""
@@ -150,6 +148,8 @@ class AssumedPods:
     def apart(self, uid: str) -> Iterator[None]:
         """Inside the block an assumption does not count. O(groups that count the pod)."""
         assumed, is_failed = self.held[uid], uid in self._failed
+        if self._journal.note is not None:  # what is decided inside is recorded
+            self._journal.note(AssumptionEnd(uid))
         self._end(uid)
         if assumed.pod.node:
             self._count(assumed.pod, -1)
@@ -159,6 +159,10 @@ class AssumedPods:
             self._begin(assumed)
             if is_failed:
                 self._failed.add(uid)
+            if self._journal.note is not None:
+                self._journal.note(
+                    Assumption(msgspec.structs.replace(assumed.pod, node=""), assumed.nodes, assumed.doubted)
+                )
 
     def forget(self, uid: str) -> Assumed | None:
         """Ends an assumption, because its attempt has failed, and takes it out of the counts; returns it, None where there was none."""
@@ -227,7 +231,8 @@ class AssumedPods:
         """Applies what the watch shows of any pod: bound, deleted or with a failed binding, its assumption ends.
 
         Only an attempt that passed the filter comes to a binding. So a report of a failed binding is this attempt's, unless an
-        earlier one ended without a report. So is one with our error `ON_ITS_WAY`: a later attempt got it. Another failure is kept for `review`, as it may be an earlier attempt's.
+        earlier one ended without a report. So is one with our error `ON_ITS_WAY`: a later attempt got it. Another failure is kept for
+        `review`, as it may be an earlier attempt's.
         Returns the assumption that ended. The caller counts the pod of the watch in its place, and notifies `changes`.
         """
         if new is None:
@@ -238,9 +243,7 @@ class AssumedPods:
         if uid in self.held:
             self._renew(uid, new)
         if new.rejection and (old is None or new.rejection != old.rejection):
-            is_of_this_attempt = ON_ITS_WAY in new.rejection or (
-                new.binding_failed and not self._take_earlier_report(uid)
-            )
+            is_of_this_attempt = new.on_its_way or (new.binding_failed and not self._take_earlier_report(uid))
             if uid not in self.held:
                 return None
             if uid in self._binding:

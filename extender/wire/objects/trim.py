@@ -26,6 +26,7 @@ from extender.model.objects import (
     DEFAULT_SCHEDULER,
     NO_FACTS,
     NO_RESOURCES,
+    ON_ITS_WAY,
     DisruptionBudget,
     Excess,
     Namespace,
@@ -188,6 +189,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         _host_ports(spec),
         intern(spec.scheduler_name or DEFAULT_SCHEDULER),
         rejection.startswith(_BINDING_FAILED),
+        ON_ITS_WAY in rejection,
     )
 
 
