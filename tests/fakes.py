@@ -9,12 +9,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from extender.kube.byte_stream import Backlog
 from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.reflector import EventHandler, Reflector
 from extender.kube.reflector_status import ReflectorStatus
+from extender.kube.writer import Writer
 from extender.model.objects import Object
-from extender.tasks.ports import EventHandler
 
 T = TypeVar("T", bound=Object)
 
@@ -99,24 +101,11 @@ class FakeSink(Generic[T]):
         return [change for batch in self.batches for change in batch]
 
 
-class FakeReflector:
-    """A reflector that tells what a test queues, in order, and can be made to fail."""
+class FakeBacklog(Backlog):
+    """What is queued and was not told."""
 
-    def __init__(self, name: str) -> None:
-        self.status = ReflectorStatus(name, outage="")
-        self.runs = 0
-        self.told = 0
-        self._queue: asyncio.Queue[Callable[[EventHandler], Awaitable[None]]] = asyncio.Queue()
-
-    @property
-    def name(self) -> str:
-        """The kind."""
-        return self.status.kind
-
-    @property
-    def backlog(self) -> FakeReflector:
-        """What is queued."""
-        return self
+    def __init__(self, queue: asyncio.Queue[Any]) -> None:
+        self._queue = queue
 
     @property
     def is_behind(self) -> bool:
@@ -131,6 +120,18 @@ class FakeReflector:
         """Wait until it has."""
         await until(lambda: not self.is_behind)
 
+
+class FakeReflector(Reflector[Object]):
+    """A reflector that tells what a test queues, in order, and can be made to fail."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.status = ReflectorStatus(name, outage="")
+        self.runs = 0
+        self.told = 0
+        self._queue: asyncio.Queue[Callable[[EventHandler[Object]], Awaitable[None]]] = asyncio.Queue()
+        self.backlog = FakeBacklog(self._queue)
+
     def tell_all(self, *objects: Object, unreadable: Collection[str] = ()) -> None:
         """Queue a complete list."""
         self._queue.put_nowait(lambda sink: sink.replace({found.key: found for found in objects}, unreadable))
@@ -142,12 +143,12 @@ class FakeReflector:
     def fail(self, error: Exception) -> None:
         """Queue a failure of the reflector itself."""
 
-        async def raise_it(_: EventHandler) -> None:
+        async def raise_it(_: EventHandler[Object]) -> None:
             raise error
 
         self._queue.put_nowait(raise_it)
 
-    async def run(self, sink: EventHandler) -> None:
+    async def run(self, sink: EventHandler[Object]) -> None:
         """Tell for ever."""
         self.runs += 1
         while True:
@@ -186,8 +187,8 @@ def identity(obj: Object) -> str:
     return f"{type(obj).__name__.lower()}s/{obj.key}"
 
 
-@dataclass(slots=True)
-class FakeWriter:
+@dataclass
+class FakeWriter(Writer):
     """Writes down each effect as a line; ``failures`` are raised first, one per call."""
 
     effects: list[str] = field(default_factory=list)

@@ -13,9 +13,8 @@ from extender.model.objects import Object, Pod, PodQuota
 from extender.model.policies import PolicyObject
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
-from extender.tasks.filter_service import AssumedPodOptions, FilterService
-from extender.tasks.rejected_pods.writes import dependency_version
-from extender.tasks.watched_pods import WatchedPods
+from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods
+from extender.tasks.rejected_pods import dependency_version
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import FilterResult
 from extender.wire.objects.kinds import PODS, RESOURCE_QUOTAS

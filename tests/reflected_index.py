@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 
 from extender.index.cluster import ClusterIndex
+from extender.kube.reflector import EventHandler
 from extender.model.objects import Object
-from extender.tasks.ports import EventHandler
 from extender.tasks.reflectors import Reflectors
 from tests.fakes import FakeClock, FakeReflector
 
@@ -17,9 +17,9 @@ NO_LISTS: Mapping[str, Sequence[Object]] = {}
 class HeldReflector(FakeReflector):
     """A reflector whose event handler the test calls."""
 
-    handler: EventHandler
+    handler: EventHandler[Object]
 
-    async def run(self, sink: EventHandler) -> None:
+    async def run(self, sink: EventHandler[Object]) -> None:
         """Note the event handler."""
         self.handler = sink
 

@@ -25,13 +25,6 @@ def test_the_document_names_every_floor() -> None:
     assert floors <= set(PATHS)
 
 
-def test_the_document_names_every_module_of_the_tasks() -> None:
-    """They have no facade, so the three ways through the code are the only overview of them."""
-    files = (PACKAGE / "tasks").rglob("*.py")
-    modules = {path.relative_to(PACKAGE).as_posix() for path in files if path.name != "__init__.py"}
-    assert modules <= set(PATHS)
-
-
 def test_paths_are_found() -> None:
     """The tests above would pass a document whose paths they cannot read."""
     assert len(PATHS) > 70

@@ -6,7 +6,7 @@ server trusts:
 
 1. *prepared*, at two thirds of life: a new authority stands beside the old one in the bundle, and the certificate that
    it has signed waits.
-2. The webhook configurations get the bundle (`tasks.webhook.configurations`).
+2. The webhook configurations get the bundle (`tasks.webhook.keeper`).
 3. *switched*, once every API server has had time to learn of that: the new certificate is served. Replicas that have not
    read it yet serve the old one, whose authority is still in the bundle.
 4. *pruned*, when the old authority has expired.

@@ -23,13 +23,19 @@ from extender.model.units import Address
 from extender.server.admission import AdmissionService, JsonObject, admitting
 from extender.server.transport.webhook_tls import WebhookTls
 from extender.settings.configuration import Settings
-from extender.tasks.policies.policy_events import PolicyEvents
-from extender.tasks.policies.policy_status import PolicyStatus
+from extender.tasks.policy_events import PolicyEvents
+from extender.tasks.policy_status import PolicyStatus
 from extender.tasks.readiness import ListedOnce, Readiness
-from extender.tasks.webhook.certificates import FileCertificates, OwnCertificates, OwnCertificatesOptions
-from extender.tasks.webhook.configurations import MUTATING, VALIDATING, WebhookConfigurations
 from extender.tasks.webhook.endpoint import Endpoint, WebhookEndpoint
-from extender.tasks.webhook.keeper import WebhookKeeper
+from extender.tasks.webhook.keeper import (
+    MUTATING,
+    VALIDATING,
+    FileCertificates,
+    OwnCertificates,
+    OwnCertificatesOptions,
+    WebhookConfigurations,
+    WebhookKeeper,
+)
 from extender.telemetry import scraped
 from extender.telemetry.admission import AdmissionMetrics
 from extender.verbs.admit.decision import AdmitVerb

@@ -16,8 +16,8 @@ from extender.kube.session import open_session
 from extender.kube.timing import Clock, SystemClock
 from extender.model.units import Address
 from extender.settings.configuration import Settings
-from extender.tasks.leadership.takeover import CHECK as LEADERSHIP
 from extender.tasks.supervisor import Supervisor
+from extender.tasks.takeover import CHECK as LEADERSHIP
 from extender.telemetry import scraped
 
 READY_WITHIN_SECONDS: Final = 60.0

@@ -13,6 +13,7 @@ from extender.compose.huge_pages import join_pages_in_background
 from extender.compose.leadership import Replica
 from extender.compose.process import freeze_gc, limit_gc
 from extender.index.cluster import ClusterIndex
+from extender.index.known_objects import ObjectIndex
 from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import Connection, Session
@@ -21,7 +22,6 @@ from extender.kube.writer import Writer
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import Watch
-from extender.tasks.ports import ClusterWriter, ObjectIndex
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions
 from extender.telemetry.metrics import Metrics
 from extender.verbs.effective_pod import policy_terms
@@ -57,13 +57,10 @@ class Foundation:
         """A job that runs while this replica leads."""
         return name, self.replica.run_while_leading(run)
 
-    def direct_writer(self, connection: Connection) -> Writer:
-        """What writes through these connections, whether this replica leads or not."""
-        return Writer(connection, COMPONENT, socket.gethostname(), observe=self.metrics.record_write)
-
-    def writer(self) -> ClusterWriter:
-        """What writes while this replica leads; else its calls raise ``LeadershipLost``."""
-        return self.replica.guard(self.direct_writer(self.session.writes))
+    def writer(self, connection: Connection | None = None) -> Writer:
+        """What writes while this replica leads; else its writes raise ``LeadershipLost``."""
+        observe, check = self.metrics.record_write, self.replica.check_term
+        return Writer(connection or self.session.writes, COMPONENT, socket.gethostname(), observe=observe, check=check)
 
 
 def make_index(settings: Settings) -> ClusterIndex:

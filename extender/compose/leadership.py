@@ -17,12 +17,10 @@ from extender.kube.session import Session
 from extender.kube.timing import Clock
 from extender.kube.writer import Writer
 from extender.settings.jobs import LeaderElection
-from extender.tasks.leadership.election import LeaderElectionOptions, LeaderElector
-from extender.tasks.leadership.state import AlwaysLeader, LeaderWriter, check_term, run_while_leading
-from extender.tasks.leadership.takeover import Takeover
-from extender.tasks.ports import ClusterWriter
+from extender.tasks.leader_election import LeaderElectionOptions, LeaderElector
 from extender.tasks.readiness import ReplicaState
 from extender.tasks.reflectors import Reflectors
+from extender.tasks.takeover import Takeover
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 from extender.wire.objects.kinds import PODS
@@ -52,15 +50,12 @@ class Replica:
 
     def run_while_leading(self, run: Run) -> Run:
         """Wraps a job that writes: it runs while this replica leads."""
-        return run if self.takeover is None else partial(run_while_leading, self.takeover, run)
-
-    def guard(self, writer: ClusterWriter) -> ClusterWriter:
-        """Wraps a writer: it refuses writes while this replica does not lead."""
-        return LeaderWriter(writer, self.takeover or AlwaysLeader())
+        return run if self.takeover is None else partial(self.takeover.run_while_leading, run)
 
     def check_term(self) -> None:
         """Raises ``LeadershipLost`` where a write may not be made now."""
-        check_term(self.takeover or AlwaysLeader())
+        if self.takeover is not None:
+            self.takeover.check_term()
 
     async def release(self) -> None:
         """Releases the Lease, so that the next replica need not wait for its expiry. The last step before the watches close."""

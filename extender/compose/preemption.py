@@ -15,10 +15,9 @@ from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan
 from extender.settings.configuration import Settings
 from extender.tasks.preemption.event_recorder import EventRecorder
-from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor
+from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, RateLimiter, RetryingWriter
 from extender.tasks.preemption.manager import PreemptionManager
-from extender.tasks.preemption.retrying_writer import RateLimiter, RetryingWriter
-from extender.tasks.sliced.traffic import Traffic
+from extender.tasks.sliced_work import Traffic
 from extender.telemetry import scraped
 
 _LOG = logging.getLogger(__name__)
@@ -58,11 +57,10 @@ class PreemptionTask:
 def make_preemption(base: Foundation, traffic: Traffic) -> PreemptionTask:
     """The task. It begins once the index holds the whole cluster."""
     settings, clock = base.settings.preemption, base.clock
-    direct = base.direct_writer(base.session.removals)
-    writer = base.replica.guard(direct)
+    writer = base.writer(base.session.removals)
     rate_limiter = RateLimiter(clock, settings.max_parallel_deletes, settings.writes_per_second)
     backoff = BackoffOptions(settings.backoff.initial, settings.backoff.max)
-    retrying = RetryingWriter(rate_limiter, direct, clock, backoff, base.rng)
+    retrying = RetryingWriter(rate_limiter, writer, clock, backoff, base.rng)
     options = ExecutorOptions(
         settings.deadline, at_once=settings.max_parallel_deletes, evicts=settings.eviction == "evict"
     )

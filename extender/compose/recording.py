@@ -10,8 +10,8 @@ from typing import Final
 
 from extender.compose.process import installed_version
 from extender.index.cluster import ClusterIndex
+from extender.kube.timing import Clock
 from extender.settings.configuration import Settings
-from extender.tasks.ports import Clock
 from extender.tasks.preempt_and_bind import OnPreemption
 from extender.tasks.recorder import RecordedFilterVerb, Recorder
 from extender.telemetry import scraped

@@ -8,12 +8,9 @@ from functools import partial
 from extender.compose.foundation import Foundation, Job
 from extender.model.objects import Pod
 from extender.tasks.filter_service import OnRejection
-from extender.tasks.rejected_pods.events import Explain, RejectionEvents
-from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
-from extender.tasks.rejected_pods.rechecker import Rechecker
-from extender.tasks.rejected_pods.requeuer import Requeuer
-from extender.tasks.rejected_pods.writes import RejectedPodWriter
-from extender.tasks.sliced.traffic import Traffic
+from extender.tasks.rejected_pods import Nominator, NominatorOptions, Rechecker, RejectedPodWriter, Requeuer
+from extender.tasks.rejection_events import Explain, RejectionEvents
+from extender.tasks.sliced_work import Traffic
 from extender.telemetry import scraped
 from extender.verbs.filter import FilterVerb
 from extender.verbs.select_host import find_node_elsewhere

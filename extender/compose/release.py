@@ -15,18 +15,15 @@ from extender.kube.timing import BackoffOptions, Clock
 from extender.kube.writer import ReleaseObjects
 from extender.model.release import GroupKey, Level, Proposal
 from extender.settings.configuration import Settings
-from extender.tasks.leadership.takeover import is_caught_up
-from extender.tasks.namespace_limiter import NamespaceLimiter
+from extender.tasks.fair_queue import NamespaceLimiter
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.reflectors import Reflectors
-from extender.tasks.release.decisions import Decisions, Room
-from extender.tasks.release.groups import IndexGroups, NamespaceBudget
+from extender.tasks.release.decisions import Decisions, IndexGroups, ManagerOptions, NamespaceBudget, Room
 from extender.tasks.release.manager import Parts, ReleaseManager
-from extender.tasks.release.memory import ManagerOptions
 from extender.tasks.release.orphans import OrphanReleaser
-from extender.tasks.release.placement_writer import LeaderReleaseStore, PlacementWriter
-from extender.tasks.release.pods import PodReleaser
 from extender.tasks.release.reports import Reports
+from extender.tasks.release.writes import PlacementWriter, PodReleaser
+from extender.tasks.takeover import is_caught_up
 from extender.telemetry import scraped
 from extender.verbs.release.choice import Rest, propose
 from extender.verbs.release.progress import GroupState
@@ -44,9 +41,7 @@ def release_of_cluster(base: Foundation) -> list[Job]:
     if not (settings.policies.enabled and settings.release.enabled):
         return []
     chosen, utc_now, recorder = settings.release, partial(datetime.now, UTC), metrics.release()
-    store = LeaderReleaseStore(
-        ReleaseObjects(base.session.writes, observe=metrics.record_write), base.replica.check_term
-    )
+    store = ReleaseObjects(base.session.writes, observe=metrics.record_write, check=base.replica.check_term)
     patches = NamespaceLimiter(clock, chosen.max_parallel_patches, chosen.patches_per_second)
     releaser = PodReleaser(store, patches, clock, BackoffOptions(first=0.1, longest=2.0), base.rng)
     writes = NamespaceLimiter(clock, _PLACEMENT_WRITES, _PLACEMENT_WRITES_PER_SECOND)

@@ -11,7 +11,7 @@ from extender.kube.reflector_status import ReflectorStatus
 from extender.kube.timing import Clock
 from extender.tasks.filter_service import FilterService
 from extender.tasks.reflectors import Reflectors
-from extender.tasks.sliced.sliced_work import SlicedWork
+from extender.tasks.sliced_work import SlicedWork
 from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics

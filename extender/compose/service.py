@@ -45,23 +45,16 @@ from extender.model.objects import Object, Pod
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings
-from extender.tasks.auditing import Auditing
-from extender.tasks.event_handler import OverLimits
-from extender.tasks.filter_service import AssumedPodOptions, FilterService, WhatIfFilter
-from extender.tasks.policies.injected_pods import InjectedPods
-from extender.tasks.policies.missed_admissions import MissedAdmissions
-from extender.tasks.policies.policy_recount import PolicyRecount
-from extender.tasks.preempt_and_bind import BindService, PreemptService
+from extender.tasks.browse_service import BrowseService, ExplainService
+from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods, WhatIfFilter
+from extender.tasks.index_upkeep import Auditing, PolicyRecount, SlicedFigure
+from extender.tasks.injected_pods import InjectedPods
+from extender.tasks.missed_admissions import MissedAdmissions
+from extender.tasks.preempt_and_bind import BindService, PreemptService, UnansweredBindings
 from extender.tasks.preemption.manager import Record
 from extender.tasks.readiness import Readiness
-from extender.tasks.reflectors import Reflectors
-from extender.tasks.sliced.browse_service import BrowseService
-from extender.tasks.sliced.explain_service import ExplainService
-from extender.tasks.sliced.sliced_figures import SlicedFigure
-from extender.tasks.sliced.sliced_work import SlicedWork
-from extender.tasks.sliced.traffic import Traffic
-from extender.tasks.unanswered_bindings import UnansweredBindings
-from extender.tasks.watched_pods import WatchedPods
+from extender.tasks.reflectors import OverLimits, Reflectors
+from extender.tasks.sliced_work import SlicedWork, Traffic
 from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
@@ -165,7 +158,7 @@ def service_of_cluster(
         missed.record,
     )
     report_assumed_pods(metrics, index, filter_service)
-    unanswered = UnansweredBindings(index, base.direct_writer(session.writes), clock)
+    unanswered = UnansweredBindings(index, base.writer(), clock)
     preempt_service = PreemptService(index.view, settings, rng, plans, pods.find, parts.on_preemption)
     metrics.report(scraped.PREEMPTIONS_LEFT, preempt_service.left)
     verbs = Verbs(

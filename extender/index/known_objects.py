@@ -1,4 +1,4 @@
-"""The objects of one kind that the index holds, to find what a complete list changes. Called by `tasks/event_handler.py`."""
+"""The objects of one kind that the index holds, to find what a complete list changes. Called by `tasks/reflectors.py`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Lists, then watches, every object of one kind, and calls an event handler, for as long as the task runs.
 
-Implements ``tasks.ports.ObjectReflector``. One task runs it; after a failure a new run begins with a new list.
+One task runs it; after a failure a new run begins with a new list.
 
 What it relies on (API concepts, KEP-3157; measured on 1.36 where noted):
 1. A watch continues from a resourceVersion of a list, an event or a bookmark; never from "0" or "", which mean "any

@@ -57,9 +57,16 @@ JsonObject = dict[str, Any]
 # and its seconds.
 Observe = Callable[[str, str, float], None]
 
+# Called before each write. Raises ``KubeError`` where it may not be made now.
+Check = Callable[[], None]
+
 
 def unobserved(_call: str, _result: str, _seconds: float) -> None:
     """The default: calls are not counted."""
+
+
+def unchecked() -> None:
+    """The default: every write may be made."""
 
 
 def path_of(call: ApiCall, namespace: str | None, name: str | None = None) -> str:
@@ -81,12 +88,22 @@ def _segment(what: str, name: str) -> str:
 
 
 class Calls:
-    """Makes declared calls over one connection. ``limit``: seconds for each in total. ``observe`` is called after each."""
+    """Makes declared calls over one connection. ``limit``: seconds for each in total.
 
-    def __init__(self, connection: Connection, limit: float = _SECONDS, observe: Observe = unobserved) -> None:
+    ``observe`` is called after each, ``check`` before each that writes.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        limit: float = _SECONDS,
+        observe: Observe = unobserved,
+        check: Check = unchecked,
+    ) -> None:
         self._connection = connection
         self._limit = limit
         self._observe = observe
+        self._check = check
 
     async def _make(
         self,
@@ -97,6 +114,8 @@ class Calls:
         content_type: str = JSON,
     ) -> bytes:
         """The body of the answer."""
+        if call.verb != "get":
+            self._check()
         now, path = asyncio.get_running_loop().time, path_of(call, namespace, name)
         begun, result = now(), "cancelled"
         try:
@@ -132,8 +151,9 @@ class _Recording(Calls):
         instance: str,
         limit: float = _SECONDS,
         observe: Observe = unobserved,
+        check: Check = unchecked,
     ) -> None:
-        super().__init__(connection, limit, observe)
+        super().__init__(connection, limit, observe, check)
         self._component = component
         self._instance = instance
 

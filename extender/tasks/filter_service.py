@@ -30,15 +30,90 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from extender.index.claims.assumed import Assumed, AssumedPods, Limits, RejectedPods
-from extender.index.view import ClusterView
-from extender.model.objects import ON_ITS_WAY, Pod
+from extender.index.claims.assumed import Assumed, Limits
+from extender.index.cluster import ClusterIndex
+from extender.kube.timing import Clock
+from extender.model.objects import ON_ITS_WAY, Pod, PodSignature
 from extender.model.policies import PolicyKey
-from extender.tasks.ports import Clock, PlanTarget
-from extender.tasks.watched_pods import WatchedPods
+from extender.model.preemption import PreemptionPlan
 from extender.verbs.filter import FilterVerb
 from extender.verbs.request import Unconfirmed, has_same_constraints, watched_pod
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+
+_MOST_DIFFERENCES: Final = 32  # few, as each keeps the constraints of a request, which can be large
+
+
+class WatchedPods:
+    """``waits`` counts requests that waited.
+
+    At most ``most_waiting`` requests wait at a time; further ones get an error at once, so that requests for pods that do
+    not exist cannot occupy all requests in flight.
+    """
+
+    def __init__(self, index: ClusterIndex, clock: Clock, wait: float, most_waiting: int) -> None:
+        self.waits = 0
+        self._rejections: Counter[Unconfirmed] = Counter(dict.fromkeys(Unconfirmed, 0))
+        self._index = index
+        self._clock = clock
+        self._wait = wait
+        self._most_waiting = most_waiting
+        self._waiting = 0
+        self._waited_in_vain: dict[tuple[PodSignature, PodSignature], None] = {}
+
+    async def find(self, requested: Pod) -> Pod | Unconfirmed:
+        """The pod of a request as the watch shows it, or why it is rejected. Waits where the next event may change that."""
+        found = self.look_up(requested)
+        if self._may_change(requested, found) and self._waiting < self._most_waiting:
+            await self._wait_for(requested)
+            found = self.look_up(requested)
+            if isinstance(found, Pod) and not has_same_constraints(requested.signature, found.signature):
+                self._remember(requested.signature, found.signature)
+        if isinstance(found, Unconfirmed):
+            self._rejections[found] += 1
+        return found
+
+    def look_up(self, requested: Pod) -> Pod | Unconfirmed:
+        """The same as the watch shows it now, without waiting and without counting. O(1)."""
+        return watched_pod(requested.uid, requested.namespace, requested.name, self._index.view)
+
+    def rejected(self) -> dict[str, float]:
+        """How many requests were rejected, by reason."""
+        return {why.name.lower(): count for why, count in self._rejections.items()}
+
+    def _may_change(self, requested: Pod, found: Pod | Unconfirmed) -> bool:
+        if isinstance(found, Unconfirmed):
+            return found.may_pass
+        return (
+            not has_same_constraints(requested.signature, found.signature)
+            and (requested.signature, found.signature) not in self._waited_in_vain
+        )
+
+    def _remember(self, requested: PodSignature, shown: PodSignature) -> None:
+        self._waited_in_vain[requested, shown] = None
+        if len(self._waited_in_vain) > _MOST_DIFFERENCES:
+            del self._waited_in_vain[next(iter(self._waited_in_vain))]
+
+    async def _wait_for(self, requested: Pod) -> None:
+        changed = asyncio.Event()
+
+        def wake(_change: object) -> None:
+            changed.set()
+
+        deadline = self._clock.now() + self._wait
+        self.waits += 1
+        self._waiting += 1
+        self._index.pod_changes.subscribe(requested.uid, wake)
+        try:
+            while self._may_change(requested, self.look_up(requested)) and (left := deadline - self._clock.now()) > 0:
+                changed.clear()
+                async with asyncio.timeout(left):
+                    await changed.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._index.pod_changes.unsubscribe(requested.uid, wake)
+            self._waiting -= 1
+
 
 _REVIEW_SECONDS: Final = 0.25
 _MOST_SCHEDULERS: Final = 32  # names that have a count of their own: pods may name any
@@ -52,6 +127,17 @@ _BEING_BOUND: Final = FilterResult((), error="cannot decide: the pod is being bo
 
 # An error too: it is reported in the pod's condition, which shows that it was the scheduler that asked, and its attempt has failed.
 _ON_ITS_WAY: Final = FilterResult((), error=f"cannot decide: {ON_ITS_WAY}")
+
+
+class PlanTarget(Protocol):
+    """Executes the plans that the verbs make: the manager of preemptions, or nothing."""
+
+    def submit(self, plan: PreemptionPlan) -> bool:
+        """Accepts a plan; False where one for the same pod is being executed."""
+
+    def requeue(self, pod: Pod, node: str) -> None:
+        """Requeues a pod for which no plan was possible, after a while."""
+
 
 OnRejection = Callable[[ExtenderArgs], None]
 OnMissed = Callable[[Pod, Sequence[PolicyKey]], None]
@@ -72,25 +158,6 @@ class SchedulerCounts:
             else:
                 self._names.add(scheduler)
         self.counts[scheduler, "error" if result.error else "passed" if result.passed else "rejected"] += 1
-
-
-class AssumingIndex(Protocol):
-    """What the filter service needs of the index."""
-
-    @property
-    def view(self) -> ClusterView:
-        """The readers."""
-
-    @property
-    def assumed(self) -> AssumedPods:
-        """The assumed pods."""
-
-    @property
-    def rejected(self) -> RejectedPods:
-        """The pods that the filter rejected."""
-
-    def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
-        """Counts a pod on one of the nodes from now on; a doubted pod may also be on none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +183,7 @@ class FilterService:
 
     def __init__(
         self,
-        index: AssumingIndex,
+        index: ClusterIndex,
         pods: WatchedPods,
         clock: Clock,
         options: AssumedPodOptions,

@@ -5,28 +5,96 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+from extender.index.cluster import ClusterIndex
 from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
-from extender.kube.errors import KubeError, may_be_made
+from extender.kube.errors import KubeError, NotFound, may_be_made
+from extender.kube.timing import Clock
+from extender.kube.writer import Writer
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate
 from extender.settings.configuration import Settings
-from extender.tasks.filter_service import AssumingIndex
-from extender.tasks.ports import Clock, ClusterWriter, PlanTarget
-from extender.tasks.unanswered_bindings import UnansweredBindings
+from extender.tasks.filter_service import PlanTarget
 from extender.telemetry.logs import RepeatedWarnings
 from extender.verbs.preempt import LeftBecause, PreemptionDecision, decide_preemption
 from extender.verbs.request import Unconfirmed, watched_pod
 from extender.wire.extender_v1 import BindingArgs, PreemptionArgs
 
-_LOG: Final = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
+
+_ROUND_SECONDS: Final = 0.5
+# Before the first read: the API server gives up a call whose connection ends, but not at the same moment.
+_OPEN_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Binding:
+    pod: PodRef
+    node: str
+    since: float
+
+
+class UnansweredBindings:
+    """These bindings by the UID of their pod, until `run` or an event has found the result of each."""
+
+    def __init__(self, index: ClusterIndex, reader: Writer, clock: Clock) -> None:
+        self._index = index
+        self._reader = reader
+        self._clock = clock
+        self._held: dict[str, _Binding] = {}
+        self._added = asyncio.Event()
+
+    def add(self, pod: PodRef, node: str) -> None:
+        """Records a binding that may have been carried out. O(1)."""
+        self._held[pod.uid] = _Binding(pod, node, self._clock.now())
+        self._added.set()
+
+    def discard(self, uid: str) -> None:
+        """Drops what is recorded of a pod that is bound again. O(1)."""
+        self._held.pop(uid, None)
+
+    async def run(self) -> None:
+        """Asks about each in rounds, until cancelled, but not before it can no longer be carried out. Waits without a timer while there are none."""
+        while True:
+            while not self._held:
+                self._added.clear()
+                await self._added.wait()
+            await self._clock.sleep(_ROUND_SECONDS)
+            until = self._clock.now() - _OPEN_SECONDS
+            for binding in [each for each in self._held.values() if each.since <= until]:
+                await self._ask(binding)
+
+    async def _ask(self, binding: _Binding) -> None:
+        """Reads the pod, unless its result is known by now. An error leaves the question to the next round."""
+        uid, assumed = binding.pod.uid, self._index.assumed
+        if not assumed.is_binding(uid):
+            self.discard(uid)
+            return
+        try:
+            node = await self._reader.node_of(binding.pod)
+        except NotFound:
+            node = ""
+        except KubeError as error:
+            _LOG.debug(
+                "binding unknown", extra={"pod": f"{binding.pod.namespace}/{binding.pod.name}", "error": str(error)}
+            )
+            return
+        if self._held.get(uid) is not binding or not assumed.is_binding(uid):
+            return
+        self.discard(uid)
+        held = assumed.held.get(uid)
+        if node and held is not None and held.nodes != (node,):  # another client has bound it meanwhile
+            self._index.assume(held.pod, (node,), self._clock.now())
+        assumed.end_binding(uid, failed=not node)
+
 
 FindPod = Callable[[Pod], Awaitable[Pod | Unconfirmed]]
 OnPreemption = Callable[[PreemptionArgs, int, PreemptionDecision], None]
@@ -97,9 +165,7 @@ class BindService:
     for it. So without assumed pods (`assumedPods.enabled`) nothing is bound.
     """
 
-    def __init__(
-        self, index: AssumingIndex, writer: ClusterWriter, clock: Clock, unanswered: UnansweredBindings
-    ) -> None:
+    def __init__(self, index: ClusterIndex, writer: Writer, clock: Clock, unanswered: UnansweredBindings) -> None:
         """``unanswered`` finds out about bindings of which the answer is missing."""
         self._index = index
         self._writer = writer

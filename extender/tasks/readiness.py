@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from extender.tasks.event_handler import KindHandler
-from extender.tasks.ports import Clock
+from extender.kube.timing import Clock
+
+if TYPE_CHECKING:  # it makes the `Freshness` of its handlers
+    from extender.tasks.reflectors import KindHandler
 
 
 class Part(Protocol):

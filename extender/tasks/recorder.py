@@ -11,7 +11,9 @@ some 50 µs of processor time with all that it costs, a question about 5,000 nod
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -20,12 +22,11 @@ from msgspec import Struct
 
 from extender.index.cluster import ClusterIndex
 from extender.index.state import state_of
+from extender.kube.timing import Clock
 from extender.model.changes import Change, ObjectChange
 from extender.model.objects import Pod
 from extender.model.policies import PolicyObject
 from extender.settings.configuration import Settings, settings_document
-from extender.tasks.ports import Clock
-from extender.tasks.recording_file import RecordingFile
 from extender.telemetry.logs import RepeatedWarning
 from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.verbs.preempt import PreemptionDecision
@@ -39,6 +40,54 @@ from extender.wire.recordings.recording import (
     preemption_answer,
 )
 from extender.wire.recordings.redaction import Redactor
+
+_LEVEL: Final = 1  # the names of nodes repeat in every question, so even the fastest level saves nine tenths
+
+
+class RecordingFile:
+    """Appends to ``path``; keeps what was there before, and what `rotate` ends, as ``path`` with ``.1``.
+
+    ``size`` is that of the file in bytes. After an error the file is cut to what was written completely.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.size = 0
+        self._path = path
+        self._is_compressed = path.endswith(".gz")
+        self._descriptor: int | None = None
+
+    def rotate(self) -> None:
+        """Ends the file; the next piece begins a new one."""
+        self.close()
+        if os.path.exists(self._path):  # noqa: PTH110 (as the calls below, by descriptor)
+            os.replace(self._path, f"{self._path}.1")  # noqa: PTH105 (as above)
+        self.size = 0
+
+    def append(self, piece: bytes) -> int:
+        """Writes whole lines; a member of its own where the file is compressed. Returns the bytes in the file."""
+        if self._is_compressed:
+            piece = gzip.compress(piece, _LEVEL)
+        if self._descriptor is None:
+            # Only the extender's user may read it: it has names and labels of the cluster.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._descriptor = os.open(self._path, flags, 0o600)
+            os.ftruncate(self._descriptor, self.size)
+        try:
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError:
+            os.ftruncate(self._descriptor, self.size)
+            raise
+        self.size += len(piece)
+        return len(piece)
+
+    def close(self) -> None:
+        """Closes the file, if it is open."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,26 +1,209 @@
-"""Runs one reflector per kind into the index, in the order in which their objects may be added.
+"""Applies the events of each kind to the index, in the order in which their objects may be added, and tells how current it is.
 
-Objects go to the index as they come. Each reflector is a job of its own under the supervisor; one that fails begins again
-with a list, while requests are answered from what the index holds.
+Each kind has a reflector, a job of its own under the supervisor. One that fails begins again with a list, while requests
+are answered from what the index holds.
 
-Order: pods and workloads are added after namespaces and nodes, since a pod's counts depend on both. The index is correct
+Order: pods and workloads are added after namespaces and nodes, since the counts of a pod depend on both. The index is correct
 in any order, but another one would move every pod. The first list is added in time slices, as no request is answered yet.
-The changes of a later list are applied in one step, between two answers.
+The changes of a later list are applied in one step, between two answers, unless they are thousands.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
+from weakref import WeakSet
 
-from extender.kube.reflector_status import ReflectorStatus
-from extender.tasks.event_handler import FOUNDATION, KindHandler
-from extender.tasks.ports import Clock, ObjectIndex, ObjectReflector
+import msgspec
+
+from extender.index.known_objects import KnownObjects, ObjectIndex
+from extender.kube.reflector import Reflector
+from extender.kube.reflector_status import Phase, ReflectorStatus
+from extender.kube.timing import Clock
+from extender.model.objects import Object, Pod, PodSignature
+from extender.settings.limits import Limits
 from extender.tasks.readiness import Freshness
+from extender.telemetry.logs import RepeatedWarnings
 
 _LOG = logging.getLogger(__name__)
+# Those for each pod.
+_LIMIT_NAMES: Final = tuple(
+    field.encode_name for field in msgspec.structs.fields(Limits) if field.name != "per_namespace"
+)
+
+_CHANGES_A_STEP: Final = 1000  # of a later list, at 5 to 30 µs
+
+# Kinds that are added before all others, since the counts of a pod depend on them.
+FOUNDATION: Final = frozenset({"namespaces", "nodes"})
+
+
+class KindHandler:
+    """Applies the events of one kind. ``relist_changes`` counts what later lists changed.
+
+    A later list is compared with the known objects in time slices; only the differences are applied, at once unless they are many.
+    """
+
+    def __init__(
+        self, kinds: Reflectors, index: ObjectIndex, reflector: Reflector[Any], clock: Clock, seconds: float
+    ) -> None:
+        """``seconds``: how long objects are applied before other tasks run."""
+        self.name = reflector.name
+        self.status = reflector.status
+        self.backlog = reflector.backlog
+        self._reflector = reflector
+        self.is_listed = False
+        self.relist_changes = 0
+        self._kinds = kinds
+        self._clock = clock
+        self._seconds = seconds
+        self._known = KnownObjects(index)
+        self._loading: tuple[int, int] | None = None
+        self._is_waiting = False
+
+    async def run(self) -> None:
+        """Lists and watches until cancelled; each run begins with a list."""
+        await self._reflector.run(self)
+
+    def held(self, key: str) -> Object | None:
+        """The object that is known under a key."""
+        return self._known.find(key)
+
+    async def replace(self, objects: Mapping[str, Object], unreadable: Collection[str] = ()) -> None:
+        """A complete list by key. Objects under the keys ``unreadable`` stay as they were last read."""
+        if self.is_listed:
+            await self._swap(objects, unreadable)
+            return
+        self._is_waiting = True
+        await self._kinds.wait_for_foundation(self.name)
+        self._is_waiting = False
+        await self._load(objects, unreadable)
+        self.is_listed = True
+        self._kinds.note_listed()
+
+    async def apply(self, changes: Sequence[tuple[Object, bool]]) -> None:
+        """Applies (object, whether it was deleted), in order, in time slices."""
+        part = _TimeSlice(self._clock, self._seconds)
+        for found, is_deleted in changes:
+            self._known.put(found, is_deleted=is_deleted)
+            if part.is_over():
+                await part.yield_to_others()
+
+    async def _load(self, objects: Mapping[str, Object], unreadable: Collection[str]) -> None:
+        """The first list, added in time slices. Objects left by a failed attempt are deleted."""
+        part = _TimeSlice(self._clock, self._seconds)
+        for count, difference in enumerate(self._known.differences(objects, unreadable)):
+            if difference:
+                self._known.put(difference[0], is_deleted=difference[1])
+            if part.is_over():
+                self._loading = (min(count + 1, len(objects)), len(objects))
+                await part.yield_to_others()
+        self._loading = None
+
+    async def _swap(self, objects: Mapping[str, Object], unreadable: Collection[str]) -> None:
+        """A later list: compared in time slices, while requests see the old state, then applied in one step.
+
+        After a long outage it may have changes of many seconds. Then it is applied in steps, deletions last: until the last
+        one some pods count that are gone, which rejects a node rather than places a pod wrongly.
+        """
+        part, changes = _TimeSlice(self._clock, self._seconds), list[tuple[Object, bool]]()
+        for difference in self._known.differences(objects, unreadable):
+            if difference:
+                changes.append(difference)
+            if part.is_over():
+                await part.yield_to_others()
+        changed = 0
+        for start in range(0, len(changes), _CHANGES_A_STEP):
+            if start:
+                await asyncio.sleep(0)
+            step = changes[start : start + _CHANGES_A_STEP]
+            changed += sum(self._known.put(found, is_deleted=is_deleted) for found, is_deleted in step)
+        self._kinds.note_relisted(self.name, self.status.list_begun)
+        self.relist_changes += changed
+        _LOG.info("%s: listed again, %d objects, %d changes", self.name, len(objects), changed)
+
+    def missing(self, now: float, stale_after: float) -> str:
+        """Why this kind is not ready; empty if it is."""
+        status = self.status
+        if not self.is_listed:
+            return self._progress(status)
+        if status.outage:
+            return status.outage
+        lag = now - status.last_heard
+        if lag <= stale_after:
+            return ""
+        return f"watch silent for {lag:.0f} s" + (f": {status.error}" if status.error else "")
+
+    def _progress(self, status: ReflectorStatus) -> str:
+        if self._loading:
+            return "loading ({:,} of {:,})".format(*self._loading)
+        if self._is_waiting:
+            return f"waiting for {', '.join(sorted(FOUNDATION))}"
+        if status.phase is Phase.WAITING:
+            return f"retrying: {status.error}"
+        if status.phase is Phase.LISTING and status.listed and not status.page:
+            return f"listing ({status.listed:,} objects)"
+        if status.phase is Phase.LISTING:
+            return f"listing (page {status.page + 1})"
+        return "not started"
+
+
+class _TimeSlice:
+    """How long a loop may run before it lets other tasks run."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._deadline = clock.now() + seconds
+
+    def is_over(self) -> bool:
+        return self._clock.now() >= self._deadline
+
+    async def yield_to_others(self) -> None:
+        await asyncio.sleep(0)
+        self._deadline = self._clock.now() + self._seconds
+
+
+class OverLimits:
+    """The index as the event handlers use it. Passes each object on, and counts pods above a limit, pending or bound."""
+
+    def __init__(self, index: ObjectIndex, clock: Clock) -> None:
+        self._index = index
+        self._limit_of: dict[str, str] = {}
+        self._logged: WeakSet[PodSignature] = WeakSet()
+        self._warnings = RepeatedWarnings(_LOG, "pod is above a limit", now=clock.now)
+
+    def upsert(self, obj: Object) -> bool:
+        """Passes the object on. O(1) on top."""
+        if isinstance(obj, Pod) and (obj.signature.excess is not None or obj.uid in self._limit_of):
+            self._note(obj)
+        return self._index.upsert(obj)
+
+    def delete(self, obj: Object) -> bool:
+        """Passes the object on. O(1) on top."""
+        if isinstance(obj, Pod):
+            self._limit_of.pop(obj.uid, None)
+        return self._index.delete(obj)
+
+    def counts(self) -> dict[str, int]:
+        """How many pods are above each limit, by its name. O(such pods): for metrics."""
+        found = dict.fromkeys(_LIMIT_NAMES, 0)
+        for limit in self._limit_of.values():
+            found[limit] += 1
+        return found
+
+    def _note(self, pod: Pod) -> None:
+        """Logs each signature once; of many within seconds, the first of each limit and the number of the others."""
+        excess = pod.signature.excess
+        if excess is None:
+            del self._limit_of[pod.uid]
+            return
+        self._limit_of[pod.uid] = excess.limit
+        if pod.signature not in self._logged:
+            self._logged.add(pod.signature)
+            self._warnings.warn(excess.limit, pod=pod.full_name, limit=excess.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +228,7 @@ class Reflectors:
     def __init__(
         self,
         index: ObjectIndex,
-        reflectors: Sequence[ObjectReflector],
+        reflectors: Sequence[Reflector[Any]],
         clock: Clock,
         options: ReflectorsOptions | None = None,
         on_synced: Callable[[], None] | None = None,

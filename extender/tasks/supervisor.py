@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from extender.kube.timing import Backoff, BackoffOptions
-from extender.tasks.ports import Clock
+from extender.kube.timing import Backoff, BackoffOptions, Clock
 
 _LOG = logging.getLogger(__name__)
 _STEADY_SECONDS: Final = 60.0  # a job that ran so long has recovered: its next failure is a first one

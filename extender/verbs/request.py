@@ -7,7 +7,7 @@ preempt by a priority that the API server never admitted, nor take up room for a
 Constraints come from the watch too. Those of a pod without gates do not change any more, except labels, owners and
 added tolerations (KEP-3838), so where they differ from the request's, one of the two is behind by an update. The
 watch's version is the one that counts for other pods, now and once the pod is bound, so the decision is made by it.
-Where the watch may be the one behind, `tasks/watched_pods.py` waits for it first.
+Where the watch may be the one behind, `tasks/filter_service.py` waits for it first.
 """
 
 from __future__ import annotations

@@ -136,18 +136,11 @@ def floor(files: set[str], name: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("spec", "most"), [({}, 20), (CONSTRAINED, 26)], ids=["plain", "constrained"])
-async def test_a_filter_request_passes_few_files(spec: JsonObject, most: int) -> None:
-    files = (await walk(spec)).request()
-    assert floor(files, "tasks") == {"filter_service.py", "readiness.py", "sliced/traffic.py"}
-    assert (floor(files, "compose"), floor(files, "kube")) == (set(), {"byte_stream.py"})
+async def test_a_filter_request_and_a_watch_event_pass_few_files(spec: JsonObject, most: int) -> None:
+    walks = await walk(spec)
+    files, event = walks.request(), walks.event()
+    assert floor(files, "tasks") == {"filter_service.py", "readiness.py", "sliced_work.py"}
+    assert (floor(files, "compose"), floor(event, "compose")) == (set(), set())
     assert len(files) <= most, sorted(files)
-
-
-@pytest.mark.parametrize("spec", [{}, CONSTRAINED], ids=["plain", "constrained"])
-async def test_a_watch_event_passes_few_files_before_it_is_counted(spec: JsonObject) -> None:
-    files = (await walk(spec)).event()
-    assert "index/cluster.py" in files
-    above = {path for path in files if path.startswith(("kube/", "tasks/", "wire/"))}
-    assert len(above) <= 8, sorted(above)
-    assert floor(files, "compose") == set()
-    assert len(files) <= 17, sorted(files)
+    assert "index/cluster.py" in event
+    assert len(event) <= 17, sorted(event)

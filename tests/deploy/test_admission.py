@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from extender.tasks.preemption.executor import NOT_PREEMPTED, REASON, TARGET
-from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION
+from extender.tasks.rejected_pods import REQUEUE_ANNOTATION
 from tests.deploy.building import DEPLOY, OVERLAYS, Json, built, of_kind, overlay, rules
 
 

@@ -24,7 +24,7 @@ from extender.kube.writer import Writer
 from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION
 from extender.simulator.json_objects import JsonObject
 from extender.tasks.preemption.executor import NOT_PREEMPTED, REASON, TARGET
-from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION
+from extender.tasks.rejected_pods import REQUEUE_ANNOTATION
 from tests.e2e.client import Api, ApiFailure, connect, pod_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.granting import ACCOUNT, NAMESPACE, applied, granted, kubeconfig_of_account

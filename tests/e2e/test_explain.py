@@ -10,7 +10,7 @@ import pytest
 
 from extender.cli.service_client import Trust, fetch_explanation
 from extender.simulator.json_objects import JsonObject, name_of, namespace_of
-from extender.tasks.rejected_pods.events import REASON
+from extender.tasks.rejection_events import REASON
 from tests.e2e.cluster import Cluster
 from tests.e2e.serving import Extender
 from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term

@@ -24,7 +24,7 @@ from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.simulator.json_objects import JsonObject
 from extender.tasks.preemption.executor import REASON, TARGET
-from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION
+from extender.tasks.rejected_pods import REQUEUE_ANNOTATION
 from tests.deploy.building import OVERLAYS, overlay
 from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.control_plane import scheduler_document

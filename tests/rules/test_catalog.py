@@ -19,8 +19,7 @@ from extender.rules import catalog
 from extender.rules.frames import Frame, IndexFrame
 from extender.rules.rule import SUCCESS, PreparedFilter, PreparedScore, Rule, Status
 from extender.settings.rules import Rules
-from extender.tasks.rejected_pods.requeuer import Requeuer
-from extender.tasks.rejected_pods.writes import RejectedPodWriter, dependency_version, is_unchanged
+from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer, dependency_version, is_unchanged
 from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.verbs.preempt import PreemptionDecision, decide_preemption
 from extender.verbs.prioritize import prioritize_nodes

@@ -15,8 +15,7 @@ from extender.rules import catalog
 from extender.rules.catalog import counts_of_rules
 from extender.rules.frames import IndexFrame
 from extender.settings.rules import Rules
-from extender.tasks.rejected_pods.requeuer import Requeuer
-from extender.tasks.rejected_pods.writes import RejectedPodWriter
+from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer
 from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.verbs.preempt import decide_preemption
 from extender.verbs.select_host import find_node_elsewhere

@@ -14,8 +14,7 @@ from extender.model.rejections import Reason
 from extender.model.release import GroupKey, Slot
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.tasks.rejected_pods.requeuer import Requeuer
-from extender.tasks.rejected_pods.writes import RejectedPodWriter
+from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer
 from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.verbs.preempt import decide_preemption
 from extender.verbs.select_host import find_node_elsewhere

@@ -12,7 +12,7 @@ from extender.model.objects import Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.tasks.rejected_pods.writes import dependency_version, is_unchanged
+from extender.tasks.rejected_pods import dependency_version, is_unchanged
 from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.verbs.select_host import find_node_elsewhere
 from tests.builders import asking, node_json, settings

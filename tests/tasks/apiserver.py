@@ -14,10 +14,11 @@ import msgspec
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.errors import Conflict, NotFound
+from extender.kube.writer import Writer
 from extender.model.objects import Object, Pod
 
 
-class Apiserver:
+class Apiserver(Writer):
     """The pods by namespace and name, the writes made, and what is to go wrong. Fits the writer and the reader."""
 
     def __init__(self, index: ClusterIndex, *objects: Object, graceful: bool = False) -> None:

@@ -12,7 +12,8 @@ from random import Random
 
 from extender.kube.effects import Lease
 from extender.kube.errors import Conflict, KubeError, NotFound, Unreachable
-from extender.tasks.leadership.election import LeaderElectionOptions, LeaderElector
+from extender.kube.writer import Writer
+from extender.tasks.leader_election import LeaderElectionOptions, LeaderElector
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 _TURNS = 30  # of the loop, enough for everything that was woken to come to rest
@@ -113,7 +114,7 @@ class Leases:
         return self.record
 
 
-class Wire:
+class Wire(Writer):
     """One replica's way to the Lease, which can be cut. ``there`` and ``back``: seconds that it takes."""
 
     def __init__(self, leases: Leases) -> None:

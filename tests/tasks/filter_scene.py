@@ -12,8 +12,7 @@ from extender.kube.timing import SystemClock
 from extender.model.objects import Pod
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
-from extender.tasks.filter_service import AssumedPodOptions, FilterService
-from extender.tasks.watched_pods import WatchedPods
+from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args
 from extender.wire.objects.kinds import NODES, PODS

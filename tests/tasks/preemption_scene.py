@@ -18,9 +18,9 @@ from extender.model.objects import Object, Pod
 from extender.model.preemption import PreemptionPlan
 from extender.settings.configuration import Settings
 from extender.tasks.preemption.event_recorder import EventRecorder
-from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor
+from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, RateLimiter, RetryingWriter
 from extender.tasks.preemption.manager import PreemptionManager
-from extender.tasks.preemption.retrying_writer import RateLimiter, RetryingWriter
+from extender.telemetry.preemption import PreemptionMetrics
 from extender.verbs.filter import FilterVerb
 from extender.verbs.preempt import decide_preemption
 from extender.wire.extender_v1 import FilterResult
@@ -42,7 +42,7 @@ class HandClock(FakeClock):
         await super().sleep(seconds)
 
 
-class Counted:
+class Counted(PreemptionMetrics):
     """What the task told: plans begun, how their writes ended, and what became of them."""
 
     def __init__(self) -> None:

@@ -10,8 +10,7 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.settings.configuration import Settings
-from extender.tasks.filter_service import AssumedPodOptions, FilterService
-from extender.tasks.watched_pods import WatchedPods
+from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods
 from extender.verbs.filter import FilterVerb
 from tests.builders import index_of, node, pod
 from tests.deciding import KeptPlans

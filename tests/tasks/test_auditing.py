@@ -13,7 +13,7 @@ from extender.index.audit import audit, audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
-from extender.tasks.auditing import Auditing
+from extender.tasks.index_upkeep import Auditing
 from extender.wire.objects.kinds import NAMESPACES, NODES, PODS
 from tests.fakes import FakeClock, until
 

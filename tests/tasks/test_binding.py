@@ -23,12 +23,11 @@ from extender.kube.errors import (
     TooLarge,
     Unreachable,
 )
+from extender.kube.writer import Writer
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
-from extender.tasks.filter_service import AssumedPodOptions, FilterService
-from extender.tasks.preempt_and_bind import BindService
-from extender.tasks.unanswered_bindings import UnansweredBindings
-from extender.tasks.watched_pods import WatchedPods
+from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods
+from extender.tasks.preempt_and_bind import BindService, UnansweredBindings
 from extender.verbs.filter import FilterVerb
 from extender.wire.errors import WireError
 from extender.wire.extender_v1 import BindingArgs, FilterResult, decode_args, decode_binding_args, encode_binding
@@ -63,7 +62,7 @@ def binder(index: ClusterIndex, writer: FakeWriter) -> BindService:
     return BindService(index, writer, clock, UnansweredBindings(index, Answers(), clock))
 
 
-class Answers:
+class Answers(Writer):
     """The API server's answers about a pod, in turn: its node, or an error. The last one is repeated."""
 
     def __init__(self, *answers: str | KubeError) -> None:

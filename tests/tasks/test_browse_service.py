@@ -18,12 +18,11 @@ from extender.model.policies import EXEMPT_LABEL, InvalidPolicy, PolicyKey, Poli
 from extender.model.preemption import PreemptionPlan
 from extender.model.release import GroupKey, GroupSize, Level, Phase
 from extender.settings.configuration import Settings
+from extender.tasks import browse_service
+from extender.tasks.browse_service import MOST_PAGES, BrowseService, ExplainService
 from extender.tasks.preemption.manager import Phase as PreemptionPhase
 from extender.tasks.preemption.manager import Record
-from extender.tasks.sliced import browse_service
-from extender.tasks.sliced.browse_service import MOST_WAITING, BrowseService
-from extender.tasks.sliced.explain_service import ExplainService
-from extender.tasks.sliced.sliced_work import SlicedWork
+from extender.tasks.sliced_work import SlicedWork
 from tests.builders import index_of, namespace, node, pod, spread, term
 from tests.contenders import contender
 from tests.fakes import FakeClock, until
@@ -129,7 +128,7 @@ async def test_the_loop_is_free_between_slices() -> None:
 
 async def test_few_pages_wait_and_one_more_is_refused() -> None:
     browser = service(cluster(nodes=2000), FakeClock(step=0.0006))
-    waiting = [asyncio.create_task(browser.topology(ZONES)) for _ in range(MOST_WAITING)]
+    waiting = [asyncio.create_task(browser.topology(ZONES)) for _ in range(MOST_PAGES)]
     await asyncio.sleep(0)
     with pytest.raises(NotExplained) as error:
         await browser.pending(PageOf())

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 
 from extender.kube.effects import PodEvent, PodRef
 from extender.kube.errors import Rejected
+from extender.kube.writer import Writer
 from extender.tasks.preemption.event_recorder import EventRecorder
-from extender.tasks.preemption.retrying_writer import RateLimiter
+from extender.tasks.preemption.executor import RateLimiter
 from tests.fakes import FakeClock, until
 
 
@@ -18,7 +19,7 @@ def event(name: str) -> PodEvent:
     return PodEvent(PodRef("default", name, f"uid-{name}"), "Normal", "Preempted", "Preempting", "", datetime.now(UTC))
 
 
-class Journal:
+class Journal(Writer):
     """Takes events down; ``refuses`` one of them. ``is_held``: it takes no end."""
 
     def __init__(self, refuses: str = "") -> None:

@@ -10,7 +10,7 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.answers.explanations import Cause, NotExplained
 from extender.settings.configuration import Settings
-from extender.tasks.sliced.explain_service import MOST_WAITING, ExplainService
+from extender.tasks.browse_service import MOST_EXPLANATIONS, ExplainService
 from tests.builders import index_of, node, pod, term
 from tests.fakes import FakeClock, until
 
@@ -93,7 +93,7 @@ async def test_an_explanation_beyond_its_budget_ends_and_says_why() -> None:
 
 async def test_few_explanations_wait_and_one_more_is_refused() -> None:
     explainer = service(cluster(nodes=600), FakeClock(step=0.0006))
-    waiting = [asyncio.create_task(explainer.explain("default", "asking")) for _ in range(MOST_WAITING)]
+    waiting = [asyncio.create_task(explainer.explain("default", "asking")) for _ in range(MOST_EXPLANATIONS)]
     await asyncio.sleep(0)
     with pytest.raises(NotExplained) as error:
         await explainer.explain("default", "asking")

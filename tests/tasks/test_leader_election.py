@@ -11,7 +11,7 @@ import pytest
 
 from extender.kube.effects import Lease
 from extender.kube.errors import Conflict, Rejected, Unreachable
-from extender.tasks.leadership.election import LeaderElector
+from extender.tasks.leader_election import LeaderElector
 from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
 
 DURATION, DEADLINE, RETRY = 15.0, 10.0, 2.0

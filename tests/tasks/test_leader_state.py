@@ -8,35 +8,50 @@ from contextlib import suppress
 
 import pytest
 
-from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.tasks.leadership.state import AlwaysLeader, LeadershipLost, LeaderTerm, LeaderWriter, run_while_leading
-from extender.tasks.ports import ClusterWriter
-from tests.fakes import FakeWriter, until
-from tests.tasks.electing import NOON
+from extender.kube.effects import PodRef
+from extender.kube.session import Connection
+from extender.kube.writer import Writer
+from extender.tasks.leader_election import LeadershipLost, LeaderTerm
+from extender.tasks.takeover import Takeover
+from tests.fakes import until
 
 WEB = PodRef("team-a", "web-1", "u-1")
 FIRST, SECOND = LeaderTerm(4, 10.0, 10.0), LeaderTerm(6, 50.0, 50.0)
-WRITES: dict[str, Callable[[ClusterWriter], object]] = {
-    "nominate web-1 node-a": lambda writer: writer.nominate(WEB, "node-a"),
-    "condition web-1 Ready=True": lambda writer: writer.set_condition(
-        WEB, PodCondition("Ready", "True", "Because", "", NOON)
-    ),
-    "annotate web-1 a=b": lambda writer: writer.annotate(WEB, "a", "b"),
-    "delete web-1 5": lambda writer: writer.delete(WEB, 5),
-    "evict web-1 None": lambda writer: writer.evict(WEB),
-    "bind web-1 node-a": lambda writer: writer.bind(WEB, "node-a"),
-    "event web-1 Preempted": lambda writer: writer.create_event(
-        PodEvent(WEB, "Normal", "Preempted", "Preempting", "", NOON)
-    ),
+WRITES: dict[str, Callable[[Writer], object]] = {
+    "PATCH": lambda writer: writer.nominate(WEB, "node-a"),
+    "DELETE": lambda writer: writer.delete(WEB, 5),
+    "POST": lambda writer: writer.bind(WEB, "node-a"),
 }
 
 
-class Turns:
+class Sent(Connection):
+    """A connection that notes the methods of calls, and answers that a pod is on no node."""
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+
+    async def call(self, method: str, *_: object, **__: object) -> bytes:
+        """Note it."""
+        self.methods.append(method)
+        return b'{"metadata":{"name":"web-1","namespace":"team-a","uid":"u-1"},"spec":{}}'
+
+
+def writer_of(sent: Sent, turns: Turns) -> Writer:
+    """What writes while it is the turn of this replica."""
+    return Writer(sent, "test", "test", check=turns.check_term)
+
+
+class Turns(Takeover):
     """Leadership as the test says."""
 
     def __init__(self) -> None:
-        self.term: LeaderTerm | None = None
+        self.now: LeaderTerm | None = None
         self._changed = asyncio.Event()
+
+    @property
+    def term(self) -> LeaderTerm | None:
+        """As told."""
+        return self.now
 
     @property
     def ready_term(self) -> LeaderTerm | None:
@@ -45,7 +60,7 @@ class Turns:
 
     def become(self, term: LeaderTerm | None) -> None:
         """A term begins or ends."""
-        self.term = term
+        self.now = term
         told, self._changed = self._changed, asyncio.Event()
         told.set()
 
@@ -57,7 +72,7 @@ class Turns:
 class Job:
     """A job that writes when it is told to, and knows how often it was begun and cancelled."""
 
-    def __init__(self, writer: ClusterWriter) -> None:
+    def __init__(self, writer: Writer) -> None:
         self.begun = 0
         self.cancelled = 0
         self.rejected: list[str] = []
@@ -86,26 +101,20 @@ class Job:
 
 @pytest.mark.parametrize("effect", WRITES)
 async def test_a_leader_writes_and_a_standby_does_not(effect: str) -> None:
-    inner, turns = FakeWriter(), Turns()
-    writer = LeaderWriter(inner, turns)
+    sent, turns = Sent(), Turns()
+    writer = writer_of(sent, turns)
     with pytest.raises(LeadershipLost, match="another replica leads"):
         await WRITES[effect](writer)  # type: ignore[misc]  # bound in the loop
-    assert inner.effects == []
+    assert await writer.node_of(WEB) == "", "a standby reads"
     turns.become(FIRST)
     await WRITES[effect](writer)  # type: ignore[misc]  # bound in the loop
-    assert inner.effects == [effect]
-
-
-async def test_the_only_one_always_leads() -> None:
-    inner = FakeWriter()
-    await LeaderWriter(inner, AlwaysLeader()).bind(WEB, "node-a")
-    assert inner.effects == ["bind web-1 node-a"]
+    assert sent.methods == ["GET", effect]
 
 
 async def test_a_job_runs_once_in_every_term_and_is_cancelled_with_it() -> None:
     turns = Turns()
-    job = Job(LeaderWriter(FakeWriter(), turns))
-    running = asyncio.create_task(run_while_leading(turns, job.run))
+    job = Job(writer_of(Sent(), turns))
+    running = asyncio.create_task(turns.run_while_leading(job.run))
     await asyncio.sleep(0)
     assert job.begun == 0
     for count, term in enumerate((FIRST, SECOND), 1):
@@ -119,16 +128,16 @@ async def test_a_job_runs_once_in_every_term_and_is_cancelled_with_it() -> None:
 
 
 async def test_writes_of_an_earlier_term_are_rejected_in_the_next() -> None:
-    inner, turns = FakeWriter(), Turns()
-    job = Job(LeaderWriter(inner, turns))
-    running = asyncio.create_task(run_while_leading(turns, job.run))
+    sent, turns = Sent(), Turns()
+    job = Job(writer_of(sent, turns))
+    running = asyncio.create_task(turns.run_while_leading(job.run))
     turns.become(FIRST)
     await until(lambda: job.begun == 1)
     turns.become(SECOND)
     await until(lambda: job.begun == 2)
     job.go.set()
     await until(lambda: job.rejected)
-    assert (job.rejected, inner.effects) == (["decided in term 4, now is term 6"], [])
+    assert (job.rejected, sent.methods) == (["decided in term 4, now is term 6"], [])
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
@@ -142,4 +151,4 @@ async def test_what_a_job_dies_of_comes_out() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await run_while_leading(turns, fails)
+        await turns.run_while_leading(fails)

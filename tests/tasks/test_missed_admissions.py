@@ -10,9 +10,10 @@ import pytest
 
 from extender.kube.effects import PodEvent, PodRef
 from extender.kube.errors import Unreachable
+from extender.kube.writer import Writer
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import GROUP, PolicyKey
-from extender.tasks.policies.missed_admissions import AT_ONCE, REFILL_SECONDS, MissedAdmissions
+from extender.tasks.missed_admissions import AT_ONCE, REFILL_SECONDS, MissedAdmissions
 from tests.builders import pod
 from tests.fakes import FakeClock, running, until
 
@@ -20,7 +21,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ZONAL = PolicyKey(GROUP, "default", "zonal")
 
 
-class Api:
+class Api(Writer):
     """Keeps the events that are created."""
 
     def __init__(self) -> None:

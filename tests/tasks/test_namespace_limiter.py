@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from extender.tasks.namespace_limiter import NamespaceLimiter
+from extender.tasks.fair_queue import NamespaceLimiter
 from tests.fakes import FakeClock, until
 
 

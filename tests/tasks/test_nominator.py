@@ -19,10 +19,8 @@ from extender.kube.timing import Clock, SystemClock
 from extender.rules.catalog import counts_of_rules
 from extender.rules.interpod_affinity import own_terms
 from extender.settings.configuration import Settings
-from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
-from extender.tasks.rejected_pods.requeuer import Requeuer
-from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION, RejectedPodWriter
-from extender.tasks.sliced.traffic import Traffic
+from extender.tasks.rejected_pods import REQUEUE_ANNOTATION, Nominator, NominatorOptions, RejectedPodWriter, Requeuer
+from extender.tasks.sliced_work import Traffic
 from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult, decode_args
 from extender.wire.objects.kinds import NAMESPACES, NODES, PODS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.model.objects import Excess, Node, Pod, PodSignature
-from extender.tasks.event_handler import OverLimits
+from extender.tasks.reflectors import OverLimits
 from tests.fakes import FakeClock, FakeIndex
 
 PLAIN = PodSignature("team-a")

@@ -9,8 +9,9 @@ import pytest
 
 from extender.kube.effects import PolicyEvent
 from extender.kube.errors import Unreachable
+from extender.kube.writer import PolicyObjects
 from extender.model.policies import GROUP, PolicyKey
-from extender.tasks.policies.policy_events import AT_ONCE, REFILL_SECONDS, REPEATED_AFTER_SECONDS, PolicyEvents
+from extender.tasks.policy_events import AT_ONCE, REFILL_SECONDS, REPEATED_AFTER_SECONDS, PolicyEvents
 from tests.fakes import FakeClock
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -18,7 +19,7 @@ ONE = PolicyKey(GROUP, "default", "one")
 Json = dict[str, Any]
 
 
-class Api:
+class Api(PolicyObjects):
     """Keeps the events that are created."""
 
     def __init__(self) -> None:

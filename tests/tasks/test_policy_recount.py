@@ -10,7 +10,7 @@ from extender.index.state import apply_change
 from extender.model.changes import Change, PolicyRecheck
 from extender.model.objects import Namespace
 from extender.model.policies import PolicyObject
-from extender.tasks.policies.policy_recount import PAUSE_SECONDS, SLICE_SECONDS, PolicyRecount
+from extender.tasks.index_upkeep import PAUSE_SECONDS, SLICE_SECONDS, PolicyRecount
 from tests.contenders import contender, contender_json
 from tests.fakes import FakeClock, until
 from tests.policies import policy

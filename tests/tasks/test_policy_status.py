@@ -12,9 +12,11 @@ import pytest
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
 from extender.kube.errors import NotFound, Unreachable
+from extender.kube.writer import PolicyObjects
 from extender.model.objects import PodSignature
 from extender.model.policies import ConflictPolicy, Policy, PolicyKey
-from extender.tasks.policies.policy_status import (
+from extender.tasks.policy_events import PolicyEvents
+from extender.tasks.policy_status import (
     MOST_CONFLICTS,
     PAUSE_SECONDS,
     SLICE_SECONDS,
@@ -30,7 +32,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 Json = dict[str, Any]
 
 
-class Api:
+class Api(PolicyObjects):
     """Policies as the API server holds them, by key; each call is noted."""
 
     def __init__(self) -> None:
@@ -53,7 +55,7 @@ class Api:
         self.status[key] = {**self.status[key], **status}
 
 
-class Told:
+class Told(PolicyEvents):
     """Events that are to be recorded, by policy: what was before, and what is."""
 
     def __init__(self) -> None:

@@ -14,8 +14,15 @@ from extender.kube.timing import BackoffOptions
 from extender.model.objects import Object
 from extender.model.preemption import PreemptionPlan
 from extender.tasks.preemption.event_recorder import EventRecorder
-from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, PreemptorNotPendingError
-from extender.tasks.preemption.retrying_writer import ForbiddenByBudgetError, GaveUpError, RateLimiter, RetryingWriter
+from extender.tasks.preemption.executor import (
+    ExecutorOptions,
+    ForbiddenByBudgetError,
+    GaveUpError,
+    PreemptionExecutor,
+    PreemptorNotPendingError,
+    RateLimiter,
+    RetryingWriter,
+)
 from tests.contenders import cluster, contender, stage
 from tests.fakes import FakeClock
 from tests.tasks.apiserver import Apiserver

@@ -9,8 +9,7 @@ from typing import Any
 
 from extender.kube.effects import PodRef
 from extender.settings.configuration import Settings
-from extender.tasks.rejected_pods.rechecker import Rechecker
-from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION, RejectedPodWriter
+from extender.tasks.rejected_pods import REQUEUE_ANNOTATION, Rechecker, RejectedPodWriter
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import FilterResult
 from tests.builders import asking, index_of, node, pod, pod_json, term

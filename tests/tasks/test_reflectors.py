@@ -151,7 +151,7 @@ async def test_many_changes_of_a_later_list_are_applied_in_steps_with_deletions_
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list after a long outage has changes of seconds. Until the last step pods that are gone count, and none is missing."""
-    monkeypatch.setattr("extender.tasks.event_handler._CHANGES_A_STEP", 4)
+    monkeypatch.setattr("extender.tasks.reflectors._CHANGES_A_STEP", 4)
     await scene.all_in()
     seen: list[int] = []
 

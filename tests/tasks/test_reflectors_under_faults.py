@@ -24,7 +24,6 @@ from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
-from extender.tasks.ports import ObjectReflector
 from extender.tasks.reflectors import Reflectors
 from extender.wire.objects import kinds as wire
 from tests.fakes import FakeClock, until
@@ -154,7 +153,7 @@ async def plane(seed: int, options: WatchOptions) -> AsyncIterator[Plane]:
         found, clock = Plane(server, injector, seed), FakeClock()
         async with open_session(Access(host=server.url), clock) as session, asyncio.TaskGroup() as group:
             kinds: list[wire.Kind[Any]] = [wire.NAMESPACES, wire.NODES, wire.PODS]
-            of_kinds: list[ObjectReflector] = [
+            of_kinds: list[Reflector[Any]] = [
                 Reflector(session.reads, kind, options, clock, Random(seed)) for kind in kinds
             ]
             found.reflectors = Reflectors(found.index, of_kinds, clock)

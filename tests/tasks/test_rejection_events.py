@@ -11,7 +11,9 @@ import pytest
 from extender.kube.effects import PodEvent, PodRef
 from extender.kube.errors import Unreachable
 from extender.settings.configuration import Settings
-from extender.tasks.rejected_pods.events import (
+from extender.tasks.browse_service import ExplainService
+from extender.tasks.rejected_pods import RejectedPodWriter
+from extender.tasks.rejection_events import (
     AT_ONCE,
     LOOK_AGAIN_SECONDS,
     MOST_QUEUED,
@@ -20,8 +22,6 @@ from extender.tasks.rejected_pods.events import (
     SETTLED_SECONDS,
     RejectionEvents,
 )
-from extender.tasks.rejected_pods.writes import RejectedPodWriter
-from extender.tasks.sliced.explain_service import ExplainService
 from tests.builders import asking, index_of, node, pod, pod_json, term
 from tests.fakes import FakeClock, FakeWriter, running, until
 

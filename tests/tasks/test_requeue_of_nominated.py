@@ -8,7 +8,7 @@ import pytest
 
 from extender.kube.effects import PodRef
 from extender.kube.errors import Conflict
-from extender.tasks.sliced.traffic import Traffic
+from extender.tasks.sliced_work import Traffic
 from tests.fakes import FakeClock, FakeWriter, running, until
 from tests.tasks.test_nominator import APART, Scene
 

@@ -10,8 +10,7 @@ import pytest
 
 from extender.model.objects import Pod
 from extender.rules import catalog
-from extender.tasks.rejected_pods.requeuer import TURN_STEP_SECONDS, Requeuer
-from extender.tasks.rejected_pods.writes import RejectedPodWriter
+from extender.tasks.rejected_pods import TURN_STEP_SECONDS, RejectedPodWriter, Requeuer
 from extender.verbs.select_host import find_node_elsewhere
 from tests.builders import asking, namespace
 from tests.fakes import FakeClock, FakeWriter, until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 
-from extender.tasks.sliced.sliced_figures import EVERY_SECONDS, PAUSE_SECONDS, SlicedFigure
+from extender.tasks.index_upkeep import EVERY_SECONDS, FIGURE_PAUSE_SECONDS, SlicedFigure
 from tests.fakes import FakeClock, until
 
 
@@ -24,7 +24,7 @@ async def test_a_round_pauses_after_each_slice_and_is_read_when_it_is_complete()
     await until(lambda: figure.value == 7)
     running.cancel()
     assert seen[:4] == [0, 0, 0, 0]
-    assert clock.slept[:4] == [PAUSE_SECONDS] * 4
+    assert clock.slept[:4] == [FIGURE_PAUSE_SECONDS] * 4
 
 
 async def test_rounds_that_take_long_are_rare() -> None:
@@ -40,6 +40,6 @@ async def test_rounds_that_take_long_are_rare() -> None:
         lasting[0] = (0.001, 2.0)[number]
         clock.slept.clear()
         running = asyncio.create_task(SlicedFigure(measure, clock, 0).run())
-        await until(lambda: [each for each in clock.slept if each != PAUSE_SECONDS])
+        await until(lambda: [each for each in clock.slept if each != FIGURE_PAUSE_SECONDS])
         running.cancel()
-        assert round(next(each for each in clock.slept if each != PAUSE_SECONDS), 3) == expected
+        assert round(next(each for each in clock.slept if each != FIGURE_PAUSE_SECONDS), 3) == expected

@@ -8,8 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from extender.model.answers.explanations import Cause, NotExplained
-from extender.tasks.sliced.sliced_work import Places, SlicedWork
-from extender.tasks.sliced.traffic import Traffic
+from extender.tasks.sliced_work import Places, SlicedWork, Traffic
 from tests.fakes import FakeClock, until
 
 Steps = Generator[None, None, list[str]]

@@ -11,7 +11,8 @@ import pytest
 
 from extender.kube.effects import Lease
 from extender.kube.errors import KubeError, Unreachable
-from extender.tasks.leadership.takeover import Takeover
+from extender.kube.listing import WatchFreshness
+from extender.tasks.takeover import Takeover
 from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
 
 SETTLE, DEADLINE = 2.0, 10.0
@@ -20,7 +21,7 @@ DEAD = replace(GIVEN_BACK, holder="dead", duration_seconds=15)
 
 
 @dataclass
-class Cluster:
+class Cluster(WatchFreshness):
     """The API server's newest version and ours; ``quiet`` says what a second watch would tell."""
 
     clock: SteppedClock

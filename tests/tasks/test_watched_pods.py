@@ -10,7 +10,7 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.kube.timing import SystemClock
 from extender.model.objects import Pod
-from extender.tasks.watched_pods import WatchedPods
+from extender.tasks.filter_service import WatchedPods
 from extender.verbs.request import Unconfirmed
 from tests.builders import index_of, pod
 from tests.fakes import until

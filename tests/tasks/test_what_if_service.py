@@ -26,9 +26,8 @@ from extender.model.units import ByteSize, Duration
 from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
 from extender.settings.jobs import WhatIf
-from extender.tasks.what_if.child import Meter, start_child
 from extender.tasks.what_if.computing import answer_body
-from extender.tasks.what_if.service import WhatIfService
+from extender.tasks.what_if.service import Meter, WhatIfService, start_child
 from extender.wire.errors import WireError
 from tests.builders import index_of, node, node_json, pod, pod_json, term
 from tests.explaining import finished

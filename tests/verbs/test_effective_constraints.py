@@ -15,7 +15,7 @@ from extender.model.constraints.labels import HOSTNAME
 from extender.model.objects import Pod
 from extender.model.policies import CLUSTER_KIND, Policy
 from extender.model.rejections import Reason
-from extender.tasks.rejected_pods.writes import dependency_version, is_unchanged
+from extender.tasks.rejected_pods import dependency_version, is_unchanged
 from extender.verbs.effective_pod import MISSED, effective_pod
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.select_host import find_node_elsewhere

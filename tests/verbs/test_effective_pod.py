@@ -18,8 +18,7 @@ from extender.model.rejections import Reason
 from extender.model.release import RELEASED_ANNOTATION
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.tasks.rejected_pods.requeuer import Requeuer
-from extender.tasks.rejected_pods.writes import RejectedPodWriter
+from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer
 from extender.verbs.effective_pod import AUDITED, ESCAPED, MISSED, effective_pod
 from extender.verbs.preempt import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes

@@ -12,8 +12,7 @@ from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings, default_settings
 from extender.settings.limits import NamespaceLimits
 from extender.settings.rules import Rules
-from extender.tasks.rejected_pods.requeuer import Requeuer
-from extender.tasks.rejected_pods.writes import RejectedPodWriter
+from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer
 from extender.verbs.filter import FilterVerb
 from extender.verbs.preempt import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes

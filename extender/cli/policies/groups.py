@@ -28,7 +28,7 @@ from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
 from extender.settings.limits import Limits
-from extender.tasks.release.groups import IndexGroups
+from extender.tasks.release.decisions import IndexGroups
 from extender.verbs.release.progress import GroupOverview, StrayPod, group_overview, stray_pods
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import WATCHED_KINDS, Kind, is_policy_kind

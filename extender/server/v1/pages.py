@@ -1,6 +1,6 @@
 """Pages of the cluster: domains with what is in them, workloads, what constraints count, and pods without a node.
 
-Each handler reads what is asked for; `tasks/sliced/browse_service.py` computes the page, and equal requests share it.
+Each handler reads what is asked for; `tasks/browse_service.py` computes the page, and equal requests share it.
 """
 
 from __future__ import annotations

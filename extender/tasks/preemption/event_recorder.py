@@ -12,7 +12,8 @@ from typing import Final, Protocol
 
 from extender.kube.effects import PodEvent
 from extender.kube.errors import KubeError
-from extender.tasks.ports import Clock
+from extender.kube.timing import Clock
+from extender.kube.writer import Writer
 
 # Two preemptions of one burst are about 50 ms apart: the time of a scheduling cycle.
 _IDLE_SECONDS: Final = 0.1
@@ -20,13 +21,6 @@ _LONGEST_WAIT_SECONDS: Final = 0.25
 _LONGEST_QUEUE: Final = 10_000
 # Written side by side they wake the API server and etcd once, and one by one each for itself.
 _AT_ONCE: Final = 8
-
-
-class EventWriter(Protocol):
-    """Writes events."""
-
-    async def create_event(self, event: PodEvent) -> None:
-        """Records an event about the pod."""
 
 
 class WriteLoad(Protocol):
@@ -42,7 +36,7 @@ class EventRecorder:
 
     def __init__(
         self,
-        writer: EventWriter,
+        writer: Writer,
         urgent: WriteLoad,
         clock: Clock,
         longest_queue: int = _LONGEST_QUEUE,

@@ -13,65 +13,121 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
-from extender.index.claims.assumed import AssumedPods
+from extender.index.cluster import ClusterIndex
 from extender.index.view import ClusterView
+from extender.kube.timing import Clock
 from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan
-from extender.tasks.ports import Clock
-from extender.tasks.preemption.executor import PreemptionExecutor, PreemptorNotPendingError
-from extender.tasks.preemption.preemptor_requeue import FollowUp, PreemptorRequeuer
-from extender.tasks.preemption.retrying_writer import ForbiddenByBudgetError, GaveUpError
-from extender.tasks.sliced.traffic import Traffic
-from extender.verbs.dry_run import is_forbidden, violating_budgets
+from extender.tasks.preemption.executor import (
+    ForbiddenByBudgetError,
+    GaveUpError,
+    PreemptionExecutor,
+    PreemptorNotPendingError,
+)
+from extender.tasks.sliced_work import Traffic
+from extender.telemetry.preemption import PreemptionMetrics
+from extender.verbs.dry_run import is_forbidden, node_being_cleared, violating_budgets
 
 _LOG = logging.getLogger(__name__)
+_FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
+_NEVER: Final = float("inf")
+
+FollowUp = Coroutine[None, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One preemptor: ``at`` is the monotonic time of its next requeue, ``wait`` the seconds before it.
+
+    ``refused``: the victims whose eviction budgets forbid; they are looked at again when ``version`` has changed.
+    """
+
+    pod: Pod
+    node: str
+    at: float
+    wait: float
+    refused: tuple[Pod, ...] = ()
+    version: int = -1
+
+
+class PreemptorRequeuer:
+    """Preemptors to requeue, by UID. ``has_preemption`` says whether a preemption runs for a UID: such a pod is skipped."""
+
+    def __init__(
+        self, view: ClusterView, executor: PreemptionExecutor, clock: Clock, has_preemption: Callable[[str], bool]
+    ) -> None:
+        self._view = view
+        self._executor = executor
+        self._clock = clock
+        self._has_preemption = has_preemption
+        self._entries: dict[str, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, pod: Pod, node: str) -> None:
+        """Requeues the pod after a wait, which doubles with each call until the pod is bound or deleted. O(1)."""
+        known = self._entries.get(pod.uid)
+        wait = min(known.wait * 2, _LONGEST_WAIT) if known is not None else _FIRST_WAIT
+        self._entries[pod.uid] = _Entry(pod, node, self._clock.now() + wait, wait)
+
+    def add_when_allowed(self, plan: PreemptionPlan) -> None:
+        """Requeues the preemptor once disruption budgets allow to evict the victims, at the earliest after a wait. O(1)."""
+        pod = plan.preemptor
+        known = self._entries.get(pod.uid)
+        if known is None or not known.refused:
+            self.add(pod, plan.node)
+            names = [each.full_name for each in plan.victims]
+            _LOG.info("evictions forbidden by budgets", extra={"preemptor": pod.full_name, "victims": names})
+        self._entries[pod.uid] = replace(self._entries[pod.uid], refused=plan.victims, version=-1)
+
+    def is_refused(self, uid: str) -> bool:
+        """Whether an eviction was refused so shortly ago that no plan for this pod may try again. O(1)."""
+        known = self._entries.get(uid)
+        return known is not None and bool(known.refused) and self._clock.now() < known.at
+
+    def _is_allowed(self, entry: _Entry) -> bool:
+        """Whether budgets allow the evictions that they forbade. O(victims × budgets) after a change of budgets, else O(1)."""
+        version = self._view.claims_version
+        if not entry.refused:
+            return True
+        if entry.version == version:
+            return False
+        there = [pod for each in entry.refused if (pod := self._view.pod(each.uid)) is not None]
+        self._entries[entry.pod.uid] = replace(entry, version=version)
+        return not is_forbidden(there, self._view)
+
+    def sweep(self) -> list[FollowUp]:
+        """The requeues that are due now. An entry stays until its pod is bound, which keeps the wait. O(entries)."""
+        found = []
+        for uid, entry in list(self._entries.items()):
+            pod = self._view.pod(uid)
+            if pod is None or pod.node or pod.terminating:
+                del self._entries[uid]
+            elif entry.at <= self._clock.now() and self._is_allowed(entry):
+                self._entries[uid] = replace(entry, at=_NEVER, refused=())
+                if not self._has_preemption(uid) and not node_being_cleared(pod, self._view):
+                    found.append(self._requeue(entry))
+        return found
+
+    async def _requeue(self, entry: _Entry) -> None:
+        try:
+            await self._executor.requeue(entry.pod, entry.node)
+        except GaveUpError as error:
+            _LOG.warning("preemptor not requeued", extra={"pod": entry.pod.full_name, "error": str(error)})
+            self.add(entry.pod, entry.node)
+
+
 _SWEEP_SECONDS: Final = 0.2
 # kube-scheduler writes the condition PodScheduled of the preemptor right after it has our answer. A nomination at the same
 # moment makes the API server and etcd do one of both writes twice; the node is kept in memory meanwhile.
 _HEAD_START: Final = 0.05
 _RENOMINATE_AFTER: Final = 1.0  # longer than the watch takes to show a nomination
-
-
-class NominationIndex(Protocol):
-    """What the manager needs of the index."""
-
-    @property
-    def view(self) -> ClusterView:
-        """The readers."""
-
-    @property
-    def assumed(self) -> AssumedPods:
-        """The assumed pods."""
-
-    def nominate_in_memory(self, pod: Pod, node: str, victims: Collection[str]) -> None:
-        """Adds an in-memory nomination, which counts until `release_nomination`."""
-
-    def release_nomination(self, uid: str) -> None:
-        """Releases it: the pod's own status carries the nomination by now."""
-
-    def end_nomination(self, uid: str) -> None:
-        """Deletes it: the plan has ended."""
-
-
-class Observer(Protocol):
-    """Counts preemptions; implemented by the metrics. Results: success, error, forbidden, abandoned, cancelled."""
-
-    def record_start(self, victims: int) -> None:
-        """A plan was accepted. ``victims``: pods that are deleted only because of it."""
-
-    def record_violation(self) -> None:
-        """A victim was deleted although its disruption budget did not allow it."""
-
-    def record_execution(self, result: str, seconds: float) -> None:
-        """The writes of a plan have ended, after so many seconds."""
-
-    def record_end(self, outcome: str, seconds: float) -> None:
-        """The preemptor is bound, deleted, released or has another plan, so many seconds after the plan was accepted."""
 
 
 class Phase(Enum):
@@ -104,10 +160,10 @@ class PreemptionManager:
 
     def __init__(
         self,
-        index: NominationIndex,
+        index: ClusterIndex,
         executor: PreemptionExecutor,
         clock: Clock,
-        observer: Observer,
+        observer: PreemptionMetrics,
         stuck_after: float,
         traffic: Traffic | None = None,
     ) -> None:

@@ -7,22 +7,274 @@ reservation ends, and the decision is made again; if it was written after all, t
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Final, Protocol
 
+from extender.index.claims.reserved import Reservations
+from extender.index.gated import GatedGroups, Role
 from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError
+from extender.kube.timing import Clock
+from extender.model.group_placements import PlacementStatus
 from extender.model.objects import Pod
 from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal, is_own_group
-from extender.model.units import counted
-from extender.tasks.leadership.state import LeadershipLost
-from extender.tasks.ports import Clock
-from extender.tasks.release.lines import DecisionLines
-from extender.tasks.release.memory import GroupMemory
-from extender.tasks.release.placement_writer import PlacementWriter
-from extender.tasks.release.ports import Budget, Propose, ReleaseRecorder, Reservations
+from extender.model.resources import PODS, Resources, total
+from extender.model.units import agreeing, counted
+from extender.settings.release import Release
+from extender.tasks.leader_election import LeadershipLost
+from extender.tasks.release.writes import PlacementWriter
+from extender.telemetry.release import ReleaseMetrics
 from extender.verbs.release.progress import Do, GroupState, Reason, Step, message_of
+
+_FIRST_WAIT: Final = 0.25
+_REFUSED_FOR: Final = 300.0
+_LONGEST_WAIT: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerOptions:
+    """Seconds: until the object of a group without pods is deleted, and until a pod that is not seen released is read."""
+
+    keep_empty: float = 300.0
+    expectation: float = 60.0
+
+
+@dataclass(slots=True)
+class GroupMemory:
+    """Times are those of the monotonic clock.
+
+    ``since``: when the group began to wait for what it waits for now: a decision, or room for pods that are left.
+    ``is_waiting``: for pods, a decision or room. ``is_placed``: as many pods as the group has have been released. ``has_expired``: the time for which room was reserved for
+    its released pods was over before they were bound.
+    ``next_try``: no decision is tried before. ``without_room``: its time is over, so pods are released also where the
+    domain has no room. ``refused``: by UID, why the API server refuses a release. ``gone``: pods that do not exist, though
+    the watch shows them still.
+    """
+
+    first_seen: float
+    since: float
+    decision: Decision | None = None
+    without_room: bool = False
+    is_placed: bool = False
+    timed_out: bool = False
+    is_waiting: bool = False
+    was_bound: bool = False
+    has_expired: bool = False
+    next_try: float = 0.0
+    tries: int = 0
+    reserved_until: float = 0.0
+    emptied: float | None = None
+    told: PlacementStatus | None = None
+    problem: str = ""
+    refused: dict[str, str] = field(default_factory=dict)
+    refused_until: float = 0.0
+    gone: set[str] = field(default_factory=set)
+
+    def refuse(self, uid: str, why: str, now: float) -> float:
+        """The API server refuses the release of a pod; returns when it is tried again: the cause may be an admission plugin."""
+        self.refused[uid] = why
+        self.refused_until = now + _REFUSED_FOR
+        return self.refused_until
+
+    def forget_pods(self, waiting: set[str], now: float) -> None:
+        """Forgets what was known of pods that do not wait any more, and refusals that are tried again."""
+        self.gone &= waiting
+        if now >= self.refused_until:
+            self.refused.clear()
+
+    def wait(self, now: float) -> float:
+        """A try has failed; returns when the next one is made. The wait doubles, and is at most a few seconds."""
+        self.next_try = now + min(_FIRST_WAIT * 2.0 ** min(self.tries, 16), _LONGEST_WAIT)
+        self.tries += 1
+        return self.next_try
+
+    def progress(self, now: float) -> None:
+        """What it waited for has come."""
+        self.since, self.next_try, self.tries, self.timed_out = now, 0.0, 0, False
+
+    def is_late(self, now: float, timeout: float) -> bool:
+        """Whether it has waited for longer than its policy allows."""
+        return now - self.since >= timeout
+
+
+class Expectations:
+    """By group and UID. ``seconds``: until one expires."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._sent: dict[GroupKey, dict[str, float]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sent.values()))
+
+    def expect(self, group: GroupKey, uids: Iterable[str], now: float) -> float:
+        """The release of these pods is sent now; returns when the expectation expires."""
+        until = now + self._seconds
+        self._sent.setdefault(group, {}).update(dict.fromkeys(uids, until))
+        return until
+
+    def of(self, group: GroupKey) -> frozenset[str]:
+        """The pods of a group that are expected. O(those)."""
+        return frozenset(self._sent.get(group, ()))
+
+    def clear(self, group: GroupKey, uid: str) -> None:
+        """The pod is known to be gated, or not to exist."""
+        found = self._sent.get(group)
+        if found is None:
+            return
+        found.pop(uid, None)
+        if not found:
+            del self._sent[group]
+
+    def observe(self, group: GroupKey, gated: Iterable[str]) -> None:
+        """Clears the pods that the watch does not show as gated any more. O(pods of the group)."""
+        found = self._sent.get(group)
+        if found is not None:
+            shown = set(gated)
+            for uid in [uid for uid in found if uid not in shown]:
+                self.clear(group, uid)
+
+    def late(self, group: GroupKey, now: float) -> list[str]:
+        """The pods of a group whose expectation has expired."""
+        return [uid for uid, until in self._sent.get(group, {}).items() if now >= until]
+
+
+_PAUSES: Final = 10.0  # a try is followed by ten times its time without one
+_SHORTEST: Final = 0.01
+
+
+@dataclass(slots=True)
+class _Line:
+    """The groups of a namespace, each with the version of the room at which it was last tried. ``ready``: no try before."""
+
+    tried: OrderedDict[GroupKey, int] = field(default_factory=OrderedDict)
+    ready: float = 0.0
+
+
+class DecisionLines:
+    """``version`` grows with every change that frees room. All methods are O(1)."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._lines: dict[str, _Line] = {}
+
+    def __len__(self) -> int:
+        return sum(len(line.tried) for line in self._lines.values())
+
+    def is_turn(self, key: GroupKey, now: float) -> bool:
+        """Whether a group may be tried now; if not, it stands in its line from now on."""
+        line = self._lines.get(key.namespace)
+        if line is None:
+            return True
+        if key not in line.tried:
+            line.tried[key] = -1
+        return next(iter(line.tried)) == key and line.tried[key] != self.version and now >= line.ready
+
+    def failed(self, key: GroupKey, version: int, now: float, seconds: float) -> None:
+        """A group found no room in a try of so many seconds: it goes to the end. ``version`` is that before the try."""
+        line = self._lines.setdefault(key.namespace, _Line())
+        line.tried[key] = version
+        line.tried.move_to_end(key)
+        line.ready = now + max(seconds * _PAUSES * len(self._lines), _SHORTEST)
+
+    def leave(self, key: GroupKey) -> None:
+        """A group is decided, or does not wait any more."""
+        line = self._lines.get(key.namespace)
+        if line is not None:
+            line.tried.pop(key, None)
+            if not line.tried:
+                del self._lines[key.namespace]
+
+    def next_of(self, namespace: str) -> tuple[GroupKey, float] | None:
+        """The group of a namespace that is to be tried next, and when; None where room has not changed since its last try."""
+        line = self._lines.get(namespace)
+        if line is None:
+            return None
+        key = next(iter(line.tried))
+        return None if line.tried[key] == self.version else (key, line.ready)
+
+    def next_of_all(self) -> list[tuple[GroupKey, float]]:
+        """The same for all namespaces. O(namespaces)."""
+        return [found for namespace in self._lines if (found := self.next_of(namespace)) is not None]
+
+    def clear(self) -> None:
+        """The term has ended."""
+        self._lines.clear()
+
+
+class Propose(Protocol):
+    """Where the pods of a group that have no node may go together; implemented by `verbs.release`."""
+
+    def __call__(
+        self, group: GroupState, levels: Sequence[Level] | None, taken: Sequence[tuple[GroupKey, Sequence[Level]]]
+    ) -> Proposal:
+        """``levels``: the domain that is decided, None where any may be chosen; ``taken``: those of other groups. O(nodes)."""
+
+
+class IndexGroups:
+    """Implements `ports.IndexGroups`."""
+
+    def __init__(self, gated: GatedGroups, pods: Mapping[str, Pod]) -> None:
+        self._gated = gated
+        self._pods = pods
+
+    def __iter__(self) -> Iterator[GroupKey]:
+        return iter(list(self._gated.groups))
+
+    def of(self, key: GroupKey) -> GroupState | None:
+        """A group, None where no pod of it is left. O(its pods)."""
+        found = self._gated.groups.get(key)
+        if found is None:
+            return None
+        by_role: dict[Role, list[Pod]] = {role: [] for role in Role}
+        for uid, role in found.roles.items():
+            by_role[role].append(self._pods[uid])
+        waiting, blocked = by_role[Role.READY], by_role[Role.BLOCKED]
+        created = [pod.gating.created for pod in (*waiting, *blocked) if pod.gating is not None and pod.gating.created]
+        return GroupState(
+            key,
+            found.release,
+            found.size,
+            tuple(waiting),
+            tuple((pod, _others(pod, found.release.gate)) for pod in blocked),
+            tuple(by_role[Role.RELEASED]),
+            tuple(by_role[Role.BOUND]),
+            min(created, default=None),
+        )
+
+
+class NamespaceBudget:
+    """Implements `ports.NamespaceBudget`, by the limits per namespace in the settings. ``offered``: what all nodes offer together."""
+
+    def __init__(self, reservations: Reservations, offered: Resources, settings: Release) -> None:
+        self._reservations = reservations
+        self._offered = offered
+        self._settings = settings
+
+    def excess(self, group: GroupState) -> str:
+        """Why room may not be reserved for one more group, empty where it may. O(groups with room + its pods)."""
+        namespace, settings = group.key.namespace, self._settings
+        groups = self._reservations.groups_in(namespace)
+        if groups >= settings.groups_per_namespace:
+            return f"release.groupsPerNamespace: {counted(groups, 'group')} of the namespace {agreeing(groups, 'has', 'have')} room reserved"
+        room = total([self._reservations.room_of(namespace), *(pod.requests for pod in group.waiting)])
+        reserved, needed = self._reservations.room_of(namespace).get(PODS, 0), len(group.waiting)
+        if reserved + needed > settings.pods_per_namespace:
+            limit = f"more than {counted(settings.pods_per_namespace, 'pod')}"
+            return f"release.podsPerNamespace: with {counted(needed, 'pod')} the namespace would have room reserved for {limit}"
+        share = settings.share_per_namespace
+        for name, amount in room.items() if reserved else ():  # the first group may be larger: else it would never run
+            if name != PODS and amount > share * self._offered.get(name, 0):
+                return f"release.sharePerNamespace: the namespace would have more than {share:.0%} of {name} reserved"
+        return ""
+
+
+def _others(pod: Pod, gate: str) -> tuple[str, ...]:
+    return tuple(each for each in pod.gating.gates if each != gate) if pod.gating is not None else ()
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,7 +284,7 @@ class Room:
     """Where room is found and reserved. ``has_node``: whether pods may go to a node. ``expiry``: seconds of a reservation."""
 
     propose: Propose
-    budget: Budget
+    budget: NamespaceBudget
     reservations: Reservations
     has_node: Callable[[str], bool]
     expiry: float
@@ -47,7 +299,7 @@ class Decisions:
         placements: PlacementWriter,
         clock: Clock,
         utc_now: Callable[[], datetime],
-        recorder: ReleaseRecorder,
+        recorder: ReleaseMetrics,
         owner_of: Callable[[PodRef], Awaitable[Mapping[str, str] | None]],
     ) -> None:
         self.domains: dict[GroupKey, Sequence[Level]] = {}

@@ -14,19 +14,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from extender.index.claims.reserved import Reservations
+from extender.index.objects.changes import Subscribable
 from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError
+from extender.kube.timing import Clock
 from extender.model.group_placements import GroupPlacement
 from extender.model.release import Decision, GroupKey, OnTimeout, Phase, Replacement
-from extender.tasks.leadership.state import LeadershipLost
-from extender.tasks.ports import Clock
-from extender.tasks.release.decisions import Decisions
-from extender.tasks.release.memory import Expectations, GroupMemory, ManagerOptions
-from extender.tasks.release.placement_writer import PlacementWriter
-from extender.tasks.release.pods import PodReleaser, Result
-from extender.tasks.release.ports import Groups, ReleaseRecorder, Reservations, Source
-from extender.tasks.release.queue import GroupQueue
+from extender.tasks.fair_queue import GroupQueue
+from extender.tasks.leader_election import LeadershipLost
+from extender.tasks.release.decisions import Decisions, Expectations, GroupMemory, IndexGroups, ManagerOptions
 from extender.tasks.release.reports import Reports
+from extender.tasks.release.writes import PlacementWriter, PodReleaser, Result
+from extender.telemetry.release import ReleaseMetrics
 from extender.verbs.release.progress import Do, GroupState, Reason, Step, next_step
 
 _LOG = logging.getLogger(__name__)
@@ -42,14 +42,14 @@ _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
 class Parts:
     """What the manager joins."""
 
-    groups: Groups
+    groups: IndexGroups
     shown: Iterable[GroupPlacement]
     decisions: Decisions
     reservations: Reservations
     placements: PlacementWriter
     pods: PodReleaser
     reports: Reports
-    recorder: ReleaseRecorder
+    recorder: ReleaseMetrics
 
 
 class ReleaseManager:
@@ -63,9 +63,9 @@ class ReleaseManager:
         parts: Parts,
         clock: Clock,
         utc_now: Callable[[], datetime],
-        group_changes: Source,
-        placement_changes: Source,
-        room_changes: Sequence[Source],
+        group_changes: Subscribable,
+        placement_changes: Subscribable,
+        room_changes: Sequence[Subscribable],
         catch_up: Callable[[], Awaitable[None]],
         options: ManagerOptions | None = None,
     ) -> None:

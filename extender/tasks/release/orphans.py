@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
+from extender.index.objects.changes import Subscribable
 from extender.kube.effects import PodRef
+from extender.kube.timing import Clock
 from extender.model.objects import Pod
 from extender.model.release import Decision, GroupKey, own_group
-from extender.tasks.leadership.state import LeadershipLost
-from extender.tasks.ports import Clock
-from extender.tasks.release.pods import PodReleaser, Result
-from extender.tasks.release.ports import ReleaseRecorder, Source
+from extender.tasks.leader_election import LeadershipLost
+from extender.tasks.release.writes import PodReleaser, Result
+from extender.telemetry.release import ReleaseMetrics
 
 _LOG = logging.getLogger(__name__)
 _RETRY: Final = 30.0
@@ -32,9 +33,9 @@ class OrphanReleaser:
         self,
         orphans: Mapping[str, str],
         pods: Mapping[str, Pod],
-        changes: Source,
+        changes: Subscribable,
         releaser: PodReleaser,
-        recorder: ReleaseRecorder,
+        recorder: ReleaseMetrics,
         clock: Clock,
         utc_now: Callable[[], datetime],
         grace: float,

@@ -10,16 +10,17 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from extender.kube.effects import PodEvent, PodRef
 from extender.kube.errors import KubeError
+from extender.kube.timing import Clock
 from extender.model.group_placements import PlacementStatus
 from extender.model.release import GroupKey, Phase
-from extender.tasks.leadership.state import LeadershipLost
-from extender.tasks.ports import Clock
-from extender.tasks.release.memory import GroupMemory
-from extender.tasks.release.placement_writer import PlacementWriter
+from extender.tasks.leader_election import LeadershipLost
+from extender.tasks.preemption.event_recorder import EventRecorder
+from extender.tasks.release.decisions import GroupMemory
+from extender.tasks.release.writes import PlacementWriter
 from extender.verbs.release.progress import STUCK, GroupState, Step
 
 _LOG = logging.getLogger(__name__)
@@ -28,18 +29,11 @@ _BEGIN_AFTER: Final = 5.0
 _ACTION: Final = "Release"
 
 
-class EventQueue(Protocol):
-    """Queues events; implemented by `EventRecorder`."""
-
-    def record(self, event: PodEvent) -> None:
-        """Queues an event."""
-
-
 class Reports:
     """``groups``: how many there are by phase and reason. ``failed`` counts status writes that failed."""
 
     def __init__(
-        self, placements: PlacementWriter, events: EventQueue, clock: Clock, utc_now: Callable[[], datetime]
+        self, placements: PlacementWriter, events: EventRecorder, clock: Clock, utc_now: Callable[[], datetime]
     ) -> None:
         self.failed = 0
         self._placements = placements

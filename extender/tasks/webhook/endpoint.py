@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from extender.kube.errors import Conflict, KubeError, NotFound
-from extender.tasks.ports import Clock
+from extender.kube.timing import Clock
+from extender.kube.writer import WebhookObjects
+from extender.tasks.readiness import Readiness
 from extender.wire.webhook_configurations import OwnPod, differs
 
 JsonObject = dict[str, Any]
@@ -24,30 +26,6 @@ LOOK_SECONDS: Final = 0.5  # between looks at whether the webhook can answer
 REPAIR_SECONDS: Final = 10.0  # between comparisons of the slice with what it has to be
 MANAGED_BY: Final = "placement-extender"
 _PORT_NAME: Final = "webhook"  # that of the Service
-
-
-class EndpointStore(Protocol):
-    """Reads and writes EndpointSlices; a write raises ``Conflict`` if the slice has changed, or exists by now."""
-
-    async def get_endpoint(self, namespace: str, name: str) -> JsonObject:
-        """The slice as it is now."""
-
-    async def create_endpoint(self, endpoint: JsonObject) -> JsonObject:
-        """Creates it."""
-
-    async def update_endpoint(self, endpoint: JsonObject) -> JsonObject:
-        """Replaces it."""
-
-    async def delete_endpoint(self, namespace: str, name: str) -> None:
-        """Deletes it."""
-
-
-class Readiness(Protocol):
-    """Whether the webhook answers."""
-
-    @property
-    def is_ready(self) -> bool:
-        """All its checks pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +68,7 @@ class Endpoint:
 class WebhookEndpoint:
     """``is_published``: as far as this replica knows."""
 
-    def __init__(self, store: EndpointStore, endpoint: Endpoint, readiness: Readiness, clock: Clock) -> None:
+    def __init__(self, store: WebhookObjects, endpoint: Endpoint, readiness: Readiness, clock: Clock) -> None:
         self.is_published = False
         self._store = store
         self._endpoint = endpoint

@@ -1,35 +1,308 @@
-"""The job of the leader: the next step of the certificates, then the webhook configurations, again and again.
-
-In this order, so that a new authority reaches the configurations in the same round.
-"""
+"""Keeps the webhook's certificates and its two configurations."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import base64
+import binascii
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
 
-from extender.tasks.ports import Clock
-from extender.tasks.webhook.certificates import POLL_SECONDS
-from extender.tasks.webhook.configurations import WebhookConfigurations
+from extender.certificates.rotation import (
+    CertificateError,
+    Certificates,
+    ServingPair,
+    next_step,
+    read_certificates,
+)
+from extender.kube.errors import Conflict, KubeError, NotFound
+from extender.kube.timing import Clock
+from extender.kube.writer import WebhookObjects
+from extender.wire.webhook_configurations import GROUP, differs, merged
+
+JsonObject = dict[str, Any]
+
+_LOG = logging.getLogger(__name__)
+POLL_SECONDS: Final = 5.0
+# How long an API server may take to learn of a changed webhook configuration by its watch.
+SETTLE_SECONDS: Final = 10.0
 
 
-class CertificateSource(Protocol):
-    """Own certificates, or those of files."""
+@dataclass(frozen=True, slots=True)
+class OwnCertificatesOptions:
+    """``names``: the host names and addresses by which the API server reaches the webhook."""
+
+    namespace: str
+    secret: str
+    names: Sequence[str]
+    lifetime: timedelta
+
+
+class OwnCertificates:
+    """The certificates in the Secret. ``use`` is called with the one to serve, whenever it changes."""
+
+    def __init__(
+        self,
+        store: WebhookObjects,
+        options: OwnCertificatesOptions,
+        clock: Clock,
+        utc_now: Callable[[], datetime],
+        use: Callable[[ServingPair], None],
+    ) -> None:
+        self.steps: Counter[str] = Counter(
+            {"made": 0, "prepared": 0, "switched": 0, "pruned": 0, "restored": 0, "failed": 0}
+        )
+        self.problem = ""
+        self._store = store
+        self._options = options
+        self._clock = clock
+        self._utc_now = utc_now
+        self._use = use
+        self._known = Certificates()
+        self._confirmed = b""
+        self._confirmed_since = 0.0
 
     @property
-    def bundle(self) -> bytes | None:
-        """The authorities for the webhook configurations; None leaves them to another writer."""
+    def bundle(self) -> bytes:
+        """The authorities that the webhook configurations are to contain; empty before the first certificate."""
+        return self._known.bundle
 
-    async def lead(self) -> None:
-        """Takes the next step, if one is due."""
+    @property
+    def ends(self) -> Mapping[str, float]:
+        """The Unix time at which the newest authority expires."""
+        ends = [each.not_valid_after_utc.timestamp() for each in self._known.authorities]
+        return {"authority": max(ends)} if ends else {}
 
     def confirm(self, bundle: bytes) -> None:
         """Both webhook configurations contain this bundle now."""
+        if bundle != self._confirmed:
+            self._confirmed, self._confirmed_since = bundle, self._clock.now()
+
+    async def follow(self) -> None:
+        """Reads the Secret again and again, until cancelled. For every replica."""
+        while True:
+            await self._attempt(self._read)
+            await self._clock.sleep(POLL_SECONDS)
+
+    async def lead(self) -> None:
+        """Takes the next step of the rotation, if one is due. For the leader."""
+        await self._attempt(self._advance)
+
+    async def _attempt(self, action: Callable[[], Any]) -> None:
+        """A problem is logged once and tried again at the next round: the certificates in use go on."""
+        try:
+            await action()
+        except Conflict:
+            return  # another replica was faster; the next round reads what it has written
+        except (KubeError, CertificateError) as error:
+            if self.problem != str(error):
+                self.steps["failed"] += 1
+                _LOG.warning("the webhook's certificates cannot be read or written", extra={"problem": str(error)})
+            self.problem = str(error)
+        else:
+            self.problem = ""
+
+    async def _read(self) -> JsonObject:
+        secret = await self._store.get_secret(self._options.namespace, self._options.secret)
+        self._take(read_certificates(_decoded(secret)))
+        return secret
+
+    def _take(self, found: Certificates) -> None:
+        self._known = found
+        if found.serving is not None:
+            self._use(found.serving)
+
+    async def _advance(self) -> None:
+        try:
+            secret = await self._read()
+        except NotFound:
+            secret = await self._restore()
+        settled = self._clock.now() >= self._confirmed_since + SETTLE_SECONDS
+        trusted = self._confirmed if settled else b""
+        step = next_step(self._known, self._utc_now(), self._options.names, self._options.lifetime, trusted)
+        if step is None:
+            return
+        what, wanted = step
+        await self._store.update_secret({**secret, "data": _encoded(wanted.data())})
+        self._take(wanted)
+        self.steps[what] += 1
+        _LOG.info("webhook certificates", extra={"step": what, "authorities": len(wanted.authorities)})
+
+    async def _restore(self) -> JsonObject:
+        """Creates the Secret with the certificates in use, so that every replica and API server can go on with them."""
+        place = {"namespace": self._options.namespace, "name": self._options.secret}
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": place, "type": "Opaque"}
+        secret = await self._store.create_secret({**body, "data": _encoded(self._known.data())})
+        self.steps["restored"] += 1
+        _LOG.warning(
+            "the Secret of the webhook's certificates created, it did not exist", extra={"secret": self._options.secret}
+        )
+        return secret
+
+
+def _decoded(secret: JsonObject) -> dict[str, bytes]:
+    """The data of a Secret; what is no base64 counts as absent."""
+    found: dict[str, bytes] = {}
+    data = secret.get("data")
+    for name, value in data.items() if isinstance(data, dict) else ():
+        try:
+            found[name] = base64.b64decode(value, validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            continue
+    return found
+
+
+def _encoded(data: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: base64.b64encode(value).decode() for name, value in data.items()}
+
+
+class FileCertificates:
+    """The certificate of files, read again when they change. ``ca_file`` may be empty: then the bundle is another's."""
+
+    def __init__(
+        self, cert_file: str, key_file: str, ca_file: str, clock: Clock, use: Callable[[ServingPair], None]
+    ) -> None:
+        self.steps: Counter[str] = Counter({"switched": 0, "failed": 0})
+        self.problem = ""
+        self.bundle: bytes | None = None
+        self._files = (cert_file, key_file, ca_file)
+        self._clock = clock
+        self._use = use
+        self._loaded: tuple[bytes, ...] = ()
+
+    @property
+    def ends(self) -> Mapping[str, float]:
+        """The authority is another's."""
+        return {}
+
+    def confirm(self, bundle: bytes) -> None:
+        """Does nothing: the order of the steps is that in which the files are written."""
+
+    async def lead(self) -> None:
+        """The leader has nothing to write."""
+
+    async def follow(self) -> None:
+        """Reads the files again and again, by content: a mounted Secret changes by a link."""
+        while True:
+            self.reload()
+            await self._clock.sleep(POLL_SECONDS)
+
+    def reload(self) -> None:
+        """Reads the files. Unusable ones are logged once, and the old certificate stays in use."""
+        try:
+            content = tuple(Path(each).read_bytes() if each else b"" for each in self._files)
+            if content == self._loaded:
+                return
+            self._use(ServingPair.load(content[0], content[1]))
+        except (OSError, CertificateError) as error:
+            if self.problem != str(error):
+                self.steps["failed"] += 1
+                _LOG.warning("the webhook's certificate files cannot be used", extra={"problem": str(error)})
+            self.problem = str(error)
+            return
+        self._loaded, self.problem = content, ""
+        self.bundle = content[2] or None
+        self.steps["switched"] += 1
+
+
+Wanted = Callable[[bytes | None], Sequence[JsonObject]]
+
+MUTATING: Final = "mutating"
+VALIDATING: Final = "validating"
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """The calls for one of the two."""
+
+    kind: str
+    get: Callable[[str], Awaitable[JsonObject]]
+    update: Callable[[JsonObject], Awaitable[JsonObject]]
+    create: Callable[[JsonObject], Awaitable[JsonObject]]
+
+
+class WebhookConfigurations:
+    """``wanted``: by configuration its webhooks, for a bundle of authorities, or without one of ours."""
+
+    def __init__(self, store: WebhookObjects, name: str, wanted: Mapping[str, Wanted]) -> None:
+        self.repairs: Counter[str] = Counter({MUTATING: 0, VALIDATING: 0})
+        self.correct = {MUTATING: 0.0, VALIDATING: 0.0}
+        self._name = name
+        self._wanted = wanted
+        self._problems: dict[str, str] = {}
+        self._access = {
+            MUTATING: _Access(
+                "MutatingWebhookConfiguration",
+                *(store.get_mutating_webhooks, store.update_mutating_webhooks, store.create_mutating_webhooks),
+            ),
+            VALIDATING: _Access(
+                "ValidatingWebhookConfiguration",
+                *(store.get_validating_webhooks, store.update_validating_webhooks, store.create_validating_webhooks),
+            ),
+        }
+
+    async def keep(self, bundle: bytes | None) -> bool:
+        """Reads both, and writes what differs. Whether both are now as required.
+
+        ``None`` leaves the bundle to another writer, such as cert-manager, and then also the creation of what was deleted:
+        its annotations tell that writer which bundle it is.
+        """
+        done = [await self._keep_one(each, bundle) for each in (MUTATING, VALIDATING)]
+        return all(done)
+
+    def stand_by(self) -> None:
+        """This replica does not lead any more, so it does not know."""
+        self.correct.update(dict.fromkeys(self.correct, 0.0))
+
+    async def _keep_one(self, which: str, bundle: bytes | None) -> bool:
+        try:
+            await self._repair(which, bundle, self._access[which])
+        except Conflict:
+            return False  # changed in between; the next round reads it again
+        except KubeError as error:
+            if self._problems.get(which) != str(error):
+                _LOG.warning(
+                    "a webhook configuration cannot be kept", extra={"configuration": which, "problem": str(error)}
+                )
+            self._problems[which], self.correct[which] = str(error), 0.0
+            return False
+        self._problems[which], self.correct[which] = "", 1.0
+        return True
+
+    async def _repair(
+        self,
+        which: str,
+        bundle: bytes | None,
+        access: _Access,
+    ) -> None:
+        try:
+            found = await access.get(self._name)
+        except NotFound:
+            if bundle is None:
+                raise
+            body = {"apiVersion": f"{GROUP}/v1", "kind": access.kind, "metadata": {"name": self._name}}
+            await access.create({**body, "webhooks": list(self._wanted[which](bundle))})
+            self.repairs[which] += 1
+            _LOG.warning("webhook configuration created, it did not exist", extra={"configuration": which})
+            return
+        present = found.get("webhooks")
+        wanted = merged(self._wanted[which](bundle), present)
+        if differs(wanted, present):
+            await access.update({**found, "webhooks": wanted})
+            self.repairs[which] += 1
+            _LOG.info("webhook configuration written", extra={"configuration": which})
 
 
 class WebhookKeeper:
     """Runs while this replica leads."""
 
-    def __init__(self, certificates: CertificateSource, configurations: WebhookConfigurations, clock: Clock) -> None:
+    def __init__(
+        self, certificates: OwnCertificates | FileCertificates, configurations: WebhookConfigurations, clock: Clock
+    ) -> None:
         self._certificates = certificates
         self.configurations = configurations
         self._clock = clock

@@ -11,6 +11,7 @@ import orjson
 
 from extender.kube.effects import PodRef
 from extender.kube.errors import Conflict, KubeError, NotFound, Rejected
+from extender.kube.writer import ReleaseObjects
 from extender.model.group_placements import GroupPlacement, PlacementStatus
 from extender.simulator.apiserver.pod_updates import allowed
 from extender.wire.objects.kinds import GROUP_PLACEMENTS
@@ -19,7 +20,7 @@ from extender.wire.policies.group_placements import status_body
 Json = dict[str, Any]
 
 
-class FakeApi:
+class FakeApi(ReleaseObjects):
     """Pods and GroupPlacements as an API server keeps them, by the rules of updates. ``calls`` are all requests, in order.
 
     ``fail`` is asked before each request and may raise; ``lose_answer`` raises after the write was made.

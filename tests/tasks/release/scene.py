@@ -22,14 +22,13 @@ from extender.model.release import RELEASE_GATE, GroupKey, GroupSize, Level, Pro
 from extender.rules.catalog import counts_of_rules
 from extender.settings.release import Release
 from extender.settings.rules import Rules
-from extender.tasks.namespace_limiter import NamespaceLimiter
-from extender.tasks.release.decisions import Decisions, Room
-from extender.tasks.release.groups import IndexGroups, NamespaceBudget
+from extender.tasks.fair_queue import NamespaceLimiter
+from extender.tasks.preemption.event_recorder import EventRecorder
+from extender.tasks.release.decisions import Decisions, IndexGroups, ManagerOptions, NamespaceBudget, Room
 from extender.tasks.release.manager import Parts, ReleaseManager
-from extender.tasks.release.memory import ManagerOptions
-from extender.tasks.release.placement_writer import PlacementWriter
-from extender.tasks.release.pods import PodReleaser
 from extender.tasks.release.reports import Reports
+from extender.tasks.release.writes import PlacementWriter, PodReleaser
+from extender.telemetry.release import ReleaseMetrics
 from extender.verbs.release.progress import GroupState
 from extender.wire.objects.kinds import PODS
 from tests.fakes import PATIENCE
@@ -90,7 +89,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-class Counts:
+class Counts(ReleaseMetrics):
     """What was recorded."""
 
     def __init__(self) -> None:
@@ -111,7 +110,7 @@ class Counts:
         self.of["placed"] += 1
 
 
-class Scene:
+class Scene(EventRecorder):
     """``room``: pods that fit into each zone, beside those that have a slot or a node there."""
 
     def __init__(self, rooms: dict[str, int], **release: Any) -> None:

@@ -11,9 +11,9 @@ from extender.kube.errors import KubeError, Unreachable
 from extender.kube.timing import BackoffOptions
 from extender.model.policies import PolicyObject
 from extender.model.release import RELEASE_GATE
-from extender.tasks.namespace_limiter import NamespaceLimiter
+from extender.tasks.fair_queue import NamespaceLimiter
 from extender.tasks.release.orphans import OrphanReleaser
-from extender.tasks.release.pods import PodReleaser
+from extender.tasks.release.writes import PodReleaser
 from tests.gangs import FOREIGN_GATE
 from tests.tasks.release.scene import Scene, settle
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from extender.model.release import GroupKey
-from extender.tasks.release.queue import GroupQueue
+from extender.tasks.fair_queue import GroupQueue
 from tests.tasks.release.scene import TestClock, settle
 
 

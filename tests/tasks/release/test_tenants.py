@@ -13,7 +13,7 @@ import pytest
 from extender.model.release import GroupKey, ReleaseSpec, Slot
 from extender.model.resources import PODS
 from extender.settings.release import Release
-from extender.tasks.release.groups import NamespaceBudget
+from extender.tasks.release.decisions import NamespaceBudget
 from extender.verbs.release.progress import GroupState
 from tests.contenders import cluster, stage
 from tests.gangs import gated, gated_json

@@ -18,9 +18,14 @@ from extender.settings.policies import Policies
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS, Kind
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
-from extender.tasks.webhook.certificates import OwnCertificates, OwnCertificatesOptions
-from extender.tasks.webhook.configurations import MUTATING, VALIDATING, WebhookConfigurations
-from extender.tasks.webhook.keeper import WebhookKeeper
+from extender.tasks.webhook.keeper import (
+    MUTATING,
+    VALIDATING,
+    OwnCertificates,
+    OwnCertificatesOptions,
+    WebhookConfigurations,
+    WebhookKeeper,
+)
 from extender.wire.webhook_configurations import mutating_webhooks, target_of, validating_webhooks
 from tests.fakes import FakeClock
 from tests.simulator.plain import namespace

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from extender.kube.errors import Conflict, KubeError, NotFound, Rejected
+from extender.kube.writer import WebhookObjects
+from extender.tasks.readiness import Readiness
 from extender.tasks.webhook.endpoint import REPAIR_SECONDS, Endpoint, WebhookEndpoint
 from extender.wire.webhook_configurations import OwnPod
 from tests.fakes import PATIENCE, FakeClock, until
@@ -18,7 +20,7 @@ Json = dict[str, Any]
 PLACE = Endpoint("ours", "placement-extender-webhook", OwnPod("extender-7f9c-abcde", "uid-1", "10.0.0.7"), 9443)
 
 
-class Api:
+class Api(WebhookObjects):
     """EndpointSlices by name; ``writes`` are the calls that changed one."""
 
     def __init__(self) -> None:
@@ -71,7 +73,7 @@ class Api:
             raise self.failure
 
 
-class State:
+class State(Readiness):
     """Whether the webhook can answer."""
 
     is_ready = False

@@ -14,7 +14,7 @@ from extender.certificates.rotation import ServingPair
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, Faults
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kind, Target
-from extender.tasks.webhook.certificates import SETTLE_SECONDS, FileCertificates
+from extender.tasks.webhook.keeper import SETTLE_SECONDS, FileCertificates
 from tests.fakes import FakeClock
 from tests.tasks.webhook.scene import BEGIN, CONFIGURATION, LIFETIME, NAME, Replica, Scene
 from tests.tasks.webhook.scene import scene as opened

@@ -12,14 +12,15 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from extender.kube.effects import PodEvent, PodRef
 from extender.kube.errors import KubeError
+from extender.kube.timing import Clock
+from extender.kube.writer import Writer
 from extender.model.objects import Pod
 from extender.model.policies import PolicyKey
 from extender.tasks.event_tokens import EventTokens
-from extender.tasks.ports import Clock
 
 _LOG = logging.getLogger(__name__)
 REASON: Final = "PolicyMissedAdmission"
@@ -28,17 +29,10 @@ REFILL_SECONDS: Final = 1.0
 _MOST_NAMED: Final = 5  # policies; the note has 1 KiB
 
 
-class EventWriter(Protocol):
-    """Writes events about pods."""
-
-    async def create_event(self, event: PodEvent) -> None:
-        """Creates one event."""
-
-
 class MissedAdmissions:
     """``record`` is called for each such pod and returns at once, ``run`` writes. ``results``: by what became of the events."""
 
-    def __init__(self, writer: EventWriter, clock: Clock, utc_now: Callable[[], datetime]) -> None:
+    def __init__(self, writer: Writer, clock: Clock, utc_now: Callable[[], datetime]) -> None:
         self.results: Counter[str] = Counter({"written": 0, "failed": 0, "suppressed": 0})
         self._writer = writer
         self._clock = clock

@@ -5,7 +5,8 @@ new leader is not ready before (1) bindings that began under the earlier leader 
 pods has shown everything up to then. (2) is verified: the watch has reached the version of a consistent read or, in a
 quiet cluster, a second watch from the same version receives no event.
 
-Implements ``tasks.readiness.ReplicaState``. Reading the state is O(1); the waiting is a job of its own.
+Between two terms of one replica another may have led, and may have completed or undone what was planned. So jobs that write
+run in one term, and a write that was decided in an earlier one is refused. Reading the state is O(1).
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from contextvars import ContextVar
+from typing import Any, Final
 
 from extender.kube.errors import KubeError
-from extender.tasks.leadership.election import LeaderElector
-from extender.tasks.leadership.state import LeaderTerm
-from extender.tasks.ports import Clock
+from extender.kube.listing import WatchFreshness
+from extender.kube.timing import Clock
+from extender.tasks.leader_election import LeaderElector, LeadershipLost, LeaderTerm
 
 _LOG = logging.getLogger(__name__)
 CHECK: Final = "leadership"
@@ -27,14 +29,8 @@ _STANDBY_POLL_SECONDS: Final = 1.0
 _PATIENCE_SECONDS: Final = 0.3  # how long a watch may take to reach the version before a second one is opened
 
 
-class FreshnessCheck(Protocol):
-    """What the API server knows of pods, compared with what the watch has shown. Raises KubeError."""
-
-    async def newest_version(self) -> str:
-        """A resourceVersion that includes every change up to now."""
-
-    async def is_quiet_since(self, version: str) -> bool:
-        """Whether no pod has changed after that version; takes about a second."""
+# The term in which the current task began.
+_DECIDED_IN: ContextVar[LeaderTerm | None] = ContextVar("term", default=None)
 
 
 class Takeover:
@@ -48,7 +44,7 @@ class Takeover:
         self,
         leadership: LeaderElector,
         version: Callable[[], str],
-        freshness: FreshnessCheck,
+        freshness: WatchFreshness,
         clock: Clock,
         binding_grace: float,
     ) -> None:
@@ -99,6 +95,39 @@ class Takeover:
             return self._behind or "taking over: waiting for the pods that the earlier leader passed"
         standby = f"standby, the leader is {leadership.holder}" if leadership.holder else "standby, no replica leads"
         return f"{standby}; {leadership.problem}" if leadership.problem else standby
+
+    async def run_while_leading(self, run: Callable[[], Awaitable[None]]) -> None:
+        """Runs a job once in each ready term of this replica, and cancels it when the term ends.
+
+        Tasks that the job starts belong to that term: their writes are refused in any other. Raises what the job raises.
+        """
+        while True:
+            term = self.ready_term
+            if term is None:
+                await self.wait_for_change()
+                continue
+            _DECIDED_IN.set(term)
+            job = asyncio.ensure_future(run())
+            try:
+                while self.ready_term == term and not job.done():
+                    await _first_of(job, self.wait_for_change())
+            finally:
+                job.cancel()
+                await asyncio.wait({job})
+            if not job.cancelled():
+                return job.result()
+
+    def check_term(self) -> None:
+        """Called before a write. Raises ``LeadershipLost`` unless this replica leads, in the term in which its job began. O(1).
+
+        A write that began in time may take effect after the term; that is why writes to pods carry the UID of the pod.
+        """
+        term = self.term
+        if term is None:
+            raise LeadershipLost("another replica leads, or none")
+        decided = _DECIDED_IN.get()
+        if decided is not None and decided != term:
+            raise LeadershipLost(f"decided in term {decided.number}, now is term {term.number}")
 
     async def run(self) -> None:
         """Completes the takeover of each term, until cancelled."""
@@ -154,7 +183,17 @@ class Takeover:
         return await is_caught_up(self._version, self._freshness, self._clock)
 
 
-async def is_caught_up(version: Callable[[], str], freshness: FreshnessCheck, clock: Clock) -> bool:
+async def _first_of(job: asyncio.Future[None], change: Awaitable[object]) -> None:
+    """Returns when either has ended; the job continues."""
+    changing = asyncio.ensure_future(change)
+    both: tuple[asyncio.Future[Any], ...] = (job, changing)
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        changing.cancel()
+
+
+async def is_caught_up(version: Callable[[], str], freshness: WatchFreshness, clock: Clock) -> bool:
     """Whether the watch at this version has shown everything of its kind up to now. Raises ``KubeError``."""
     newest = await freshness.newest_version()
     until = clock.now() + _PATIENCE_SECONDS

@@ -13,15 +13,17 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from extender.index.objects.changes import Change
+from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
 from extender.kube.errors import KubeError, NotFound
-from extender.model.constraints.labels import Labels
+from extender.kube.timing import Clock
+from extender.kube.writer import PolicyObjects
 from extender.model.objects import PodSignature
 from extender.model.policies import EXEMPT_LABEL, GROUP, InvalidPolicy, Policy, PolicyKey, Subject
-from extender.tasks.ports import Clock
+from extender.tasks.policy_events import PolicyEvents
 from extender.verbs.admit.pod_fields import Changes
 from extender.verbs.admit.policy_reviews import contradiction_between
 
@@ -42,33 +44,6 @@ _LONGEST_MESSAGE: Final = 1024
 _LONGEST_PROBLEM: Final = 32_768
 
 
-class StatusStore(Protocol):
-    """Reads policies and writes their status."""
-
-    async def get_policy(self, key: PolicyKey) -> JsonObject:
-        """The policy as it is now."""
-
-    async def patch_policy_status(self, key: PolicyKey, uid: str, status: JsonObject) -> None:
-        """Merges into its status. Raises ``Conflict`` if the name belongs to another policy by now."""
-
-
-class ConditionEvents(Protocol):
-    """Tells of changed conditions."""
-
-    async def record(self, key: PolicyKey, uid: str, before: JsonObject, after: JsonObject) -> None:
-        """The status of a policy has been written. Raises nothing."""
-
-    def forget(self, key: PolicyKey) -> None:
-        """The policy has been deleted."""
-
-
-class NamespaceLabels(Protocol):
-    """Namespaces by name."""
-
-    def labels(self, name: str) -> Labels | None:
-        """The labels of a namespace, None where it is not known."""
-
-
 class PolicyStatus:
     """``pods``: the pods by signature. ``record`` is called by every replica, ``run`` by the leader.
 
@@ -79,11 +54,11 @@ class PolicyStatus:
 
     def __init__(
         self,
-        store: StatusStore,
-        events: ConditionEvents,
+        store: PolicyObjects,
+        events: PolicyEvents,
         policies: PolicyTable,
         pods: Callable[[], Mapping[PodSignature, int]],
-        namespaces: NamespaceLabels,
+        namespaces: Namespaces,
         exempt: Iterable[str],
         clock: Clock,
         utc_now: Callable[[], datetime],

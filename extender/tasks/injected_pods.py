@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
+from extender.index.known_objects import ObjectIndex
 from extender.model.objects import Object, Pod, PodSignature
 from extender.model.policies import CLUSTER_KIND, GROUP, INJECTED_ANNOTATION, NAMESPACED_KIND, PolicyKey
-from extender.tasks.ports import ObjectIndex
 from extender.verbs.admit.injected import read_records
 
 Told = Callable[[PodSignature, Collection[PolicyKey]], None]

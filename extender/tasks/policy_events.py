@@ -12,14 +12,15 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from extender.kube.effects import PolicyEvent
 from extender.kube.errors import KubeError
+from extender.kube.timing import Clock
+from extender.kube.writer import PolicyObjects
 from extender.model.policies import PolicyKey
 from extender.model.units import counted, times
 from extender.tasks.event_tokens import EventTokens
-from extender.tasks.ports import Clock
 
 JsonObject = dict[str, Any]
 
@@ -32,13 +33,6 @@ _WARNING: Final = "Warning"
 _LONGEST_CONFLICT: Final = 700  # characters; the note has 1 KiB
 
 
-class EventStore(Protocol):
-    """Writes events about policies."""
-
-    async def create_policy_event(self, event: PolicyEvent) -> None:
-        """Creates one event."""
-
-
 class _Told(NamedTuple):
     type: str
     reason: str
@@ -49,7 +43,7 @@ class _Told(NamedTuple):
 class PolicyEvents:
     """``results``: events by what became of them."""
 
-    def __init__(self, store: EventStore, clock: Clock, utc_now: Callable[[], datetime]) -> None:
+    def __init__(self, store: PolicyObjects, clock: Clock, utc_now: Callable[[], datetime]) -> None:
         self.results: Counter[str] = Counter({"written": 0, "failed": 0, "suppressed": 0})
         self._store = store
         self._clock = clock

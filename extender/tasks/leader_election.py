@@ -1,7 +1,7 @@
 """Which of several replicas answers and writes: the holder of a Lease (coordination.k8s.io/v1).
 
-Decides which replica leads and for how long that is certain; starts and stops nothing. `takeover` and
-`LeaderWriter` read it.
+Decides which replica leads and for how long that is certain; starts and stops nothing. `takeover` reads
+it.
 
 The safety argument:
 1. Expiry uses the local monotonic clock only. Another holder's Lease counts from the moment at which its change was
@@ -25,15 +25,34 @@ from random import Random
 from typing import Final
 
 from extender.kube.effects import Lease
-from extender.kube.errors import Conflict, KubeError, NotFound
+from extender.kube.errors import Conflict, KubeError, NotFound, Rejected
+from extender.kube.timing import Clock
+from extender.kube.writer import Writer
 from extender.settings.jobs import LEADER_JITTER
-from extender.tasks.leadership.state import LeaderTerm
-from extender.tasks.ports import Clock, LeaseStore
 
 _LOG = logging.getLogger(__name__)
 
 _READS_PER_PERIOD: Final = 4
 _RELEASED_SECONDS: Final = 1  # the API rejects 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderTerm:
+    """One uninterrupted period in which this replica leads.
+
+    ``number`` is the Lease's leaseTransitions; ``since`` distinguishes two terms of one number (the Lease was lost and
+    regained). ``clear_since``: the monotonic time after which no earlier leader can have passed a pod. ``silent_since``:
+    when the earlier leader last renewed or released the Lease; minus infinity where there was none.
+    """
+
+    number: int
+    since: float
+    clear_since: float
+    silent_since: float = float("-inf")
+
+
+class LeadershipLost(Rejected):
+    """Raised instead of writing when the term in which the write was decided has ended. A retry does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +75,7 @@ class LeaderElector:
 
     def __init__(
         self,
-        store: LeaseStore,
+        store: Writer,
         options: LeaderElectionOptions,
         clock: Clock,
         rng: Random,

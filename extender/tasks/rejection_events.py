@@ -17,16 +17,17 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from extender.kube.effects import PodEvent, PodRef
 from extender.kube.errors import KubeError
+from extender.kube.timing import Clock
+from extender.kube.writer import Writer
 from extender.model.answers.explanations import Explanation, NotExplained
 from extender.model.objects import Pod
 from extender.model.units import times
 from extender.tasks.event_tokens import EventTokens
-from extender.tasks.ports import Clock
-from extender.tasks.rejected_pods.writes import RejectedPodWriter
+from extender.tasks.rejected_pods import RejectedPodWriter
 from extender.verbs.explain.explaining import rejection_note
 from extender.wire.extender_v1 import ExtenderArgs
 
@@ -43,13 +44,6 @@ _MOST_TOLD: Final = 2000  # pods, with up to 1 KiB each; no more have tokens wit
 
 # For the UID of a pod: what rejects it now. Raises NotExplained.
 Explain = Callable[[str], Awaitable[Explanation]]
-
-
-class EventWriter(Protocol):
-    """Writes events about pods."""
-
-    async def create_event(self, event: PodEvent) -> None:
-        """Creates one event."""
 
 
 @dataclass(slots=True)
@@ -72,7 +66,7 @@ class RejectionEvents:
     def __init__(
         self,
         rejected: RejectedPodWriter,
-        writer: EventWriter,
+        writer: Writer,
         explain: Explain,
         clock: Clock,
         utc_now: Callable[[], datetime],

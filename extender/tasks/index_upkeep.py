@@ -1,0 +1,126 @@
+"""Keeps the index right in the background, in slices: the audit, the recount after policies have changed, and long figures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator, Iterator
+from typing import Final, Generic, TypeVar
+
+from extender.index.cluster import ClusterIndex
+from extender.index.counts.counts import Counts
+from extender.index.objects.changes import Subscribable
+from extender.index.policies import PolicyTable
+from extender.kube.timing import Clock
+
+_LOG = logging.getLogger(__name__)
+
+Steps = Callable[[], Iterator[Callable[[], list[str]]]]
+
+
+class Auditing:
+    """Repeats the audit. ``rounds`` counts complete passes, ``differences`` the wrong counts found."""
+
+    def __init__(self, index: ClusterIndex, steps: Steps, clock: Clock, pause: float) -> None:
+        self.rounds = 0
+        self.differences = 0
+        self._index = index
+        self._steps = steps
+        self._clock = clock
+        self._pause = pause
+
+    async def run(self) -> None:
+        """Runs until cancelled. A difference ends the round: a rebuild replaces the groups that its other steps refer to."""
+        while True:
+            await self._clock.sleep(self._pause)
+            for step in self._steps():
+                if self._repairs(step()):
+                    break
+                await self._clock.sleep(self._pause)
+            self.rounds += 1
+
+    def _repairs(self, found: list[str]) -> bool:
+        if not found:
+            return False
+        self.differences += len(found)
+        _LOG.error("the index had wrong counts and is rebuilt", extra={"differences": len(found), "first": found[0]})
+        self._index.rebuild()
+        return True
+
+
+SLICE_SECONDS: Final = 0.002
+PAUSE_SECONDS: Final = 0.002
+
+
+class PolicyRecount:
+    """``run`` until cancelled. ``recounted`` is how many signatures it has corrected."""
+
+    def __init__(self, counts: Counts, policies: PolicyTable, namespace_changes: Subscribable, clock: Clock) -> None:
+        self.recounted = 0
+        self._counts = counts
+        self._policies = policies
+        self._clock = clock
+        self._changed = asyncio.Event()
+        for source in (policies.changes, namespace_changes):
+            source.subscribe(self._note)
+
+    def _note(self, _change: object) -> None:
+        if self._policies.about_placed_pods or self._counts.has_policy_terms:
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Recounts after each change. A change meanwhile begins another round."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if await self._round() and not self._changed.is_set():
+                self._policies.recounted.notify(None, None)
+
+    async def _round(self) -> bool:
+        """Whether any signature was corrected. O(signatures), and O(terms × nodes of its pods) for each that is."""
+        corrected, begun = 0, self._clock.now()
+        for each in list(self._counts.signatures):
+            corrected += self._counts.recheck_policies(each)
+            if self._clock.now() - begun >= SLICE_SECONDS:
+                await self._clock.sleep(PAUSE_SECONDS)
+                begun = self._clock.now()
+        self.recounted += corrected
+        return corrected > 0
+
+
+FIGURE_PAUSE_SECONDS: Final = 0.02
+EVERY_SECONDS: Final = 10.0
+_MOST_SHARE: Final = 0.01  # of the time of the process, for rounds that take long
+
+T = TypeVar("T")
+
+
+class SlicedFigure(Generic[T]):
+    """``value`` is that of the last complete round, at first the one given."""
+
+    def __init__(self, measure: Callable[[], Generator[None, None, T]], clock: Clock, first: T) -> None:
+        """``measure`` begins a round: a generator of short steps, which returns the figure."""
+        self.value = first
+        self._measure = measure
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Measures again and again, until cancelled."""
+        while True:
+            spent = await self._round()
+            await self._clock.sleep(max(EVERY_SECONDS, spent / _MOST_SHARE))
+
+    async def _round(self) -> float:
+        """Returns how many seconds its slices took."""
+        steps, spent, begun = self._measure(), 0.0, self._clock.now()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                self.value = end.value
+                return spent + self._clock.now() - begun
+            lasted = self._clock.now() - begun
+            if lasted >= SLICE_SECONDS:
+                spent += lasted
+                await self._clock.sleep(FIGURE_PAUSE_SECONDS)
+                begun = self._clock.now()

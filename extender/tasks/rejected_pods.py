@@ -1,0 +1,427 @@
+"""What is written to pods that the filter rejected: a nomination outside the sample of the scheduler, or a requeue."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from extender.index.claims.assumed import Assumed, DependencyVersion
+from extender.index.cluster import ClusterIndex
+from extender.index.view import ClusterView
+from extender.kube.effects import PodRef
+from extender.kube.errors import KubeError, NotFound
+from extender.kube.timing import Clock
+from extender.kube.writer import Writer
+from extender.model.bounded import BoundedCache
+from extender.model.objects import Pod, PodSignature
+from extender.rules import catalog
+from extender.tasks.sliced_work import Traffic
+from extender.verbs.effective_pod import known_effective_pod
+from extender.wire.extender_v1 import ExtenderArgs, decode_names
+
+_LOG = logging.getLogger(__name__)
+
+REQUEUE_ANNOTATION: Final = "placement.extender.dev/requeued"
+
+# Every pair is there from the start: a rate needs a value from before the first count.
+_RESULTS: Final = (
+    ("nominate", "done"),
+    ("nominate", "failed"),
+    ("nominate", "no_node"),
+    ("requeue", "done"),
+    ("requeue", "failed"),
+    ("recheck", "passes"),
+    ("recheck", "rejected"),
+)
+
+# For a pod: the node to nominate it to, empty where there is none, and whether any node passes the rules.
+FindElsewhere = Callable[[Pod], tuple[str, bool]]
+
+
+class RejectedPodWriter:
+    """Writes to rejected pods. ``results``: by (action, result). ``find`` searches all nodes: O(cluster)."""
+
+    def __init__(self, index: ClusterIndex, writer: Writer, find: FindElsewhere) -> None:
+        self.results: Counter[tuple[str, str]] = Counter(dict.fromkeys(_RESULTS, 0))
+        self.index = index
+        self.find = find
+        self._writer = writer
+
+    def is_writable(self, pod: Pod) -> bool:
+        """Whether the pod is still unscheduled and has no nomination. A preemptor has one, if only in memory. O(1)."""
+        view = self.index.view
+        if view.uncleared_node(pod.uid):
+            return False
+        shown = view.pod(pod.uid)
+        return shown is not None and not (shown.node or shown.gated or shown.terminating or shown.nominated_node)
+
+    async def nominate(self, pod: Pod, node: str) -> bool:
+        """Whether the API server accepted the nomination."""
+        return await self._write("nominate", pod, self._writer.nominate(PodRef.of(pod), node))
+
+    async def requeue(self, pod: Pod, stamp: str) -> bool:
+        """Whether the API server accepted the annotation, an update after which the scheduler tries the pod again."""
+        return await self._write("requeue", pod, self._writer.annotate(PodRef.of(pod), REQUEUE_ANNOTATION, stamp))
+
+    async def _write(self, action: str, pod: Pod, call: Awaitable[None]) -> bool:
+        """A failure is not retried: the next rejection leads here again."""
+        try:
+            await call
+        except KubeError as error:
+            self.results[action, "failed"] += 1
+            # A pod that was deleted meanwhile needs no write.
+            level = logging.DEBUG if isinstance(error, NotFound) else logging.WARNING
+            _LOG.log(level, "%s failed", action, extra={"pod": pod.full_name, "error": str(error)})
+            return False
+        self.results[action, "done"] += 1
+        return True
+
+
+def dependency_version(pod: Pod, view: ClusterView) -> DependencyVersion:
+    """The version of everything that the result for the pod depends on; None where it depends on undetermined pods."""
+    pod = known_effective_pod(pod, view)
+    compiled = view.compiled(pod.signature)
+    return None if view.is_undetermined(compiled) else catalog.dependencies(pod, compiled, view)
+
+
+def is_unchanged(pod: Pod, version: DependencyVersion, view: ClusterView) -> bool:
+    """Whether a result of this dependency version would be the same now."""
+    return version is not None and version == dependency_version(pod, view)
+
+
+_CACHE_BYTES: Final = 4 * 2**20
+_ENTRY_OVERHEAD_BYTES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class NominatorOptions:
+    """``in_flight``: nominations side by side. ``per_second``: nominations of all of them together."""
+
+    in_flight: int = 8
+    per_second: float = 50.0
+
+
+class Nominator:
+    """The queue of rejected pods, and the workers that search a node for each."""
+
+    def __init__(
+        self,
+        writer: RejectedPodWriter,
+        clock: Clock,
+        options: NominatorOptions,
+        on_nomination: Sequence[Callable[[Pod, str], None]] = (),
+    ) -> None:
+        """``on_nomination`` are called with each pod that was nominated, and the node."""
+        self._on_nomination = on_nomination
+        self._writer = writer
+        self._index = writer.index
+        self._clock = clock
+        self._options = options
+        self._queue: deque[Pod] = deque()
+        self._queued: set[str] = set()
+        self._work = asyncio.Event()
+        self._without_node: BoundedCache[PodSignature, tuple[DependencyVersion]] = BoundedCache(_CACHE_BYTES)
+
+    def consider(self, args: ExtenderArgs) -> None:
+        """Queues a pod whose requested nodes were all rejected, where the cluster has other nodes. O(1)."""
+        pod = args.pod
+        requests_all = args.node_names is None or len(args.node_names) >= len(self._index.view.known)
+        if pod.uid not in self._queued and not requests_all and not self._has_no_node(pod):
+            self._queued.add(pod.uid)
+            self._queue.append(pod)
+            self._work.set()
+
+    async def run(self) -> None:
+        """Takes pods from the queue, one at a time per worker, until cancelled."""
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(self._options.in_flight):
+                workers.create_task(self._nominate_queued())
+
+    def _has_no_node(self, pod: Pod) -> bool:
+        """Whether no node passed for this signature before, and nothing that this depends on has changed."""
+        found = self._without_node.get(pod.signature)
+        return found is not None and is_unchanged(pod, found[0], self._index.view)
+
+    def _remember_without_node(self, pod: Pod) -> None:
+        version = dependency_version(pod, self._index.view)
+        self._without_node.put(pod.signature, (version,), pod.signature.size + _ENTRY_OVERHEAD_BYTES)
+
+    async def _nominate_queued(self) -> None:
+        while True:
+            while not self._queue:
+                self._work.clear()
+                await self._work.wait()
+            pod = self._queue.popleft()
+            self._queued.discard(pod.uid)
+            if self._writer.is_writable(pod) and pod.uid not in self._index.assumed.held:
+                await self._nominate(pod)
+                await self._clock.sleep(self._options.in_flight / self._options.per_second)
+
+    async def _nominate(self, pod: Pod) -> None:
+        node, some_pass = self._writer.find(pod)
+        if not node:
+            if not some_pass:
+                self._remember_without_node(pod)
+            self._writer.results["nominate", "no_node"] += 1
+            return
+        # Doubted: the scheduler may still place the pod elsewhere. Other pods leave room for it, and none relies on it.
+        self._index.assume(pod, (node,), self._clock.now(), doubted=True)
+        held = self._index.assumed.held
+        ours = held.get(pod.uid)
+        if not await self._writer.nominate(pod, node):
+            if held.get(pod.uid) is ours:  # else the pod has passed meanwhile, and is assumed for that answer
+                self._index.assumed.forget(pod.uid)
+            return
+        _LOG.info("nominated elsewhere", extra={"pod": pod.full_name, "node": node})
+        for call in self._on_nomination:
+            call(pod, node)
+
+
+_BATCH_SECONDS: Final = 0.1  # changes that follow a review within this time share the next one
+# After five such steps the next pods get their turn, where requeued ones have not taken the places; a change ends the wait.
+TURN_STEP_SECONDS: Final = 0.2
+_TURN_STEPS: Final = 5
+_PODS_PER_SLICE: Final = 20  # pods looked at before the event loop serves requests again
+_OVERDUE_ROUND_SECONDS: Final = 0.25
+_AFTER_FAILURE_SECONDS: Final = 1.0
+
+
+class Requeuer:
+    """Records rejected pods and requeues those that a change helps, at most ``per_second``; the same for nominated pods."""
+
+    def __init__(
+        self, writer: RejectedPodWriter, clock: Clock, per_second: float, traffic: Traffic | None = None
+    ) -> None:
+        self._traffic = traffic or Traffic(clock)
+        self._nominated: dict[str, str] = {}
+        self._added = asyncio.Event()
+        self._writer = writer
+        self._index = writer.index
+        self._clock = clock
+        self._per_second = per_second
+
+    def consider(self, args: ExtenderArgs) -> None:
+        """Records a pod whose requested nodes were all rejected. O(1)."""
+        self._index.rejected.add(args.pod, dependency_version(args.pod, self._index.view))
+
+    def await_request(self, pod: Pod, node: str) -> None:
+        """Records a pod that was nominated, and assumed in doubt, until the scheduler asks about it. O(1)."""
+        self._nominated[pod.uid] = node
+        self._added.set()
+
+    async def requeue_overdue(self) -> None:
+        """Requeues each nominated pod once about which the scheduler does not ask, until cancelled. O(such pods) in a round."""
+        while True:
+            while not self._nominated:
+                self._added.clear()
+                await self._added.wait()
+            await self._clock.sleep(_OVERDUE_ROUND_SECONDS)
+            now = self._clock.now()
+            waiting = {uid: found for uid in self._nominated if (found := self._nomination(uid)) is not None}
+            self._nominated = {uid: self._nominated[uid] for uid in waiting}
+            # Chosen before the first is requeued, as then the scheduler is busy with these.
+            for uid in [uid for uid, found in waiting.items() if self._traffic.is_overdue(now - found.since)]:
+                if (found := self._nomination(uid)) is not None:
+                    await self._requeue_nominated(found.pod, self._nominated.pop(uid))
+
+    def _nomination(self, uid: str) -> Assumed | None:
+        """The assumption of a recorded pod, None once a request, or the watch of the pod bound or deleted, has ended it. O(1)."""
+        found = self._index.assumed.held.get(uid)
+        is_same = found is not None and found.doubted and found.nodes == (self._nominated.get(uid),)
+        return found if is_same else None
+
+    async def _requeue_nominated(self, pod: Pod, node: str) -> None:
+        """After a failure the pod is the last in the next round: no rejection leads here again."""
+        if await self._writer.requeue(pod, f"{self._clock.now():.3f}"):
+            _LOG.info("nominated pod requeued", extra={"pod": pod.full_name, "node": node})
+            await self._clock.sleep(1 / self._per_second)
+        else:
+            self._nominated.setdefault(pod.uid, node)
+            await self._clock.sleep(_AFTER_FAILURE_SECONDS)
+
+    async def run(self) -> None:
+        """Reviews the rejected pods after each change that the scheduler does not watch, until cancelled."""
+        changed = asyncio.Event()
+
+        def wake(_change: object) -> None:
+            changed.set()
+
+        sources = (*self._index.unwatched_changes, *catalog.unwatched_changes(self._index.view))
+        for source in sources:
+            source.subscribe(wake)
+        try:
+            while True:
+                await changed.wait()
+                changed.clear()
+                is_left = await self._review()
+                await self._clock.sleep(_BATCH_SECONDS)
+                if is_left:
+                    await self._wait_for_turn(changed)
+        finally:
+            for source in sources:
+                source.unsubscribe(wake)
+
+    async def _wait_for_turn(self, changed: asyncio.Event) -> None:
+        for _ in range(_TURN_STEPS):
+            if changed.is_set():
+                return
+            await self._clock.sleep(TURN_STEP_SECONDS)
+        changed.set()
+
+    async def _review(self) -> bool:
+        """Requeues the pods that a change helps; whether some of them were left out for want of places."""
+        is_left, requeued = False, Counter[Hashable]()
+        for number, (pod, version) in enumerate(self._index.rejected):
+            if number % _PODS_PER_SLICE == _PODS_PER_SLICE - 1:
+                await self._clock.sleep(0)
+            # Without this check a pod that full nodes keep pending would be requeued after every change.
+            if is_unchanged(pod, version, self._index.view) or not self._writer.is_writable(pod):
+                continue
+            places = catalog.shared_places(known_effective_pod(pod, self._index.view), self._index.view)
+            if not self._writer.find(pod)[1]:
+                continue
+            if any(requeued[group] >= number_left for group, number_left in places.items()):
+                is_left = True
+                continue
+            requeued.update(places.keys())
+            if await self._writer.requeue(pod, f"{self._clock.now():.3f}"):
+                _LOG.info("requeued", extra={"pod": pod.full_name})
+            self._index.rejected.discard(pod.uid)
+            await self._clock.sleep(1 / self._per_second)
+        return is_left
+
+
+_ROUND_SECONDS: Final = 0.1
+_RECENT_SECONDS: Final = 1.0
+_MOST_DECISIONS: Final = 20  # in one round
+_COST_OF_DECISION: Final = 5  # of such pods: some 200 µs for 500 names
+_MOST_BYTES: Final = 4 * 2**20
+_OVERHEAD_BYTES: Final = 500
+
+WouldPass = Callable[[ExtenderArgs], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rejected:
+    """A rejection: the pod, the bytes of the requested names, what it depends on, and when it was answered."""
+
+    pod: Pod
+    names: bytes
+    version: Hashable
+    since: float
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it holds; the signature is shared with the index."""
+        return len(self.names) + _OVERHEAD_BYTES
+
+
+class Rechecker:
+    """The recent rejections by UID, the one decided longest ago first; above `_MOST_BYTES` that one is dropped.
+
+    ``held`` and ``bytes`` are these rejections and their size, ``decisions`` counts requests that were decided again.
+    """
+
+    def __init__(
+        self,
+        writer: RejectedPodWriter,
+        clock: Clock,
+        per_second: float,
+        would_pass: WouldPass,
+        search_elsewhere: Sequence[Callable[[ExtenderArgs], None]] = (),
+    ) -> None:
+        """``search_elsewhere`` are called for a pod that none of its nodes would take after the change either."""
+        self.decisions = 0
+        self._writer = writer
+        self._view = writer.index.view
+        self._clock = clock
+        self._per_second = per_second
+        self._would_pass = would_pass
+        self._search_elsewhere = search_elsewhere
+        self.held: dict[str, _Rejected] = {}
+        self.bytes = 0
+        self._added = asyncio.Event()
+
+    def consider(self, args: ExtenderArgs) -> None:
+        """Records a pod whose requested nodes were all rejected. O(body)."""
+        names = args.raw_names()
+        if not names:  # a what-if request: the scheduler sends names
+            return
+        self._discard(args.pod.uid)
+        self._put(_Rejected(args.pod, names, self._version(args.pod), self._clock.now()))
+        while self.bytes > _MOST_BYTES:
+            self._discard(next(iter(self.held)))
+        self._added.set()
+
+    async def run(self) -> None:
+        """Compares the recent rejections with the index, until cancelled. Waits without a timer while there are none."""
+        while True:
+            while not self.held:
+                self._added.clear()
+                await self._added.wait()
+            await self._clock.sleep(_ROUND_SECONDS)
+            await self._round()
+
+    async def _round(self) -> None:
+        cost, limit, requeued = 0, self.decisions + _MOST_DECISIONS, set[PodSignature]()
+        for uid in list(self.held):
+            known = self.held.get(uid)
+            if known is None:
+                continue
+            signature, version, cost = known.pod.signature, self._version(known.pod), cost + 1
+            if version == known.version:
+                self._keep_while_recent(known)
+            # One of equal pods in a round: where one place was freed, the others do not pass any more in the next.
+            elif self.decisions < limit and signature not in requeued:
+                cost += _COST_OF_DECISION
+                if await self._decide_again(replace(known, version=version)):
+                    requeued.add(signature)
+            if cost >= _PODS_PER_SLICE:
+                cost = 0
+                await self._clock.sleep(0)
+
+    def _keep_while_recent(self, known: _Rejected) -> None:
+        if self._clock.now() - known.since >= _RECENT_SECONDS:
+            self._discard(known.pod.uid)
+
+    async def _decide_again(self, known: _Rejected) -> bool:
+        """Whether a node passes now; then the pod is requeued."""
+        self._discard(known.pod.uid)
+        pod = self._view.pod(known.pod.uid)
+        if pod is None or not self._writer.is_writable(pod):
+            return False
+        args = ExtenderArgs(pod, decode_names(known.names))
+        passes = self._would_pass(args)
+        self.decisions += 1
+        self._writer.results["recheck", "passes" if passes else "rejected"] += 1
+        if passes:
+            if await self._writer.requeue(pod, f"{self._clock.now():.3f}"):
+                _LOG.info("requeued after a late event", extra={"pod": pod.full_name})
+            await self._clock.sleep(1 / self._per_second)
+            return True
+        # Last in the order: in the next round it is the turn of pods that this round had no decision left for.
+        self._put(known)
+        self._keep_while_recent(known)
+        for call in self._search_elsewhere:
+            call(args)
+        return False
+
+    def _version(self, pod: Pod) -> Hashable:
+        """The version of what the rejection depends on, and of nominations where nodes may be kept for these.
+
+        A result that depends on undetermined pods is decided again once that is no longer so.
+        """
+        return dependency_version(pod, self._view), self._view.claims_version if self._view.nominated else 0
+
+    def _put(self, rejected: _Rejected) -> None:
+        self.held[rejected.pod.uid] = rejected
+        self.bytes += rejected.size
+
+    def _discard(self, uid: str) -> None:
+        known = self.held.pop(uid, None)
+        if known is not None:
+            self.bytes -= known.size
