@@ -286,7 +286,11 @@ def test_every_setting_is_read_somewhere() -> None:
     """A setting that does nothing would be a promise that is not kept."""
     sources = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "settings"]
     trees = [ast.parse(path.read_text("utf-8")) for path in sources]
-    read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    read |= {
+        node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }  # attrgetter
     assert {name for name in field_names(Settings) if name not in read} == set()
 
 
