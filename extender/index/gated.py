@@ -19,7 +19,7 @@ from extender.index.policies import PolicyTable
 from extender.model.bounded import shrink
 from extender.model.group_placements import GroupPlacement, placement_name
 from extender.model.objects import Namespace, Pod, PodSignature
-from extender.model.policies import Moment, Policy, Subject
+from extender.model.policies import Moment, Policy
 from extender.model.release import RELEASE_GATE, Gating, GroupKey, GroupSize, ReleaseSpec, own_group
 
 UNREADABLE: Final = 0
@@ -207,14 +207,7 @@ class GatedGroups:
         """The policies that release pods of a signature, in order. O(1) where it was asked for before."""
         known = self._policies_of.get(signature)
         if known is None:
-            subject = Subject(
-                signature.namespace,
-                signature.labels,
-                self._namespaces.labels(signature.namespace),
-                signature.owner_kind,
-                signature.service_account,
-                signature.priority_class,
-            )
+            subject = signature.subject(self._namespaces.labels(signature.namespace))
             known = self._policies_of[signature] = tuple(self._policies.select(subject, Moment.RELEASE))
         return known
 

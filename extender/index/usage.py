@@ -25,7 +25,7 @@ from extender.index.policies import PolicyTable
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.terms import may_reach_out, reached, terms_of
 from extender.model.objects import Namespace, Pod, PodQuota, PodSignature
-from extender.model.policies import EXEMPT_LABEL, Mode, Moment, Policy, PolicyKey, Subject, Targets
+from extender.model.policies import Mode, Moment, Policy, PolicyKey, Targets
 from extender.model.quotas import NUMBERS, can_charge, charged, limits_pods, matches
 from extender.model.resources import Resources, add
 from extender.settings.quota import Quota
@@ -423,16 +423,9 @@ class PolicyTerms:
         return known[1]
 
     def _select(self, signature: PodSignature, labels: Labels | None) -> tuple[Policy, ...]:
-        if signature.namespace in self._exempt or signature.labels.get(EXEMPT_LABEL) == "true":
+        if signature.is_exempt(self._exempt):
             return ()
-        subject = Subject(
-            signature.namespace,
-            signature.labels,
-            labels,
-            signature.owner_kind,
-            signature.service_account,
-            signature.priority_class,
-        )
+        subject = signature.subject(labels)
         found = {each.key: each for moment in _MOMENTS for each in self._policies.select(subject, moment)}
         return tuple(each for key, each in found.items() if key in self._keys and _is_for(each, signature))
 

@@ -182,7 +182,7 @@ class BrowseService:
 
     async def pending(self, asked: PageOf) -> PendingPage:
         """The pods without a node, without what was answered about them."""
-        return await self._run(pending_page(asked, self._index.view, self._assumed_nodes))
+        return await self._run(pending_page(asked, self._index.view, self._index.assumed.held))
 
     async def workloads(self, asked: PageOf) -> WorkloadPage:
         """Pods by namespace and labels."""
@@ -208,10 +208,6 @@ class BrowseService:
     async def _run(self, work: Steps[T]) -> T:
         with self._places:
             return await self._work.run(work, MOST_PAGE_SECONDS, "page")
-
-    def _assumed_nodes(self, uid: str) -> Sequence[str]:
-        held = self._index.assumed.held.get(uid)
-        return () if held is None else held.nodes
 
     def _constraints(self, namespace: str, name: str) -> Steps[ConstraintsPage]:
         pod = yield from self._finder.find(namespace, name)
@@ -258,7 +254,7 @@ class BrowseService:
 
     def _figures(self) -> Steps[ClusterFigures]:
         index, view = self._index, self._index.view
-        states = yield from count_states(view, self._assumed_nodes)
+        states = yield from count_states(view, index.assumed.held)
         groups = 0
         for piece in in_steps(list(index.gated), _GROUPS_A_STEP):
             groups += sum(any(group.counts[role] for role in _IN_FLIGHT) for group in piece)

@@ -22,7 +22,7 @@ from extender.kube.errors import KubeError, NotFound
 from extender.kube.timing import Clock
 from extender.kube.writer import PolicyObjects
 from extender.model.objects import PodSignature
-from extender.model.policies import EXEMPT_LABEL, GROUP, InvalidPolicy, Policy, PolicyKey, Subject
+from extender.model.policies import GROUP, InvalidPolicy, Policy, PolicyKey, Subject
 from extender.tasks.policy_events import PolicyEvents
 from extender.verbs.admit.pod_fields import Changes
 from extender.verbs.admit.policy_reviews import contradiction_between
@@ -164,16 +164,9 @@ class PolicyStatus:
 
     def _subject(self, signature: PodSignature) -> Subject | None:
         """What policies are asked about a pod; None where it is exempt from all of them."""
-        if signature.namespace in self._exempt or signature.labels.get(EXEMPT_LABEL) == "true":
+        if signature.is_exempt(self._exempt):
             return None
-        return Subject(
-            signature.namespace,
-            signature.labels,
-            self._namespaces.labels(signature.namespace),
-            signature.owner_kind,
-            signature.service_account,
-            signature.priority_class,
-        )
+        return signature.subject(self._namespaces.labels(signature.namespace))
 
     async def _compare(self, changed: set[PolicyKey]) -> None:
         """Compares the changed policies with all others. O(changed * policies), in slices."""

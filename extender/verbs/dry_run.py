@@ -7,7 +7,7 @@ it does not fit. The dry run works on the live counts inside a what-if, so the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -473,17 +473,13 @@ def node_being_cleared(pod: Pod, view: ClusterView) -> str:
     uncleared = view.uncleared_node(pod.uid)
     if uncleared:
         return uncleared
-    node = _nominated_node(pod, view)
+    shown = view.pod(pod.uid)
+    node = (shown.nominated_node if shown is not None else "") or pod.nominated_node
     number = view.known.get(node)
     if number is None:
         return ""
     here = view.pods_on(number).values()
     return node if any(each.terminating and each.preempted and each.priority < pod.priority for each in here) else ""
-
-
-def _nominated_node(pod: Pod, view: ClusterView) -> str:
-    shown = view.pod(pod.uid)
-    return (shown.nominated_node if shown is not None else "") or pod.nominated_node
 
 
 def _takes(number: NodeNumber, pod: Pod, view: ClusterView) -> bool:
@@ -522,21 +518,11 @@ class KeptNodes(Container[str]):
 
     def __contains__(self, node: object) -> bool:
         """Whether the node is kept."""
-        pods = self._nominated.get(node) if isinstance(node, str) else None
-        if not pods or not isinstance(node, str):
+        if not isinstance(node, str) or node not in self._nominated:
+            return False
+        conflicting = conflicting_nominated_pods(self._pod, node, self._view)
+        if not conflicting:
             return False
         run = self._run = self._run or DryRun(self._pod, self._view)
-        return (run.counts_pods or _have_anti_affinity(pods)) and not _leaves_room(node, run)
-
-
-def _have_anti_affinity(nominated: Mapping[str, Pod]) -> bool:
-    """Whether any nominated pod could reject a pod that has no constraints itself."""
-    return any(each.signature.affinity.required_anti for each in nominated.values())
-
-
-def _leaves_room(node: str, run: DryRun) -> bool:
-    conflicting = conflicting_nominated_pods(run.pod, node, run.view)
-    if not conflicting:
-        return True
-    with run.view.what_if() as tried:
-        return run.passes_beside(conflicting, run.view.known[node], tried)
+        with self._view.what_if() as tried:
+            return not run.passes_beside(conflicting, self._view.known[node], tried)

@@ -52,7 +52,6 @@ from extender.model.constraints.terms import (
 from extender.model.objects import Effective, Pod, PodSignature
 from extender.model.policies import (
     CLUSTER_KIND,
-    EXEMPT_LABEL,
     INJECTED_ANNOTATION,
     NAMESPACED_KIND,
     ConflictPolicy,
@@ -118,7 +117,7 @@ def policy_terms(signature: PodSignature, view: ClusterView, settings: Settings)
     """
     if not view.policies.about_placed_pods or signature.enforced is not None or _is_exempt(signature, settings):
         return NO_AFFINITY
-    subject = _subject(signature, view.namespace_labels(signature.namespace))
+    subject = signature.subject(view.namespace_labels(signature.namespace))
     policies = [each for each in view.policies.select(subject, Moment.SCHEDULING) if _concerns(each, signature)]
     if not any(each.holds_placed_pods for each in policies):
         return NO_AFFINITY
@@ -130,28 +129,13 @@ def policy_terms(signature: PodSignature, view: ClusterView, settings: Settings)
 
 
 def _is_exempt(signature: PodSignature, settings: Settings) -> bool:
-    return (
-        signature.namespace in settings.policies.exempt_namespaces
-        or signature.labels.get(EXEMPT_LABEL) == "true"
-        or signature.excess is not None
-    )
-
-
-def _subject(signature: PodSignature, labels: Labels | None) -> Subject:
-    return Subject(
-        signature.namespace,
-        signature.labels,
-        labels,
-        signature.owner_kind,
-        signature.service_account,
-        signature.priority_class,
-    )
+    return signature.is_exempt(settings.policies.exempt_namespaces) or signature.excess is not None
 
 
 def _made(signature: PodSignature, labels: Labels | None, view: ClusterView, settings: Settings) -> Effective:
     if _is_exempt(signature, settings):
         return Effective(labels)
-    subject = _subject(signature, labels)
+    subject = signature.subject(labels)
     for invalid in view.policies.invalid_for(subject):
         if invalid.scope is not None and invalid.must_not_be_missed(Moment.SCHEDULING):
             return Effective(labels, _refused(signature, invalid.key, Reason.POLICY_FAILED))

@@ -189,7 +189,7 @@ def test_pods_without_a_node_are_shown_once_in_the_order_of_their_creation(
     shown: list[tuple[str, str]] = []
     after, left = "", len(waiting)
     while True:
-        page = finished(pending_page(PageOf(namespace, after, limit), index.view, lambda _uid: ()))
+        page = finished(pending_page(PageOf(namespace, after, limit), index.view, ()))
         shown += [(row.since, f"{row.namespace}/{row.pod}") for row in page.pods]
         left -= len(page.pods)
         assert page.more == left
@@ -197,7 +197,7 @@ def test_pods_without_a_node_are_shown_once_in_the_order_of_their_creation(
         if not after:
             break
     assert shown == sorted((pod["metadata"]["creationTimestamp"], name_of(pod)) for pod in waiting)
-    states = finished(count_states(index.view, lambda _uid: ()))
+    states = finished(count_states(index.view, ()))
     if not namespace:
         terminating = sum("deletionTimestamp" in pod["metadata"] for pod in waiting)
         assert (states["terminating"], states["pending"]) == (terminating, len(waiting) - terminating)

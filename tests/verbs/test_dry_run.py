@@ -50,10 +50,6 @@ def large(cpu: int = 2000, **fields: object) -> Pod:
     return contender("asking", cpu=cpu, priority=IMPORTANT, **fields)
 
 
-def test_only_the_pods_that_are_in_the_way_go() -> None:
-    assert removed(lonely(), stage(), web("w1"), web("w2"), contender("db", on="n1", app="db")) == ["w1", "w2"]
-
-
 def test_a_pod_of_equal_or_higher_priority_is_never_a_victim() -> None:
     assert removed(lonely(), stage(), web("w1", priority=IMPORTANT)) is None
     assert removed(lonely(), stage(), web("w1", priority=IMPORTANT - 1)) == ["w1"]
@@ -93,26 +89,10 @@ def test_a_pod_that_is_going_violates_no_budget() -> None:
     assert removal.pdb_violations == 0
 
 
-def test_existing_anti_affinity_is_a_reason_to_go_too() -> None:
-    owner = contender("owner", on="n1", apart=[term("host", app="api")])
-    assert removed(contender("asking", priority=IMPORTANT, app="api"), stage(), owner) == ["owner"]
-
-
 def test_skew_is_cured_by_as_few_as_it_takes() -> None:
     spreading = contender("asking", priority=IMPORTANT, app="web", spreads=[spread("host", 2, app="web")])
     pods = [web("w1", minute=1), web("w2", minute=2), web("w3", minute=3)]
     assert removed(spreading, stage(), stage("n2"), *pods) == ["w2", "w3"]
-
-
-def test_a_pod_that_the_preemptor_needs_near_is_spared_where_it_can_be() -> None:
-    needy = contender("asking", priority=IMPORTANT, near=[term("zone", app="db")], apart=[term("host", app="web")])
-    friend = contender("friend", on="n2", app="db")
-    assert removed(needy, stage("n1", "z"), stage("n2", "z"), friend, web("w1")) == ["w1"]
-
-
-def test_a_node_is_no_use_where_the_preemptor_needs_a_lower_pod_that_stands_there() -> None:
-    needy = contender("asking", priority=IMPORTANT, near=[term("host", app="db")], apart=[term("host", app="web")])
-    assert removed(needy, stage(), contender("friend", on="n1", app="db"), web("w1")) is None
 
 
 def test_room_is_judged_only_where_the_scheduler_has_not_judged_it() -> None:

@@ -53,36 +53,6 @@ def test_anti_affinity_of_a_policy_rejects_and_the_rejection_is_that_of_the_rule
     assert asker.ask().result.reasons == {Reason.ANTI_AFFINITY}
 
 
-def test_affinity_of_a_policy_is_required() -> None:
-    near = {"podAffinity": apart()["podAntiAffinity"]}
-    asker = Asker(policy("near", affinity=near))
-    asker.index.upsert(web("nb"))
-    assert asker.passed() == ["nb"]
-
-
-@pytest.mark.parametrize(("keys", "passed"), [("matchLabelKeys", ["nb", "nc"]), ("mismatchLabelKeys", ["na", "nc"])])
-def test_label_keys_of_a_term_are_merged_with_the_labels_of_the_pod(keys: str, passed: list[str]) -> None:
-    asker = Asker(policy("lonely", affinity=apart(**{keys: ["version"]})))
-    asker.index.upsert(web("na", version="1"))
-    asker.index.upsert(web("nb", version="2"))
-    assert asker.passed(contender_json("asking", version="1")) == passed
-
-
-def test_hard_spread_of_a_policy_rejects() -> None:
-    asker = Asker(policy("even", topologySpreadConstraints=[evenly()]))
-    asker.index.upsert(web("na"))
-    assert asker.passed(contender_json("asking", app="web")) == ["nb", "nc"]
-
-
-def test_spread_counts_only_nodes_that_the_policy_leaves_the_pod() -> None:
-    """Without the node selector of the policy the empty zone c would be the minimum, and no zone of the others would pass."""
-    zones = requiring(node_term(expression("zone", "In", "a", "b")))
-    asker = Asker(policy("even", affinity=zones, topologySpreadConstraints=[evenly()]))
-    for name in ("na", "nb"):
-        asker.index.upsert(web(name))
-    assert asker.passed(contender_json("asking", app="web")) == ["na", "nb"]
-
-
 @pytest.mark.parametrize(
     ("conflict_policy", "passed"), [("KeepPod", list(NODES)), ("Override", ["nb", "nc"]), ("Reject", [])]
 )
@@ -125,15 +95,6 @@ def test_soft_spread_of_a_policy_scores() -> None:
     asker.index.upsert(web("na"))
     scores = prioritize_nodes(asking(contender_json("asking", app="web"), *NODES), asker.index.view, asker.settings)
     assert scores["na"] < scores["nb"] == scores["nc"]
-
-
-def test_what_the_pod_requires_of_other_pods_stays() -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}))
-    own = contender_json("asking", app="web", apart=[apart()["podAntiAffinity"][REQUIRED][0]], spreads=[evenly()])
-    asked = asking(own).pod
-    held = effective_pod(asked, asker.index.view, asker.settings)
-    assert held is not asked
-    assert (held.signature.affinity, held.signature.spread) == (asked.signature.affinity, asked.signature.spread)
 
 
 def test_a_rejection_by_a_policys_anti_affinity_depends_on_the_pods_that_it_counts() -> None:

@@ -132,18 +132,8 @@ def test_soft_constraints_that_cannot_be_parsed_reject_no_node() -> None:
     assert ask(two_nodes(), pod_json(spreads=[spread(hard=False, selector=UNREADABLE)]), "n1").passed == ["n1"]
 
 
-def test_of_two_rejections_that_of_spread_is_reported_as_the_scheduler_runs_it_first() -> None:
-    index = index_of(node("n1", zone="z1"), node("n2", zone="z2"), pod("web", on="n1", app="web"))
-    asked = pod_json(app="web", apart=[term("host", app="web")], spreads=[spread("zone", app="web")])
-    assert ask(index, asked, "n1").unresolvable == {"n1": Reason.SPREAD_SKEW.text}
-
-
 class TestFullNodes:
     """Questions that bring their nodes along: those nodes are judged, known or not."""
-
-    def test_known_nodes_are_judged_by_the_pods_that_stand_there(self) -> None:
-        result = ask_nodes(two_nodes("n1"), LONELY, [node_json("n1"), node_json("n2")])
-        assert result == FilterResult(["n2"])
 
     def test_a_node_that_the_index_does_not_hold_is_judged_by_its_labels(self) -> None:
         index = index_of(node("n1", zone="z1"), pod("web", on="n1", app="web"))
@@ -197,24 +187,12 @@ class TestDecisive:
     def passed(self, index: ClusterIndex, asked: Json, *names: str, seed: int = 0, avoid: str = "") -> list[str]:
         return list(filter_nodes(asking(asked, *names), index.view, self.DECISIVE, seed, avoid).passed)
 
-    def test_a_pod_with_terms_gets_one_node(self) -> None:
-        assert len(self.passed(two_nodes(), LONELY, "n1", "n2")) == 1
-
     def test_a_pod_that_terms_of_an_existing_pod_select_gets_one_node(self) -> None:
         index = two_nodes()
         index.upsert(pod("host", on="n1", apart=[term("host", app="guest")]))
         index.view.compiled(pod("other", app="guest").signature)
         index.view.compiled(pod("lonely", app="x", apart=[term("host", app="guest")]).signature)
         assert len(self.passed(index, pod_json(app="guest"), "n1", "n2")) == 1
-
-    def test_a_pod_that_no_constraint_selects_gets_the_shortlist(self) -> None:
-        assert len(self.passed(two_nodes(), pod_json(), "n1", "n2")) == 2
-
-    def test_the_node_that_the_pod_did_not_reach_is_avoided_while_another_passes(self) -> None:
-        assert [self.passed(two_nodes(), LONELY, "n1", "n2", seed=seed, avoid="n1") for seed in range(3)] == [
-            ["n2"]
-        ] * 3
-        assert self.passed(two_nodes("n2"), LONELY, "n1", "n2", avoid="n1") == ["n1"]
 
     def test_a_node_to_avoid_that_the_request_does_not_bring_along_changes_nothing(self) -> None:
         nodes = [node_json("n1"), node_json("n2")]
@@ -225,20 +203,6 @@ class TestDecisive:
         index = two_nodes("n1", "n2")
         decisive = filter_nodes(asking(LONELY, "n1", "n2"), index.view, self.DECISIVE, 0)
         assert decisive == ask(index, LONELY, "n1", "n2")
-
-    @pytest.mark.parametrize("seed", range(3))
-    def test_among_equals_the_node_with_more_room_is_chosen(self, seed: int) -> None:
-        index = index_of(
-            *(node(name, allocatable={"cpu": "4", "memory": "8Gi"}) for name in ("n1", "n2", "n3")),
-            pod("a", on="n1", requests={"cpu": "2"}),
-            pod("b", on="n3", requests={"cpu": "1"}),
-        )
-        assert self.passed(index, LONELY, "n1", "n2", "n3", seed=seed) == ["n2"]
-
-    @pytest.mark.parametrize("seed", range(2))
-    def test_a_preferred_taint_is_shunned(self, seed: int) -> None:
-        index = index_of(node("n1", taints=[{"key": "busy", "effect": "PreferNoSchedule"}]), node("n2"))
-        assert self.passed(index, LONELY, "n1", "n2", seed=seed) == ["n2"]
 
 
 # -- Which requests wait for assumed pods: only those whose answer may become better by it -------------------------------

@@ -15,7 +15,7 @@ from extender.settings.configuration import Settings
 from extender.verbs.dry_run import DryRun
 from extender.verbs.filter import FilterDecision, FilterVerb, UnhelpfulNodeCache
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
-from tests.builders import asking, matching, node_json, settings, spread, taint, term
+from tests.builders import asking, node_json, settings, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
 
 IMPORTANT = 100
@@ -70,21 +70,6 @@ class TestBegin:
         guarded = [*WEB_EVERYWHERE[:3], contender("w2", on="n2", app="web", tier="db"), budget(tier="db")]
         assert told(Asker(*guarded).ask().plan) == ("n1", ["w1"])
 
-    def test_namespaces_chosen_by_their_labels_count(self) -> None:
-        everywhere = term("host", selector=matching(app="web"), namespace_selector={})
-        other = contender("far", on="n1", namespace="other", app="web")
-        plan = Asker(stage("n1"), other).ask(priority=IMPORTANT, apart=[everywhere]).plan
-        assert told(plan) == ("n1", ["far"])
-
-    def test_skew_is_cured_too(self) -> None:
-        pods = [contender(f"w{i}", on="n1", app="web", priority=i) for i in (1, 2)]
-        plan = (
-            Asker(stage("n1", "z1"), stage("n2", "z2", taints=[taint("gpu")]), *pods)
-            .ask("n1", priority=IMPORTANT, app="web", spreads=[spread("zone", app="web")])
-            .plan
-        )
-        assert told(plan) == ("n1", ["w2", "w1"])
-
     def test_only_requested_nodes_are_selected_as_the_scheduler_has_rejected_the_others(self) -> None:
         more = [contender("full", on="n2", cpu=4000, priority=1)]
         assert told(Asker(*WEB_EVERYWHERE, *more).ask("n1").plan) == ("n1", ["w1"])
@@ -113,10 +98,6 @@ class TestBegin:
         decision = asker.decide(asking(contender_json("asking", **LONELY), nodes=[node_json("n1"), node_json("n2")]))
         assert decision.plan is None
         assert set(decision.result.unresolvable) == {"n1", "n2"}
-
-    def test_a_pod_that_passes_somewhere_preempts_no_other(self) -> None:
-        decision = Asker(*WEB_EVERYWHERE, stage("n3")).ask()
-        assert (list(decision.result.passed), decision.plan) == (["n3"], None)
 
     def test_across_nodes_of_a_zone_only_where_the_settings_say_so(self) -> None:
         objects: list[Object] = [stage("n1", "z"), stage("n2", "z"), contender("w2", on="n2", app="web")]

@@ -145,10 +145,3 @@ async def test_it_is_requeued_when_a_pending_pod_frees_the_budget() -> None:
         await asyncio.gather(running, return_exceptions=True)
     (effect,) = writer.effects
     assert effect.startswith("annotate late ")
-
-
-def test_its_reason_is_no_other_rules() -> None:
-    assert (Reason.OVER_LIMIT.resolvable, Reason.OVER_LIMIT.text) == (
-        False,
-        "pod asks for more than the limits of the extender allow",
-    )

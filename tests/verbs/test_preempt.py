@@ -79,11 +79,6 @@ class TestExecute:
         chosen = [told(decide({"n1": ["a"], "n2": ["b"]}, *equal, seed=seed).plan) for seed in range(2)]
         assert chosen == [("n1", ["a"]), ("n2", ["b"])]
 
-    def test_victims_that_our_constraints_need_are_added_to_the_schedulers(self) -> None:
-        blocking = contender("web", on="n1", app="web", minute=1)
-        decision = decide({"n1": ["a"]}, *FULL, blocking, pod=LARGE_LONELY)
-        assert told(decision.plan) == ("n1", ["a", "web"])
-
     def test_a_victim_of_the_scheduler_stays_where_one_of_ours_makes_its_removal_needless(self) -> None:
         web = contender("web", on="n1", cpu=2000, app="web", priority=5)
         other = contender("other", on="n1", cpu=2000, priority=3)
@@ -96,14 +91,6 @@ class TestExecute:
         needy = LARGE_LONELY | {"spec": LARGE_LONELY["spec"] | {"resourceClaims": [{"name": "gpu"}]}}
         decision = decide({"n1": ["other"]}, stage("n1"), web, other, pod=needy)
         assert told(decision.plan) == ("n1", ["web", "other"])
-
-    def test_a_node_on_which_a_more_important_pod_is_in_the_way_is_not_chosen(self) -> None:
-        blocking = contender("web", on="n2", app="web", priority=IMPORTANT)
-        assert told(decide({"n1": ["a"], "n2": ["b"]}, *FULL, blocking, pod=LARGE_LONELY).plan) == ("n1", ["a"])
-
-    def test_candidates_without_victims_get_them_from_our_constraints(self) -> None:
-        blocking = contender("web", on="n1", app="web")
-        assert told(decide({"n1": []}, stage(), blocking, pod=LONELY).plan) == ("n1", ["web"])
 
     def test_a_candidate_that_needs_no_victims_at_all_is_no_plan(self) -> None:
         assert decide({"n1": []}, stage(), pod=LONELY) == PreemptionDecision()

@@ -93,19 +93,6 @@ def test_one_node_and_no_node_are_not_scored() -> None:
     assert prioritize_nodes(asking(NEAR_WEB), index.view, EXTENDER) == {}
 
 
-def test_anti_affinity_and_existing_pods_preferences_count_against_and_for() -> None:
-    index = index_of(*web_in("z1"))
-    assert scores(index, pod_json(avoids=[weighted(10, term("zone", app="web"))])) == {"z1": 0, "z2": 10, "z3": 10}
-    index.upsert(pod("host", on="z2", prefers=[weighted(1, term("zone", app="guest"))]))
-    index.upsert(pod("grump", on="z3", avoids=[weighted(1, term("zone", app="guest"))]))
-    assert scores(index, pod_json(app="guest")) == {"z1": 5, "z2": 10, "z3": 0}
-
-
-def test_required_terms_of_existing_pods_count_with_the_hard_weight() -> None:
-    index = index_of(*web_in(), pod("host", on="z2", near=[term("zone", selector=matching(("app", "Exists", [])))]))
-    assert scores(index, pod_json(app="guest")) == {"z1": 0, "z2": 10, "z3": 0}
-
-
 @pytest.mark.parametrize("weight", [0, 100])
 def test_a_hard_weight_of_nought_switches_that_off(weight: int) -> None:
     chosen = settings(rules={"interPodAffinity": {"hardPodAffinityWeight": weight}})

@@ -119,20 +119,6 @@ def test_the_best_come_first_wherever_the_search_starts(asked: Json, best: list[
     assert zones(shortlist(index, asked, sorted(index.view.known), 3, seed)) == best
 
 
-def test_preferences_of_existing_pods_count_as_well() -> None:
-    index = three_zones()
-    index.upsert(pod("host", on="z3-b", prefers=[weighted(50, term("zone", app="guest"))]))
-    assert zones(shortlist(index, pod_json(app="guest"), sorted(index.view.known), 2, seed=1)) == ["z3", "z3"]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_node_without_the_key_is_best_where_every_domain_has_a_pod_to_avoid(seed: int) -> None:
-    index = three_zones()
-    index.upsert(node("nowhere"))
-    asked = pod_json(avoids=[weighted(10, term("zone", app="web"))])
-    assert shortlist(index, asked, sorted(index.view.known), 1, seed) == ["nowhere"]
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_a_node_that_a_request_brings_without_the_key_is_best_in_the_same_way(seed: int) -> None:
     index = three_zones()
@@ -140,14 +126,6 @@ def test_a_node_that_a_request_brings_without_the_key_is_best_in_the_same_way(se
     nodes = [node_json("z1-a", zone="z1"), node_json("z3-a", zone="z3"), node_json("template")]
     chosen = settings(answers={"shortlist": 1})
     assert filter_nodes(asking(asked, nodes=nodes), index.view, chosen, seed).passed == ["template"]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_node_without_a_key_that_soft_spread_needs_is_the_last_choice(seed: int) -> None:
-    index = three_zones()
-    index.upsert(node("nowhere"))
-    asked = pod_json(spreads=[spread(hard=False, app="web")])
-    assert "nowhere" not in shortlist(index, asked, sorted(index.view.known), 6, seed)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -99,18 +99,6 @@ def test_the_pods_take_as_few_nodes_as_possible_and_the_tightest_for_the_last_on
     assert on_nodes(decide(index, gang(12))) == {"n4": 9, "n3": 3}
 
 
-def test_every_pod_gets_one_slot() -> None:
-    index = cluster(*THREE_ZONES)
-    found = decide(index, gang(5))
-    assert sorted(slot.pod for slot in found.slots) == [f"uid-p{number}" for number in range(5)]
-
-
-def test_the_number_of_pods_that_a_node_may_run_counts() -> None:
-    index = cluster(stage("a1", "a", cpu=9000, pods=2), stage("b1", "b", cpu=99000, pods=9))
-    assert domain(decide(index, gang(3))) == "b"
-    assert domain(decide(index, gang(2))) == "a"
-
-
 @pytest.mark.parametrize(
     ("spec", "cpu"),
     [
@@ -158,13 +146,6 @@ def test_room_that_is_claimed_by_other_pods_does_not_count() -> None:
     reasons = {each.domain.value: each.nodes for each in found.rejected}
     assert reasons["a"] == ((Reason.RESERVED.text, 1),)
     assert reasons["b"] == ((Reason.NO_ROOM.text, 1),)
-
-
-def test_the_claims_of_the_group_itself_do_not_count_against_it() -> None:
-    pods = gang(2, cpu=2)
-    index = cluster(host("a1", "a", 4), *pods)
-    index.reserved.reserve(KEY, [Slot(pod.uid, "a1") for pod in pods], until=9.0)
-    assert domain(decide(index, pods)) == "a"
 
 
 def test_the_finest_key_that_holds_the_group_is_taken() -> None:
@@ -227,18 +208,6 @@ def test_a_decided_domain_is_kept_or_rejected_with_its_reason() -> None:
     index.delete(host("a1", "a", 2))
     assert decide(index, gang(2), levels=levels).rejected == (RejectedDomain(Level(RACK, "r1"), 2, 0),)
     assert len(decide(index, gang(3), levels=()).slots) == 3, "an unpinned group goes anywhere"
-
-
-def test_unequal_pods_are_placed_together() -> None:
-    """Two nodes of 4 and 3 hold 3 + 1 and 3: the first fit of the large ones alone would not do."""
-    index = cluster(host("a1", "a", 4), host("a2", "a", 3), host("b1", "b", 20))
-    pods = [gated(f"p{n}", "x", cpu=1000 * cpu) for n, cpu in enumerate((1, 3, 3))]
-    assert on_nodes(decide(index, pods)) == {"a1": 2, "a2": 1}
-    pods = [gated(f"p{n}", "x", cpu=1000 * cpu) for n, cpu in enumerate((2, 2, 3))]
-    assert domain(decide(index, pods)) == "a"
-    pods = [gated(f"p{n}", "x", cpu=1000 * cpu) for n, cpu in enumerate((2, 3, 3))]
-    found = decide(index, pods)
-    assert (domain(found), found.rejected[0].holds) == ("b", 2)
 
 
 def test_anti_affinity_within_the_group_spreads_it_over_nodes() -> None:

@@ -10,12 +10,12 @@ from extender.index.view import ClusterView
 from extender.model.answers.pages import GroupRow, PageOf, PolicyPage, PolicyRow, PreemptionRow, VictimRow
 from extender.model.group_placements import GroupPlacement, PlacementStatus
 from extender.model.objects import Pod, PodSignature
-from extender.model.policies import EXEMPT_LABEL, InvalidPolicy, Policy, PolicyKey, Subject
+from extender.model.policies import InvalidPolicy, Policy, PolicyKey
 from extender.model.preemption import PreemptionPlan
 from extender.model.release import GroupKey
 from extender.rules.constraint_states import Steps
 from extender.verbs.browse.pods import Page, example_pods, in_steps
-from extender.verbs.release.progress import GroupState, group_overview
+from extender.verbs.release.progress import GroupOverview, GroupState, group_overview
 
 _MOST_VICTIMS: Final = 50
 _LONGEST_TEXT: Final = 500
@@ -44,7 +44,20 @@ def _victim_state(pod: Pod | None) -> str:
 
 def group_row(group: GroupState, placement: GroupPlacement | None) -> GroupRow:
     """One group. O(its pods)."""
-    found = group_overview(group, placement)
+    return _group_row(group_overview(group, placement))
+
+
+def large_group_row(
+    key: GroupKey, size: int, pods: int, released: int, bound: int, placement: GroupPlacement | None
+) -> GroupRow:
+    """A group of thousands of pods, as the leader describes it: to find the next step would take milliseconds. O(1)."""
+    status, levels = (PlacementStatus(), ()) if placement is None else (placement.status, placement.levels)
+    text = status.message or "the leader has said nothing about this group yet"
+    found = GroupOverview(key, status.phase, levels, size, pods, released, bound, None, 0, status.reason, text)
+    return _group_row(found)
+
+
+def _group_row(found: GroupOverview) -> GroupRow:
     return GroupRow(
         policy=found.key.policy,
         namespace=found.key.namespace,
@@ -59,27 +72,6 @@ def group_row(group: GroupState, placement: GroupPlacement | None) -> GroupRow:
         reason=found.reason,
         text=found.message[:_LONGEST_TEXT],
         since="" if found.since is None else _text_of(found.since),
-    )
-
-
-def large_group_row(
-    key: GroupKey, size: int, pods: int, released: int, bound: int, placement: GroupPlacement | None
-) -> GroupRow:
-    """A group of thousands of pods, as the leader describes it: to find the next step would take milliseconds. O(1)."""
-    status = PlacementStatus() if placement is None else placement.status
-    return GroupRow(
-        policy=key.policy,
-        namespace=key.namespace,
-        key=key.value,
-        state=status.phase,
-        pods=pods,
-        needed=size,
-        gated=pods - released,
-        released=released,
-        bound=bound,
-        domain="" if placement is None else ",".join(map(str, placement.levels)),
-        reason=status.reason,
-        text=status.message[:_LONGEST_TEXT] or "the leader has said nothing about this group yet",
     )
 
 
@@ -138,34 +130,20 @@ def _selected(
     found: dict[PolicyKey, _Selected] = {}
     looked = 0
     for signature in list(view.pods_of) if len(view.policies) else ():
-        pods = view.pods_of.get(signature)  # none where the last one has been deleted since
-        subject = None if pods is None else _subject(signature, view, exempt)
+        pods = 0 if signature.is_exempt(exempt) else view.pods_of.get(signature, 0)  # 0 where the last has been deleted
+        subject = signature.subject(view.namespace_labels(signature.namespace))
         looked += 1
-        for policy in () if subject is None else list(view.policies.candidates(subject)):
+        for policy in list(view.policies.candidates(subject)) if pods else ():
             looked += 1
-            if policy.key in keys and subject is not None and policy.scope.selects(subject):
+            if policy.key in keys and policy.scope.selects(subject):
                 selected = found.setdefault(policy.key, _Selected())
-                selected.pods += pods or 0
+                selected.pods += pods
                 if len(selected.signatures) < _EXAMPLES:
                     selected.signatures.append(signature)
         if looked >= _LOOKS_A_STEP:
             looked = 0
             yield
     return found
-
-
-def _subject(signature: PodSignature, view: ClusterView, exempt: Collection[str]) -> Subject | None:
-    """What policies are asked about a pod; None where it is exempt from all of them."""
-    if signature.namespace in exempt or signature.labels.get(EXEMPT_LABEL) == "true":
-        return None
-    return Subject(
-        signature.namespace,
-        signature.labels,
-        view.namespace_labels(signature.namespace),
-        signature.owner_kind,
-        signature.service_account,
-        signature.priority_class,
-    )
 
 
 def _row(policy: Policy | InvalidPolicy, matched: int, examples: tuple[str, ...]) -> PolicyRow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
@@ -244,18 +244,18 @@ def example_pods(signatures: Collection[PodSignature], view: ClusterView) -> Ste
 _PODS_A_STEP: Final = 300  # at 0.5 µs
 
 
-def state_of(pod: Pod, view: ClusterView, assumed: Callable[[str], object]) -> str:
-    """The state of a pod without a node. ``assumed`` tells whether the UID is that of an assumed pod. O(victims)."""
+def state_of(pod: Pod, view: ClusterView, assumed: Container[str]) -> str:
+    """The state of a pod without a node. ``assumed``: the UIDs of assumed pods. O(victims)."""
     if pod.terminating:
         return "terminating"
     if pod.gated:
         return "gated"
-    if assumed(pod.uid):
+    if pod.uid in assumed:
         return "assumed"
     return "preempting" if view.plan_node(pod.uid) or view.uncleared_node(pod.uid) else "pending"
 
 
-def count_states(view: ClusterView, assumed: Callable[[str], object]) -> Steps[Counter[str]]:
+def count_states(view: ClusterView, assumed: Container[str]) -> Steps[Counter[str]]:
     """How many pods without a node are in each state. O(pods without a node)."""
     found: Counter[str] = Counter()
     for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):
@@ -264,7 +264,7 @@ def count_states(view: ClusterView, assumed: Callable[[str], object]) -> Steps[C
     return found
 
 
-def pending_page(asked: PageOf, view: ClusterView, assumed: Callable[[str], object]) -> Steps[PendingPage]:
+def pending_page(asked: PageOf, view: ClusterView, assumed: Container[str]) -> Steps[PendingPage]:
     """The page without what was answered about the pods. O(pods without a node)."""
     page: Page[Pod] = Page(asked.after, asked.limit)
     for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):

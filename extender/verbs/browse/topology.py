@@ -6,6 +6,7 @@ may ask for any.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
@@ -30,41 +31,17 @@ _USUAL_KEYS: Final = (REGION, ZONE, HOSTNAME)
 _MOST_KEYS: Final = 50
 
 
-class _Sums:
-    """What is summed over the nodes of a domain."""
-
-    __slots__ = ("cpu", "free_cpu", "free_memory", "matching", "memory", "nodes", "pods", "unschedulable")
-
-    def __init__(self) -> None:
-        self.nodes = self.unschedulable = self.pods = self.matching = 0
-        self.cpu = self.free_cpu = self.memory = self.free_memory = 0
-
-    def add(self, number: NodeNumber, node: Node, matching: int, view: ClusterView) -> None:
-        """One node more. O(1)."""
-        requested = view.requested(number)
-        cpu, memory = node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0)
-        self.nodes += 1
-        self.unschedulable += node.unschedulable
-        self.pods += len(view.pods_on(number))
-        self.matching += matching
-        self.cpu += cpu
-        self.memory += memory
-        self.free_cpu += cpu - requested.get(CPU, 0)
-        self.free_memory += memory - requested.get(MEMORY, 0)
-
-    def row(self, domain: str) -> DomainRow:
-        """The sums as they are answered."""
-        return DomainRow(
-            domain=domain,
-            nodes=self.nodes,
-            unschedulable=self.unschedulable,
-            pods=self.pods,
-            matching=self.matching,
-            allocatable_milli_cpu=self.cpu,
-            free_milli_cpu=self.free_cpu,
-            allocatable_memory=self.memory,
-            free_memory=self.free_memory,
-        )
+def _amounts(number: NodeNumber, node: Node, matching: int, view: ClusterView) -> dict[str, int]:
+    """What is on a node and what is free there, by the fields that both rows have. O(1)."""
+    offered, requested = node.allocatable, view.requested(number)
+    return {
+        "pods": len(view.pods_on(number)),
+        "matching": matching,
+        "allocatable_milli_cpu": offered.get(CPU, 0),
+        "free_milli_cpu": offered.get(CPU, 0) - requested.get(CPU, 0),
+        "allocatable_memory": offered.get(MEMORY, 0),
+        "free_memory": offered.get(MEMORY, 0) - requested.get(MEMORY, 0),
+    }
 
 
 def topology_page(asked: TopologyQuestion, view: ClusterView) -> Steps[TopologyPage]:
@@ -73,7 +50,7 @@ def topology_page(asked: TopologyQuestion, view: ClusterView) -> Steps[TopologyP
     matching = sum(counts.values())
     if asked.domain is not None:
         return (yield from _nodes_of(asked, counts, view))
-    sums: dict[str, _Sums] = {}
+    sums: dict[str, Counter[str]] = {}
     lacking = 0
     for piece in in_steps(list(view.known.values()), _NODES_A_STEP):
         for number in piece:
@@ -82,10 +59,8 @@ def topology_page(asked: TopologyQuestion, view: ClusterView) -> Steps[TopologyP
             if node is None or domain is None:
                 lacking += node is not None
                 continue
-            found = sums.get(domain)
-            if found is None:
-                found = sums[domain] = _Sums()
-            found.add(number, node, counts.get(number, 0), view)
+            amounts = _amounts(number, node, counts.get(number, 0), view)
+            sums.setdefault(domain, Counter()).update(amounts, nodes=1, unschedulable=node.unschedulable)
         yield
     page: Page[str] = Page(asked.page.after, asked.page.limit)
     for domains in in_steps(list(sums), _DOMAINS_A_STEP):
@@ -94,7 +69,7 @@ def topology_page(asked: TopologyQuestion, view: ClusterView) -> Steps[TopologyP
         yield
     rows: list[DomainRow] = []
     for domains in in_steps(page.rows(), _ROWS_A_STEP):
-        rows += [sums[domain].row(domain) for domain in domains]
+        rows += [DomainRow(domain=domain, **sums[domain]) for domain in domains]
         yield
     return TopologyPage(
         key=asked.key, lacking=lacking, matching=matching, domains=tuple(rows), more=page.more, next=page.next
@@ -144,7 +119,9 @@ def _nodes_of(asked: TopologyQuestion, counts: Mapping[NodeNumber, int], view: C
         for number in numbers:
             node = view.node(number)
             if node is not None:  # else deleted since
-                rows.append(_node_row(number, node, counts.get(number, 0), asked, view))
+                amounts = _amounts(number, node, counts.get(number, 0), view)
+                names = tuple(_names(view.pods_on(number), asked)) if amounts["matching"] else ()
+                rows.append(NodeRow(node=node.name, unschedulable=node.unschedulable, pod_names=names, **amounts))
         yield
     return TopologyPage(
         key=asked.key,
@@ -154,22 +131,6 @@ def _nodes_of(asked: TopologyQuestion, counts: Mapping[NodeNumber, int], view: C
         nodes=tuple(rows),
         more=page.more,
         next=page.next,
-    )
-
-
-def _node_row(number: NodeNumber, node: Node, matching: int, asked: TopologyQuestion, view: ClusterView) -> NodeRow:
-    sums = _Sums()
-    sums.add(number, node, matching, view)
-    return NodeRow(
-        node=node.name,
-        unschedulable=node.unschedulable,
-        pods=sums.pods,
-        matching=matching,
-        allocatable_milli_cpu=sums.cpu,
-        free_milli_cpu=sums.free_cpu,
-        allocatable_memory=sums.memory,
-        free_memory=sums.free_memory,
-        pod_names=tuple(_names(view.pods_on(number), asked)) if matching else (),
     )
 
 

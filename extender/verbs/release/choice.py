@@ -34,10 +34,10 @@ from extender.verbs.release.placing import (
     Capacity,
     NodeRoom,
     Placed,
-    Reasons,
     RuleChecks,
     Search,
     is_alone_on_its_node,
+    most_frequent,
     place_equal,
     shape,
 )
@@ -269,15 +269,13 @@ class _Choice:
     def _rejection(self, domain: Level, rooms: Rooms, most: int, reasons: Sequence[tuple[str, int]]) -> RejectedDomain:
         """Why the domain does not hold the pods. ``reasons`` are those of a search, else those of the nodes count."""
         if not reasons:
-            counted = Reasons()
+            counted = Counter[str]()
             for kind, each in rooms.items():
                 is_alone = is_alone_on_its_node(self._examples[kind], self._view)
                 for reason, nodes in Counter(room.reason for room in each).items():
-                    if reason is not None:
-                        counted.add(reason, nodes)
-                    elif is_alone:
-                        counted.add(Reason.ANTI_AFFINITY, nodes)
-            reasons = counted.sorted()
+                    if reason is not None or is_alone:
+                        counted[(reason or Reason.ANTI_AFFINITY).text] += nodes
+            reasons = most_frequent(counted)
         return RejectedDomain(domain, len(self._pods), min(most, len(self._pods) - 1), tuple(reasons))
 
 

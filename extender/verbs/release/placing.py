@@ -8,8 +8,9 @@ among the pods of the group hold too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -113,7 +114,7 @@ class Search:
         checks: RuleChecks | None,
         budget: Budget,
     ) -> None:
-        self._reasons = Reasons()
+        self._reasons = Counter[str]()
         self._budget = budget
         self._is_first = True
         self._capacity = capacity
@@ -144,7 +145,7 @@ class Search:
                 slots = [Slot(pod.uid, room.name) for pod, (_, room) in zip(self._pods, self._chosen, strict=True)]
                 return Placed(tuple(slots), len(slots))
             levels.append(self._candidates(len(self._chosen)))
-        return Placed((), self._most, self._reasons.sorted())
+        return Placed((), self._most, most_frequent(self._reasons))
 
     def _order(self, pod: Pod, rooms: Sequence[NodeRoom]) -> tuple[bool, int, int]:
         """Pods that need no other pod first, then those of which the roomiest node and all nodes hold the fewest."""
@@ -174,9 +175,9 @@ class Search:
                 yield open_[number], rooms[open_[number]]
         if is_dead_end and self._is_first:
             self._is_first = False
-            self._reasons.add(Reason.NO_ROOM, len(rooms) - len(fitting))
+            self._reasons[Reason.NO_ROOM.text] += len(rooms) - len(fitting)
             for reason, nodes in filters.rejected(fitting) if filters is not None else ():
-                self._reasons.add(reason, len(nodes))
+                self._reasons[reason.text] += len(nodes)
 
     def _fits(self, at: int, room: NodeRoom) -> bool:
         """Whether the node holds the pod beside those of the group that are placed there."""
@@ -361,17 +362,8 @@ def whole_pods(free: FreeResources, requests: Resources) -> int:
     return max(most, 0)
 
 
-@dataclass(slots=True)
-class Reasons:
-    """How many nodes hold no pod, by the text of the reason."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, reason: Reason, nodes: int = 1) -> None:
-        """Counts nodes."""
-        if nodes:
-            self.counts[reason.text] = self.counts.get(reason.text, 0) + nodes
-
-    def sorted(self) -> tuple[tuple[str, int], ...]:
-        """The most frequent reason first, equal ones by text."""
-        return tuple(sorted(self.counts.items(), key=lambda item: (-item[1], item[0])))
+def most_frequent(reasons: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """How many nodes hold no pod, by the text of the reason: the most frequent first, equal ones by text."""
+    return tuple(
+        sorted(((text, nodes) for text, nodes in reasons.items() if nodes), key=lambda each: (-each[1], each[0]))
+    )

@@ -7,7 +7,7 @@ released pods than the group has. The pods are released in the order of their nu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -315,11 +315,6 @@ class Inexpressible:
         return f"the node selector of the pod contradicts the decided domain: {', '.join(parts)}"
 
 
-def contradicted(node_selector: Mapping[str, str], levels: Sequence[Level]) -> tuple[Level, ...]:
-    """The levels for which a node selector has another value. O(levels)."""
-    return tuple(level for level in levels if node_selector.get(level.key, level.value) != level.value)
-
-
 def release_patch(pod: JsonObject, decision: Decision) -> JsonObject | Inexpressible | None:
     """The strategic merge patch for a pod as the API server has it; None if it does not have the gate any more.
 
@@ -329,7 +324,7 @@ def release_patch(pod: JsonObject, decision: Decision) -> JsonObject | Inexpress
     if all(gate["name"] != decision.gate for gate in spec.get("schedulingGates") or ()):
         return None
     selector: Mapping[str, str] = spec.get("nodeSelector") or {}
-    wrong = contradicted(selector, decision.levels)
+    wrong = tuple(level for level in decision.levels if selector.get(level.key, level.value) != level.value)
     if wrong:
         return Inexpressible(wrong, selector)
     changed: JsonObject = {"schedulingGates": [{"$patch": "delete", "name": decision.gate}]}
@@ -337,9 +332,5 @@ def release_patch(pod: JsonObject, decision: Decision) -> JsonObject | Inexpress
     if added:
         changed["nodeSelector"] = added
     identity = {name: metadata[name] for name in ("uid", "resourceVersion")}
-    return {"metadata": {**identity, "annotations": {RELEASED_ANNOTATION: released_by(decision)}}, "spec": changed}
-
-
-def released_by(decision: Decision) -> str:
-    """What the annotation says: ``<group>@<time of the decision>``."""
-    return f"{decision.group.value}@{decision.decided.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    group_and_time = f"{decision.group.value}@{decision.decided.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return {"metadata": {**identity, "annotations": {RELEASED_ANNOTATION: group_and_time}}, "spec": changed}
