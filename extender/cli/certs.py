@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
-from extender.cli.command import CommandError, Commands
 from extender.cli.files import read_bytes
+from extender.cli.main import CommandError, Commands
 
 _AUTHORITY_DAYS: Final = 3650.0
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")

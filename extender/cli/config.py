@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
-from extender.cli.command import CommandError, Commands
 from extender.cli.files import read_bytes, read_settings
+from extender.cli.main import CommandError, Commands
 from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
 from extender.rules import catalog
 from extender.settings.configuration import Mode, Settings, default_settings

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import orjson
 import yaml
 
-from extender.cli.command import CommandError
+from extender.cli.main import CommandError
 from extender.kube.credentials import ACCOUNT_FOLDER, Access
 from extender.model.documents import DocumentError
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, parse_settings

@@ -14,8 +14,8 @@ from typing import IO, Final, cast
 
 import msgspec
 
-from extender.cli.command import CommandError, Commands
 from extender.cli.files import STDIN, read_redaction_key, read_settings
+from extender.cli.main import CommandError, Commands
 from extender.compose.replay import Replay
 from extender.compose.replay_differences import Difference, Outcome
 from extender.model.documents import DocumentError

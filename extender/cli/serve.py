@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final, get_args
 
 import msgspec
 
-from extender.cli.command import CommandError, Commands
-from extender.cli.files import access_to, own_namespace, own_pod, read_redaction_key, read_settings, read_snapshot
+from extender.cli.files import access_to, own_namespace, own_pod, read_redaction_key, read_snapshot
+from extender.cli.main import CommandError, Commands
+from extender.cli.sources import settings_of
 from extender.compose.leadership import RELEASE_SECONDS
 from extender.compose.process import allow_connections, return_large_blocks, run_on_loop
 from extender.compose.service import Service, service_of_cluster, service_of_objects
@@ -154,7 +155,7 @@ def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
 
 def _settings(arguments: argparse.Namespace) -> Settings:
     """The settings of the file, or the defaults, with those of the flags."""
-    settings = read_settings(arguments.config) if arguments.config else Settings()
+    settings = settings_of(arguments)
     server, logging_ = settings.server, settings.logging
     if arguments.bind_address is not None:
         server = msgspec.structs.replace(server, bind_address=arguments.bind_address)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final
-from urllib.parse import quote
 
 import orjson
 
@@ -60,7 +59,7 @@ class _Answer:
 def read_service(url: str, trust: Trust) -> ServiceState:
     """Makes three requests. Raises ServiceError."""
     base = url.rstrip("/")
-    context = _context(trust) if base.startswith("https://") else None
+    context = _context(base, trust)
     configz = _get(f"{base}/configz", context)
     ready = _get(f"{base}/readyz?verbose", context)
     samples = _samples(_get(f"{base}/metrics", context).body, base)
@@ -79,31 +78,19 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}-file", metavar="FILE", default="", help=f"for https: {what}")
 
 
-def fetch_explanation(url: str, trust: Trust, pod: tuple[str, str], body: bytes, node: str) -> bytes:
-    """The explanation of a pod by namespace and name, or of the pod in ``body``. Raises ServiceError."""
-    _check_url(url)
-    base, query = url.rstrip("/"), f"?node={quote(node, safe='')}" if node else ""
-    context = _context(trust) if base.startswith("https://") else None
-    path = "" if body else "".join(f"/{quote(part, safe='')}" for part in pod)
-    headers = {"Content-Type": "application/json"} if body else {}
-    request = urllib.request.Request(f"{base}/v1/explain{path}{query}", body or None, headers)  # noqa: S310 (checked by _open)
-    try:
-        return _open(request, context)[0]
-    except urllib.error.HTTPError as error:
-        raise _said(error, base, "check the names of the pod and the node, and `extender doctor`") from None
+def fetch(url: str, trust: Trust, path: str, body: bytes, remedy: str) -> bytes:
+    """What the service answers at this path. Raises ServiceError, with this remedy for an error that the service answers.
 
-
-def fetch_what_if(url: str, trust: Trust, body: bytes) -> bytes:
-    """The answer to a what-if. Raises ServiceError. Waits as long as the service computes, see `whatIf.seconds`."""
+    Waits as long as the longest what-if computes, see `whatIf.seconds`.
+    """
     _check_url(url)
     base = url.rstrip("/")
-    context = _context(trust) if base.startswith("https://") else None
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"{base}/v1/whatif", body, headers)  # noqa: S310 (checked by _open)
+    headers = {"Content-Type": "application/json"} if body else {}
+    request = urllib.request.Request(f"{base}{path}", body or None, headers)  # noqa: S310 (checked by _check_url)
     try:
-        return _open(request, context, _WHAT_IF_SECONDS)[0]
+        return _open(request, _context(base, trust), _WHAT_IF_SECONDS if body else _SECONDS)[0]
     except urllib.error.HTTPError as error:
-        raise _said(error, base, "correct the changes, or ask for less at a time") from None
+        raise _said(error, base, remedy) from None
 
 
 def _said(error: urllib.error.HTTPError, base: str, remedy: str) -> ServiceError:
@@ -119,7 +106,10 @@ def _said(error: urllib.error.HTTPError, base: str, remedy: str) -> ServiceError
     return ServiceError("service", f"{base}: {text}", remedy)
 
 
-def _context(trust: Trust) -> ssl.SSLContext:
+def _context(base: str, trust: Trust) -> ssl.SSLContext | None:
+    """What https needs; None for http."""
+    if not base.startswith("https://"):
+        return None
     try:
         context = ssl.create_default_context(cafile=trust.ca_file or None)
         if trust.cert_file:

@@ -37,7 +37,7 @@ from extender.tasks.webhook.keeper import (
     WebhookKeeper,
 )
 from extender.telemetry import scraped
-from extender.telemetry.admission import AdmissionMetrics
+from extender.telemetry.metrics import AdmissionMetrics
 from extender.verbs.admit.decision import AdmitVerb
 from extender.wire.objects.kinds import NAMESPACES, policy_kinds
 from extender.wire.webhook_configurations import (

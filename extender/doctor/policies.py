@@ -1,17 +1,24 @@
-"""Findings about scheduling policies: their kinds in the API server, the way to the webhook, and the policies themselves.
+"""Findings about scheduling policies and what comes with them: the way to the webhook, groups of gated pods, and quotas.
 
+A gate that is not removed is silent: kube-scheduler does not look at such a pod, and no event says why.
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
+https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/
+https://kubernetes.io/docs/concepts/policy/resource-quotas/#cross-namespace-pod-affinity-scope
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
-from extender.doctor.facts import Facts, Finding, PolicyFacts, PolicyInUse
+from extender.doctor.facts import Facts, Finding, PolicyFacts, PolicyInUse, Severity, ago
+from extender.model.objects import PodQuota
 from extender.model.policies import KUPID_GROUP, FailurePolicy, InvalidPolicy, Policy
+from extender.model.quotas import CROSS_NAMESPACE_SCOPE, can_charge, limits_pods
+from extender.model.units import agreeing, counted
+from extender.verbs.release.progress import UNDECIDED, GroupOverview, Reason, StrayPod
 
 _MOST_NAMED: Final = 10  # of one sort; the others are counted
+_SEE_POLICIES: Final = "see `kubectl get podpol,cpodpol -A`"
 _CRDS: Final = "apply deploy/policies"
 
 
@@ -53,23 +60,23 @@ def _webhook(facts: PolicyFacts) -> Iterator[Finding]:
 
 def _policies(facts: PolicyFacts) -> Iterator[Finding]:
     invalid = [_invalid(each.policy) for each in facts.policies if isinstance(each.policy, InvalidPolicy)]
-    yield from _bounded(sorted(invalid, key=_severity_first), "policies are invalid")
+    yield from _bounded(sorted(invalid, key=_is_no_error), "policies are invalid", _SEE_POLICIES)
     matchless = [each for each in facts.policies if isinstance(each.policy, Policy)]
     yield from _bounded(
-        [_matchless(each.policy) for each in matchless if _selects_nothing(each)], "policies match no pod"
+        [_matchless(each.policy) for each in matchless if _selects_nothing(each)],
+        "policies match no pod",
+        _SEE_POLICIES,
     )
 
 
-def _severity_first(finding: Finding) -> bool:
+def _is_no_error(finding: Finding) -> bool:
     return finding.severity != "error"
 
 
-def _bounded(findings: list[Finding], what: str) -> Iterator[Finding]:
+def _bounded(findings: list[Finding], what: str, remedy: str) -> Iterator[Finding]:
     yield from findings[:_MOST_NAMED]
-    if len(findings) > _MOST_NAMED:
-        last = findings[_MOST_NAMED]
-        problem = f"{len(findings) - _MOST_NAMED} more {what}"
-        yield Finding(last.severity, last.check, problem, "see `kubectl get podpol,cpodpol -A`")
+    if more := findings[_MOST_NAMED:]:
+        yield Finding(more[0].severity, more[0].check, f"{len(more)} more {what}", remedy)
 
 
 def _invalid(policy: InvalidPolicy) -> Finding:
@@ -100,3 +107,93 @@ def _matchless(policy: Policy | InvalidPolicy) -> Finding:
         return Finding("warning", "policies", problem, remedy)
     remedy = "nothing to do if its pods are still to come; else compare its selectors with the labels of the pods"
     return Finding("info", "policies", f"{policy.key} matches no pod of the cluster", remedy)
+
+
+_GATES: Final = "gates"
+_USUAL_GRACE: Final = 120.0  # seconds that a new pod may be in no group, as its policy was written a moment ago
+_REMEDIES: Final[Mapping[str, str]] = {
+    UNDECIDED: "check that a replica leads, that release.enabled is true, and that it may write GroupPlacements",
+    Reason.INCOMPLETE: "create the pods that are missing (a StatefulSet needs podManagementPolicy Parallel), or correct release.size",
+    Reason.NO_SIZE: "give the pods the label or annotation with a number that release.size of the policy names",
+    Reason.FOREIGN_GATE: "find out which controller removes the other gates; the extender removes only its own",
+    Reason.BUDGET: "wait until other groups of the namespace have nodes, or raise the setting",
+    Reason.NO_ROOM: "add nodes to a domain, free some, or let the policy release with mode Preferred or onTimeout",
+    Reason.DOMAIN_FULL: "free room in the domain, or delete all pods of the group, so that it is decided again",
+    Reason.REFUSED: "delete these pods, so that their owner creates them again",
+}
+_OTHERS: Final = "see the log of the leader, and `kubectl describe gpl`"
+
+
+def examine_groups(facts: Facts) -> list[Finding]:
+    """Every finding about them. O(groups)."""
+    found = facts.groups
+    if found is None:
+        return []
+    now = datetime.fromtimestamp(facts.now, UTC)
+    overdue = sorted((each for each in found.groups if each.is_overdue(now)), key=lambda each: -each.age(now))
+    what = "groups are held at their gates for longer than their policies allow"
+    late = _bounded([_overdue(each, now) for each in overdue], what, "see `extender groups --waiting`")
+    return [*late, *_strays([each for each in found.strays if _is_old(each, now)])]
+
+
+def _overdue(group: GroupOverview, now: datetime) -> Finding:
+    problem = (
+        f"group {group.key} ({group.key.policy}): {_held(group.pods - group.released)} at its gate for "
+        f"{ago(group.age(now))}, release.decisionTimeout is {ago(group.timeout)}: {group.message or group.reason}"
+    )
+    return Finding("warning", _GATES, problem, _REMEDIES.get(group.reason, _OTHERS))
+
+
+def _held(pods: int) -> str:
+    return f"{counted(pods, 'pod')} {agreeing(pods, 'is', 'are')} held"
+
+
+def _is_old(stray: StrayPod, now: datetime) -> bool:
+    return stray.since is None or (now - stray.since).total_seconds() > _USUAL_GRACE
+
+
+def _strays(strays: list[StrayPod]) -> Iterator[Finding]:
+    if strays:
+        first = strays[0]
+        problem = f"{_held(len(strays))} at a gate of ours that no policy removes, such as {first.pod} ({first.gate})"
+        remedy = "apply a policy that selects them; the leader releases the others if policies are enabled and it may patch pods"
+        yield Finding("warning", _GATES, problem, remedy)
+
+
+_SEE_QUOTAS: Final = "see `kubectl get resourcequotas -A`"
+
+
+def examine_quotas(facts: Facts) -> list[Finding]:
+    """Every finding about quotas for affinity across namespaces, that hold no tenant back or fewer pods than they seem to. O(quotas)."""
+    quotas = [each for each in facts.quotas or () if each.scopes]
+    able = [each for each in quotas if can_charge(each)]
+    inert = [_inert(each) for each in quotas if not can_charge(each)]
+    numberless = [_numberless(each) for each in able if not limits_pods(each)]
+    narrow = [_narrow(each) for each in able if limits_pods(each) and _other_scopes(each)]
+    return [each for sort in (inert, numberless, narrow) for each in _bounded(sort, "quotas of this sort", _SEE_QUOTAS)]
+
+
+def _other_scopes(quota: PodQuota) -> list[str]:
+    return sorted({each.name for each in quota.scopes} - {CROSS_NAMESPACE_SCOPE})
+
+
+def _inert(quota: PodQuota) -> Finding:
+    why = "its scopes exclude each other" if quota.hard else "spec.hard limits nothing that pods use up"
+    problem = f"can charge no pod: {why}; to the API server it may still satisfy deny by default"
+    return _of_quota("warning", quota, problem, "add `pods` to spec.hard, or delete it")
+
+
+def _numberless(quota: PodQuota) -> Finding:
+    names = ", ".join(sorted(quota.hard))
+    problem = f"does not limit the number of pods, only {names}: it covers no pod for quota.default"
+    return _of_quota("warning", quota, problem, "add `pods` to spec.hard")
+
+
+def _narrow(quota: PodQuota) -> Finding:
+    names = ", ".join(_other_scopes(quota))
+    problem = f"charges only pods that match {names} too, and for quota.default covers no others"
+    return _of_quota("info", quota, problem, "use the scope alone, or add a quota for the others")
+
+
+def _of_quota(severity: Severity, quota: PodQuota, problem: str, remedy: str) -> Finding:
+    return Finding(severity, "quotas", f"ResourceQuota {quota.key} {problem}", remedy)

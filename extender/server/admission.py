@@ -24,8 +24,8 @@ from extender.server.health import livez, readiness_answer
 from extender.server.request_checks import BodyMemory, check_encoding, read_body
 from extender.server.transport.listening import listening_limits, listening_within
 from extender.settings.connections import Server
-from extender.telemetry.admission import AdmissionMetrics
 from extender.telemetry.logs import RepeatedWarnings
+from extender.telemetry.metrics import AdmissionMetrics
 
 JsonObject = dict[str, Any]
 

@@ -1,8 +1,9 @@
 """Declares the Prometheus metrics of the service: names, help texts, buckets.
 
 Callers use methods, not the client library. Label values are bounded: verbs, status codes, kinds and closed sets of
-reasons, never the name of a pod or node. Each `Metrics` has its own registry, so that two services in one process, as
-in tests, do not share counts.
+reasons, never the name of a pod, node, group or policy. Each `Metrics` has its own registry, so that two services in one
+process, as in tests, do not share counts. Metrics of preemption are those of KEP-4832 under the prefix `extender_`, and the
+outcome of each preemption.
 """
 
 import platform
@@ -24,11 +25,185 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.telemetry.admission import AdmissionMetrics
-from extender.telemetry.preemption import PreemptionMetrics
-from extender.telemetry.release import ReleaseMetrics
 from extender.telemetry.scraped import ScrapedCollector, ScrapedMetric
 from extender.telemetry.verb_metrics import SECONDS, RequestCollector
+
+# The first three are answers of the webhook. After the others the API server follows the failure policy.
+REVIEW_RESULTS: Final = ("allowed", "patched", "denied", "malformed", "not_ready", "overloaded", "deadline", "failed")
+POLICY_KINDS: Final = ("PodSchedulingPolicy", "ClusterPodSchedulingPolicy")
+POLICY_RESULTS: Final = ("applied", "unchanged", "conflict", "failed")
+KINDS: Final = frozenset(
+    {
+        *("Pod", "ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"),
+        *POLICY_KINDS,
+    }
+)
+# 0.1 ms to 6.6 s; the API server waits 10 s. 10 ms and 50 ms are the aims for a usual and for the worst review.
+_REVIEW_SECONDS: Final = tuple(sorted({0.01, 0.05, *(0.0001 * 2**power for power in range(17))}))
+
+
+class AdmissionMetrics:
+    """Records each review."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._reviews = Counter(
+            "extender_admission_reviews",
+            "Admission reviews by webhook, kind of object and result; other stands for kinds of custom resources.",
+            ["webhook", "kind", "result"],
+            registry=registry,
+        )
+        self._duration = Histogram(
+            "extender_admission_duration_seconds",
+            "Time from the head of an admission review to its answer.",
+            ["webhook"],
+            buckets=_REVIEW_SECONDS,
+            registry=registry,
+        )
+        self._policies = Counter(
+            "extender_policy_applications",
+            "Policies that selected an object at admission, by kind of policy and result: applied, unchanged (the "
+            "object had it all), conflict, failed.",
+            ["kind", "result"],
+            registry=registry,
+        )
+        for kind in POLICY_KINDS:
+            for result in POLICY_RESULTS:
+                self._policies.labels(kind, result)
+        for webhook, kind in (("mutate", "Pod"), ("validate", "PodSchedulingPolicy")):
+            for result in REVIEW_RESULTS:
+                self._reviews.labels(webhook, kind, result)  # rate() needs a value from before the first error
+
+    def record_policy(self, kind: str, result: str) -> None:
+        """Records what became of one policy that selects a reviewed object."""
+        self._policies.labels(kind, result).inc()
+
+    def record_review(self, webhook: str, kind: str, result: str, seconds: float) -> None:
+        """Records an answered review."""
+        self._reviews.labels(webhook, kind if kind in KINDS else "other", result).inc()
+        self._duration.labels(webhook).observe(seconds)
+
+
+PREEMPTION_RESULTS: Final = ("success", "error", "forbidden", "abandoned", "cancelled")
+_VICTIMS: Final = (0, 1, 2, 4, 8, 16, 32, 64)
+_PREEMPTION_SECONDS: Final = tuple(
+    0.01 * 2**power for power in range(15)
+)  # 10 ms to 164 s: from one write to a long grace period
+
+
+class PreemptionMetrics:
+    """Records the start, the writes and the end of each preemption."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._attempts = Counter("extender_preemption_attempts", "Preemptions started.", registry=registry)
+        self._victims = Histogram(
+            "extender_preemption_victims",
+            "Victims of one preemption, without pods that were terminating already.",
+            buckets=_VICTIMS,
+            registry=registry,
+        )
+        self._violations = Counter(
+            "extender_preemption_pdb_violations",
+            "Victims whose deletion violated a PodDisruptionBudget.",
+            registry=registry,
+        )
+        self._execution = Histogram(
+            "extender_preemption_execution_seconds",
+            "Time from the decision to the end of the writes of a preemption, by result.",
+            ["result"],
+            buckets=_PREEMPTION_SECONDS,
+            registry=registry,
+        )
+        self._executions = Counter(
+            "extender_preemption_executions", "Preemptions whose writes have ended.", ["result"], registry=registry
+        )
+        self._ended = Histogram(
+            "extender_preemption_duration_seconds",
+            "Time from the decision to the end of a preemption, by outcome; bound is a success.",
+            ["outcome"],
+            buckets=_PREEMPTION_SECONDS,
+            registry=registry,
+        )
+        for result in PREEMPTION_RESULTS:
+            self._executions.labels(result)  # rate() needs a value from before the first error
+
+    def record_start(self, victims: int) -> None:
+        """Records an accepted plan and its victims."""
+        self._attempts.inc()
+        self._victims.observe(victims)
+
+    def record_violation(self) -> None:
+        """Records the deletion of a victim that a PodDisruptionBudget protects."""
+        self._violations.inc()
+
+    def record_execution(self, result: str, seconds: float) -> None:
+        """Records the end of the writes of a plan."""
+        self._executions.labels(result).inc()
+        self._execution.labels(result).observe(seconds)
+
+    def record_end(self, outcome: str, seconds: float) -> None:
+        """Records the end of a preemption: bound, deleted, failed, forbidden, stuck, replaced, abandoned or cancelled."""
+        self._ended.labels(outcome).observe(seconds)
+
+
+DECISIONS: Final = ("room", "no_room")
+PATCHES: Final = ("released", "already", "gone", "refused", "forbidden", "conflict", "unknown")
+TIMEOUTS: Final = ("KeepGated", "Ungate", "UngateAtCoarserLevel")
+_DECISION_SECONDS: Final = tuple(0.0005 * 2**power for power in range(12))  # 0.5 ms to 1 s
+_WAIT_SECONDS: Final = tuple(0.1 * 2**power for power in range(16))  # 0.1 s to an hour
+
+
+class ReleaseMetrics:
+    """Records decisions, patches and the ends of groups."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._decisions = Histogram(
+            "extender_release_decision_seconds",
+            "Time to find a domain for a group of gated pods, by result.",
+            ["result"],
+            buckets=_DECISION_SECONDS,
+            registry=registry,
+        )
+        self._patches = Counter(
+            "extender_release_patches",
+            "Releases of gated pods, by result. refused: the API server would refuse it again (422); unknown: no usable answer.",
+            ["result"],
+            registry=registry,
+        )
+        self._timeouts = Counter(
+            "extender_release_timeouts",
+            "Groups of gated pods whose decisionTimeout was over, by what the policy says happens then.",
+            ["action"],
+            registry=registry,
+        )
+        self._waits = Histogram(
+            "extender_release_wait_seconds",
+            "Time from the first sight of a group of gated pods until all of its pods were released.",
+            buckets=_WAIT_SECONDS,
+            registry=registry,
+        )
+        for result in DECISIONS:
+            self._decisions.labels(result)
+        for result in PATCHES:
+            self._patches.labels(result)  # rate() needs a value from before the first error
+        for action in TIMEOUTS:
+            self._timeouts.labels(action)
+
+    def record_decision(self, result: str, seconds: float) -> None:
+        """Records that a domain was searched: room or no_room."""
+        self._decisions.labels(result).observe(seconds)
+
+    def record_patch(self, result: str) -> None:
+        """Records the end of the release of one pod."""
+        self._patches.labels(result).inc()
+
+    def record_timeout(self, action: str) -> None:
+        """Records that the time of a group was over."""
+        self._timeouts.labels(action).inc()
+
+    def record_wait(self, seconds: float) -> None:
+        """Records that all pods of a group were released."""
+        self._waits.observe(seconds)
+
 
 T = TypeVar("T", float, Mapping[str, float], Mapping[tuple[str, str], float])
 

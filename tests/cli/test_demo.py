@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from extender.cli.demo import page
 from extender.cli.main import main
-from extender.cli.simulation.demo_screen import page
 from extender.model.policies import Moment
 from extender.simulator.scenario.overview import Overview, PodRow, SpreadRow
 from extender.simulator.scenario.policy_moments import PolicyRow

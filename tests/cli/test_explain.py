@@ -13,7 +13,7 @@ import pytest_asyncio
 import yaml
 
 from extender.cli.main import main
-from extender.cli.simulation.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
+from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.cli.command import CommandError
 from extender.cli.files import access_to, read_bytes, read_snapshot
+from extender.cli.main import CommandError
 from extender.kube.credentials import ACCOUNT_FOLDER, Access
 from extender.settings.connections import Kube
 from extender.settings.limits import Limits

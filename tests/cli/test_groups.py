@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from extender.cli.files import read_snapshot
+from extender.cli.groups import groups_of
 from extender.cli.main import main
-from extender.cli.policies.groups import groups_of
 from extender.model.group_placements import PlacementStatus
 from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION, Decision, GroupKey, Level, Phase
 from extender.settings.configuration import Settings

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.cli.simulation.scenarios import read_objects, scenario_settings
+from extender.cli.simulate import read_objects, scenario_settings
 from extender.compose.embedded import service_running
 from extender.simulator.json_objects import labels_of
 from extender.simulator.scenario.language import parse_scenario

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.cli.simulation.scenarios import scenario_settings
+from extender.cli.simulate import scenario_settings
 from extender.compose.embedded import service_running
 from extender.simulator.json_objects import JsonObject, labels_of
 from extender.simulator.scenario.language import parse_scenario

@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from extender.cli.main import main
-from extender.cli.simulation.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
+from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
 from extender.settings.configuration import settings_document
 from extender.settings.jobs import Recorder

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from extender.compose.service import service_of_cluster
-from extender.doctor.permissions import needed_permissions
+from extender.doctor.facts import needed_permissions
 from extender.index.cluster import ClusterIndex
 from extender.kube.byte_stream import StreamSockets
 from extender.kube.timing import SystemClock

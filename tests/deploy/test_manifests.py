@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from extender.cli.main import main
-from extender.doctor.permissions import needed_permissions
+from extender.doctor.facts import needed_permissions
 from extender.settings.configuration import Settings, default_settings, parse_settings
 from extender.wire.api_calls import API_CALLS
 from tests.deploy.building import (

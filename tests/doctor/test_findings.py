@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.doctor.facts import Facts, Finding, Sample, SchedulingQueue, ago
-from extender.doctor.permissions import needed_permissions
+from extender.doctor.facts import Facts, Finding, Sample, SchedulingQueue, ago, needed_permissions
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
 from extender.server.transport.certificates import Cause

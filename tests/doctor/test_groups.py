@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from extender.doctor.facts import Facts, Groups
-from extender.doctor.groups import examine_groups
+from extender.doctor.policies import examine_groups
 from extender.model.release import GroupKey, Level, Phase
 from extender.settings.configuration import Settings
 from extender.verbs.release.progress import UNDECIDED, GroupOverview, Reason, StrayPod

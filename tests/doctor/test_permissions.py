@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.doctor.permissions import needed_permissions
+from extender.doctor.facts import needed_permissions
 from tests.doctor.test_findings import settings
 
 READS = {"namespaces", "nodes", "pods"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.doctor.quotas import examine_quotas
+from extender.doctor.policies import examine_quotas
 from tests.doctor.test_findings import GOOD
 from tests.quotas import SCOPE, limited, quota
 

@@ -6,7 +6,7 @@ import pytest
 
 from extender.doctor.facts import Facts, Finding, Sample
 from extender.doctor.scheduler_config import examine_scheduler
-from extender.doctor.schedulers import examine_schedulers
+from extender.doctor.surroundings import examine_schedulers
 from extender.settings.configuration import Settings
 from tests.doctor.test_findings import NOW, settings
 

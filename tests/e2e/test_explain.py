@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.cli.service_client import Trust, fetch_explanation
+from extender.cli.service_client import Trust, fetch
 from extender.simulator.json_objects import JsonObject, name_of, namespace_of
 from extender.tasks.rejection_events import REASON
 from tests.e2e.cluster import Cluster
@@ -20,10 +20,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 async def explained(extender: Extender, asking: JsonObject) -> dict[str, Any]:
     """The explanation of a pod that is pending."""
-    names = (namespace_of(asking), name_of(asking))
-    found: dict[str, Any] = orjson.loads(
-        await asyncio.to_thread(fetch_explanation, extender.url, Trust(), names, b"", "")
-    )
+    path = f"/v1/explain/{namespace_of(asking)}/{name_of(asking)}"
+    found: dict[str, Any] = orjson.loads(await asyncio.to_thread(fetch, extender.url, Trust(), path, b"", ""))
     assert (found["state"], found["fitting"]) == ("pending", 0)
     return found
 

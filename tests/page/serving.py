@@ -13,7 +13,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
-from extender.cli.simulation.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
+from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
 from extender.model.answers.explanations import Value
 from extender.simulator.scenario.play import Player

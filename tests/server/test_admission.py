@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from extender.model.units import Address
 from extender.server.admission import MAX_BODY_BYTES, AdmissionService, JsonObject, admitting
 from extender.settings.connections import Server
-from extender.telemetry.admission import AdmissionMetrics
+from extender.telemetry.metrics import AdmissionMetrics
 from tests.server.raw import wire
 
 REVIEW: JsonObject = {

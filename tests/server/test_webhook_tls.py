@@ -15,7 +15,7 @@ from extender.model.units import Address
 from extender.server.admission import AdmissionService, admitting
 from extender.server.transport.webhook_tls import WebhookTls
 from extender.settings.connections import Server
-from extender.telemetry.admission import AdmissionMetrics
+from extender.telemetry.metrics import AdmissionMetrics
 from tests.server.pki import LOOPBACK, NOW
 from tests.server.test_admission import Decisions, State
 from tests.server.test_tls_rotation import shown

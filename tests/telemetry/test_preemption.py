@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from extender.telemetry import scraped
-from extender.telemetry.metrics import Metrics
-from extender.telemetry.preemption import RESULTS
+from extender.telemetry.metrics import PREEMPTION_RESULTS, Metrics
 
 
 def page_after(*, fails: bool = False) -> dict[str, float]:
@@ -36,7 +35,13 @@ def test_its_writes_and_its_end_are_timed_by_what_came_of_them() -> None:
 
 def test_every_result_has_a_series_before_it_happens_so_that_the_first_error_shows_in_a_rate() -> None:
     page = page_after()
-    assert [page[f'extender_preemption_executions_total{{result="{result}"}}'] for result in RESULTS] == [1, 0, 0, 0, 0]
+    assert [page[f'extender_preemption_executions_total{{result="{result}"}}'] for result in PREEMPTION_RESULTS] == [
+        1,
+        0,
+        0,
+        0,
+        0,
+    ]
 
 
 def test_what_is_under_way_is_read_at_the_scrape() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.cli.answers.explain_report import report
+from extender.cli.explain import report
 from extender.index.counts import counts
 from extender.model.answers.explanations import Explanation, Obstacle
 from extender.model.objects import Object, Pod

@@ -7,7 +7,7 @@ from pathlib import Path
 import kubernetes_validate  # type: ignore[import-untyped]  # has no types
 import pytest
 
-from extender.doctor.permissions import needed_permissions
+from extender.doctor.facts import needed_permissions
 from extender.settings.configuration import Settings
 from extender.tasks.webhook.endpoint import Endpoint
 from extender.wire.webhook_configurations import OwnPod, differs, mutating_webhooks, target_of, validating_webhooks

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from extender.cli.simulation.scenarios import scenario_settings
+from extender.cli.simulate import scenario_settings
 from extender.compose.embedded import FREE_PORT, service_running
 from extender.compose.service import Service
 from extender.index.audit import audit

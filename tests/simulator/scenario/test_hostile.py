@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from extender.cli.main import main
-from extender.cli.simulation.comparison import Round, describe, excesses
+from extender.cli.simulate import Round, describe, excesses
 from extender.model.units import ByteSize
 from extender.simulator.scenario.language import CostComparison
 from extender.simulator.scenario.report import Cost

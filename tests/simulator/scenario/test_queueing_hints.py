@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.cli.simulation.scenarios import scenario_settings
+from extender.cli.simulate import scenario_settings
 from extender.compose.embedded import FREE_PORT, service_running
 from extender.simulator.scenario.language import parse_scenario
 from extender.simulator.scenario.play import Player

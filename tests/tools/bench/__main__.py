@@ -15,9 +15,9 @@ from typing import Final, TypeAlias
 
 from rich.console import Console
 
-from extender.cli.command import CommandError
 from extender.cli.files import own_file, read_bytes, read_yaml
-from extender.cli.simulation.scenarios import read_scenario, scenario_settings
+from extender.cli.main import CommandError
+from extender.cli.simulate import read_scenario, scenario_settings
 from extender.model.documents import DocumentError
 from tests.tools.bench.child_process import ChildError
 from tests.tools.bench.in_process import play_in_process

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.cli.command import CommandError
 from extender.cli.files import own_file
+from extender.cli.main import CommandError
 from tests.tools.bench.__main__ import main
 from tests.tools.bench.results import decode_results
 from tests.tools.bench.small_scenario import APART, document

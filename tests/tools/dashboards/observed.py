@@ -16,7 +16,7 @@ import aiohttp
 import yaml
 
 from extender.cli.main import main
-from extender.cli.simulation.scenarios import read_objects, read_scenario
+from extender.cli.simulate import read_objects, read_scenario
 from extender.settings.configuration import API_VERSION, KIND
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults

@@ -18,9 +18,9 @@ from xml.etree import ElementTree as ET
 
 from rich.console import Console
 
+from extender.cli.demo import page
 from extender.cli.files import own_file
-from extender.cli.simulation.demo_screen import page
-from extender.cli.simulation.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
+from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
 from extender.model.units import Address
 from extender.simulator.scenario.language import Expect

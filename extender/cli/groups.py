@@ -5,15 +5,14 @@ Reads policies, pods and GroupPlacements from a cluster or a snapshot, and chang
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final
 
-import orjson
-
-from extender.cli.command import CommandError, Commands
-from extender.cli.files import access_to, read_settings, read_snapshot
+from extender.cli.files import access_to
+from extender.cli.main import CommandError, Commands
+from extender.cli.sources import add_config, print_json, settings_of, snapshot_of, table
 from extender.compose.process import run_on_loop
 from extender.doctor.facts import Groups, ago
 from extender.index.cluster import ClusterIndex
@@ -51,19 +50,16 @@ def add_parser(commands: Commands) -> None:
         help='kubectl get namespaces,pods,podpol,cpodpol,groupplacements -A -o json; "-" for standard input',
     )
     source.add_argument("--kubeconfig", metavar="FILE", default="", help="access to the cluster (as kubectl)")
-    parser.add_argument("--config", metavar="FILE", help="configuration of the extender (default: all defaults)")
+    add_config(parser)
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="json: for scripts")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the list. Returns 0, also where there are none."""
-    settings = read_settings(arguments.config) if arguments.config else Settings()
+    settings = settings_of(arguments)
     if arguments.snapshot:
-        snapshot = read_snapshot(arguments.snapshot, settings.limits)
-        for problem in snapshot.unreadable:
-            print(f"{arguments.snapshot}: skipped: {problem}", file=sys.stderr)
-        objects: Iterable[Object] = snapshot.objects
+        objects: Iterable[Object] = snapshot_of(arguments.snapshot, settings.limits).objects
     else:
         try:
             objects = run_on_loop(_read_cluster(Kube(kubeconfig=arguments.kubeconfig), settings.limits))
@@ -71,18 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
             raise CommandError(f"the API server cannot be read: {error}") from None
     found = groups_of(objects, settings)
     now = datetime.now(UTC)
-    is_wanted = _filter(arguments)
-    groups = [each for each in found.groups if is_wanted(each.key.namespace, each.is_waiting)]
-    strays = [each for each in found.strays if is_wanted(each.pod.partition("/")[0], True)]
+
+    def is_in(namespace: str) -> bool:
+        return arguments.namespace in ("", namespace)
+
+    groups = [each for each in found.groups if is_in(each.key.namespace) and (each.is_waiting or not arguments.waiting)]
+    strays = [each for each in found.strays if is_in(each.pod.partition("/")[0])]
     (_print_json if arguments.output == "json" else _print_table)(Groups(groups, strays), now)
     return 0
-
-
-def _filter(arguments: argparse.Namespace) -> Callable[[str, bool], bool]:
-    def is_wanted(namespace: str, is_waiting: bool) -> bool:  # noqa: FBT001 (called here alone)
-        return arguments.namespace in ("", namespace) and (is_waiting or not arguments.waiting)
-
-    return is_wanted
 
 
 def groups_of(objects: Iterable[Object], settings: Settings, *, is_partial: bool = False) -> Groups:
@@ -161,9 +153,7 @@ def _print_table(found: Groups, now: datetime) -> None:
     if not rows:
         print("no groups of gated pods")
         return
-    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
-    for row in (_HEADINGS, *rows):
-        print("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print("\n".join(table([_HEADINGS, *rows], "   ", "")))
 
 
 def _row(group: GroupOverview, now: datetime) -> tuple[str, ...]:
@@ -192,7 +182,7 @@ def _stray_row(stray: StrayPod, now: datetime) -> tuple[str, ...]:
 def _print_json(found: Groups, now: datetime) -> None:
     groups = [_document(each, now) for each in found.groups]
     strays = [{"pod": each.pod, "gate": each.gate, "since": _text(each.since)} for each in found.strays]
-    print(orjson.dumps({"groups": groups, "strayPods": strays}, option=orjson.OPT_INDENT_2).decode())
+    print_json({"groups": groups, "strayPods": strays})
 
 
 def _document(group: GroupOverview, now: datetime) -> dict[str, Any]:

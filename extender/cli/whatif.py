@@ -8,14 +8,12 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
 import orjson
 
-from extender.cli.answers.explain_report import table
-from extender.cli.answers.sources import add_source, print_answer, service_of_snapshot, trust_of
-from extender.cli.command import CommandError, Commands
+from extender.cli.explain import add_source, ask_service, service_of_snapshot
 from extender.cli.files import read_documents
-from extender.cli.service_client import ServiceError, fetch_what_if
+from extender.cli.main import CommandError, Commands
+from extender.cli.sources import print_answer, table
 from extender.model.answers.what_if import Displaced, Placement, WhatIfAnswer
 from extender.tasks.what_if.computing import answer_body
 from extender.wire.errors import WireError
@@ -61,7 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.no_pending:
         changes["place"] = {"pending": False}
     body = orjson.dumps(changes)
-    found = _from_snapshot(arguments, body) if arguments.snapshot else _from_service(arguments, body)
+    if arguments.snapshot:
+        found = _from_snapshot(arguments, body)
+    else:
+        remedy = "correct the changes, or ask for less at a time"
+        found = ask_service(arguments, "/v1/whatif", body, remedy, WhatIfAnswer)
     print_answer(found, arguments.output, report)
     return 0
 
@@ -80,16 +82,6 @@ def _removal(text: str, arguments: argparse.Namespace) -> dict[str, str]:
         arguments.wrong_usage(f'--delete: expected KIND/NAME or KIND/NAMESPACE/NAME, got "{text}"')
     namespace = {"namespace": names[0]} if len(names) + 1 == max(_PARTS) else {}
     return {"kind": _KINDS[kind.lower()], **namespace, "name": names[-1]}
-
-
-def _from_service(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
-    trust = trust_of(arguments)
-    try:
-        return msgspec.json.decode(fetch_what_if(arguments.url, trust, body), type=WhatIfAnswer)
-    except ServiceError as error:
-        raise CommandError(str(error), error.remedy) from None
-    except msgspec.MsgspecError as error:
-        raise CommandError(f"{arguments.url} has an unexpected answer: {error}") from None
 
 
 def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:

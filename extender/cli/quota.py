@@ -6,29 +6,23 @@ objects cannot be read, 2 wrong usage.
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
 import orjson
 import yaml
+from rich.console import Console
+from rich.table import Table
 
-from extender.cli.command import CommandError, Commands
-from extender.cli.files import access_to, read_bytes, read_settings
-from extender.cli.policies.quota_report import write_report
-from extender.compose.process import run_on_loop
-from extender.doctor.quota_report import quota_report
-from extender.kube.errors import KubeError, NotFound, Rejected
-from extender.kube.listing import read_list
-from extender.kube.session import open_session
-from extender.kube.timing import SystemClock
+from extender.cli.files import read_bytes
+from extender.cli.main import CommandError, Commands
+from extender.cli.sources import add_config, decoded, read_cluster, settings_of
+from extender.doctor.quota_report import PodsInScope, QuotaReport, quota_report
 from extender.model.constraints.labels import is_dns_label
 from extender.model.objects import Namespace
 from extender.model.policies import JsonObject
-from extender.settings.configuration import Settings
-from extender.settings.connections import Kube
 from extender.verbs.admit.native import native_quotas
-from extender.wire.errors import WireError
-from extender.wire.manifests import Snapshot, decode_snapshot
 
 _PATHS: Final = {
     ("v1", "Node"): "/api/v1/nodes",
@@ -77,16 +71,16 @@ def add_parser(commands: Commands) -> None:
         source = parser.add_mutually_exclusive_group(required=is_needed)
         source.add_argument("--snapshot", metavar="FILE", help=_KUBECTL)
         source.add_argument("--kubeconfig", metavar="FILE", help="read the objects of this cluster")
-        parser.add_argument("--config", metavar="FILE", help="configuration of the extender (default: all defaults)")
+        add_config(parser)
 
 
 def run_report(arguments: argparse.Namespace) -> int:
     """Prints the report. Wrong usage ends the process with 2."""
     if arguments.limit is not None and arguments.limit < 0:
         arguments.wrong_usage("--limit: must not be negative")
-    settings = _settings(arguments)
+    settings = settings_of(arguments)
     source, body = _objects(arguments)
-    snapshot = _decoded(source, body, settings)
+    snapshot = decoded(source, body, settings.limits)
     write_report(quota_report(snapshot.objects, _items(body), settings.quota, arguments.limit), arguments.output)
     return 0
 
@@ -101,11 +95,11 @@ def run_generate(arguments: argparse.Namespace) -> int:
         if name in allowed:
             arguments.wrong_usage(f"--allow: {name} is given twice")
         allowed[name] = int(number)
-    settings = _settings(arguments)
+    settings = settings_of(arguments)
     names: list[str] = []
     if arguments.snapshot or arguments.kubeconfig:
         source, body = _objects(arguments)
-        names = [each.name for each in _decoded(source, body, settings).objects if isinstance(each, Namespace)]
+        names = [each.name for each in decoded(source, body, settings.limits).objects if isinstance(each, Namespace)]
         for name in allowed.keys() - set(names):
             raise CommandError(f"{source}: namespace {name} of --allow does not exist")
     documents = native_quotas(names, allowed, settings.quota, audits=arguments.audit)
@@ -113,44 +107,11 @@ def run_generate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _settings(arguments: argparse.Namespace) -> Settings:
-    return read_settings(arguments.config) if arguments.config else Settings()
-
-
 def _objects(arguments: argparse.Namespace) -> tuple[str, bytes]:
     """Where the objects come from, and a list of them."""
     if arguments.snapshot:
         return arguments.snapshot, read_bytes(arguments.snapshot)
-    try:
-        return arguments.kubeconfig, run_on_loop(_read_cluster(Kube(kubeconfig=arguments.kubeconfig)))
-    except KubeError as error:
-        raise CommandError(f"{arguments.kubeconfig}: {error}") from None
-
-
-async def _read_cluster(kube: Kube) -> bytes:
-    """The objects of a cluster in the form of a snapshot. Workloads that may not be read are left out, with a line."""
-    items: list[JsonObject] = []
-    async with open_session(access_to(kube), SystemClock()) as session:
-        for (version, kind), path in _PATHS.items():
-            try:
-                found = await read_list(session.reads, path)
-            except (Rejected, NotFound) as error:
-                if kind in _NEEDED:
-                    raise
-                print(f"{kind}: left out: {error}", file=sys.stderr)
-                continue
-            items += ({**orjson.loads(each), "apiVersion": version, "kind": kind} for each in found)
-    return orjson.dumps({"kind": "List", "items": items})
-
-
-def _decoded(source: str, body: bytes, settings: Settings) -> Snapshot:
-    try:
-        snapshot = decode_snapshot(body, settings.limits)
-    except WireError as error:
-        raise CommandError(f"{source}: {error}") from None
-    for problem in snapshot.unreadable:
-        print(f"{source}: skipped: {problem}", file=sys.stderr)
-    return snapshot
+    return arguments.kubeconfig, read_cluster(arguments.kubeconfig, _PATHS, {kind for _, kind in _PATHS} - _NEEDED)
 
 
 def _items(body: bytes) -> Iterator[JsonObject]:
@@ -160,3 +121,102 @@ def _items(body: bytes) -> Iterator[JsonObject]:
     except ValueError:
         return
     yield from (each for each in listed.get("items") or () if isinstance(each, dict))
+
+
+_WIDTH: Final = 200
+_SHOWN: Final = 3
+
+
+def write_report(report: QuotaReport, form: str) -> None:
+    """Prints a report."""
+    if form == "json":
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+        sys.stdout.buffer.flush()
+        return
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+    for title, headings, rows in _tables(report):
+        if rows:
+            console.print(_table(title, headings, rows), "", markup=False)
+    console.print(_summary(report), markup=False, soft_wrap=True)
+
+
+def _tables(report: QuotaReport) -> Iterable[tuple[str, Sequence[str], list[Sequence[str]]]]:
+    headings = ["namespace", "placed", "pending", "limit", "closes nodes"]
+    rows: list[Sequence[str]] = [
+        [
+            each.namespace,
+            str(each.placed),
+            str(each.pending),
+            _limit(each.limit, each.is_exempt),
+            str(each.closed_nodes),
+        ]
+        + ([] if report.limit is None else [str(each.over), _names(each.refused)])
+        for each in report.namespaces
+    ]
+    if report.limit is not None:
+        headings += [f"placed over {report.limit}", "refused"]
+    yield "Namespaces", headings, rows
+    yield (
+        "Pods with affinity across namespaces",
+        ["pod", "placed", "pending", "terms", "closes nodes", "to namespaces"],
+        [_pods(each) for each in report.pods],
+    )
+    yield (
+        "Workloads whose pods would have it",
+        ["workload", "terms"],
+        [[each.object, str(each.terms)] for each in report.templates],
+    )
+    yield (
+        "Quotas of the scope",
+        ["quota", "limit", "charges", "of", "problem"],
+        [
+            [each.quota, _limit(each.limit), str(each.charged), str(each.in_scope), each.problem]
+            for each in report.quotas
+        ],
+    )
+
+
+def _pods(row: PodsInScope) -> Sequence[str]:
+    terms = "; ".join(f"{each.list} by {each.topology_key} reaches {each.reaches}" for each in row.terms)
+    more = f" and {row.placed + row.pending - 1} more" if row.placed + row.pending > 1 else ""
+    name = f"{row.namespace}/{row.example}{more}"
+    return [
+        name,
+        str(row.placed),
+        str(row.pending),
+        terms or "none reaches another namespace",
+        str(row.closed_nodes),
+        _names(row.closed_to),
+    ]
+
+
+def _limit(limit: int | None, is_exempt: bool = False) -> str:  # noqa: FBT001, FBT002 (one word in a table)
+    return "exempt" if is_exempt else "none" if limit is None else str(limit)
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _summary(report: QuotaReport) -> str:
+    placed, pending = (sum(getattr(each, name) for each in report.namespaces) for name in ("placed", "pending"))
+    lines = [
+        f"{placed + pending} pods with affinity across namespaces, {placed} placed; {len(report.templates)} workloads"
+    ]
+    if report.without_quota:
+        lines.append(f"no quota limits their number in: {', '.join(report.without_quota)}")
+    if report.limit is not None:
+        refused = sum(len(each.refused) for each in report.namespaces)
+        over = sum(each.over for each in report.namespaces)
+        lines.append(f"with a limit of {report.limit}: {refused} pending pods refused, {over} placed pods over it stay")
+    return "\n".join(lines)

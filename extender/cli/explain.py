@@ -1,11 +1,115 @@
-"""What `extender explain` prints: the verdict, the obstacles, the counts of each constraint, and what would help."""
+"""`extender explain`: why a pod is pending, and which changes would let it pass.
 
+Asks a running service, or computes the same from a snapshot. Changes nothing. Exit codes: 0 explained, 1 not explained, 2
+wrong usage.
+"""
+
+import argparse
 from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Final, TypeVar
+from urllib.parse import quote
 
-from extender.model.answers.explanations import ConstraintState, Explanation, NodeState, Obstacle, Reach
+import msgspec
+import orjson
+
+from extender.cli.files import read_documents
+from extender.cli.main import CommandError, Commands
+from extender.cli.service_client import ServiceError, Trust, add_trust, fetch
+from extender.cli.sources import print_answer, settings_of, snapshot_of, table
+from extender.compose.process import run_on_loop
+from extender.compose.service import Service, service_of_objects
+from extender.model.answers.explanations import ConstraintState, Explanation, NodeState, NotExplained, Obstacle, Reach
 from extender.model.units import agreeing, counted
+from extender.wire.errors import WireError
+from extender.wire.manifests import decode_manifest
 
-_INDENT = "  "
+T = TypeVar("T")
+
+_INDENT: Final = "  "
+_URL: Final = "http://127.0.0.1:8888"
+
+
+def add_parser(commands: Commands) -> None:
+    """Adds the parser."""
+    parser = commands.add_parser("explain", help="show why a pod is pending, and what would help")
+    parser.add_argument("pod", metavar="NAMESPACE/POD", nargs="?", default="", help="a pod that exists")
+    parser.add_argument(
+        "-f", "--filename", metavar="FILE", help='a pod that does not exist yet, "-" for standard input'
+    )
+    parser.add_argument("--node", metavar="NODE", default="", help="show every obstacle on this node, too")
+    add_source(parser)
+    parser.set_defaults(run=run, wrong_usage=parser.error)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the explanation. Wrong usage ends the process with 2."""
+    namespace, _, name = arguments.pod.partition("/")
+    if bool(arguments.pod) == bool(arguments.filename):
+        arguments.wrong_usage("which pod: either NAMESPACE/POD or --filename FILE")
+    if arguments.pod and (not namespace or not name or "/" in name):
+        arguments.wrong_usage(f'expected NAMESPACE/POD, got "{arguments.pod}"')
+    body = _manifest(arguments.filename) if arguments.filename else b""
+    if arguments.snapshot:
+        found = _from_snapshot(arguments, namespace, name, body)
+    else:
+        path = "" if body else f"/{quote(namespace, safe='')}/{quote(name, safe='')}"
+        query = f"?node={quote(arguments.node, safe='')}" if arguments.node else ""
+        remedy = "check the names of the pod and the node, and `extender doctor`"
+        found = ask_service(arguments, f"/v1/explain{path}{query}", body, remedy, Explanation)
+    print_answer(found, arguments.output, report)
+    return 0
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments for the running service or a snapshot, and for the form of the answer. `whatif` has them too."""
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--url", default=_URL, help=f"URL of the running service ({_URL})")
+    source.add_argument("--snapshot", metavar="FILE", help="kubectl get nodes,namespaces,pods -A -o json")
+    parser.add_argument("--config", metavar="FILE", help="with --snapshot: configuration (default: all defaults)")
+    add_trust(parser)
+    parser.add_argument("-o", "--output", choices=["table", "json", "yaml"], default="table")
+
+
+def ask_service(arguments: argparse.Namespace, path: str, body: bytes, remedy: str, answer: type[T]) -> T:
+    """The answer of the running service at this path. Raises CommandError. ``remedy``: for an error that it answers."""
+    trust = Trust(arguments.ca_file, arguments.cert_file, arguments.key_file)
+    try:
+        return msgspec.json.decode(fetch(arguments.url, trust, path, body, remedy), type=answer)
+    except ServiceError as error:
+        raise CommandError(str(error), error.remedy) from None
+    except msgspec.MsgspecError as error:
+        raise CommandError(f"{arguments.url} has an unexpected answer: {error}") from None
+
+
+def service_of_snapshot(arguments: argparse.Namespace) -> Service:
+    """A service in this process with the objects of the snapshot."""
+    settings = settings_of(arguments)
+    return service_of_objects(settings, snapshot_of(arguments.snapshot, settings.limits).objects, Random(0))
+
+
+def _manifest(path: str) -> bytes:
+    documents = read_documents(path)
+    if len(documents) != 1:
+        raise CommandError(f"{path}: expected one pod, got {len(documents)} objects")
+    return orjson.dumps(documents[0])
+
+
+def _from_snapshot(arguments: argparse.Namespace, namespace: str, name: str, body: bytes) -> Explanation:
+    """The explanation by the code of the service."""
+    service = service_of_snapshot(arguments)
+
+    async def explained() -> Explanation:
+        explainer = service.verbs.explainer
+        assert explainer is not None  # noqa: S101 (for the type checker: every service has one)
+        if body:
+            return await explainer.explain_given(decode_manifest(body, service.settings.limits), arguments.node)
+        return await explainer.explain(namespace, name, arguments.node)
+
+    try:
+        return run_on_loop(explained())
+    except (NotExplained, WireError) as error:
+        raise CommandError(f"{arguments.filename or arguments.snapshot}: {error}") from None
 
 
 def report(found: Explanation) -> Iterator[str]:
@@ -142,11 +246,3 @@ def _reach(reach: Reach) -> str:
         return f"namespaces: all ({reach.why})"
     names = _names(reach.namespaces, reach.count) or "none"
     return f"namespaces: {names} ({reach.why})"
-
-
-def table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Columns as wide as their longest cell, the last one ragged."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
-        yield f"{_INDENT}{'  '.join([*cells, row[-1]])}".rstrip()

@@ -1,1 +1,0 @@
-"""The commands that say why and what if: `extender explain` and `whatif`."""

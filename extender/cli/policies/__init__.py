@@ -1,1 +1,0 @@
-"""The commands about policies, quotas and groups: `extender policy`, `quota`, `groups`."""

@@ -1,0 +1,536 @@
+"""`extender policy`: tries out policies by the code of the webhook, and writes them in the API server's own form.
+
+`test` changes nothing. The pods are those of files, or those of a namespace of a snapshot or a cluster, each as if it were created again. Only
+the policies that are given apply, not those of the cluster. Exit codes: 0 applied or nothing to do; 1 a conflict, an
+invalid policy, a refused pod, or a pod that fits no node; 2 wrong usage. `export` gives 1 where it
+leaves something out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+import yaml
+
+from extender.cli.files import read_bytes, read_documents
+from extender.cli.main import CommandError, Commands
+from extender.cli.sources import add_config, decoded, print_json, read_cluster, settings_of
+from extender.index.cluster import ClusterIndex
+from extender.index.policies import PolicyTable
+from extender.model.constraints.labels import Labels
+from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity
+from extender.model.objects import Namespace, Node, Pod, PodSignature
+from extender.model.policies import INJECTED_ANNOTATION, Enforced, JsonObject, PolicyKey
+from extender.model.rejections import Reason
+from extender.model.units import counted
+from extender.rules.catalog import counts_of_rules
+from extender.settings.configuration import Settings
+from extender.simulator.apiserver.patching import JSON, apply_patch
+from extender.verbs.admit.decision import Admission, AdmitVerb
+from extender.verbs.admit.json_edits import drop
+from extender.verbs.admit.native import NativePolicy, native_policy
+from extender.verbs.admit.reviews import NodeMatch, as_created, match_nodes, read_patch, review_of
+from extender.verbs.effective_pod import effective
+from extender.wire.errors import WireError
+from extender.wire.objects.kinds import pods_within
+from extender.wire.policies.policies_v1 import PolicyError, read_policy
+from extender.wire.policies.policy_validation import KINDS, is_policy
+
+_DEFAULT_NAMESPACE: Final = "default"
+_FINISHED: Final = ("Succeeded", "Failed")
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What is known of a cluster: the labels of its namespaces, its nodes (None: not known), and the pods of one namespace."""
+
+    namespaces: dict[str, Labels] = field(default_factory=dict)
+    nodes: list[Node] | None = None
+    pods: list[JsonObject] = field(default_factory=list)
+
+    def labels(self, name: str) -> Labels | None:
+        """The labels of a namespace, None where its object is not known."""
+        return self.namespaces.get(name)
+
+    def matching(self, affinity: NodeAffinity) -> int | None:
+        """How many nodes an affinity matches; None where the nodes are not known."""
+        if self.nodes is None:
+            return None
+        return sum(affinity.matches(node.name, node.labels) for node in self.nodes)
+
+
+def add_parser(commands: Commands) -> None:
+    """Adds the parser."""
+    policy = commands.add_parser("policy", help="try out scheduling policies")
+    actions = policy.add_subparsers(title="actions", metavar="ACTION", required=True)
+    parser = actions.add_parser("test", help="show what policies would do to pods, and which nodes still match")
+    parser.add_argument("policies", metavar="POLICY", nargs="+", help='a file with policies, "-" for standard input')
+    parser.add_argument("--pod", metavar="FILE", action="append", default=[], help="a file with pods or workloads")
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        metavar="NS",
+        default="",
+        help="with --pod: for pods without a namespace (default); without: test the pods of this namespace",
+    )
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--snapshot", metavar="FILE", help="kubectl get nodes,namespaces,pods -A -o json")
+    source.add_argument("--kubeconfig", metavar="FILE", help="read nodes, namespaces and pods from this cluster")
+    add_config(parser)
+    parser.add_argument("-o", "--output", choices=FORMATS, default="table", help="yaml: the resulting pods")
+    parser.set_defaults(run=run_test, wrong_usage=parser.error)
+    _add_export(actions)
+
+
+def _add_export(actions: Commands) -> None:
+    """Adds the parser of `export`."""
+    parser = actions.add_parser("export", help="write policies in a form of the API server's own")
+    parser.add_argument("policies", metavar="POLICY", nargs="+", help='a file with policies, "-" for standard input')
+    parser.add_argument(
+        "--as", dest="form", choices=["MutatingAdmissionPolicy"], required=True, help="the kind to write"
+    )
+    add_config(parser)
+    parser.set_defaults(run=run_export)
+
+
+def run_test(arguments: argparse.Namespace) -> int:
+    """Returns 0 or 1. Wrong usage ends the process with 2."""
+    if not arguments.pod and not arguments.namespace:
+        arguments.wrong_usage("which pods: --pod FILE, or --namespace NS with --snapshot or --kubeconfig")
+    if not arguments.pod and not (arguments.snapshot or arguments.kubeconfig):
+        arguments.wrong_usage("--namespace without --pod needs --snapshot or --kubeconfig")
+    settings = settings_of(arguments)
+    known = _surroundings(arguments, settings)
+    index = ClusterIndex(settings.rules, counts_of_rules(), rejects_excess=False)
+    for name, labels in known.namespaces.items():
+        index.upsert(Namespace(name, labels))
+    table, policies = index.policies, _policies(arguments.policies, settings, index.policies)
+    nodes, releases = None if known.nodes is None else known, settings.release.enabled
+    verb = AdmitVerb(table, known, settings.policies, settings.limits, nodes=nodes, releases=releases)
+    report = Report(policies)
+    for each in policies:
+        if not each.errors:
+            response = verb.decide(review_of(each.value, _namespace_of(each.value)))["response"]
+            each.warnings += response.get("warnings") or ()
+    for obj in _objects(arguments, known):
+        report.tested.append(_try(verb, obj, known, settings, index))
+    report.write(arguments.output)
+    return 0 if report.is_good else 1
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """Prints the objects as YAML, and on standard error what they leave out. Returns 1 if they do."""
+    settings = settings_of(arguments)
+    table = PolicyTable()
+    policies = _policies(arguments.policies, settings, table)
+    documents: list[JsonObject] = []
+    is_whole = True
+    for each in policies:
+        policy = table.get(each.key)
+        if policy is None:
+            found = NativePolicy((), tuple(each.errors), ())
+        else:
+            found = native_policy(policy, each.value["spec"], settings.policies.exempt_namespaces)
+        documents += found.documents
+        is_whole &= not found.left_out
+        for title, lines in (("left out", found.left_out), ("note", found.notes)):
+            for line in lines:
+                print(f"{each.path}: {each.key}: {title}: {line}", file=sys.stderr)
+    if documents:
+        print(yaml.safe_dump_all(documents, sort_keys=False, width=1000), end="")
+    return 0 if is_whole else 1
+
+
+def _policies(paths: Iterable[str], settings: Settings, table: PolicyTable) -> list[PolicyFound]:
+    """The policies of the files. The table gets them, the invalid ones apart, as in the service."""
+    found = list[PolicyFound]()
+    for path in paths:
+        for document in read_documents(path):
+            group = str(document.get("apiVersion")).rpartition("/")[0]
+            if not is_policy(group, str(document.get("kind"))):
+                raise CommandError(f"{path}: kind: expected {' or '.join(KINDS)}, got {document.get('kind')}")
+            try:
+                policy = read_policy(document, settings.limits)
+                each = PolicyFound(path, policy.key, document)
+                table.put(policy)
+            except PolicyError as error:
+                each = PolicyFound(path, error.invalid.key, document, errors=list(error.invalid.errors))
+                table.put_invalid(error.invalid)
+            if any(each.key == other.key for other in found):
+                raise CommandError(f"{path}: {each.key} is given twice")
+            found.append(each)
+    return found
+
+
+def _objects(arguments: argparse.Namespace, known: Surroundings) -> list[JsonObject]:
+    """The objects to test, each with a namespace. Raises CommandError where there are none."""
+    if not arguments.pod:
+        if not known.pods:
+            raise CommandError(f"namespace {arguments.namespace}: no pods that are not finished")
+        return known.pods
+    found = [each for path in arguments.pod for each in _objects_of(path)]
+    namespace = arguments.namespace or _DEFAULT_NAMESPACE
+    return [{**each, "metadata": {"namespace": namespace, **each["metadata"]}} for each in found]
+
+
+def _objects_of(path: str) -> list[JsonObject]:
+    found = read_documents(path)
+    for each in found:
+        if not isinstance(each.get("metadata"), dict):
+            raise CommandError(f"{path}: metadata: expected an object")
+        if not isinstance(each.get("spec"), dict):
+            raise CommandError(f"{path}: spec: expected an object")
+    return [as_created(each) if each.get("kind") == "Pod" else each for each in found]
+
+
+def _try(verb: AdmitVerb, obj: JsonObject, known: Surroundings, settings: Settings, index: ClusterIndex) -> Tested:
+    admission = verb.admit(review_of(obj, _namespace_of(obj)))
+    response = admission.review["response"]
+    after = apply_patch(obj, read_patch(response), JSON) if response["allowed"] else None
+    before_pod, pod = _pod(obj, settings), None if after is None else _pod(after, settings)
+    held = None if pod is None else held_at_scheduling(pod, index, known.nodes, settings)
+    return Tested(obj, after, admission, _match(before_pod, known.nodes), _match(pod, known.nodes), held)
+
+
+def _pod(obj: JsonObject, settings: Settings) -> Pod | None:
+    """The pod as the index reads it; None for another object. Raises CommandError."""
+    if obj.get("kind") != "Pod":
+        return None
+    try:
+        pod: Pod = pods_within(settings.limits).decode_object(orjson.dumps(obj))
+    except WireError as error:
+        raise CommandError(f"pod {obj['metadata'].get('name')}: {error}") from None
+    return pod
+
+
+def _match(pod: Pod | None, nodes: Sequence[Node] | None) -> NodeMatch | None:
+    """The nodes that a pod fits; None for other objects, and where the nodes are not known."""
+    return None if nodes is None or pod is None else match_nodes(pod, nodes)
+
+
+def _namespace_of(obj: JsonObject) -> str:
+    return str(obj["metadata"].get("namespace") or "")
+
+
+# ---- the cluster
+
+
+def _surroundings(arguments: argparse.Namespace, settings: Settings) -> Surroundings:
+    wanted = "" if arguments.pod else arguments.namespace
+    if arguments.snapshot:
+        return _of_list(arguments.snapshot, read_bytes(arguments.snapshot), wanted, settings)
+    if not arguments.kubeconfig:
+        return Surroundings()
+    paths = {("v1", "Node"): "/api/v1/nodes", ("v1", "Namespace"): "/api/v1/namespaces"}
+    paths |= {("v1", "Pod"): f"/api/v1/namespaces/{wanted}/pods"} if wanted else {}
+    return _of_list(arguments.kubeconfig, read_cluster(arguments.kubeconfig, paths), wanted, settings)
+
+
+def _of_list(source: str, body: bytes, namespace: str, settings: Settings) -> Surroundings:
+    snapshot = decoded(source, body, settings.limits)
+    found = Surroundings(nodes=[each for each in snapshot.objects if isinstance(each, Node)])
+    found.namespaces = {each.name: each.labels for each in snapshot.objects if isinstance(each, Namespace)}
+    if namespace:
+        try:
+            listed = orjson.loads(body)
+        except ValueError as error:  # numbers and texts that orjson does not read, and the decoder skips
+            raise CommandError(f"{source}: {error}") from None
+        found.pods = [as_created(each) for each in _pods_of(listed, namespace)]
+    return found
+
+
+def _pods_of(listed: JsonObject, namespace: str) -> Iterator[JsonObject]:
+    """The pods of a namespace that are not finished, as they stand in a list. Those without a spec are left out."""
+    default = str(listed["kind"]).removesuffix("List")
+    for each in listed.get("items") or ():
+        if not isinstance(each, dict) or each.get("kind", default) != "Pod":
+            continue
+        metadata, spec, status = each.get("metadata"), each.get("spec"), each.get("status")
+        if not isinstance(metadata, dict) or not isinstance(spec, dict) or metadata.get("namespace") != namespace:
+            continue
+        if not isinstance(status, dict) or status.get("phase") not in _FINISHED:
+            yield {"apiVersion": "v1", "kind": "Pod", **each}
+
+
+FORMATS: Final = ("table", "json", "yaml")
+_SHOWN: Final = 5  # nodes by name
+
+
+@dataclass(slots=True)
+class PolicyFound:
+    """A policy of a file, with its errors or warnings."""
+
+    path: str
+    key: PolicyKey
+    value: JsonObject
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def document(self) -> JsonObject:
+        """For scripts."""
+        return {"file": self.path, "policy": str(self.key), "errors": self.errors, "warnings": self.warnings}
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """An object before and after admission (None: refused), and the nodes that it fits before and after.
+
+    ``held``: what policies hold a pod to later, at scheduling.
+    """
+
+    before: JsonObject
+    after: JsonObject | None
+    admission: Admission
+    nodes_before: NodeMatch | None = None
+    nodes: NodeMatch | None = None
+    held: Held | None = None
+
+    @property
+    def name(self) -> str:
+        """``Kind namespace/name``."""
+        metadata = self.before["metadata"]
+        name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
+        return f"{self.before.get('kind')} {metadata['namespace']}/{name}"
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What the audit log of an API server would have."""
+        found: dict[str, str] = self.admission.review["response"].get("auditAnnotations") or {}
+        return found
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it is admitted without a conflict or an error, and fits a node as far as that is known."""
+        has_room = (self.nodes is None or bool(self.nodes.matching)) and (self.held is None or self.held.has_room)
+        return self.after is not None and not {"conflicts", "errors"} & self.notes.keys() and has_room
+
+    def fields(self) -> list[JsonObject]:
+        """Each field that a policy set, with the policy, and what it replaced."""
+        return [
+            {"field": name, "policy": str(each.policy.key)}
+            | ({"replaced": each.replaced[name]} if name in each.replaced else {})
+            for each in self.admission.changes
+            for name in each.fields()
+        ]
+
+    def conflicts(self) -> list[JsonObject]:
+        """Each conflict, with what was done."""
+        return [
+            {"policy": str(one.policy), "field": one.field, "message": one.message, "resolution": str(one.resolution)}
+            for each in (*self.admission.changes, *self.admission.audited)
+            for one in each.conflicts
+        ]
+
+    @property
+    def refusal(self) -> str:
+        """Why it is refused; empty where it is admitted."""
+        response = self.admission.review["response"]
+        return "" if response["allowed"] else str(response["status"]["message"])
+
+    def document(self) -> JsonObject:
+        """For scripts."""
+        return {
+            "object": self.name,
+            "result": self.admission.result,
+            "refusal": self.refusal,
+            "fields": self.fields(),
+            "conflicts": self.conflicts(),
+            "warnings": self.admission.review["response"].get("warnings") or [],
+            "notes": self.notes,
+            "nodes": None if self.nodes is None else _nodes_document(self.nodes, self.nodes_before),
+            "scheduling": None if self.held is None else self.held.document(),
+            "admitted": self.after,
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """All policies and all objects."""
+
+    policies: list[PolicyFound]
+    tested: list[Tested] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every policy is valid, and every object passes."""
+        return not any(each.errors for each in self.policies) and all(each.is_good for each in self.tested)
+
+    def write(self, form: str) -> None:
+        """Prints it. Problems of policies go to standard error, unless they are part of a JSON document."""
+        if form == "json":
+            document = {
+                "policies": [each.document() for each in self.policies],
+                "objects": [each.document() for each in self.tested],
+            }
+            print_json(document)
+            return
+        for line in self._problems():
+            print(line, file=sys.stderr)
+        if form == "yaml":
+            print("---\n".join(_dump(each.after) for each in self.tested if each.after is not None), end="")
+            lines = [line for each in self.tested for line in _outcome(each)]
+            print("\n".join(lines), file=sys.stderr)
+            return
+        for each in self.tested:
+            print("\n".join([*_lines(each), ""]))
+        changed = sum(each.admission.result == "mutated" for each in self.tested)
+        refused = sum(each.after is None for each in self.tested)
+        print(f"{counted(len(self.tested), 'object')}: {changed} changed, {refused} refused")
+
+    def _problems(self) -> Iterator[str]:
+        for each in self.policies:
+            yield from (f"{each.path}: {each.key}: {error}" for error in each.errors)
+            yield from (f"{each.path}: {each.key}: warning: {text}" for text in each.warnings)
+
+
+def _lines(tested: Tested) -> Iterator[str]:
+    yield tested.name
+    yield from _diff(tested)
+    rows = [("FIELD", "POLICY")] if tested.fields() else []
+    rows += [(str(each["field"]), str(each["policy"])) for each in tested.fields()]
+    width = max((len(name) for name, _ in rows), default=0)
+    yield from (f"  {name:<{width}}  {policy}" for name, policy in rows)
+    yield from (f"  {line}" for line in _outcome(tested))
+
+
+def _outcome(tested: Tested) -> Iterator[str]:
+    """What became of an object, without the diff."""
+    if tested.refusal:
+        yield f"refused: {tested.refusal}"
+    elif tested.admission.result == "allowed":
+        yield f"nothing to do: {tested.notes.get('skipped') or 'no policy changes it at admission'}"
+    for each in tested.conflicts():
+        yield f"conflict: {each['policy']}: {each['field']}: {each['message']} ({each['resolution']})"
+    for name, title in (("audited", "mode Audit, not applied"), ("errors", "error")):
+        if name in tested.notes:
+            yield f"{title}: {tested.notes[name]}"
+    if tested.nodes is not None:
+        yield _nodes(tested.nodes, tested.nodes_before)
+    if tested.held is not None:
+        yield from tested.held.lines()
+        if tested.held.nodes is not None:
+            yield f"at scheduling, {_nodes(tested.held.nodes, None)}"
+
+
+def _nodes(found: NodeMatch, before: NodeMatch | None) -> str:
+    names = ", ".join(found.matching[:_SHOWN])
+    more = f" and {len(found.matching) - _SHOWN} more" if len(found.matching) > _SHOWN else ""
+    was = f", {len(before.matching)} before" if before is not None else ""
+    reasons = "".join(f"; {count} {reason}" for reason, count in sorted(found.rejected.items()))
+    return f"nodes: {len(found.matching)} of {found.total} match{was}{': ' if names else ''}{names}{more}{reasons}"
+
+
+def _nodes_document(found: NodeMatch, before: NodeMatch | None) -> JsonObject:
+    return {
+        "matching": list(found.matching),
+        "total": found.total,
+        "rejected": dict(found.rejected),
+        "matchingBefore": None if before is None else list(before.matching),
+    }
+
+
+def _diff(tested: Tested) -> Iterator[str]:
+    """The change as a unified diff of YAML. The record of what was injected, one long line for machines, is left out."""
+    if tested.after is None:
+        return
+    before, after = _dump(tested.before).splitlines(), _dump(_without_record(tested)).splitlines()
+    yield from difflib.unified_diff(before, after, "before", "after", lineterm="")
+
+
+def _without_record(tested: Tested) -> Any:
+    path = ("metadata", "annotations")
+    after = drop(tested.after or {}, (*path, INJECTED_ANNOTATION))
+    return (
+        after
+        if after["metadata"].get("annotations") or "annotations" in tested.before["metadata"]
+        else drop(after, path)
+    )
+
+
+def _dump(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, width=1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """``refused``: why no node is left. ``nodes`` are None where they are not known; ``preferred`` has the sum of the weights."""
+
+    policies: tuple[str, ...]
+    directives: tuple[str, ...]
+    refused: str
+    nodes: NodeMatch | None
+    preferred: tuple[tuple[str, int], ...]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a node is left, as far as that is known."""
+        return not self.refused and (self.nodes is None or bool(self.nodes.matching))
+
+    def document(self) -> JsonObject:
+        """For scripts."""
+        return {
+            "policies": list(self.policies),
+            "directives": list(self.directives),
+            "refused": self.refused,
+            "matching": None if self.nodes is None else list(self.nodes.matching),
+            "scores": dict(self.preferred),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """For people; the nodes are the caller's to print."""
+        yield f"held at scheduling: {', '.join(self.directives) or 'no node'} by {', '.join(self.policies)}"
+        if self.refused:
+            yield f"refused at scheduling: {self.refused}"
+        if self.preferred:
+            found = ", ".join(f"{name} {score}" for name, score in self.preferred[:_SHOWN])
+            more = f" and {len(self.preferred) - _SHOWN} more" if len(self.preferred) > _SHOWN else ""
+            yield f"preferred at scheduling: {found}{more}"
+
+
+def held_at_scheduling(pod: Pod, index: ClusterIndex, nodes: Iterable[Node] | None, settings: Settings) -> Held | None:
+    """None where no policy holds the pod to anything. The index has the policies and the namespaces. O(nodes × terms)."""
+    found = effective(pod.signature, index.view, settings).signature
+    if found is None or found.enforced is None:
+        return None
+    enforced, known = found.enforced, None if nodes is None else list(nodes)
+    policies = tuple(map(str, enforced.policies)) or ("a preference alone",)
+    refused = "" if enforced.refused_for is None else enforced.refused_for.text
+    matched = None if known is None else _matched(pod, enforced, known)
+    passing = (
+        {} if matched is None or known is None else {each.name: each for each in known if each.name in matched.matching}
+    )
+    scores = {name: _score(enforced, node) for name, node in passing.items()}
+    preferred = sorted(((name, score) for name, score in scores.items() if score), key=lambda each: (-each[1], each[0]))
+    return Held(policies, tuple(_directives(pod.signature, found, enforced)), refused, matched, tuple(preferred))
+
+
+def _directives(own: PodSignature, found: PodSignature, enforced: Enforced) -> Iterator[str]:
+    if enforced.nodes != ANY_NODE:
+        yield "required nodes"
+    if enforced.preferred:
+        yield "preferred nodes"
+    if found.affinity != own.affinity:
+        yield "pod affinity or anti-affinity"
+    if found.spread != own.spread:
+        yield "topology spread"
+
+
+def _matched(pod: Pod, enforced: Enforced, nodes: list[Node]) -> NodeMatch:
+    """The nodes that the pod fits by itself and that the policies leave it."""
+    own = match_nodes(pod, nodes)
+    if enforced.refused_for is not None:
+        return NodeMatch((), {enforced.refused_for.text: own.total})
+    left = {each.name for each in nodes if enforced.nodes.matches(each.name, each.labels)} & {*own.matching}
+    excluded = len(own.matching) - len(left)
+    reasons = {**own.rejected, Reason.POLICY.text: excluded} if excluded else own.rejected
+    return NodeMatch(tuple(sorted(left)), reasons)
+
+
+def _score(enforced: Enforced, node: Node) -> int:
+    return sum(each.weight for each in enforced.preferred if each.term.matches(node.name, node.labels))

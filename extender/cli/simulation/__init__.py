@@ -1,1 +1,0 @@
-"""The commands that bring a cluster of their own: `extender demo` and `simulate`."""

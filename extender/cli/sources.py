@@ -1,0 +1,104 @@
+"""Where subcommands get objects: from a snapshot, or from a cluster in the form of a snapshot; and how they print answers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+import orjson
+import yaml
+
+from extender.cli.files import access_to, read_bytes, read_settings
+from extender.cli.main import CommandError
+from extender.compose.process import run_on_loop
+from extender.kube.errors import KubeError, NotFound, Rejected
+from extender.kube.listing import read_list
+from extender.kube.session import open_session
+from extender.kube.timing import SystemClock
+from extender.settings.configuration import Settings
+from extender.settings.connections import Kube
+from extender.settings.limits import Limits
+from extender.wire.errors import WireError
+from extender.wire.manifests import Snapshot, decode_snapshot
+
+T = TypeVar("T")
+
+_WIDEST: Final = 1000  # columns of YAML: no text is folded
+_INDENT: Final = "  "
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Adds the argument for the settings."""
+    parser.add_argument("--config", metavar="FILE", help="configuration of the extender (default: all defaults)")
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """The settings of `--config`, else the defaults. Raises CommandError."""
+    return read_settings(arguments.config) if arguments.config else Settings()
+
+
+def read_cluster(kubeconfig: str, paths: Mapping[tuple[str, str], str], optional: Collection[str] = ()) -> bytes:
+    """The objects at these paths, by apiVersion and kind, as a list. Raises CommandError.
+
+    Objects of ``optional`` kinds that may not be read are left out, with a line on standard error.
+    """
+
+    async def read() -> bytes:
+        items: list[Mapping[str, Any]] = []
+        async with open_session(access_to(Kube(kubeconfig=kubeconfig)), SystemClock()) as session:
+            for (version, kind), path in paths.items():
+                try:
+                    found = await read_list(session.reads, path)
+                except (Rejected, NotFound) as error:
+                    if kind not in optional:
+                        raise
+                    print(f"{kind}: left out: {error}", file=sys.stderr)
+                    continue
+                items += ({**orjson.loads(each), "apiVersion": version, "kind": kind} for each in found)
+        return orjson.dumps({"kind": "List", "items": items})
+
+    try:
+        return run_on_loop(read())
+    except KubeError as error:
+        raise CommandError(f"{kubeconfig}: {error}") from None
+
+
+def decoded(source: str, body: bytes, limits: Limits) -> Snapshot:
+    """The objects of a list; what cannot be read is told on standard error. Raises CommandError."""
+    try:
+        snapshot = decode_snapshot(body, limits)
+    except WireError as error:
+        raise CommandError(f"{source}: {error}") from None
+    for problem in snapshot.unreadable:
+        print(f"{source}: skipped: {problem}", file=sys.stderr)
+    return snapshot
+
+
+def snapshot_of(path: str, limits: Limits) -> Snapshot:
+    """The objects of a file with the output of kubectl, as `decoded`."""
+    return decoded(path, read_bytes(path), limits)
+
+
+def print_json(value: object) -> None:
+    """Prints a value of JSON, indented."""
+    print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def print_answer(found: T, form: str, report: Callable[[T], Iterable[str]]) -> None:
+    """Prints an answer of the API: ``report`` has the lines of the form "table"."""
+    if form == "table":
+        print("\n".join(report(found)))
+    elif form == "json":
+        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+    else:
+        print(yaml.safe_dump(msgspec.to_builtins(found), sort_keys=False, width=_WIDEST), end="")
+
+
+def table(rows: Sequence[Sequence[str]], gap: str = "  ", indent: str = _INDENT) -> Iterator[str]:
+    """Columns as wide as their longest cell, the last one ragged."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield indent + gap.join(map(str.ljust, row, widths)).rstrip()
