@@ -25,9 +25,8 @@ from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, 
 from extender.compose.embedded import StartError, service_running
 from extender.compose.process import run_on_loop
 from extender.model.units import Address
-from extender.simulator.scenario.overview import TERMINATING, Overview, PodRow, look
+from extender.simulator.scenario.overview import MOMENTS, TERMINATING, Overview, PodRow, look
 from extender.simulator.scenario.play import Player, StepFailed
-from extender.simulator.scenario.policy_moments import MOMENTS
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.telemetry.logs import configure
 

@@ -17,8 +17,7 @@ from rich.console import Console
 from extender.cli.demo import page
 from extender.cli.main import main
 from extender.model.policies import Moment
-from extender.simulator.scenario.overview import Overview, PodRow, SpreadRow
-from extender.simulator.scenario.policy_moments import PolicyRow
+from extender.simulator.scenario.overview import Overview, PodRow, PolicyRow, SpreadRow
 from tests.fakes import PATIENCE
 
 README = Path(__file__).parents[2] / "README.md"

@@ -30,8 +30,7 @@ from extender.simulator.apiserver.kinds import (
 from extender.simulator.apiserver.kinds import PODS as KIND_OF_PODS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.scenario.fault_injector import FaultInjector
-from extender.simulator.scenario.faults import WebhookDown
+from extender.simulator.scenario.faults import FaultInjector, WebhookDown
 from extender.telemetry.metrics import read_page
 from tests.builders import asking, node_json, settings
 from tests.deploy.building import DEPLOY, load_all

@@ -21,8 +21,7 @@ from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
 from extender.settings.configuration import Settings
 from extender.simulator.json_objects import JsonObject, name_of, node_of
-from extender.simulator.oracle.brute_force import SUCCESS, check, feasible
-from extender.simulator.oracle.cluster_state import ClusterState
+from extender.simulator.oracle.brute_force import SUCCESS, ClusterState, check, feasible
 from tests.e2e.board import key_of
 from tests.e2e.client import NAMESPACES, NODES, PODS, Api
 from tests.e2e.serving import Extender

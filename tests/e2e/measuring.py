@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from extender.simulator.json_objects import JsonObject, node_of
-from extender.simulator.oracle.cluster_state import ClusterState
+from extender.simulator.oracle.brute_force import ClusterState
 from tests.e2e import workloads
 from tests.e2e.board import Board, following, key_of
 from tests.e2e.client import Api, connect, pod_path

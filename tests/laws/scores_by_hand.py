@@ -9,9 +9,18 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from extender.simulator.json_objects import is_terminating, labels_of, name_of, namespace_of, selects
-from extender.simulator.oracle.cluster_state import ClusterState, Placed
-from extender.simulator.oracle.node_matching import matches_node_affinity, tolerates_taints
-from extender.simulator.oracle.terms import AFFINITY, ANTI_AFFINITY, Term, effective_selector, is_empty, is_parsable
+from extender.simulator.oracle.brute_force import (
+    AFFINITY,
+    ANTI_AFFINITY,
+    ClusterState,
+    Placed,
+    Term,
+    effective_selector,
+    is_empty,
+    is_parsable,
+    matches_node_affinity,
+    tolerates_taints,
+)
 from tests.builders import PREFERRED, REQUIRED, Json
 from tests.laws.observing import Cluster
 

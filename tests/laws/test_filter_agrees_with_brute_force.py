@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.settings.configuration import Settings
-from extender.simulator.oracle.brute_force import UNPARSABLE_CONSTRAINT, feasible
-from extender.simulator.oracle.terms import are_parsable
+from extender.simulator.oracle.brute_force import UNPARSABLE_CONSTRAINT, are_parsable, feasible
 from extender.verbs.prioritize import prioritize_nodes
 from tests.builders import Json, asking, settings
 from tests.deciding import filter_nodes

@@ -13,8 +13,7 @@ from extender.rules.frames import IndexFrame, RequestFrame, WorstCaseFrame
 from extender.rules.rule import MOST_BLAMED
 from extender.simulator.json_objects import is_finished, is_terminating, name_of, namespace_of, selects
 from extender.simulator.oracle import brute_force
-from extender.simulator.oracle.cluster_state import ClusterState, Placed
-from extender.simulator.oracle.terms import Term, effective_selector, is_empty
+from extender.simulator.oracle.brute_force import ClusterState, Placed, Term, effective_selector, is_empty
 from extender.wire.objects.kinds import NODES, PODS
 from tests.builders import Json, asking, node_json, pod_json, spread, taint
 from tests.deciding import filter_nodes

@@ -10,7 +10,7 @@ from extender.rules.frames import IndexFrame
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.rule import PreparedScore
 from extender.rules.topology_spread import TopologySpread
-from extender.simulator.oracle.terms import are_parsable, is_parsable
+from extender.simulator.oracle.brute_force import are_parsable, is_parsable
 from tests.builders import Json, settings
 from tests.laws.observing import built, shape_of
 from tests.laws.scores_by_hand import affinity_scores, names_of, spread_scores, state_of

@@ -21,8 +21,8 @@ from extender.kube.session import JSON, NO_QUERY, Body, Connection, Query, Sessi
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, StreamEnd
 from extender.simulator.apiserver.kinds import Kind, Target, parse_path
+from extender.simulator.apiserver.queries import Watch
 from extender.simulator.apiserver.server import ApiServer
-from extender.simulator.apiserver.watching import Watch
 
 _LIMIT: Final = 30.0
 _READ_AHEAD: Final = 2**17

@@ -26,7 +26,7 @@ from extender.settings.configuration import parse_settings
 from extender.simulator.apiserver.kinds import EVENTS, NODES, PODS
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.json_objects import JsonObject, is_terminating, name_of, namespace_of, uid_of
-from extender.simulator.scenario.fault_injector import FaultInjector
+from extender.simulator.scenario.faults import FaultInjector
 from extender.wire.extender_v1 import (
     BindingArgs,
     ExtenderArgs,

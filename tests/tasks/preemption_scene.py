@@ -20,7 +20,7 @@ from extender.settings.configuration import Settings
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, RateLimiter, RetryingWriter
 from extender.tasks.preemption.manager import PreemptionManager
-from extender.telemetry.preemption import PreemptionMetrics
+from extender.telemetry.metrics import PreemptionMetrics
 from extender.verbs.filter import FilterVerb
 from extender.verbs.preempt import decide_preemption
 from extender.wire.extender_v1 import FilterResult

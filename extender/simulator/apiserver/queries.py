@@ -1,10 +1,15 @@
-"""Parses and checks the query of a LIST or WATCH, and selects objects and changes. Called by `listing.py`, `watching.py`.
+"""The reads of the simulated API server: the query of a LIST or WATCH, pages of lists, and the events of watches.
 
 The rules on resourceVersion are those of https://kubernetes.io/docs/reference/using-api/api-concepts/ and KEP-3157.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+import base64
+import binascii
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 import orjson
@@ -16,7 +21,9 @@ from extender.simulator.apiserver.store import (
     DELETED,
     MODIFIED,
     Change,
+    Store,
     Stored,
+    Table,
     object_prefix,
     read_version,
     watch_line,
@@ -230,3 +237,233 @@ def _field(obj: Any, path: list[str]) -> str:
     for name in path:
         obj = (obj or {}).get(name)
     return "" if obj is None else str(obj).lower() if isinstance(obj, bool) else str(obj)
+
+
+CHUNK = 1_000  # rows written at a time: about a megabyte of pods
+_CURRENT = -1  # the version in a token of a 410: continue with the current objects
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a LIST; `remaining` is None if a selector makes it unknown."""
+
+    rows: Sequence[Stored]
+    version: int
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+def list_page(store: Store, table: Table, query: Query, selection: Selection) -> Page:
+    """The requested page. Raises ApiError 410 for a version before the history, 504 for one in the future."""
+    if query.continue_token:
+        version, start = _read_token(query.continue_token)
+        rows = table.latest() if version == _CURRENT else _rows_at(store, table, version)
+        if rows is None:
+            raise api_errors.expired(
+                api_errors.CONTINUE_EXPIRED, continue_token=_token(_CURRENT, start.removeprefix("/"))
+            )
+        version = store.version if version == _CURRENT else version
+        first = bisect_left(rows, start.removeprefix("/"), key=lambda stored: stored.key)
+    else:
+        version, rows, first = *_rows(store, table, query), 0
+    # As in a real API server, a list at version 0 is served from the watch cache and ignores the limit.
+    limit = 0 if query.has_version and query.version == 0 else query.limit
+    return _cut(table, selection, Page(rows, version), first, limit)
+
+
+def _rows(store: Store, table: Table, query: Query) -> tuple[int, Sequence[Stored]]:
+    if query.version > store.version:
+        raise api_errors.too_large_version(query.version, store.version)
+    if query.match != EXACT:
+        return store.version, table.latest()
+    rows = table.at(query.version)
+    if rows is None:
+        raise api_errors.expired("The resourceVersion for the provided list is too old.")
+    return query.version, rows
+
+
+def _rows_at(store: Store, table: Table, version: int) -> Sequence[Stored] | None:
+    """The rows for the next page; None also if the versions were reset after the first page."""
+    return None if version > store.version else table.at(version)
+
+
+def _cut(table: Table, selection: Selection, page: Page, first: int, limit: int) -> Page:
+    rows = page.rows
+    # The rows are shared with the table, so the usual list costs no copy.
+    if selection.is_whole and not limit:
+        return Page(rows[first:] if first else rows, page.version)
+    taken: list[Stored] = []
+    for place in range(first, len(rows)):
+        if limit and len(taken) == limit:
+            return _with_more(table, selection, page, taken, place)
+        row = rows[place]
+        if selection.holds(row):
+            taken.append(row)
+    return Page(taken, page.version)
+
+
+def _with_more(table: Table, selection: Selection, page: Page, taken: list[Stored], place: int) -> Page:
+    if selection.is_whole:
+        remaining: int | None = len(page.rows) - place
+    elif selection.is_filtered:
+        remaining = None
+    else:
+        remaining = sum(1 for stored in page.rows[place:] if selection.holds(stored))
+    if remaining == 0:
+        return Page(taken, page.version)
+    # Kept even if the history still has this version: rebuilding the rows for each page would cost O(changes).
+    table.keep(page.version, page.rows)
+    return Page(taken, page.version, _token(page.version, f"/{taken[-1].key}\0"), remaining)
+
+
+def head(page: Page, selection: Selection) -> bytes:
+    """The answer before the first item."""
+    metadata: JsonObject = {"resourceVersion": str(page.version)}
+    if page.continue_token:
+        metadata["continue"] = page.continue_token
+        if page.remaining is not None:
+            metadata["remainingItemCount"] = page.remaining
+    kind, api_version = selection.list_kind()
+    opening = orjson.dumps({"kind": kind, "apiVersion": api_version, "metadata": metadata})
+    return opening[:-1] + b',"items":['
+
+
+def chunks(page: Page, selection: Selection) -> Iterator[bytes]:
+    """The items and the end of the answer, a thousand rows at a time."""
+    for start in range(0, len(page.rows), CHUNK):
+        separator = b"," if start else b""
+        yield separator + b",".join([selection.body(stored) for stored in page.rows[start : start + CHUNK]])
+    yield b"]}\n"
+
+
+def _token(version: int, start: str) -> str:
+    raw = orjson.dumps({"v": "meta.k8s.io/v1", "rv": version, "start": start})
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _read_token(token: str) -> tuple[int, str]:
+    try:
+        raw = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return int(raw["rv"]), str(raw["start"])
+    except (binascii.Error, ValueError, KeyError, TypeError) as error:
+        raise api_errors.bad_request(f"continue key is not valid: {error}") from error
+
+
+_LONGEST = 3_600.0
+
+
+class Watch:
+    """The lines of one WATCH. It ends if it lags `slow_after` changes behind."""
+
+    def __init__(self, store: Store, table: Table, query: Query, selection: Selection, *, slow_after: int) -> None:
+        self.store = store
+        self.table = table
+        self.query = query
+        self.selection = selection
+        self.slow_after = slow_after
+        self.wants_initial = query.initial_events if query.initial_events is not None else query.version == 0
+        # Version 0 means "any version": the watch starts with the present objects, as from the watch cache.
+        position = table.end if query.version == 0 or query.initial_events else table.position_of(query.version)
+        self.is_expired = position is None
+        self.position = position or 0
+        if query.initial_events and query.version > store.version:
+            raise api_errors.too_large_version(query.version, store.version)
+        self._rows = table.latest() if self.wants_initial else []
+        self.sent = store.version if self.wants_initial else query.version
+
+    def expired_line(self) -> bytes:
+        """The only line of a watch from a version before the history."""
+        message = f"too old resource version: {self.query.version} ({self.table.floor})"
+        status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": "Expired",
+            "code": 410,
+        }
+        return orjson.dumps({"type": "ERROR", "object": status}) + b"\n"
+
+    def initial(self) -> Iterator[bytes]:
+        """The present objects, in parts; then a bookmark if the client requested it (KEP-3157)."""
+        if not self.wants_initial:
+            return
+        rows = (stored for stored in self._rows if self.selection.holds(stored))
+        while piece := list(islice(rows, CHUNK)):
+            yield b"".join(map(self.selection.initial_line, piece))
+        if self.query.initial_events and self.query.bookmarks:
+            yield self.bookmark(self.sent, initial_events_end=True)
+        self._rows = []
+
+    def new_lines(self) -> list[bytes] | None:
+        """The lines since the last call; None if this watch lags too far behind."""
+        if self.table.end == self.position:
+            return []
+        if self.table.end - self.position > self.slow_after:
+            return None
+        changes = self.table.since(self.position)
+        if changes is None:
+            return None
+        self.position = self.table.end
+        line = self.selection.line
+        # A watch may start at a future version; the changes before it are not sent.
+        lines = [line(change) for change in changes if change.stored.version > self.sent]
+        return [text for text in lines if text is not None]
+
+    @property
+    def may_bookmark(self) -> bool:
+        """Whether the start version is reached. A watch from a future version gets no lines, as from the watch cache.
+
+        The watch cache also omits the start version itself. That does not matter in a real cluster, where renewals of
+        Leases advance the version all the time.
+        """
+        return self.store.version >= self.sent
+
+    def bookmark(self, version: int | None = None, *, initial_events_end: bool = False) -> bytes:
+        """A BOOKMARK: all changes up to its version have been sent."""
+        metadata: JsonObject = {"resourceVersion": str(self.store.version if version is None else version)}
+        if initial_events_end:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        zero = {} if self.selection.metadata_only else self.selection.kind.zero
+        body = orjson.dumps({"metadata": metadata, **zero})
+        return b'{"type":"BOOKMARK","object":%s%s}\n' % (self.selection.opening, body[1:])
+
+
+class WatchTimer:
+    """Wakes a watch: on a change, for a bookmark, or at its timeout."""
+
+    def __init__(self, watch: Watch, bookmark_every: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._wake.set()  # there may be changes since the start version
+        self._stop = watch.table.listen(self._wake.set)
+        self.ends_at = self._loop.time() + (watch.query.timeout or _LONGEST)
+        self._every = bookmark_every if watch.query.bookmarks else _LONGEST
+        self._next = self._loop.time() + self._every
+
+    def wake(self) -> None:
+        """Wakes the watch now."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stops listening to the table."""
+        self._stop()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the watch's own timeout has passed."""
+        return self._loop.time() >= self.ends_at
+
+    async def bookmark_due(self) -> bool:
+        """Waits for a change, the next bookmark or the timeout. Returns whether a bookmark is due."""
+        try:
+            async with asyncio.timeout_at(min(self._next, self.ends_at)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+        if self._loop.time() < self._next:
+            return False
+        self._next = self._loop.time() + self._every
+        return True

@@ -15,15 +15,24 @@ from typing import Any, Self
 import orjson
 from aiohttp import web
 
-from extender.simulator.apiserver import api_errors, defaulting, listing, patching
+from extender.simulator.apiserver import api_errors, defaulting, patching
 from extender.simulator.apiserver.admission import Admission, Write
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults, StreamEnd
 from extender.simulator.apiserver.kinds import PODS, Kind, Target, parse_path
-from extender.simulator.apiserver.operations import Operations
-from extender.simulator.apiserver.pod_operations import PodOperations
-from extender.simulator.apiserver.queries import Selection, check_list, check_watch, read_query
+from extender.simulator.apiserver.operations import Operations, PodOperations
+from extender.simulator.apiserver.queries import (
+    CHUNK,
+    Selection,
+    Watch,
+    WatchTimer,
+    check_list,
+    check_watch,
+    chunks,
+    head,
+    list_page,
+    read_query,
+)
 from extender.simulator.apiserver.store import Store, Stored, complete
-from extender.simulator.apiserver.watching import Watch, WatchTimer
 from extender.simulator.json_objects import JsonObject
 
 _JSON = "application/json"
@@ -203,11 +212,11 @@ class ApiServer:
         query = read_query(request.query)
         check_list(query)
         selection = Selection(target, request.query, request.headers.get("Accept", ""))
-        page = listing.list_page(self.store, self.store.table(target.kind), query, selection)
+        page = list_page(self.store, self.store.table(target.kind), query, selection)
         await self.faults.before_page(call)
-        opening, pieces = listing.head(page, selection), listing.chunks(page, selection)
+        opening, pieces = head(page, selection), chunks(page, selection)
         # One piece with a Content-Length is much faster than a chunked stream, and most lists are short.
-        if len(page.rows) <= listing.CHUNK:
+        if len(page.rows) <= CHUNK:
             return web.Response(body=opening + b"".join(pieces), content_type=_JSON)
         response = await _stream(request)
         await response.write(opening)

@@ -4,23 +4,270 @@ Simple rather than fast, and written from the documentation. Must not import the
 with the code under test would have its bugs. Called by `oracle/violations.py` (placements of a run) and property tests.
 """
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of, namespace_of, selects
-from extender.simulator.oracle.cluster_state import ClusterState, Placed
-from extender.simulator.oracle.node_matching import matches_node_affinity, required_terms, tolerates_taints
-from extender.simulator.oracle.terms import (
-    AFFINITY,
-    ANTI_AFFINITY,
-    Term,
-    are_parsable,
-    effective_selector,
-    is_empty,
-    is_parsable,
-    required_pod_terms,
+from extender.simulator.json_objects import (
+    JsonObject,
+    holds,
+    is_finished,
+    is_terminating,
+    labels_of,
+    name_of,
+    namespace_of,
+    selects,
 )
+
+AFFINITY, ANTI_AFFINITY = "podAffinity", "podAntiAffinity"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_PREFIX = 253
+
+
+def required_pod_terms(pod: JsonObject, side: str) -> list[JsonObject]:
+    """The required terms of one side, `podAffinity` or `podAntiAffinity`."""
+    rules = (pod["spec"].get("affinity") or {}).get(side) or {}
+    return rules.get(_REQUIRED) or []
+
+
+def preferred_pod_terms(pod: JsonObject, side: str) -> list[JsonObject]:
+    """The preferred terms of one side, without their weights."""
+    rules = (pod["spec"].get("affinity") or {}).get(side) or {}
+    return [weighted["podAffinityTerm"] for weighted in rules.get(_PREFERRED) or []]
+
+
+class Term:
+    """One required term, and the namespace of its pod."""
+
+    def __init__(self, raw: JsonObject, owner_namespace: str) -> None:
+        self.key: str = raw["topologyKey"]
+        self.selector: JsonObject | None = raw.get("labelSelector")
+        self.names: list[str] = raw.get("namespaces") or []
+        self.namespaces: JsonObject | None = raw.get("namespaceSelector")
+        self.owner_namespace = owner_namespace
+
+    def covers(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
+        """Whether the term covers a namespace. `labels` is None if there is no Namespace object (KEP-2249)."""
+        if not self.names and self.namespaces is None:
+            return namespace == self.owner_namespace
+        if namespace in self.names:
+            return True
+        if self.namespaces is None:
+            return False
+        return is_empty(self.namespaces) or (labels is not None and selects(self.namespaces, labels))
+
+    def selects_for_incoming(self, other: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+        """As a term of the incoming pod: a namespace without an object is covered by name or by `{}` only."""
+        namespace = namespace_of(other)
+        return selects(self.selector, labels_of(other)) and self.covers(namespace, namespaces.get(namespace))
+
+    def selects_for_existing(self, incoming: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+        """As a term of an existing pod: a namespace without an object has no labels."""
+        namespace = namespace_of(incoming)
+        return selects(self.selector, labels_of(incoming)) and self.covers(namespace, namespaces.get(namespace, {}))
+
+
+def effective_selector(constraint: JsonObject, pod: JsonObject) -> JsonObject | None:
+    """The constraint's selector, with the pod's value of each matchLabelKeys key that it has (KEP-3243)."""
+    selector = constraint.get("labelSelector")
+    if selector is None:
+        return None
+    labels = labels_of(pod)
+    own = [key for key in constraint.get("matchLabelKeys") or [] if key in labels]
+    added = [{"key": key, "operator": "In", "values": [labels[key]]} for key in own]
+    return {**selector, "matchExpressions": [*(selector.get("matchExpressions") or []), *added]}
+
+
+def is_empty(selector: JsonObject | None) -> bool:
+    """Whether a selector is present and has no requirements."""
+    return selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions")
+
+
+def are_parsable(pod: JsonObject, required_of: str = "") -> bool:
+    """Whether all terms of the pod are valid; with `required_of`, only the required ones of that side."""
+    if required_of:
+        return _can_read(required_pod_terms(pod, required_of))
+    sides = (AFFINITY, ANTI_AFFINITY)
+    return all(_can_read(required_pod_terms(pod, side) + preferred_pod_terms(pod, side)) for side in sides)
+
+
+def _can_read(terms: Iterable[JsonObject]) -> bool:
+    return all(is_parsable(term.get("labelSelector")) and is_parsable(term.get("namespaceSelector")) for term in terms)
+
+
+def is_parsable(selector: JsonObject | None) -> bool:
+    """Whether a label selector has valid syntax; an absent one has."""
+    if selector is None:
+        return True
+    pairs = (selector.get("matchLabels") or {}).items()
+    return all(_is_key(key) and _is_value(value) for key, value in pairs) and all(
+        _is_requirement(requirement) for requirement in selector.get("matchExpressions") or []
+    )
+
+
+def _is_requirement(requirement: JsonObject) -> bool:
+    values = requirement.get("values") or []
+    if not _is_key(requirement["key"]) or not all(map(_is_value, values)):
+        return False
+    match requirement["operator"]:
+        case "In" | "NotIn":
+            return bool(values)
+        case "Exists" | "DoesNotExist":
+            return not values
+        case _:
+            return False
+
+
+def _is_key(key: str) -> bool:
+    prefix, slash, name = key.rpartition("/")
+    if slash and not (_PREFIX.fullmatch(prefix) and len(prefix) <= _LONGEST_PREFIX):
+        return False
+    return _NAME.fullmatch(name) is not None
+
+
+def _is_value(value: str) -> bool:
+    return not value or _NAME.fullmatch(value) is not None
+
+
+_HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+
+
+def required_terms(pod: JsonObject) -> list[JsonObject] | None:
+    """The pod's required node affinity terms; None without required node affinity."""
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return None if required is None else required.get("nodeSelectorTerms") or []
+
+
+def matches_node_affinity(pod: JsonObject, node: JsonObject) -> bool:
+    """Whether the node matches nodeSelector and required node affinity."""
+    labels = labels_of(node)
+    for key, value in (pod["spec"].get("nodeSelector") or {}).items():
+        if labels.get(key) != value:
+            return False
+    terms = required_terms(pod)
+    return terms is None or any(matches_term(term, node) for term in terms)
+
+
+def matches_term(term: JsonObject, node: JsonObject) -> bool:
+    """Whether a node selector term matches; an empty one does not."""
+    expressions, fields = term.get("matchExpressions") or [], term.get("matchFields") or []
+    if not expressions and not fields:
+        return False
+    labels, names = labels_of(node), {"metadata.name": name_of(node)}
+    return all(holds(requirement, labels) for requirement in expressions) and all(
+        holds(requirement, names) for requirement in fields
+    )
+
+
+def tolerates_taints(pod: JsonObject, node: JsonObject, effects: Collection[str] = _HARD_EFFECTS) -> bool:
+    """Whether the pod tolerates all taints of the node with these effects."""
+    return untolerated(pod, node, effects) is None
+
+
+def untolerated(pod: JsonObject, node: JsonObject, effects: Collection[str] = _HARD_EFFECTS) -> JsonObject | None:
+    """The first taint with these effects that the pod does not tolerate; None if it tolerates all."""
+    tolerations = pod["spec"].get("tolerations") or []
+    for taint in (node.get("spec") or {}).get("taints") or []:
+        if taint.get("effect") in effects and not any(tolerates(toleration, taint) for toleration in tolerations):
+            tainted: JsonObject = taint
+            return tainted
+    return None
+
+
+def tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
+    """Whether a toleration matches a taint. Operators Lt and Gt are alpha and off by default."""
+    if (toleration.get("effect") or taint["effect"]) != taint["effect"]:
+        return False
+    if (toleration.get("key") or taint["key"]) != taint["key"]:
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Exists":
+        return True
+    return operator == "Equal" and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+class Placed(NamedTuple):
+    """An existing pod and its node."""
+
+    pod: JsonObject
+    node: str
+
+
+class ClusterState:
+    """Nodes, namespaces, and the existing pods with their nodes.
+
+    Pods are kept by namespace, and those with required anti-affinity also in `repelling`, so that a check need not read
+    all of them. Equal terms share one object, so that a check evaluates each term once.
+    """
+
+    def __init__(self, nodes: Iterable[JsonObject] = (), namespaces: Iterable[JsonObject] = ()) -> None:
+        self._nodes: dict[str, JsonObject] = {}
+        self._labels: dict[str, dict[str, str]] = {}
+        for node in nodes:
+            self.set_node(node)
+        self.namespaces = {name_of(namespace): labels_of(namespace) for namespace in namespaces}
+        self.by_namespace: dict[str, dict[str, Placed]] = {}
+        self.repelling: dict[str, tuple[Placed, list[Term]]] = {}
+        self._namespace_by_key: dict[str, str] = {}
+        self._on_nodes: dict[str, dict[str, Placed]] = {}
+        self._terms: dict[str, Term] = {}
+
+    @property
+    def nodes(self) -> Mapping[str, JsonObject]:
+        """The nodes by name; changed through `set_node` and `remove_node`."""
+        return self._nodes
+
+    def set_node(self, node: JsonObject) -> None:
+        """Adds or replaces a node."""
+        self._nodes[name_of(node)] = node
+        self._labels[name_of(node)] = labels_of(node)
+
+    def remove_node(self, name: str) -> None:
+        """Removes a node. Its pods do not count until it is added again."""
+        self._nodes.pop(name, None)
+        self._labels.pop(name, None)
+
+    def place(self, key: str, pod: JsonObject, node: str) -> None:
+        """Counts a pod on a node, in place of the pod that had this key."""
+        self.remove(key)
+        placed = Placed(pod, node)
+        namespace = self._namespace_by_key[key] = namespace_of(pod)
+        self.by_namespace.setdefault(namespace, {})[key] = placed
+        self._on_nodes.setdefault(node, {})[key] = placed
+        terms = required_pod_terms(pod, ANTI_AFFINITY)
+        # kube-scheduler ignores the anti-affinity of an existing pod whose terms it cannot parse.
+        if terms and are_parsable(pod, required_of=ANTI_AFFINITY):
+            self.repelling[key] = placed, [self._term(raw, namespace) for raw in terms]
+
+    def remove(self, key: str) -> None:
+        """Stops counting a pod."""
+        namespace = self._namespace_by_key.pop(key, None)
+        if namespace is not None:
+            placed = self.by_namespace[namespace].pop(key)
+            del self._on_nodes[placed.node][key]
+            self.repelling.pop(key, None)
+
+    def pods(self, namespace: str | None = None) -> Iterable[Placed]:
+        """The pods of one namespace or of all, without those on unknown nodes."""
+        groups = self.by_namespace.values() if namespace is None else [self.by_namespace.get(namespace, {})]
+        return (placed for group in groups for placed in group.values() if placed.node in self.nodes)
+
+    def on_node(self, node: str) -> Iterable[Placed]:
+        """The pods on one node."""
+        return self._on_nodes.get(node, {}).values()
+
+    def domain(self, node: str, key: str) -> str | None:
+        """The node's value of a topology key; None without the key."""
+        return self._labels[node].get(key)
+
+    def _term(self, raw: JsonObject, namespace: str) -> Term:
+        return self._terms.setdefault(f"{namespace} {raw}", Term(raw, namespace))
+
 
 Domain: TypeAlias = tuple[str, str]
 

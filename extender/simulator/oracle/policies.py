@@ -12,10 +12,16 @@ from typing import Final, NamedTuple
 
 from extender.simulator.apiserver.defaulting import merge_label_keys
 from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, selects
-from extender.simulator.oracle.brute_force import SUCCESS, Status, check
-from extender.simulator.oracle.cluster_state import ClusterState
-from extender.simulator.oracle.node_matching import matches_node_affinity
-from extender.simulator.oracle.terms import AFFINITY, ANTI_AFFINITY, required_pod_terms
+from extender.simulator.oracle.brute_force import (
+    AFFINITY,
+    ANTI_AFFINITY,
+    SUCCESS,
+    ClusterState,
+    Status,
+    check,
+    matches_node_affinity,
+    required_pod_terms,
+)
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _EXEMPT_NAMESPACE: Final = "kube-system"

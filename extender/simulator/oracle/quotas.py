@@ -15,7 +15,13 @@ from typing import Final, NamedTuple
 from extender.simulator.apiserver.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS, Kind
 from extender.simulator.apiserver.store import DELETED, Stored
 from extender.simulator.json_objects import JsonObject, is_finished, labels_of, namespace_of, node_of, selects, uid_of
-from extender.simulator.oracle.brute_force import Status
+from extender.simulator.oracle.brute_force import (
+    AFFINITY,
+    ANTI_AFFINITY,
+    Status,
+    preferred_pod_terms,
+    required_pod_terms,
+)
 from extender.simulator.oracle.journal import (
     QUOTA_SCOPE,
     Decision,
@@ -24,7 +30,6 @@ from extender.simulator.oracle.journal import (
     Refusal,
     StoreChange,
 )
-from extender.simulator.oracle.terms import AFFINITY, ANTI_AFFINITY, preferred_pod_terms, required_pod_terms
 from extender.simulator.oracle.violations import Violation
 
 _NUMBERS: Final = ("pods", "count/pods")

@@ -11,7 +11,6 @@ from msgspec import Meta, Struct
 
 from extender.model.documents import DocumentError, read_document, without_nulls
 from extender.model.units import ByteSize, Duration
-from extender.simulator.scenario.document import prepared
 from extender.simulator.scenario.faults import Condition, Fault, read_conditions, read_faults, read_part
 
 # A number, or a minimum and a maximum for a random number. The limits are checked in code, because msgspec 0.22 crashes on a
@@ -386,3 +385,40 @@ def _unknown_templates(scenario: Scenario, steps: tuple[Step, ...]) -> list[str]
         elif isinstance(step.action, ArriveGroups):
             used.append((f"{step.path}.template", step.action.template))
     return [f'{path}: unknown template "{name}"' for path, name in used if name not in scenario.templates]
+
+
+_LENGTHS: Final = {"full", "short"}
+_LISTS: Final = ("steps", "forever", "faults")
+
+
+def prepared(document: object, *, short: bool) -> object:
+    """The document with the values of one length, and with steps that are mappings."""
+    return _with_bare_steps(_of_length(document, "short" if short else "full"))
+
+
+def _of_length(value: object, length: str) -> object:
+    """A copy in which each `{full: A, short: B}` is A or B: a short run is the same scenario with fewer pods."""
+    if isinstance(value, dict):
+        if value.keys() == _LENGTHS:
+            return _of_length(value[length], length)
+        return {name: _of_length(field, length) for name, field in value.items()}
+    if isinstance(value, list):
+        return [_of_length(item, length) for item in value]
+    return value
+
+
+def _with_bare_steps(document: object) -> object:
+    """Replaces the null of `- settle:` and `- cutLine:` by an empty mapping: a step or fault with all defaults."""
+    if not isinstance(document, dict):
+        return document
+    lists = {name: part for name, part in document.items() if name in _LISTS and isinstance(part, list)}
+    return document | {name: [_filled(step) for step in part] for name, part in lists.items()}
+
+
+def _filled(step: object) -> Any:
+    if not isinstance(step, dict):
+        return step
+    filled = {verb: {} if body is None else body for verb, body in step.items()}
+    if isinstance(filled.get("faults"), list):
+        filled["faults"] = [_filled(fault) for fault in filled["faults"]]
+    return filled

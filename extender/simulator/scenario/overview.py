@@ -4,13 +4,112 @@ Called by the demo.
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
-from extender.simulator.apiserver.kinds import NODES
-from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of
-from extender.simulator.scenario.policy_moments import PolicyMoments, PolicyRow
+from extender.model.policies import GROUP, Moment
+from extender.model.release import RELEASED_ANNOTATION
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES
+from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of, name_of, namespace_of
+from extender.simulator.oracle.policies import PolicyOracle
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from extender.verbs.admit.injected import PolicyRecord, Record, read_records
+
+MOMENTS: Final = (Moment.ADMISSION, Moment.SCHEDULING, Moment.RELEASE)
+_HELD: Final = "missed by admission, held by filter"
+
+
+class Act(NamedTuple):
+    """What a policy did to one pod. ``policy`` is `namespace/name`, or the name of a cluster-wide policy."""
+
+    policy: str
+    moment: Moment
+    fields: tuple[str, ...]
+    text: str
+
+
+class PolicyRow(NamedTuple):
+    """A policy: the fields that it has injected, and at each moment the number of pods that it acted on."""
+
+    policy: str
+    fields: tuple[str, ...]
+    pods: dict[Moment, int]
+
+    def __str__(self) -> str:
+        """The line of a report."""
+        admitted, held, released = (self.pods[moment] for moment in MOMENTS)
+        into = f"injected {', '.join(self.fields) or 'nothing'} into {admitted} pods at admission"
+        acts = [f"{into}, held {held} that admission missed"] if admitted or held else []
+        acts += [f"released {released} pods from their gate"] if released else []
+        return f"policy {self.policy}: {', '.join(acts)}"
+
+
+class PolicyMoments:
+    """Tells what policies did. Made anew for each look: it holds the labels of the namespaces as they are now."""
+
+    def __init__(self, simulated: SimulatedCluster) -> None:
+        policies = simulated.loop.journal.policies
+        self._missed = simulated.api.admission.missed_pods
+        self._oracle = PolicyOracle(policies, self._missed)
+        stored = simulated.api.store.table(NAMESPACES).latest() if policies else ()
+        self._namespaces: Mapping[str, Mapping[str, str]] = {each.key: labels_of(each.read()) for each in stored}
+
+    def acts(self, pod: JsonObject) -> list[Act]:
+        """What was done to this pod. O(policies) for a pod that admission missed, else O(its annotation)."""
+        record = read_records(pod["metadata"].get("annotations")).get("")
+        found = [_injected(each) for each in record.policies if not _only_gates(each)] if record is not None else []
+        if record is not None:
+            found += _released(record, pod)
+        if f"{namespace_of(pod)}/{name_of(pod)}" in self._missed:
+            judging = self._oracle.judging(pod, self._namespaces)
+            found += [Act(_title(each), Moment.SCHEDULING, (), f"{_title(each)}: {_HELD}") for each in judging]
+        return found
+
+    def rows(self, pods: Iterable[JsonObject]) -> list[PolicyRow]:
+        """The policies that acted on any of the pods, by name."""
+        rows: dict[str, PolicyRow] = {}
+        for act in (each for pod in pods for each in self.acts(pod)):
+            row = rows.get(act.policy) or PolicyRow(act.policy, (), dict.fromkeys(MOMENTS, 0))
+            row.pods[act.moment] += 1
+            rows[act.policy] = row._replace(fields=tuple(dict.fromkeys((*row.fields, *act.fields))))
+        return [rows[policy] for policy in sorted(rows)]
+
+
+def _title(policy: JsonObject) -> str:
+    namespace = namespace_of(policy)
+    return f"{namespace}/{name_of(policy)}" if namespace else name_of(policy)
+
+
+def _gates(record: PolicyRecord) -> bool:
+    """Whether the policy lets the pod wait at a gate of the extender's."""
+    return any(str(gate.get("name")).startswith(f"{GROUP}/") for gate in record.lists.get("schedulingGates", ()))
+
+
+def _only_gates(record: PolicyRecord) -> bool:
+    """Whether it does nothing else: then it acts at the release, and not at admission."""
+    return _gates(record) and not record.fields and not record.node_selector and len(record.lists) == 1
+
+
+def _released(record: Record, pod: JsonObject) -> list[Act]:
+    """The release of a pod, by the policy that gave it its gate."""
+    group, _, _ = (pod["metadata"].get("annotations") or {}).get(RELEASED_ANNOTATION, "").rpartition("@")
+    policies = [each.policy.partition("/")[2] for each in record.policies if _gates(each)]
+    return [Act(each, Moment.RELEASE, (), f"{each}: released with group {group}") for each in policies[:1] if group]
+
+
+def _injected(record: PolicyRecord) -> Act:
+    """From the annotation; a list is named by the field of the pod's spec that it is, such as `podAffinity`."""
+    values = dict(record.fields)
+    if record.node_selector:
+        values["nodeSelector"] = ",".join(f"{key}={value}" for key, value in record.node_selector.items())
+    values |= dict.fromkeys((path.removeprefix("affinity.").split(".")[0] for path in record.lists), "")
+    policy = record.policy.partition("/")[2]
+    text = ", ".join(f"{name} {value}".strip() for name, value in values.items())
+    # Required node terms are recorded for all policies together.
+    return Act(
+        policy, Moment.ADMISSION, tuple(values) or ("nodeAffinity",), f"{policy}: injected {text or 'nodeAffinity'}"
+    )
+
 
 ZONE = "topology.kubernetes.io/zone"
 TERMINATING = "terminating"  # the message of a pod that is being deleted

@@ -7,14 +7,19 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from fnmatch import fnmatchcase
-from typing import Any
+from itertools import count, islice
+from random import Random
+from typing import Any, TypeVar
 
 from extender.simulator.apiserver.api_errors import ApiError
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Kind, Target
+from extender.simulator.apiserver.store import Stored
+from extender.simulator.json_objects import JsonObject, is_finished, labels_of, name_of, namespace_of
 from extender.simulator.process_usage import peak_megabytes
-from extender.simulator.scenario import actions
 from extender.simulator.scenario.faults import Condition, JumpClock, Restart
 from extender.simulator.scenario.language import (
     Action,
+    Amount,
     Arrive,
     ArriveGroups,
     ChangeFaults,
@@ -34,6 +39,198 @@ from extender.simulator.scenario.language import (
 )
 from extender.simulator.scenario.report import Report, is_within, judged_by_policies, make_report
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from extender.simulator.scenario.synthetic import chosen, draw, make_nodes, make_pod, metadata_of_replacement
+
+Item = TypeVar("Item")
+
+_AT_ONCE = 50  # pods created before other tasks run
+_UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
+    """Creates pods, at a rate or as fast as possible. Raises ValueError if no namespace matches."""
+    namespaces = chosen(step.namespaces, _names(simulated, NAMESPACES))
+    if not namespaces:
+        raise ValueError(f'no namespace matches "{step.namespaces}"')
+    omitted = chosen(simulated.without, namespaces)
+    namespaces = [each for each in namespaces if each not in omitted]
+    if not namespaces:
+        return
+    mix = step.mix or {step.template: 1}
+    drawn = simulated.rng.choices(list(mix), list(mix.values()), k=draw(step.count, simulated.rng))
+    begun = time.monotonic()
+    for number, template in enumerate(drawn):
+        if step.rate:
+            await asyncio.sleep(max(0.0, begun + number / step.rate - time.monotonic()))
+        elif number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+        namespace = namespaces[number % len(namespaces)]
+        name = _free_name(simulated, namespace, step.name or template)
+        with simulated.api.store.other_work.counted():  # not the extender's processor time
+            pod = make_pod(simulated.play.templates[template], name, namespace, number)
+            simulated.give_to_scheduler(pod)
+        await simulated.api.create(PODS, pod)
+
+
+async def arrive_groups(simulated: SimulatedCluster, step: ArriveGroups) -> None:
+    """Creates groups, one after the other, `rate` of them per second. Raises ValueError if no namespace matches."""
+    namespaces = chosen(step.namespaces, _names(simulated, NAMESPACES))
+    if not namespaces:
+        raise ValueError(f'no namespace matches "{step.namespaces}"')
+    begun, rng = time.monotonic(), Random(f"groups {simulated.seed} {step.label}")
+    for number in range(draw(step.groups, rng)):
+        if step.rate:
+            await asyncio.sleep(max(0.0, begun + number / step.rate - time.monotonic()))
+        namespace, size = namespaces[number % len(namespaces)], draw(step.size, rng)
+        simulated.numbers[step.label] = serial = simulated.numbers.get(step.label, -1) + 1
+        for member in range(size):
+            name = f"{step.template}-{serial}-{member}"
+            with simulated.api.store.other_work.counted():
+                pod = make_pod(simulated.play.templates[step.template], name, namespace, member)
+                pod["metadata"]["labels"][step.label] = f"{step.template}-{serial}"
+                pod["metadata"].setdefault("annotations", {})[step.size_annotation] = str(size)
+                simulated.give_to_scheduler(pod)
+            await simulated.api.create(PODS, pod)
+
+
+async def replace_pods(simulated: SimulatedCluster, step: ReplacePods) -> None:
+    """Pods fail, and for each another one of the same template is created. The failed ones stay, as those of a Job do."""
+    nodes = set(_names(simulated, NODES))
+    bound = [
+        stored
+        for stored in _select(simulated, step.namespaces, step.selector, None)
+        if stored.node and not is_finished(stored.read()) and (not step.lost or stored.node not in nodes)
+    ]
+    for stored in _drawn(bound, step.count, simulated.rng):
+        simulated.api.operations.change(PODS, stored.key, _fail)
+        old = stored.read()
+        name = _free_name(simulated, namespace_of(old), f"{name_of(old)}-r")
+        pod = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata_of_replacement(old, name)}
+        pod["spec"] = {"containers": old["spec"]["containers"]}
+        simulated.give_to_scheduler(pod)
+        await simulated.api.create(PODS, pod)
+
+
+def _fail(pod: JsonObject) -> None:
+    pod.setdefault("status", {})["phase"] = "Failed"
+
+
+def relabel_namespace(simulated: SimulatedCluster, step: RelabelNamespace) -> None:
+    """Changes labels of namespaces."""
+    for name in chosen(step.namespaces, _names(simulated, NAMESPACES)):
+        _edit(simulated, NAMESPACES, name, "labels", step.labels)
+
+
+def change_pods(simulated: SimulatedCluster, step: ChangePods) -> None:
+    """Changes labels and annotations of pods."""
+    found = _select(simulated, step.namespaces, step.selector, step.count)
+    for stored in found:
+        if step.pending is None or step.pending == (not stored.node):
+            _edit(simulated, PODS, stored.key, "labels", step.labels)
+            _edit(simulated, PODS, stored.key, "annotations", step.annotations)
+
+
+def delete_pods(simulated: SimulatedCluster, step: DeletePods) -> None:
+    """Deletes pods with a grace period, as a client does."""
+    for stored in _select(simulated, step.namespaces, step.selector, step.count):
+        namespace, _, name = stored.key.partition("/")
+        options = {} if step.grace is None else {"gracePeriodSeconds": int(step.grace)}
+        simulated.api.pods.delete(Target(PODS, namespace, name), options)
+
+
+def add_nodes(simulated: SimulatedCluster, step: NodeGroup) -> None:
+    """Adds nodes with the first unused numbers. A name without a number must be unused."""
+    taken = simulated.api.store.table(NODES).objects
+    is_numbered = "{i}" in step.name
+    free = (number for number in count() if not is_numbered or step.name.replace("{i}", str(number)) not in taken)
+    for number in islice(free, draw(step.count, simulated.rng)):
+        for node in make_nodes(step, 1, number):
+            simulated.api.operations.create(NODES, node)
+
+
+def change_nodes(simulated: SimulatedCluster, step: ChangeNodes) -> None:
+    """Cordons, uncordons, relabels or deletes nodes."""
+    names = chosen(step.nodes, _names(simulated, NODES))
+    for name in _drawn(names, step.count, simulated.rng):
+        match step.action:
+            case "delete":
+                simulated.api.operations.delete(Target(NODES, "", name), {})
+            case "relabel":
+                _edit(simulated, NODES, name, "labels", step.labels)
+            case "cordon":
+                simulated.api.operations.change(NODES, name, _cordon)
+            case "uncordon":
+                simulated.api.operations.change(NODES, name, _uncordon)
+
+
+def change_quotas(simulated: SimulatedCluster, step: ChangeQuotas) -> None:
+    """Changes limits of quotas. Raises ValueError if no namespace that matches has one."""
+    namespaces = set(chosen(step.namespaces, _names(simulated, NAMESPACES)))
+    found = [key for key in _names(simulated, RESOURCE_QUOTAS) if key.partition("/")[0] in namespaces]
+    if not found:
+        raise ValueError(f'no namespace that matches "{step.namespaces}" has a quota')
+
+    def edit(quota: JsonObject) -> None:
+        hard = {**(quota["spec"].get("hard") or {}), **step.hard}
+        quota["spec"]["hard"] = {name: amount for name, amount in hard.items() if amount != ""}
+
+    for key in found:
+        simulated.api.operations.change(RESOURCE_QUOTAS, key, edit)
+
+
+def _cordon(node: JsonObject) -> None:
+    """Sets the field, as kubectl does, and the taint, as the node controller does."""
+    _uncordon(node)
+    node["spec"]["unschedulable"] = True
+    node["spec"]["taints"] = [*(node["spec"].get("taints") or []), dict(_UNSCHEDULABLE_TAINT)]
+
+
+def _uncordon(node: JsonObject) -> None:
+    spec = node["spec"]
+    spec.pop("unschedulable", None)
+    spec["taints"] = [taint for taint in spec.get("taints") or [] if taint["key"] != _UNSCHEDULABLE_TAINT["key"]]
+    if not spec["taints"]:
+        del spec["taints"]
+
+
+def _edit(simulated: SimulatedCluster, kind: Kind, key: str, field: str, values: Labels) -> None:
+    if not values:
+        return
+
+    def edit(obj: JsonObject) -> None:
+        there = {**(obj["metadata"].get(field) or {}), **values}
+        obj["metadata"][field] = {name: value for name, value in there.items() if value != ""}
+
+    simulated.api.operations.change(kind, key, edit)
+
+
+def _select(simulated: SimulatedCluster, namespaces: str, selector: Labels, count: Amount | None) -> list[Stored]:
+    names = set(chosen(namespaces, _names(simulated, NAMESPACES)))
+    found = [stored for stored in simulated.pods() if _is_selected(stored.read(), names, selector)]
+    return _drawn(found, count, simulated.rng)
+
+
+def _is_selected(pod: JsonObject, namespaces: set[str], selector: Labels) -> bool:
+    return namespace_of(pod) in namespaces and selector.items() <= labels_of(pod).items()
+
+
+def _drawn(items: list[Item], count: Amount | None, rng: Random) -> list[Item]:
+    if count is None:
+        return items
+    return rng.sample(items, min(len(items), draw(count, rng)))
+
+
+def _names(simulated: SimulatedCluster, kind: Kind) -> list[str]:
+    return [stored.key for stored in simulated.api.store.table(kind).latest()]
+
+
+def _free_name(simulated: SimulatedCluster, namespace: str, prefix: str) -> str:
+    taken = simulated.api.store.table(PODS).objects
+    while True:
+        number = simulated.numbers[prefix] = simulated.numbers.get(prefix, -1) + 1
+        if f"{namespace}/{prefix}-{number}" not in taken:
+            return f"{prefix}-{number}"
+
 
 Narrator = Callable[[str], None]
 
@@ -75,7 +272,7 @@ class Player:
     async def _take(self, step: Step, action: Action) -> None:
         match action:
             case Arrive():
-                await self._arrive(actions.arrive(self.simulated, action), in_background=action.background)
+                await self._arrive(arrive(self.simulated, action), in_background=action.background)
             case ArriveGroups() | ReplacePods() | RestartExtender():
                 await self._take_of_groups(action)
             case Settle():
@@ -102,26 +299,26 @@ class Player:
     async def _take_of_groups(self, action: ArriveGroups | ReplacePods | RestartExtender) -> None:
         match action:
             case ArriveGroups():
-                await self._arrive(actions.arrive_groups(self.simulated, action), in_background=action.background)
+                await self._arrive(arrive_groups(self.simulated, action), in_background=action.background)
             case ReplacePods():
-                await actions.replace_pods(self.simulated, action)
+                await replace_pods(self.simulated, action)
             case RestartExtender():
                 await self.simulated.restart_extender(action.down)
 
     def _change(self, action: Action) -> None:
         match action:
             case RelabelNamespace():
-                actions.relabel_namespace(self.simulated, action)
+                relabel_namespace(self.simulated, action)
             case ChangePods():
-                actions.change_pods(self.simulated, action)
+                change_pods(self.simulated, action)
             case DeletePods():
-                actions.delete_pods(self.simulated, action)
+                delete_pods(self.simulated, action)
             case NodeGroup():
-                actions.add_nodes(self.simulated, action)
+                add_nodes(self.simulated, action)
             case ChangeNodes():
-                actions.change_nodes(self.simulated, action)
+                change_nodes(self.simulated, action)
             case ChangeQuotas():
-                actions.change_quotas(self.simulated, action)
+                change_quotas(self.simulated, action)
 
     async def _change_faults(self, action: ChangeFaults) -> None:
         self.simulated.fault_injector.change(fault for fault in action.faults if isinstance(fault, Condition))
@@ -143,10 +340,10 @@ class Player:
         placed, pending = len(self.simulated.loop.bound), len(self.simulated.pending())
         counts = {"placed": placed, "pending": pending, "judged": judged, "missed": missed}
         counts["victims"] = len(self.simulated.api.pods.victims)
-        for name, count in counts.items():
+        for name, found in counts.items():
             wanted = getattr(expected, name)
-            if wanted is not None and not is_within(count, wanted):
-                self._fail(f"{path}.{name}: expected {wanted}, got {count}")
+            if wanted is not None and not is_within(found, wanted):
+                self._fail(f"{path}.{name}: expected {wanted}, got {found}")
         if expected.waiting is not None:
             self._check_reasons(expected.waiting, f"{path}.waiting")
 

@@ -24,7 +24,7 @@ from extender.simulator.oracle.policies import PolicyOracle, Tally
 from extender.simulator.oracle.quotas import quota_violations
 from extender.simulator.oracle.violations import Violation, violations
 from extender.simulator.scenario.language import Amount
-from extender.simulator.scenario.policy_moments import PolicyMoments, PolicyRow
+from extender.simulator.scenario.overview import PolicyMoments, PolicyRow
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.simulator.scenario.synthetic import chosen
 

@@ -14,8 +14,7 @@ import orjson
 
 from extender.model.preemption import Candidate
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.scheduler.cache import NodeState
-from extender.simulator.scheduler.fit import UNRESOLVABLE, UNSCHEDULABLE, Rejection
+from extender.simulator.scheduler.cache import UNRESOLVABLE, UNSCHEDULABLE, NodeState, Rejection
 from extender.simulator.scheduler.queue import EXTENDER
 
 _POINTS = 10  # scores of an extender are 0 to 10, those of the scheduler 0 to 100

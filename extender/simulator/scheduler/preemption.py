@@ -17,14 +17,13 @@ from typing import Any
 import aiohttp
 
 from extender.model.preemption import Candidate, Victim, best_candidates
-from extender.simulator.apiserver.disruption_budgets import disruptions_allowed, matching_budgets
 from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.apiserver.operations import disruptions_allowed, matching_budgets
 from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject, condition_of, is_terminating, name_of, uid_of
-from extender.simulator.scheduler.cache import NodeState, SchedulerCache
+from extender.simulator.scheduler.cache import UNRESOLVABLE, UNSCHEDULABLE, Fit, NodeState, Rejection, SchedulerCache
 from extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderEntry, ExtenderError
-from extender.simulator.scheduler.fit import UNRESOLVABLE, UNSCHEDULABLE, Fit, Rejection
-from extender.simulator.scheduler.pod_writer import REASON, TARGET, VictimWriter
+from extender.simulator.scheduler.loop import REASON, TARGET, VictimWriter
 
 _LEAST_PERCENT, _LEAST_NODES = 10, 100
 

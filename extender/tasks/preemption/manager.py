@@ -30,7 +30,7 @@ from extender.tasks.preemption.executor import (
     PreemptorNotPendingError,
 )
 from extender.tasks.sliced_work import Traffic
-from extender.telemetry.preemption import PreemptionMetrics
+from extender.telemetry.metrics import PreemptionMetrics
 from extender.verbs.dry_run import is_forbidden, node_being_cleared, violating_budgets
 
 _LOG = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from extender.model.units import agreeing, counted
 from extender.settings.release import Release
 from extender.tasks.leader_election import LeadershipLost
 from extender.tasks.release.writes import PlacementWriter
-from extender.telemetry.release import ReleaseMetrics
+from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import Do, GroupState, Reason, Step, message_of
 
 _FIRST_WAIT: Final = 0.25

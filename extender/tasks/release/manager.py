@@ -26,7 +26,7 @@ from extender.tasks.leader_election import LeadershipLost
 from extender.tasks.release.decisions import Decisions, Expectations, GroupMemory, IndexGroups, ManagerOptions
 from extender.tasks.release.reports import Reports
 from extender.tasks.release.writes import PlacementWriter, PodReleaser, Result
-from extender.telemetry.release import ReleaseMetrics
+from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import Do, GroupState, Reason, Step, next_step
 
 _LOG = logging.getLogger(__name__)

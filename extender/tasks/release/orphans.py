@@ -19,7 +19,7 @@ from extender.model.objects import Pod
 from extender.model.release import Decision, GroupKey, own_group
 from extender.tasks.leader_election import LeadershipLost
 from extender.tasks.release.writes import PodReleaser, Result
-from extender.telemetry.release import ReleaseMetrics
+from extender.telemetry.metrics import ReleaseMetrics
 
 _LOG = logging.getLogger(__name__)
 _RETRY: Final = 30.0

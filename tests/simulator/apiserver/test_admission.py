@@ -16,8 +16,7 @@ from extender.certificates.authority import SERVER, Authority
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, PODS, VALIDATING_WEBHOOKS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.scenario.fault_injector import FaultInjector
-from extender.simulator.scenario.faults import WebhookDown
+from extender.simulator.scenario.faults import FaultInjector, WebhookDown
 from tests.simulator.client import NAMESPACES, Client
 from tests.simulator.plain import namespace, pod
 from tests.simulator.webhook import Webhook, configuration, entry, patching, webhook

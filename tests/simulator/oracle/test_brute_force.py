@@ -17,15 +17,15 @@ from extender.simulator.oracle.brute_force import (
     SPREAD_REJECTED,
     SPREAD_UNLABELLED,
     SUCCESS,
+    ClusterState,
     InterPodAffinity,
     Status,
     TopologySpread,
     feasible,
 )
-from extender.simulator.oracle.cluster_state import ClusterState
-from extender.simulator.oracle.default_constraints import constraints_in_force
 from extender.simulator.oracle.journal import Journal, StoreChange
 from extender.simulator.oracle.violations import violations
+from tests.simulator.oracle.default_constraints import constraints_in_force
 from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term
 
 CASES = Path(__file__).parents[2] / "parity" / "cases"

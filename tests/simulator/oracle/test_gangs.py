@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NODES, PODS, Target
-from extender.simulator.apiserver.operations import Operations
-from extender.simulator.apiserver.pod_operations import PodOperations
+from extender.simulator.apiserver.operations import Operations, PodOperations
 from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.oracle.gangs import gang_violations

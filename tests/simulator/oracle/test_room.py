@@ -10,10 +10,9 @@ import pytest
 from extender.simulator.apiserver.kinds import PODS
 from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject, uid_of
-from extender.simulator.oracle.cluster_state import ClusterState
+from extender.simulator.oracle.brute_force import ClusterState
 from extender.simulator.oracle.journal import Journal
-from extender.simulator.oracle.room import room_on
-from extender.simulator.oracle.violations import violations
+from extender.simulator.oracle.violations import room_on, violations
 from tests.simulator.plain import namespace, node, pod
 
 

@@ -14,8 +14,7 @@ from extender.simulator.apiserver.kinds import NAMESPACES as NAMESPACE_KIND
 from extender.simulator.apiserver.kinds import PODS as POD_KIND
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.scenario.fault_injector import FaultInjector
-from extender.simulator.scenario.faults import CONDITIONS, Condition, read_part
+from extender.simulator.scenario.faults import CONDITIONS, Condition, FaultInjector, read_part
 from tests.fakes import until
 from tests.simulator.client import NAMESPACES, PODS, Client, Stream, connect, names
 from tests.simulator.plain import namespace, pod

@@ -6,7 +6,7 @@ from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Target
 from extender.simulator.apiserver.patching import MERGE
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.oracle.journal import Decision, FailedBinding
-from extender.simulator.scheduler.fit import nodes_to_find
+from extender.simulator.scheduler.cache import nodes_to_find
 from tests.fakes import until
 from tests.simulator.fake_extender import Cluster, FakeExtender, accept_all, cluster, refuse_all
 from tests.simulator.plain import HOSTNAME, node, pod

@@ -28,7 +28,7 @@ from extender.tasks.release.decisions import Decisions, IndexGroups, ManagerOpti
 from extender.tasks.release.manager import Parts, ReleaseManager
 from extender.tasks.release.reports import Reports
 from extender.tasks.release.writes import PlacementWriter, PodReleaser
-from extender.telemetry.release import ReleaseMetrics
+from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import GroupState
 from extender.wire.objects.kinds import PODS
 from tests.fakes import PATIENCE

@@ -20,7 +20,7 @@ from extender.rules.catalog import counts_of_rules
 from extender.rules.frames import IndexFrame
 from extender.settings.configuration import default_settings
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.scheduler.fit import nodes_to_find
+from extender.simulator.scheduler.cache import nodes_to_find
 from extender.verbs.filter import FilterVerb
 from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import decode_args
