@@ -102,7 +102,7 @@ async def test_a_deletion_spares_a_replacement_of_the_same_name(client: Client) 
 
 
 async def test_the_kubelet_spares_a_new_pod_under_the_name_of_one_that_was_ending() -> None:
-    async with ApiServer(ApiServerSettings(kubelet_delay=0.02)) as api, connect(api.url) as client:
+    async with ApiServer(ApiServerSettings(kubelet_delay=0.5)) as api, connect(api.url) as client:
         for _ in range(2):
             api.operations.create(NAMESPACES, namespace("default"))
             await client.post(DEFAULT, pod("a", on="n1"))
