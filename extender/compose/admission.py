@@ -23,8 +23,8 @@ from extender.model.units import Address
 from extender.server.admission import AdmissionService, JsonObject, admitting
 from extender.server.transport.webhook_tls import WebhookTls
 from extender.settings.configuration import Settings
-from extender.tasks.policy_events import PolicyEvents
-from extender.tasks.policy_status import PolicyStatus
+from extender.tasks.events import EventRecorder
+from extender.tasks.policy_status import EVENT_LIMIT, PolicyStatus
 from extender.tasks.readiness import ListedOnce, Readiness
 from extender.tasks.webhook.endpoint import Endpoint, WebhookEndpoint
 from extender.tasks.webhook.keeper import (
@@ -137,7 +137,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     )
     counts = metrics.admission()
     objects_of_policies = PolicyObjects(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write)
-    events = PolicyEvents(objects_of_policies, clock, partial(datetime.now, UTC))
+    events = EventRecorder(objects_of_policies.create_policy_event, clock, EVENT_LIMIT)
     status = PolicyStatus(
         objects_of_policies,
         events,
@@ -173,6 +173,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     metrics.report(scraped.POLICY_STATUS_WRITES, lambda: status.results)
     metrics.report(scraped.POLICY_EVENTS, lambda: events.results)
     jobs: tuple[Job, ...] = (
+        base.while_leading("events of policies", events.run),
         base.while_leading("policy status", status.run),
         ("webhook certificates", certificates.follow),
         base.while_leading("webhook configurations", keeper.run),

@@ -14,8 +14,9 @@ from extender.kube.timing import BackoffOptions
 from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan
 from extender.settings.configuration import Settings
-from extender.tasks.preemption.event_recorder import EventRecorder
-from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, RateLimiter, RetryingWriter
+from extender.tasks.events import EventRecorder
+from extender.tasks.fair_queue import RateLimiter
+from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, RetryingWriter
 from extender.tasks.preemption.manager import PreemptionManager
 from extender.tasks.sliced_work import Traffic
 from extender.telemetry import scraped
@@ -64,7 +65,7 @@ def make_preemption(base: Foundation, traffic: Traffic) -> PreemptionTask:
     options = ExecutorOptions(
         settings.deadline, at_once=settings.max_parallel_deletes, evicts=settings.eviction == "evict"
     )
-    recorder = EventRecorder(writer, rate_limiter, clock)
+    recorder = EventRecorder(writer.create_event, clock, urgent=rate_limiter)
     executor = PreemptionExecutor(
         base.index.view, writer, retrying, recorder, clock, lambda: datetime.now(UTC), options
     )

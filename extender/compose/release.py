@@ -15,8 +15,8 @@ from extender.kube.timing import BackoffOptions, Clock
 from extender.kube.writer import ReleaseObjects
 from extender.model.release import GroupKey, Level, Proposal
 from extender.settings.configuration import Settings
-from extender.tasks.fair_queue import NamespaceLimiter
-from extender.tasks.preemption.event_recorder import EventRecorder
+from extender.tasks.events import EventRecorder
+from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.release.decisions import Decisions, IndexGroups, ManagerOptions, NamespaceBudget, Room
 from extender.tasks.release.manager import Parts, ReleaseManager
@@ -42,11 +42,11 @@ def release_of_cluster(base: Foundation) -> list[Job]:
         return []
     chosen, utc_now, recorder = settings.release, partial(datetime.now, UTC), metrics.release()
     store = ReleaseObjects(base.session.writes, observe=metrics.record_write, check=base.replica.check_term)
-    patches = NamespaceLimiter(clock, chosen.max_parallel_patches, chosen.patches_per_second)
+    patches = RateLimiter(clock, chosen.max_parallel_patches, chosen.patches_per_second)
     releaser = PodReleaser(store, patches, clock, BackoffOptions(first=0.1, longest=2.0), base.rng)
-    writes = NamespaceLimiter(clock, _PLACEMENT_WRITES, _PLACEMENT_WRITES_PER_SECOND)
+    writes = RateLimiter(clock, _PLACEMENT_WRITES, _PLACEMENT_WRITES_PER_SECOND)
     placements = PlacementWriter(store, index.placements, writes, utc_now)
-    events = EventRecorder(base.writer(), patches, clock)
+    events = EventRecorder(base.writer().create_event, clock, urgent=patches)
     reports = Reports(placements, events, clock, utc_now)
     budget = NamespaceBudget(index.reserved, index.view.offered, chosen)
     room = Room(_Proposals(index, settings), budget, index.reserved, partial(_takes_pods, index), chosen.reservation)

@@ -39,17 +39,19 @@ from extender.compose.reporting import (
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.index.crossing import Crossing, count_crossing, measure_crossing
+from extender.kube.effects import PodEvent
 from extender.kube.session import Session
 from extender.kube.timing import Clock, SystemClock
 from extender.model.objects import Object, Pod
+from extender.model.policies import PolicyKey
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings
 from extender.tasks.browse_service import BrowseService, ExplainService
+from extender.tasks.events import EventLimit, EventRecorder, missed_admission
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods, WhatIfFilter
 from extender.tasks.index_upkeep import Auditing, PolicyRecount, SlicedFigure
 from extender.tasks.injected_pods import InjectedPods
-from extender.tasks.missed_admissions import MissedAdmissions
 from extender.tasks.preempt_and_bind import BindService, PreemptService, UnansweredBindings
 from extender.tasks.preemption.manager import Record
 from extender.tasks.readiness import Readiness
@@ -143,7 +145,7 @@ def service_of_cluster(
     report_sliced_work(metrics, work)
     explainer = ExplainService(index.view, settings, clock, partial(_assumed_nodes, index), work)
     on_rejection, rejected_pod_jobs = rejected_pods_of_cluster(base, parts.filter, explainer.rejection, traffic)
-    missed = MissedAdmissions(base.writer(), clock, partial(datetime.now, UTC))
+    missed = EventRecorder(base.writer().create_event, clock, EventLimit())
     pods = _watched_pods(base)
     filter_service = FilterService(
         index,
@@ -155,7 +157,7 @@ def service_of_cluster(
         plans,
         on_rejection,
         reflectors.known_until(PODS.name),
-        missed.record,
+        partial(_record_missed, missed),
     )
     report_assumed_pods(metrics, index, filter_service)
     unanswered = UnansweredBindings(index, base.writer(), clock)
@@ -246,6 +248,11 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     return Service(settings, index, Readiness(), metrics, verbs, what_ifs=what_ifs)
 
 
+def _record_missed(events: EventRecorder[PodEvent], pod: Pod, policies: Sequence[PolicyKey]) -> None:
+    """Records an event on a pod that admission missed."""
+    events.record(missed_admission(pod, policies, datetime.now(UTC)))
+
+
 def _what_ifs(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Metrics) -> WhatIfService | None:
     """What answers what-ifs, None where they are disabled."""
     if not settings.what_if.enabled:
@@ -277,7 +284,7 @@ def _admission(base: Foundation, pod: OwnPod | None, injected: InjectedPods) -> 
     return found
 
 
-def _policy_jobs(base: Foundation, missed: MissedAdmissions) -> list[Job]:
+def _policy_jobs(base: Foundation, missed: EventRecorder[PodEvent]) -> list[Job]:
     """The jobs about policies at scheduling, none where policies are disabled."""
     if not base.settings.policies.enabled:
         return []

@@ -42,7 +42,7 @@ class NamespaceUsage:
         return left
 
 
-class NamespaceLimiter:
+class RateLimiter:
     """At most ``at_once`` holders, and ``per_second`` new ones a second; as many as ``at_once`` may begin in a burst.
 
     Each namespace is first in, first out. The place that is next is given only when it may begin, so that none is taken
@@ -56,7 +56,7 @@ class NamespaceLimiter:
         self._burst = self._gap * at_once
         self._next = clock.now()
         self._usage = NamespaceUsage(clock)
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, deque[asyncio.Future[float]]] = {}
         self._is_pacing = False
         self._users = 0
         self._last_release = float("-inf")
@@ -67,13 +67,17 @@ class NamespaceLimiter:
         return self._clock.now() if self._users else self._last_release
 
     @asynccontextmanager
-    async def acquire(self, namespace: str) -> AsyncIterator[None]:
-        """Waits for the turn of the namespace, a free place and the rate, and holds the place until the block is left."""
+    async def acquire(self, namespace: str = "") -> AsyncIterator[None]:
+        """Waits for the turn of the namespace, a free place and the rate, and holds the place until the block is left.
+
+        Writes that are all equally urgent, as those of preemptions, name no namespace: first in, first out.
+        """
         self._users += 1
         try:
-            await self._turn(namespace)
+            seconds = await self._turn(namespace)
             try:
-                await self._pace()
+                if seconds > 0:
+                    await self._pace(seconds)
                 yield
             finally:
                 self._free += 1
@@ -82,32 +86,30 @@ class NamespaceLimiter:
             self._users -= 1
             self._last_release = self._clock.now()
 
-    async def _turn(self, namespace: str) -> None:
-        waiter = asyncio.get_running_loop().create_future()
+    async def _turn(self, namespace: str) -> float:
+        """Waits until a place is given; returns the seconds until the rate allows to use it."""
+        waiter: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(namespace, deque()).append(waiter)
         self._grant()
         try:
-            await waiter
+            return await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():  # it was given the place that it does not use
                 self._free += 1
-                self._is_pacing = False
+                self._is_pacing = self._is_pacing and waiter.result() <= 0
                 self._grant()
             raise
 
-    async def _pace(self) -> None:
+    async def _pace(self, seconds: float) -> None:
         """Waits until the rate allows one more. Meanwhile no other is given a place."""
         try:
-            now = self._clock.now()
-            self._next = max(self._next, now - self._burst) + self._gap
-            if self._next > now:
-                await self._clock.sleep(self._next - now)
+            await self._clock.sleep(seconds)
         finally:
             self._is_pacing = False
             self._grant()
 
     def _grant(self) -> None:
-        """Gives the next place to the first that waits, of the namespace that has used least. O(waiting namespaces)."""
+        """Gives the next places to the first that wait, of the namespaces that have used least. O(waiting namespaces) for each."""
         while self._free and not self._is_pacing and self._waiting:
             namespace = self._usage.least(self._waiting)
             waiters = self._waiting[namespace]
@@ -117,8 +119,10 @@ class NamespaceLimiter:
             if not waiter.done():  # else it was cancelled
                 self._usage.charge(namespace)
                 self._free -= 1
-                self._is_pacing = True
-                waiter.set_result(None)
+                now = self._clock.now()
+                self._next = max(self._next, now - self._burst) + self._gap
+                self._is_pacing = self._next > now
+                waiter.set_result(self._next - now)
 
 
 MOST_IN_WORK: Final = 8

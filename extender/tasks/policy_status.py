@@ -1,6 +1,6 @@
 """Writes the status of each policy: whether it is valid, what contradicts it, how many pods it selects. For the leader.
 
-A condition that has changed is also told by an event (`policy_events`).
+A condition that has changed is also told by an event: the condition itself stays in the status.
 
 Pods are counted by signature, of which the index knows the number of pods: all replicas of a workload cost one look.
 Rounds are cut into slices of `SLICE_SECONDS`, so that requests are not held up. Only what has changed is written, at most `WRITES_PER_SECOND`. Policies of kupid have no such status.
@@ -18,12 +18,14 @@ from typing import Any, Final
 from extender.index.objects.changes import Change
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
+from extender.kube.effects import PolicyEvent
 from extender.kube.errors import KubeError, NotFound
 from extender.kube.timing import Clock
 from extender.kube.writer import PolicyObjects
 from extender.model.objects import PodSignature
 from extender.model.policies import GROUP, InvalidPolicy, Policy, PolicyKey, Subject
-from extender.tasks.policy_events import PolicyEvents
+from extender.model.units import counted
+from extender.tasks.events import EventLimit, EventRecorder
 from extender.verbs.admit.pod_fields import Changes
 from extender.verbs.admit.policy_reviews import contradiction_between
 
@@ -39,6 +41,8 @@ APPLIED_EVERY: Final = timedelta(minutes=1)
 MOST_CONFLICTS: Final = 16
 MOST_TERM_PAIRS: Final = 64  # of two policies; more are compared by the webhook only, where a policy is written
 # The bounds of the CRD.
+EVENT_LIMIT: Final = EventLimit(at_once=50, refill=2.0, repeated_after=600.0)
+_LONGEST_CONFLICT: Final = 700  # characters; the note of an event has 1 KiB
 _LONGEST_FIELD: Final = 512
 _LONGEST_MESSAGE: Final = 1024
 _LONGEST_PROBLEM: Final = 32_768
@@ -55,7 +59,7 @@ class PolicyStatus:
     def __init__(
         self,
         store: PolicyObjects,
-        events: PolicyEvents,
+        events: EventRecorder[PolicyEvent],
         policies: PolicyTable,
         pods: Callable[[], Mapping[PodSignature, int]],
         namespaces: Namespaces,
@@ -212,7 +216,8 @@ class PolicyStatus:
         await self._store.patch_policy_status(key, uid, wanted)
         self._present[key] = uid, {**present, **wanted}
         self.results["written"] += 1
-        await self._events.record(key, uid, present, wanted)
+        for event in condition_events(key, uid, present, wanted, self._utc_now()):
+            self._events.record(event, about=key)
         await self._clock.sleep(1 / WRITES_PER_SECOND)
 
     def _wanted(self, policy: Policy | InvalidPolicy, matched: int, present: JsonObject) -> JsonObject:
@@ -272,3 +277,37 @@ def _is_recent(written: object, applied: datetime) -> bool:
 
 def _text_of(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def condition_events(
+    key: PolicyKey, uid: str, before: JsonObject, after: JsonObject, at: datetime
+) -> Iterator[PolicyEvent]:
+    """The events of the conditions that have changed from one status to the next."""
+
+    def event(kind: str, reason: str, action: str, note: str) -> PolicyEvent:
+        return PolicyEvent(key, uid, kind, reason, action, note, at)
+
+    old, new = _conditions_of(before), _conditions_of(after)
+    was_valid, valid = old.get("Valid", {}).get("status"), new.get("Valid", {})
+    if valid.get("status") == "True" and was_valid != "True":
+        yield event(
+            "Normal", "Applied", "Validating", f"the policy is valid; it selects {counted(after['matchedPods'], 'pod')}"
+        )
+    elif valid.get("status") == "False" and was_valid != "False":
+        yield event("Warning", "Invalid", "Validating", f"the policy is not applied: {valid['message']}")
+    was_conflicting = old.get("Conflicting", {}).get("status")
+    conflicting = new.get("Conflicting", {}).get("status")
+    if conflicting == "True" and was_conflicting != "True":
+        yield event("Warning", "Conflict", "Comparing", _conflicts_text(after["conflicts"]))
+    elif conflicting == "False" and was_conflicting == "True":
+        yield event("Normal", "ConflictResolved", "Comparing", "no conflict is known any more")
+
+
+def _conditions_of(status: JsonObject) -> dict[str, JsonObject]:
+    return {str(each.get("type")): each for each in status.get("conditions") or ()}
+
+
+def _conflicts_text(conflicts: list[JsonObject]) -> str:
+    first = conflicts[0]
+    text = f"{first['policy']}: {first['field']}: {first['message']}"[:_LONGEST_CONFLICT]
+    return f"{text}; status.conflicts has {len(conflicts)}" if len(conflicts) > 1 else text

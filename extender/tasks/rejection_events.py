@@ -26,7 +26,7 @@ from extender.kube.writer import Writer
 from extender.model.answers.explanations import Explanation, NotExplained
 from extender.model.objects import Pod
 from extender.model.units import times
-from extender.tasks.event_tokens import EventTokens
+from extender.tasks.events import TokenBucket
 from extender.tasks.rejected_pods import RejectedPodWriter
 from extender.verbs.explain.explaining import rejection_note
 from extender.wire.extender_v1 import ExtenderArgs
@@ -77,7 +77,7 @@ class RejectionEvents:
         self._explain = explain
         self._clock = clock
         self._utc_now = utc_now
-        self._tokens = EventTokens(AT_ONCE, REFILL_SECONDS, clock.now())
+        self._tokens = TokenBucket(AT_ONCE, REFILL_SECONDS, clock.now())
         self._queue: OrderedDict[str, float] = OrderedDict()  # by UID when the pod was rejected, the oldest first
         self._told: OrderedDict[str, _Told] = OrderedDict()
         self._added = asyncio.Event()

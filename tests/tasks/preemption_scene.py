@@ -17,8 +17,9 @@ from extender.kube.timing import BackoffOptions
 from extender.model.objects import Object, Pod
 from extender.model.preemption import PreemptionPlan
 from extender.settings.configuration import Settings
-from extender.tasks.preemption.event_recorder import EventRecorder
-from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, RateLimiter, RetryingWriter
+from extender.tasks.events import EventRecorder
+from extender.tasks.fair_queue import RateLimiter
+from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, RetryingWriter
 from extender.tasks.preemption.manager import PreemptionManager
 from extender.telemetry.metrics import PreemptionMetrics
 from extender.verbs.filter import FilterVerb
@@ -84,7 +85,7 @@ class Scene:
             self.index.view,
             self.api,
             retrying,
-            EventRecorder(self.api, rate_limiter, self.clock),
+            EventRecorder(self.api.create_event, self.clock, urgent=rate_limiter),
             self.clock,
             lambda: datetime(2026, 1, 1, tzinfo=UTC),
             ExecutorOptions(evicts=self.settings.preemption.eviction == "evict"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from extender.tasks.fair_queue import NamespaceLimiter
+from extender.tasks.fair_queue import RateLimiter
 from tests.fakes import FakeClock, until
 
 
@@ -13,7 +13,7 @@ class Writes:
 
     def __init__(self, at_once: int, per_second: float = 10.0) -> None:
         self.clock = FakeClock()
-        self.limiter = NamespaceLimiter(self.clock, at_once, per_second)
+        self.limiter = RateLimiter(self.clock, at_once, per_second)
         self.begun: list[tuple[str, float]] = []
         self.under_way = 0
         self.most = 0

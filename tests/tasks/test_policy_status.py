@@ -11,11 +11,12 @@ import pytest
 
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
+from extender.kube.effects import PolicyEvent
 from extender.kube.errors import NotFound, Unreachable
 from extender.kube.writer import PolicyObjects
 from extender.model.objects import PodSignature
-from extender.model.policies import ConflictPolicy, Policy, PolicyKey
-from extender.tasks.policy_events import PolicyEvents
+from extender.model.policies import ConflictPolicy, InvalidPolicy, Policy, PolicyKey
+from extender.tasks.events import EventRecorder
 from extender.tasks.policy_status import (
     MOST_CONFLICTS,
     PAUSE_SECONDS,
@@ -55,20 +56,21 @@ class Api(PolicyObjects):
         self.status[key] = {**self.status[key], **status}
 
 
-class Told(PolicyEvents):
-    """Events that are to be recorded, by policy: what was before, and what is."""
+class Told(EventRecorder[PolicyEvent]):
+    """Events that are to be recorded."""
 
     def __init__(self) -> None:
-        self.changes: list[tuple[PolicyKey, str, Json, Json]] = []
-        self.forgotten: list[PolicyKey] = []
+        self.reasons: list[tuple[PolicyKey, str]] = []
+        self.forgotten: list[object] = []
 
-    async def record(self, key: PolicyKey, uid: str, before: Json, after: Json) -> None:
+    def record(self, event: PolicyEvent, about: object = None) -> None:
         """Keep it."""
-        self.changes.append((key, uid, before, after))
+        assert about == event.policy
+        self.reasons.append((event.policy, event.reason))
 
-    def forget(self, key: PolicyKey) -> None:
+    def forget(self, about: object) -> None:
         """Keep it."""
-        self.forgotten.append(key)
+        self.forgotten.append(about)
 
 
 class Scene:
@@ -178,8 +180,9 @@ async def test_what_was_written_is_told_with_what_was_there_before_and_a_deleted
     scene.apply(generation=2, priority="high")
     await scene.status.round()
     await scene.status.round()
-    first, second = scene.api.writes
-    assert scene.events.changes == [(key, "uid-one", {}, first[1]), (key, "uid-one", first[1], second[1])]
+    scene.table.put_invalid(InvalidPolicy(key, ("text",)))
+    await scene.status.round()
+    assert scene.events.reasons == [(key, "Applied"), (key, "Invalid")]
     scene.table.remove(key)
     await scene.status.round()
     assert scene.events.forgotten == [key]
@@ -190,7 +193,7 @@ async def test_what_could_not_be_written_is_not_told() -> None:
     scene.apply()
     scene.api.failure = Unreachable("no answer")
     await scene.status.round()
-    assert scene.events.changes == []
+    assert scene.events.reasons == []
 
 
 async def test_a_condition_keeps_its_time_while_its_status_stays() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.tasks.preemption.executor import RateLimiter
+from extender.tasks.fair_queue import RateLimiter
 from tests.fakes import FakeClock
 
 

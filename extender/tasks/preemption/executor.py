@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
@@ -26,41 +25,9 @@ from extender.kube.timing import Backoff, BackoffOptions, Clock
 from extender.kube.writer import Writer
 from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan
-from extender.tasks.preemption.event_recorder import EventRecorder
+from extender.tasks.events import EventRecorder
+from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.rejected_pods import REQUEUE_ANNOTATION
-
-
-class RateLimiter:
-    """At most ``at_once`` holders, and ``per_second`` new ones a second; as many as ``at_once`` may begin in a burst."""
-
-    def __init__(self, clock: Clock, at_once: int, per_second: float) -> None:
-        self._clock = clock
-        self._slots = asyncio.Semaphore(at_once)
-        self._gap = 1.0 / per_second
-        self._burst = self._gap * at_once
-        self._next = clock.now()
-        self._holders = 0
-        self._last_release = float("-inf")
-
-    @property
-    def last_busy(self) -> float:
-        """When a slot was last held or waited for: now, while one is."""
-        return self._clock.now() if self._holders else self._last_release
-
-    @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[None]:
-        """Waits for a free slot and for the rate, and holds the slot until the block is left. First in, first out."""
-        self._holders += 1
-        try:
-            async with self._slots:
-                now = self._clock.now()
-                self._next = max(self._next, now - self._burst) + self._gap
-                if self._next > now:
-                    await self._clock.sleep(self._next - now)
-                yield
-        finally:
-            self._holders -= 1
-            self._last_release = self._clock.now()
 
 
 class GaveUpError(Exception):
@@ -155,7 +122,7 @@ class PreemptionExecutor:
         view: ClusterView,
         writer: Writer,
         retrying: RetryingWriter,
-        recorder: EventRecorder,
+        recorder: EventRecorder[PodEvent],
         clock: Clock,
         utc_now: Callable[[], datetime],
         options: ExecutorOptions,

@@ -17,8 +17,8 @@ from extender.kube.errors import KubeError
 from extender.kube.timing import Clock
 from extender.model.group_placements import PlacementStatus
 from extender.model.release import GroupKey, Phase
+from extender.tasks.events import EventRecorder
 from extender.tasks.leader_election import LeadershipLost
-from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.release.decisions import GroupMemory
 from extender.tasks.release.writes import PlacementWriter
 from extender.verbs.release.progress import STUCK, GroupState, Step
@@ -33,7 +33,11 @@ class Reports:
     """``groups``: how many there are by phase and reason. ``failed`` counts status writes that failed."""
 
     def __init__(
-        self, placements: PlacementWriter, events: EventRecorder, clock: Clock, utc_now: Callable[[], datetime]
+        self,
+        placements: PlacementWriter,
+        events: EventRecorder[PodEvent],
+        clock: Clock,
+        utc_now: Callable[[], datetime],
     ) -> None:
         self.failed = 0
         self._placements = placements

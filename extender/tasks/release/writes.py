@@ -17,7 +17,7 @@ from extender.kube.timing import Backoff, BackoffOptions, Clock
 from extender.kube.writer import ReleaseObjects
 from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
 from extender.model.release import Decision, GroupKey
-from extender.tasks.fair_queue import NamespaceLimiter
+from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.leader_election import LeadershipLost
 from extender.verbs.release.progress import Inexpressible, release_patch
 from extender.wire.policies.group_placements import decision_body, undecided_body
@@ -50,7 +50,7 @@ class PodReleaser:
     """Releases pods under one rate limiter, with at most two requests for each try."""
 
     def __init__(
-        self, store: ReleaseObjects, rate_limiter: NamespaceLimiter, clock: Clock, backoff: BackoffOptions, rng: Random
+        self, store: ReleaseObjects, rate_limiter: RateLimiter, clock: Clock, backoff: BackoffOptions, rng: Random
     ) -> None:
         self._store = store
         self._rate_limiter = rate_limiter
@@ -126,7 +126,7 @@ class PlacementWriter:
         self,
         store: ReleaseObjects,
         shown: Placements,
-        rate_limiter: NamespaceLimiter,
+        rate_limiter: RateLimiter,
         utc_now: Callable[[], datetime],
     ) -> None:
         self._store = store

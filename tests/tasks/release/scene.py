@@ -22,8 +22,8 @@ from extender.model.release import RELEASE_GATE, GroupKey, GroupSize, Level, Pro
 from extender.rules.catalog import counts_of_rules
 from extender.settings.release import Release
 from extender.settings.rules import Rules
-from extender.tasks.fair_queue import NamespaceLimiter
-from extender.tasks.preemption.event_recorder import EventRecorder
+from extender.tasks.events import EventRecorder
+from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.release.decisions import Decisions, IndexGroups, ManagerOptions, NamespaceBudget, Room
 from extender.tasks.release.manager import Parts, ReleaseManager
 from extender.tasks.release.reports import Reports
@@ -110,7 +110,7 @@ class Counts(ReleaseMetrics):
         self.of["placed"] += 1
 
 
-class Scene(EventRecorder):
+class Scene(EventRecorder[PodEvent]):
     """``room``: pods that fit into each zone, beside those that have a slot or a node there."""
 
     def __init__(self, rooms: dict[str, int], **release: Any) -> None:
@@ -129,9 +129,9 @@ class Scene(EventRecorder):
         """A manager that remembers nothing."""
         clock, index = self.clock, self.index
         groups = IndexGroups(index.gated, index.pods)
-        placements = PlacementWriter(self.api, index.placements, NamespaceLimiter(clock, 4, 1000), clock.utc_now)
+        placements = PlacementWriter(self.api, index.placements, RateLimiter(clock, 4, 1000), clock.utc_now)
         budget = NamespaceBudget(index.reserved, index.view.offered, self.budget)
-        releaser = PodReleaser(self.api, NamespaceLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1))
+        releaser = PodReleaser(self.api, RateLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1))
         parts = Parts(
             groups,
             index.placements,
@@ -159,7 +159,7 @@ class Scene(EventRecorder):
         """What a new leader waits for: the watches show all that an earlier one wrote."""
         self.show()
 
-    def record(self, event: PodEvent) -> None:
+    def record(self, event: PodEvent, _about: object = None) -> None:
         """Takes an event."""
         self.events.append(event)
 

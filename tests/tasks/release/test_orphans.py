@@ -11,7 +11,7 @@ from extender.kube.errors import KubeError, Unreachable
 from extender.kube.timing import BackoffOptions
 from extender.model.policies import PolicyObject
 from extender.model.release import RELEASE_GATE
-from extender.tasks.fair_queue import NamespaceLimiter
+from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.release.orphans import OrphanReleaser
 from extender.tasks.release.writes import PodReleaser
 from tests.gangs import FOREIGN_GATE
@@ -22,7 +22,7 @@ from tests.tasks.release.scene import Scene, settle
 async def releasing(scene: Scene) -> AsyncIterator[OrphanReleaser]:
     """The task, with a grace of 30 seconds."""
     clock, index = scene.clock, scene.index
-    releaser = PodReleaser(scene.api, NamespaceLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1))
+    releaser = PodReleaser(scene.api, RateLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1))
     task = OrphanReleaser(
         index.gated.orphans,
         index.pods,

@@ -1,0 +1,268 @@
+"""Events: what they say, how many there are, and that they give way to more urgent writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from extender.kube.effects import PodEvent, PodRef, PolicyEvent
+from extender.kube.errors import Rejected
+from extender.model.objects import Pod, PodSignature
+from extender.model.policies import GROUP, PolicyKey
+from extender.tasks.events import EventLimit, EventRecorder, missed_admission
+from extender.tasks.fair_queue import RateLimiter
+from extender.tasks.policy_status import condition_events
+from tests.builders import pod
+from tests.fakes import FakeClock, running, until
+
+Json = dict[str, Any]
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+ONE = PolicyKey(GROUP, "default", "one")
+ZONAL = PolicyKey(GROUP, "default", "zonal")
+LIMIT = EventLimit(at_once=20, refill=2.0, repeated_after=600.0)
+NOTHING = {"written": 0, "failed": 0, "suppressed": 0}
+
+
+def event(name: str, kind: str = "Warning", reason: str = "Preempted") -> PodEvent:
+    """An event of a pod."""
+    return PodEvent(PodRef("default", name, f"uid-{name}"), kind, reason, "Preempting", "text", NOON)
+
+
+class Stage:
+    """An API server that takes events down, and the rate of other writes. ``is_held``: no write ends. ``refuses``: one of them."""
+
+    def __init__(
+        self, refuses: str = "", most_waiting: int = 10, at_once: int = 8, limit: EventLimit | None = None
+    ) -> None:
+        self.clock = FakeClock()
+        self.names: list[str] = []
+        self.notes: list[str] = []
+        self.is_held = False
+        self._refuses = refuses
+        self.rate_limiter = RateLimiter(self.clock, 4, 1e6)
+        self.recorder = EventRecorder(self.create, self.clock, limit, self.rate_limiter, most_waiting, at_once)
+
+    async def create(self, event: PodEvent) -> None:
+        """Written, or refused."""
+        if event.pod.name == self._refuses:
+            raise Rejected("403", status=403)
+        self.names.append(event.pod.name)
+        self.notes.append(event.note)
+        if self.is_held:
+            await asyncio.Event().wait()
+
+    @property
+    def lost(self) -> int:
+        """How many events were not written."""
+        return self.recorder.results["failed"] + self.recorder.results["suppressed"]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Events are written until the block is left."""
+        async with running(self.recorder.run):
+            yield
+
+
+async def test_events_are_reported_in_order_and_a_rejected_one_is_lost() -> None:
+    stage = Stage(refuses="b")
+    async with stage.running():
+        for name in "abc":
+            stage.recorder.record(event(name))
+        await stage.recorder.flush()
+    assert (stage.names, stage.lost) == (["a", "c"], 1)
+
+
+async def test_an_event_waits_until_more_urgent_writes_have_been_done_for_a_while() -> None:
+    stage = Stage()
+    async with stage.running():
+        async with stage.rate_limiter.acquire():
+            stage.recorder.record(event("a"))
+            await until(lambda: stage.clock.slept)
+            assert stage.names == []
+        left = stage.clock.time
+        await stage.recorder.flush()
+    assert stage.names == ["a"]
+    assert 0.1 <= stage.clock.time - left <= 0.2
+
+
+async def test_a_burst_without_an_end_does_not_silence_them() -> None:
+    stage = Stage()
+    async with stage.running(), stage.rate_limiter.acquire():
+        begun = stage.clock.time
+        stage.recorder.record(event("a"))
+        await stage.recorder.flush()
+    assert stage.names == ["a"]
+    assert 0.25 <= stage.clock.time - begun <= 0.35
+    assert len([pause for pause in stage.clock.slept if pause > 0.01]) == 3, (
+        "as rarely as a pause of 0.1 s can be found"
+    )
+
+
+async def test_what_does_not_fit_is_lost_and_so_is_what_waits_at_the_end() -> None:
+    stage = Stage(most_waiting=2, at_once=1)
+    for name in "abc":
+        stage.recorder.record(event(name))
+    assert stage.lost == 1
+    stage.is_held = True
+    async with stage.running():
+        await until(lambda: stage.names)
+    await stage.recorder.flush()
+    assert (stage.names, stage.lost) == (["a"], 3), "the one under way, too"
+
+
+async def test_a_few_that_wait_are_written_side_by_side_and_no_more() -> None:
+    stage = Stage(at_once=3)
+    for name in "abcd":
+        stage.recorder.record(event(name))
+    stage.is_held = True
+    async with stage.running():
+        await until(lambda: len(stage.names) == 3)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert stage.names == ["a", "b", "c"]
+
+
+async def test_a_limit_bounds_events_keeps_half_of_them_for_warnings_and_fills_again() -> None:
+    stage = Stage(limit=LIMIT)
+    async with stage.running():
+        for kind in ("Normal", "Warning"):
+            for number in range(100):
+                stage.recorder.record(event(f"p{number}", kind))
+        await stage.recorder.flush()
+        assert len(stage.names) == LIMIT.at_once
+        assert stage.names[LIMIT.at_once // 2] == "p0", "the first warning"
+        stage.clock.time += 3 * LIMIT.refill
+        for number in range(100):
+            stage.recorder.record(event(f"q{number}"))
+        await stage.recorder.flush()
+    assert stage.names[LIMIT.at_once :] == ["q0", "q1", "q2"]
+    assert stage.recorder.results == {"written": 23, "failed": 0, "suppressed": 277}
+
+
+@pytest.mark.parametrize(("repeated", "text"), [(1, "once"), (4, "4 times")])
+async def test_a_reason_that_an_object_has_again_and_again_is_told_once_with_the_number(
+    repeated: int, text: str
+) -> None:
+    stage = Stage(limit=LIMIT)
+    async with stage.running():
+        for _ in range(1 + repeated):
+            stage.recorder.record(event("a"), about="a")
+        stage.recorder.record(event("a", reason="Other"), about="a")
+        stage.recorder.record(event("b"), about="b")
+        stage.clock.time += LIMIT.repeated_after
+        stage.recorder.record(event("a"), about="a")
+        stage.recorder.forget("b")
+        stage.recorder.record(event("b"), about="b")
+        await stage.recorder.flush()
+    assert stage.notes == ["text", "text", "text", f"text (and {text} before)", "text"]
+    assert stage.recorder.results["suppressed"] == repeated
+
+
+async def test_a_deleted_object_of_the_same_name_is_told_again_at_once() -> None:
+    stage = Stage(limit=LIMIT)
+    async with stage.running():
+        stage.recorder.record(event("a"), about="a")
+        stage.recorder.forget("a")
+        stage.recorder.record(event("a"), about="a")
+        await stage.recorder.flush()
+    assert stage.names == ["a", "a"]
+
+
+async def test_with_a_limit_a_replica_that_does_not_lead_records_nothing() -> None:
+    stage = Stage(limit=LIMIT)
+    stage.recorder.record(event("before"))
+    async with stage.running():
+        stage.recorder.record(event("led"))
+        await stage.recorder.flush()
+    stage.recorder.record(event("after"))
+    assert (stage.names, stage.recorder.results) == (["led"], {**NOTHING, "written": 1})
+
+
+async def test_an_api_server_that_does_not_answer_holds_up_no_more_than_the_queue() -> None:
+    stage = Stage(limit=LIMIT, at_once=1)
+    stage.is_held = True
+    async with stage.running():
+        for number in range(3 * LIMIT.at_once):
+            stage.recorder.record(event(f"p{number}"))
+            stage.clock.time += LIMIT.refill
+            await asyncio.sleep(0)
+    assert stage.recorder.results["failed"] == 1 + LIMIT.at_once, "the one under way, too"
+
+
+# -- what events say ----------------------------------------------------------------------------------------------------
+
+
+def status(*, valid: bool = True, conflicts: int = 0, message: str = "text", pods: int = 3) -> Json:
+    """A status as it is written."""
+    found = [{"policy": "other", "field": f"spec.field{each}", "message": "differs"} for each in range(conflicts)]
+    conditions = [
+        {"type": "Valid", "status": str(valid), "message": message},
+        {"type": "Conflicting", "status": str(bool(conflicts)), "message": ""},
+    ]
+    return {"matchedPods": pods, "conditions": conditions, "conflicts": found}
+
+
+APPLIED = ("Normal", "Applied", "the policy is valid; it selects 3 pods")
+APPLIED_TO_ONE = ("Normal", "Applied", "the policy is valid; it selects 1 pod")
+INVALID = ("Warning", "Invalid", "the policy is not applied: text")
+CONFLICT = ("Warning", "Conflict", "other: spec.field0: differs")
+RESOLVED = ("Normal", "ConflictResolved", "no conflict is known any more")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        pytest.param({}, status(), [APPLIED], id="a new policy"),
+        pytest.param({}, status(pods=1), [APPLIED_TO_ONE], id="a new policy that selects one pod"),
+        pytest.param({}, status(valid=False), [INVALID], id="a new policy that is invalid"),
+        pytest.param({}, status(conflicts=1), [APPLIED, CONFLICT], id="a new policy with a conflict"),
+        pytest.param(status(), status(), [], id="nothing changed"),
+        pytest.param(status(), status(valid=False), [INVALID], id="became invalid"),
+        pytest.param(status(valid=False), status(), [APPLIED], id="became valid"),
+        pytest.param(status(valid=False), status(valid=False, message="b"), [], id="invalid for another reason"),
+        pytest.param(status(), status(conflicts=1), [CONFLICT], id="a conflict appeared"),
+        pytest.param(
+            status(),
+            status(conflicts=4),
+            [("Warning", "Conflict", f"{CONFLICT[2]}; status.conflicts has 4")],
+            id="several conflicts",
+        ),
+        pytest.param(status(conflicts=1), status(conflicts=2), [], id="one conflict more"),
+        pytest.param(status(conflicts=1), status(), [RESOLVED], id="the conflict is resolved"),
+    ],
+)
+def test_an_event_tells_of_a_condition_that_has_changed(
+    before: Json, after: Json, told: list[tuple[str, str, str]]
+) -> None:
+    found: list[PolicyEvent] = list(condition_events(ONE, "uid-1", before, after, NOON))
+    assert [(each.type, each.reason, each.note) for each in found] == told
+    assert {(each.policy, each.uid, each.at) for each in found} <= {(ONE, "uid-1", NOON)}
+
+
+REACHED = "or the webhook was not reached"
+INJECTED = "or another policy, was injected"
+NOTES = {
+    "one": (1, "", f"directs: the pod is older than the policy, {REACHED}. It is held to it"),
+    "several": (2, "", f"direct: the pod is older than the policies, {REACHED}. It is held to them"),
+    "one, injected": (1, "{}", f"directs: an earlier version of it, {INJECTED}. It is held to it"),
+    "several, injected": (2, "{}", f"direct: an earlier version of them, {INJECTED}. It is held to them"),
+}
+
+
+@pytest.mark.parametrize(("count", "injected", "text"), NOTES.values(), ids=NOTES)
+def test_the_event_of_a_missed_admission_names_the_policies(count: int, injected: str, text: str) -> None:
+    policies = [ZONAL, PolicyKey(GROUP, "", "other")][:count]
+    found = missed_admission(Pod("u", "two", PodSignature("default", {}, injected=injected)), policies, NOON)
+    names = ", ".join(map(str, policies))
+    assert found.note == f"the pod lacks what {names} {text} while it is scheduled"
+    assert (found.pod, found.type, found.reason) == (PodRef("default", "two", "u"), "Warning", "PolicyMissedAdmission")
+
+
+def test_a_long_list_of_policies_is_cut() -> None:
+    found = missed_admission(pod("one"), [PolicyKey(GROUP, "", f"p{number}") for number in range(200)], NOON)
+    assert "ClusterPodSchedulingPolicy/p4 and 195 more direct" in found.note
