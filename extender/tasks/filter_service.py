@@ -1,6 +1,6 @@
 """The filter service: waits for the assumed pods that a request depends on, calls the verb, assumes the pod, submits the plan.
 
-The decision is about the pod as the watch shows it (`watched_pods.py`). Whole nodes in a request are those of a scheduler, of
+The decision is about the pod as the watch shows it (`WatchedPods`). Whole nodes in a request are those of a scheduler, of
 which the watch may not show one yet, or those that a tool such as an autoscaler makes up:
 
 - the pod is shown, and some of the nodes: a scheduler's. Decided about the nodes as the watch shows them. One that it does not
@@ -44,7 +44,14 @@ _MOST_DIFFERENCES: Final = 32  # few, as each keeps the constraints of a request
 
 
 class WatchedPods:
-    """``waits`` counts requests that waited.
+    """Finds the pod of a request as the watch shows it, and waits a short time for a pod that the watch does not show yet.
+
+    The watches of the scheduler and of the extender deliver a new pod at about the same time, in either order. After the wait the
+    request gets an error: a request alone is no proof that a pod exists. Where the watch shows the pod with other constraints,
+    one of the two lags by an update: the request waits for the watch, then the watched pod is used. A pair of constraints
+    that was waited for in vain is not waited for again: its sender omits fields that it does not know, or the request is older.
+
+    ``waits`` counts requests that waited.
 
     At most ``most_waiting`` requests wait at a time; further ones get an error at once, so that requests for pods that do
     not exist cannot occupy all requests in flight.

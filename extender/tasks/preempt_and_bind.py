@@ -43,7 +43,12 @@ class _Binding:
 
 
 class UnansweredBindings:
-    """These bindings by the UID of their pod, until `run` or an event has found the result of each."""
+    """Bindings that were sent and got no answer, by UID: whether they were carried out is learned from the watch, or else read.
+
+    A lost connection does not tell what the API server did. The scheduler tries the pod again, but its room must not be given
+    away: the pod may be on its node. So it stays assumed there, and filter requests about it get an error, until an event or
+    a read of the pod tells, or `assumedPods.expiry` is over. Cost: one read for each such pod and round.
+    """
 
     def __init__(self, index: ClusterIndex, reader: Writer, clock: Clock) -> None:
         self._index = index

@@ -1,4 +1,9 @@
-"""What is written to pods that the filter rejected: a nomination outside the sample of the scheduler, or a requeue."""
+"""Decides whether a pod that the filter rejected is nominated elsewhere or requeued, and writes it.
+
+Three events lead to a write: the search outside the sample of the scheduler finds a node (`Nominator`), something changes that
+the scheduler does not watch (`Requeuer`), or an event reached the scheduler before the extender (`Rechecker`). A pod is written
+to only while it is unscheduled, ungated and not nominated by another component. The writes are limited in rate.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +111,12 @@ class NominatorOptions:
 
 
 class Nominator:
-    """The queue of rejected pods, and the workers that search a node for each."""
+    """Nominates a rejected pod to a node outside the sample of the scheduler (``status.nominatedNodeName``, KEP-5278).
+
+    kube-scheduler asks about a sample of the nodes in large clusters. When every sampled node was rejected, another node may
+    still pass. The search runs after the answer, so that it does not delay the scheduler. A pod that has passed meanwhile is
+    on its way to the node of that answer, and is left alone. Cost: one search over the cluster per pod.
+    """
 
     def __init__(
         self,
@@ -191,7 +201,16 @@ _AFTER_FAILURE_SECONDS: Final = 1.0
 
 
 class Requeuer:
-    """Records rejected pods and requeues those that a change helps, at most ``per_second``; the same for nominated pods."""
+    """Requeues rejected pods after changes that kube-scheduler does not watch for an extender, at most ``per_second``.
+
+    Example: a namespace is relabelled, and a pod that an anti-affinity rejected would pass now. The scheduler tries a pod again
+    when the pod itself is updated, so one annotation is patched. Of pods that share a number of places (a quota) only so many
+    are requeued at a time; the others follow while places are left. Cost: one search over the cluster per pod that a change concerns.
+
+    A kube-scheduler without QueueingHints (KEP-4247; before 1.32, or with the gate off) ignores an update of the status alone,
+    such as a nomination. So a nominated pod is requeued in the same way if the scheduler does not ask about it. A scheduler with
+    the hints asks within milliseconds, and nothing is written.
+    """
 
     def __init__(
         self, writer: RejectedPodWriter, clock: Clock, per_second: float, traffic: Traffic | None = None
@@ -321,7 +340,15 @@ class _Rejected:
 
 
 class Rechecker:
-    """The recent rejections by UID, the one decided longest ago first; above `_MOST_BYTES` that one is dropped.
+    """Requeues pods that were rejected because an event reached kube-scheduler before it reached the extender.
+
+    If the scheduler is first, it tries a rejected pod again before the event is in the index, and gets the earlier rejection. No
+    further event comes, so the pod stays pending for minutes. Therefore what a rejection depends on is compared with the
+    index for a second. After a change the same request is decided again, and the pod is requeued if a node passes now. The
+    nodes are those that the scheduler offered, so full nodes requeue no pod. Cost: nothing while there are no recent rejections;
+    else ten rounds per second, each of O(groups) per rejection and of at most `_MOST_DECISIONS` decisions.
+
+    The recent rejections are by UID, the one decided longest ago first; above `_MOST_BYTES` that one is dropped.
 
     ``held`` and ``bytes`` are these rejections and their size, ``decisions`` counts requests that were decided again.
     """

@@ -39,7 +39,11 @@ class ForbiddenByBudgetError(GaveUpError):
 
 
 class RetryingWriter:
-    """Writes under one rate limiter. Each attempt repeats the same call, so the call must be idempotent."""
+    """Retries one write with back-off until a deadline, under a limit that all writes of preemptions share.
+
+    A pod that was deleted, or replaced by another pod of the same name, needs no write. Every other failure is retried, except an
+    answer that rejects the request itself, and an eviction that a budget forbids. The call must be idempotent.
+    """
 
     def __init__(
         self, rate_limiter: RateLimiter, reader: Writer, clock: Clock, backoff: BackoffOptions, rng: Random

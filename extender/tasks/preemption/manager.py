@@ -56,7 +56,13 @@ class _Entry:
 
 
 class PreemptorRequeuer:
-    """Preemptors to requeue, by UID. ``has_preemption`` says whether a preemption runs for a UID: such a pod is skipped."""
+    """Requeues preemptors that could not be helped, with a wait that doubles each time.
+
+    kube-scheduler does not repeat a preemption attempt before something changes, and does not watch disruption budgets. A preemptor
+    is requeued where no offered candidate helped and the settings forbid other nodes, where an earlier leader left a
+    nomination without victims, and, once the budgets allow it, where budgets forbade the evictions.
+    ``has_preemption`` says whether a preemption runs for a UID: such a pod is skipped.
+    """
 
     def __init__(
         self, view: ClusterView, executor: PreemptionExecutor, clock: Clock, has_preemption: Callable[[str], bool]

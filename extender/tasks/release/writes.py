@@ -47,7 +47,11 @@ class Outcome(NamedTuple):
 
 
 class PodReleaser:
-    """Releases pods under one rate limiter, with at most two requests for each try."""
+    """Releases pods under one rate limiter, with at most two requests for each try.
+
+    A patch that was not answered may have been applied. The pod is read before each try, so the patch is sent only while the
+    pod has the gate, and repeating it does no harm.
+    """
 
     def __init__(
         self, store: ReleaseObjects, rate_limiter: RateLimiter, clock: Clock, backoff: BackoffOptions, rng: Random
@@ -120,7 +124,11 @@ class PodReleaser:
 
 
 class PlacementWriter:
-    """The writes, under a rate limiter of their own. Each method raises ``KubeError``."""
+    """Writes decisions and their status to GroupPlacements. Each method raises ``KubeError``.
+
+    A decision is written before the first pod of its group is touched. A decision that an earlier leader wrote and that the watch
+    does not show yet stands. Between a write and its watch event the written object counts.
+    """
 
     def __init__(
         self,

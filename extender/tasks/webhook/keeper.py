@@ -43,7 +43,11 @@ class OwnCertificatesOptions:
 
 
 class OwnCertificates:
-    """The certificates in the Secret. ``use`` is called with the one to serve, whenever it changes."""
+    """The certificates in the Secret. ``use`` is called with the one to serve, whenever it changes.
+
+    Every replica follows the Secret. The leader takes the steps of the rotation (`extender.certificates.rotation`), and writes with
+    the resourceVersion that it has read: two leaders could not overwrite each other.
+    """
 
     def __init__(
         self,
@@ -226,7 +230,11 @@ class _Access:
 
 
 class WebhookConfigurations:
-    """``wanted``: by configuration its webhooks, for a bundle of authorities, or without one of ours."""
+    """Keeps the two webhook configurations: changes by others are reverted and counted, and a deleted one is created again.
+
+    Fields that the extender does not require stay. ``wanted``: by configuration its webhooks, for a bundle of authorities, or
+    without one of ours.
+    """
 
     def __init__(self, store: WebhookObjects, name: str, wanted: Mapping[str, Wanted]) -> None:
         self.repairs: Counter[str] = Counter({MUTATING: 0, VALIDATING: 0})
