@@ -18,9 +18,8 @@ from extender.settings.jobs import (
     WhatIf,
 )
 from extender.settings.limits import Limits
-from extender.settings.policies import Policies
+from extender.settings.policies import Policies, Release
 from extender.settings.quota import Quota
-from extender.settings.release import Release
 from extender.settings.rules import Answers, Rules
 
 API_VERSION: Final = "placement.extender.dev/v1alpha1"

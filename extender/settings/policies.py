@@ -1,6 +1,6 @@
-"""The settings of scheduling policies and of their webhook: the section `policies` of the configuration document.
+"""The settings of scheduling policies, their webhook and the release of gated pods: the sections `policies` and `release`.
 
-A file of its own beside `settings`, which includes the section. https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
+https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 """
 
 import re
@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Meta
 
 from extender.model.constraints.labels import ObjectName, is_dns_label
 from extender.model.documents import Section, require_positive
@@ -105,3 +106,33 @@ class Policies(Section, frozen=True):
         if not namespace or namespace in self.exempt_namespaces:
             return self
         return msgspec.structs.replace(self, exempt_namespaces=(*self.exempt_namespaces, namespace))
+
+
+AtLeastOne = Annotated[int, Meta(ge=1)]
+
+
+class Release(Section, frozen=True):
+    """The release of groups of gated pods, where scheduling policies are enabled.
+
+    ``patches_per_second`` and ``max_parallel_patches`` apply to all groups together. ``reservation``: how long room is kept
+    for released pods that are not bound. ``expectation``: after so long a released pod that the watch still shows as gated is
+    read. ``keep_empty``: how long the decision of a group without pods is kept. ``orphan_grace``: how long a pod keeps our
+    gate when no policy releases it. A namespace has at most ``groups_per_namespace`` groups, and ``pods_per_namespace``
+    pods in them, for which room is reserved at a time. With more than one group it has at most ``share_per_namespace`` of
+    any resource that all nodes offer together.
+    """
+
+    enabled: bool = True
+    max_parallel_patches: AtLeastOne = 8
+    patches_per_second: AtLeastOne = 100
+    reservation: Duration = Duration(300)
+    expectation: Duration = Duration(60)
+    keep_empty: Duration = Duration(300)
+    orphan_grace: Duration = Duration(30)
+    groups_per_namespace: AtLeastOne = 100
+    pods_per_namespace: AtLeastOne = 5000
+    share_per_namespace: Annotated[float, Meta(gt=0, le=1)] = 0.5
+
+    def __post_init__(self) -> None:
+        """Rejects times that end at once."""
+        require_positive(self, "reservation", "expectation")

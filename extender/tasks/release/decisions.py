@@ -23,7 +23,7 @@ from extender.model.objects import Pod
 from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal, is_own_group
 from extender.model.resources import PODS, Resources, total
 from extender.model.units import agreeing, counted
-from extender.settings.release import Release
+from extender.settings.policies import Release
 from extender.tasks.leader_election import LeadershipLost
 from extender.tasks.release.writes import PlacementWriter
 from extender.telemetry.metrics import ReleaseMetrics

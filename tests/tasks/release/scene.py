@@ -20,7 +20,7 @@ from extender.model.group_placements import placement_name
 from extender.model.policies import PolicyObject
 from extender.model.release import RELEASE_GATE, GroupKey, GroupSize, Level, Proposal, RejectedDomain, Slot
 from extender.rules.catalog import counts_of_rules
-from extender.settings.release import Release
+from extender.settings.policies import Release
 from extender.settings.rules import Rules
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import RateLimiter

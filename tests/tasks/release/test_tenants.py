@@ -12,7 +12,7 @@ import pytest
 
 from extender.model.release import GroupKey, ReleaseSpec, Slot
 from extender.model.resources import PODS
-from extender.settings.release import Release
+from extender.settings.policies import Release
 from extender.tasks.release.decisions import NamespaceBudget
 from extender.verbs.release.progress import GroupState
 from tests.contenders import cluster, stage
