@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Awaitable
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -74,7 +74,7 @@ async def _show(path: str, seed: int | None, address: Address) -> None:
         await lead_to_webhook(simulated, service)
         # The scheduler starts last, because it calls the extender for the first pod.
         await simulated.begin(url)
-        screen: Screen = LiveScreen(simulated, url) if sys.stdout.isatty() else LinePrinter(simulated, url)
+        screen = LiveScreen(simulated, url) if sys.stdout.isatty() else LinePrinter(simulated, url)
         player = Player(simulated, screen.narrate)
         with screen:
             await _until_signal(_play_on(player), screen.follow())
@@ -110,24 +110,6 @@ async def _until_signal(*work: Awaitable[None]) -> None:
 
 _EVERY_SECONDS: Final = 0.25
 _TITLES: Final = 4
-
-
-class Screen(Protocol):
-    """A context manager that shows the simulated cluster and the titles of steps."""
-
-    def narrate(self, text: str) -> None:
-        """Shows the title of a step."""
-
-    async def follow(self) -> None:
-        """Shows the cluster until cancelled."""
-
-    def __enter__(self) -> Self:
-        """Takes over the terminal."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Restores the terminal."""
 
 
 class LiveScreen:
