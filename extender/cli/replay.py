@@ -16,8 +16,7 @@ import msgspec
 
 from extender.cli.files import STDIN, read_redaction_key, read_settings
 from extender.cli.main import CommandError, Commands
-from extender.compose.replay import Replay
-from extender.compose.replay_differences import Difference, Outcome
+from extender.compose.replay import Difference, Outcome, Replay
 from extender.model.documents import DocumentError
 from extender.settings.configuration import Settings, settings_document
 from extender.wire.errors import WireError

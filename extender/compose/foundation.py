@@ -9,9 +9,8 @@ from functools import partial
 from random import Random
 from typing import Final, TypeAlias
 
-from extender.compose.huge_pages import join_pages_in_background
 from extender.compose.leadership import Replica
-from extender.compose.process import freeze_gc, limit_gc
+from extender.compose.process import freeze_gc, join_pages_in_background, limit_gc
 from extender.index.cluster import ClusterIndex
 from extender.index.known_objects import ObjectIndex
 from extender.kube.reflector import Reflector

@@ -51,11 +51,10 @@ from extender.tasks.browse_service import BrowseService, ExplainService
 from extender.tasks.events import EventLimit, EventRecorder, missed_admission
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods, WhatIfFilter
 from extender.tasks.index_upkeep import Auditing, PolicyRecount, SlicedFigure
-from extender.tasks.injected_pods import InjectedPods
 from extender.tasks.preempt_and_bind import BindService, PreemptService, UnansweredBindings
 from extender.tasks.preemption.manager import Record
 from extender.tasks.readiness import Readiness
-from extender.tasks.reflectors import OverLimits, Reflectors
+from extender.tasks.reflectors import InjectedPods, OverLimits, Reflectors
 from extender.tasks.sliced_work import SlicedWork, Traffic
 from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import scraped

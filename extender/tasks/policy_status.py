@@ -52,7 +52,7 @@ class PolicyStatus:
     """``pods``: the pods by signature. ``record`` is called by every replica, ``run`` by the leader.
 
     ``is_complete``: whether all kinds are listed and current.
-    ``lastApplied`` is that of the pods that any replica has injected (`injected_pods`), and of the templates that this one
+    ``lastApplied`` is that of the pods that any replica has injected (`InjectedPods`), and of the templates that this one
     has. Conflicts with pods are those of the admissions that this replica decided since it started.
     """
 

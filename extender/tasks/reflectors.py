@@ -24,9 +24,11 @@ from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import Phase, ReflectorStatus
 from extender.kube.timing import Clock
 from extender.model.objects import Object, Pod, PodSignature
+from extender.model.policies import CLUSTER_KIND, GROUP, INJECTED_ANNOTATION, NAMESPACED_KIND, PolicyKey
 from extender.settings.limits import Limits
 from extender.tasks.readiness import Freshness
 from extender.telemetry.logs import RepeatedWarnings
+from extender.verbs.admit.injected import read_records
 
 _LOG = logging.getLogger(__name__)
 # Those for each pod.
@@ -287,3 +289,50 @@ class Reflectors:
                 self._on_synced()
             self._all.set()
             _LOG.info("all %d kinds are synced", len(self._handlers))
+
+
+Told = Callable[[PodSignature, Collection[PolicyKey]], None]
+_PARTS: Final = {NAMESPACED_KIND: 3, CLUSTER_KIND: 2}  # of the policy's name in the annotation
+
+
+def _tell_nothing(_signature: PodSignature, _policies: Collection[PolicyKey]) -> None:
+    """The default of ``tell``."""
+
+
+class InjectedPods:
+    """The index as the event handlers use it where policies are enabled: tells which policies were injected into new pods.
+
+    Whichever replica admitted a pod, its annotation says so. ``known`` are the UIDs of the index. ``tell`` is called with each
+    new pod that carries a record.
+    """
+
+    def __init__(self, index: ObjectIndex, known: Collection[str]) -> None:
+        self.tell: Told = _tell_nothing
+        self._index = index
+        self._known = known
+        self._last: tuple[str, tuple[PolicyKey, ...]] = ("", ())  # pods of one workload come together
+
+    def upsert(self, obj: Object) -> bool:
+        """Passes the object on. O(1) on top, for a new pod with another record than the last O(the record)."""
+        if isinstance(obj, Pod) and obj.signature.injected and obj.uid not in self._known:
+            self.tell(obj.signature, self._policies(obj.signature.injected))
+        return self._index.upsert(obj)
+
+    def delete(self, obj: Object) -> bool:
+        """Passes the object on."""
+        return self._index.delete(obj)
+
+    def _policies(self, text: str) -> tuple[PolicyKey, ...]:
+        if text != self._last[0]:
+            record = read_records({INJECTED_ANNOTATION: text}).get("")
+            found = [] if record is None else [_key(each.policy) for each in record.policies]
+            self._last = text, tuple(key for key in found if key is not None)
+        return self._last[1]
+
+
+def _key(text: str) -> PolicyKey | None:
+    """The reverse of ``str(PolicyKey)`` for a policy of our group; None for any other text, as a tenant may write it."""
+    kind, *rest = text.split("/")
+    if len(rest) + 1 != _PARTS.get(kind):
+        return None
+    return PolicyKey(GROUP, *([""] if kind == CLUSTER_KIND else []), *rest)

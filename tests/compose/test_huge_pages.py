@@ -14,13 +14,13 @@ import pytest
 
 from extender.compose import foundation
 from extender.compose.foundation import make_index, settle_memory
-from extender.compose.huge_pages import join_pages, join_pages_in_background
+from extender.compose.process import join_pages, join_pages_in_background
 from extender.settings.configuration import Settings
 from tests.builders import pod, settings
 
 PROGRAM = """
 from pathlib import Path
-from extender.compose.huge_pages import join_pages
+from extender.compose.process import join_pages
 held = [(str(at), at) for at in range(400_000)]
 print(Path("/proc/self/smaps_rollup").read_text())
 print("joined", join_pages())

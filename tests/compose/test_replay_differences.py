@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.compose.replay_differences import Outcome, outcome_of
+from extender.compose.replay import Outcome, outcome_of
 from extender.wire.recordings.recording import Answer
 
 REJECTED = Answer(reasons=("taint",), digest="a")

@@ -8,7 +8,7 @@ import pytest
 
 from extender.model.objects import Object, Pod, PodSignature
 from extender.model.policies import GROUP, PolicyKey
-from extender.tasks.injected_pods import InjectedPods
+from extender.tasks.reflectors import InjectedPods
 
 OURS = PolicyKey(GROUP, "shop", "apart")
 WIDE = PolicyKey(GROUP, "", "zones")

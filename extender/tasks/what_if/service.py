@@ -2,7 +2,7 @@
 
 Why a fork, measured at 5,000 nodes and 150,000 pods (180 MB), and at twice that (280 MB), the same on asyncio's loop and on uvloop:
 
-1. The fork holds the loop up for 1.5 to 2 ms at either size where pages were joined (`compose/huge_pages.py`), else for 5 to 6 ms and 8 ms: the
+1. The fork holds the loop up for 1.5 to 2 ms at either size where pages were joined (`compose/process.py`), else for 5 to 6 ms and 8 ms: the
    kernel copies the page tables. Then nothing of the what-if runs here. While the child lives, writes here copy
    200 to 2,600 pages, 1 µs each. Over HTTP beside what-ifs at `PAUSE_SECONDS` the p99 of filter is 1.04 to 1.06 times what it is
    without (0.56 to 0.75 ms), the longest answer 5.6 to 6.8 ms (2.1 to 6.7 ms).
