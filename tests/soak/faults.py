@@ -76,7 +76,7 @@ class FaultDeck:
     def blow(self) -> Blow:
         """Mostly none."""
         if not self._blows:
-            self._blows = [*Blow, *[Blow.NONE] * len(Blow)]
+            self._blows = [*Blow, *[Blow.NONE] * 3 * len(Blow)]
             self._rng.shuffle(self._blows)
         found = self._blows.pop()
         if found is not Blow.NONE:

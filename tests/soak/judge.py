@@ -27,6 +27,7 @@ class Judge:
         journal = Journal(store)
         journal.close()
         self.replay = Replay(journal)
+        self.applied = 0  # changes
         self._store = store
         self._handled = handled
         self._at = {kind: store.table(kind).end for kind in _KINDS}
@@ -38,6 +39,7 @@ class Judge:
         for kind in _KINDS:
             for entry in self._after(kind, self._handled.get(kind, 0)):
                 self.replay.apply(entry)
+                self.applied += 1
                 if entry.change.type == DELETED:
                     self._failed.pop(entry.change.stored.key, None)
             self._at[kind] = max(self._at[kind], self._handled.get(kind, 0))

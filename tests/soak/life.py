@@ -122,7 +122,7 @@ class Life:
             "mode": self._mode,
             "placement": self._placement,
             "policies": {"enabled": True},
-            "audit": {"pause": "250ms"},
+            "audit": {"pause": "500ms"},
             "whatIf": {"enabled": False},
             "kube": {"watch": {"inactivityTimeout": "5s", "backoff": {"initial": "50ms", "max": "500ms"}}},
         }
@@ -224,14 +224,10 @@ class Life:
             return
         nominated = (pod.get("status") or {}).get("nominatedNodeName")
         names = self._changes.schedulable()
-        placed = False
-        if nominated in names:
-            placed = await self._ask(pod, [nominated])
+        placed = nominated in names and await self._ask(pod, [nominated])
         if not placed:
-            names = self._rng.sample(
-                names, min(len(names), self._rng.choice((10, 40, 200 if self._mode == "offload" else 20)))
-            )
-            placed = await self._ask(pod, self._judge.feasible(pod, names) if self._mode == "augment" else names)
+            most = self._rng.choice((10, 40, 200 if self._mode == "offload" else 20))
+            placed = await self._ask(pod, self._rng.sample(names, min(len(names), most)))
         if not placed:
             self._retry(key, attempts + 1)
 
@@ -242,7 +238,9 @@ class Life:
             heappush(self._queue, (self._loop.time() + self._rng.uniform(0.1, 3.0), key, attempts))
 
     async def _ask(self, pod: JsonObject, names: list[str]) -> bool:
-        """One scheduling cycle. Returns whether the pod is on its way to a node."""
+        """One scheduling cycle. Returns whether the pod is on its way to a node. In augment mode in-tree plugins come first."""
+        seen = self._judge.applied
+        names = names if self._mode == "offload" else self._judge.feasible(pod, names)
         args = self._decoded(pod, names) if names else None
         result = await self._filtered(args) if args is not None else FilterResult((), error="no node")
         self._judge.catch_up()
@@ -258,9 +256,12 @@ class Life:
             self._spawn(self._report(pod, "Unschedulable"))
             return False
         assert args is not None
-        node = self._chosen(pod, args, result.passed)
-        if not node:
+        passed = list(result.passed)
+        if self._mode == "augment" and self._judge.applied != seen:  # as the plugins say now
+            passed = self._judge.feasible(pod, passed)
+        if not passed:
             return False
+        node = self._chosen(args, passed)
         self._count("placed")
         violation = self._judge.decided(pod, node)
         if violation is not None:
@@ -292,14 +293,13 @@ class Life:
         except TimeoutError:
             return FilterResult((), error="too late")
 
-    def _chosen(self, pod: JsonObject, args: ExtenderArgs, passed: Sequence[str]) -> str:
-        """One of the best nodes by prioritize. In augment mode, in-tree plugins have the same say as before."""
-        allowed = list(passed) if self._mode == "offload" else self._judge.feasible(pod, passed)
-        if len(allowed) < 2:
-            return allowed[0] if allowed else ""
-        scores = self.service.verbs.prioritize(msgspec.structs.replace(args, node_names=allowed, nodes=None, body=b""))
+    def _chosen(self, args: ExtenderArgs, passed: list[str]) -> str:
+        """One of the best nodes by prioritize."""
+        if len(passed) == 1:
+            return passed[0]
+        scores = self.service.verbs.prioritize(msgspec.structs.replace(args, node_names=passed, nodes=None, body=b""))
         best = max(scores.values(), default=0)
-        return self._rng.choice([name for name in allowed if scores.get(name, 0) == best] or allowed)
+        return self._rng.choice([name for name in passed if scores.get(name, 0) == best])
 
     def _check_rejection(self, pod: JsonObject, names: Sequence[str]) -> None:
         """A rejection must have a ground, where nothing but the objects decides."""
