@@ -61,7 +61,7 @@ class PreparedFilter:
 
         O(clauses + pods in the domain), as the parts of a rule that counts name a few of the pods that are counted there.
         """
-        raise NotImplementedError
+        raise NotImplementedError  # no ABC: a filter that is a msgspec struct has another metaclass
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass, in their order. O(nodes × clauses)."""
