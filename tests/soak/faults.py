@@ -28,7 +28,6 @@ _CONDITIONS: Final[Sequence[tuple[str, JsonObject, float]]] = (
     ("delayEvents", {"time": ["0s", "300ms"]}, 1.0),
     ("delayEvents", {"time": ["0s", "8s"], "kinds": ["pods"]}, 0.5),
     ("loseBookmarks", {}, 1.0),
-    ("slowPages", {"time": "80ms"}, 1.0),
     ("throttle", {"retryAfter": 1}, 0.4),
     ("throttle", {"retryAfter": 0, "verbs": ["write"]}, 0.2),
     ("fail", {}, 0.4),
@@ -37,7 +36,8 @@ _CONDITIONS: Final[Sequence[tuple[str, JsonObject, float]]] = (
     ("conflict", {}, 0.2),
     ("loseAnswer", {}, 0.3),
 )
-CONDITION_NAMES: Final = frozenset(name for name, _, _ in _CONDITIONS)
+_WITH_EACH: Final[JsonObject] = {"slowPages": {"time": "80ms", "probability": 0.5}}  # others lead to lists
+CONDITION_NAMES: Final = frozenset((*(name for name, _, _ in _CONDITIONS), *_WITH_EACH))
 _LATE: Final = (3.0, 12.0)  # seconds
 
 
@@ -69,7 +69,7 @@ class FaultDeck:
             name, fields, most = self._conditions.pop()
             chosen.append({name: {**fields, "probability": round(self._rng.uniform(most / 4, most), 3)}})
         problems: list[str] = []
-        found = read_conditions(chosen, "faults", problems)
+        found = read_conditions([*chosen, _WITH_EACH] if chosen else [], "faults", problems)
         assert not problems
         return found
 

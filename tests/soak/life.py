@@ -322,7 +322,7 @@ class Life:
         """What kube-scheduler does next: victims on a node that was rejected, to be reviewed and deleted."""
         priority = int(pod["spec"].get("priority") or 0)
         nodes = [name for name in result.failed if self._lower(name, priority)]
-        if not nodes or self._rng.random() < 0.5:
+        if not nodes:
             return
         self._count("preempt calls")
         node = self._rng.choice(nodes)
