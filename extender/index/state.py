@@ -65,8 +65,8 @@ def apply_change(index: ClusterIndex, change: Change) -> None:
             index.delete(obj) if is_deleted else index.upsert(obj)
         case Assumption(pod, nodes, doubted):
             index.assume(pod, nodes, 0.0, doubted=doubted)
-        case AssumptionEnd(uid):
-            index.assumed.forget(uid)
+        case AssumptionEnd(uid, unreported):
+            index.assumed.forget(uid) if unreported else index.assumed.discard(uid)
         case Nomination(pod, node, victims):
             index.nominate_in_memory(pod, node, victims)
         case NominationRelease(uid):

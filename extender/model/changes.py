@@ -28,9 +28,10 @@ class Assumption(Struct, frozen=True, gc=False):
 
 
 class AssumptionEnd(Struct, frozen=True, gc=False):
-    """A pod is assumed no longer, although no change of the pod ended that."""
+    """A pod is assumed no longer, although no change of the pod ended that. ``unreported``: a report of its failed attempt may come."""
 
     uid: str
+    unreported: bool = False
 
 
 class Nomination(Struct, frozen=True, gc=False):

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from extender.index.audit import audit
 from extender.index.claims.assumed import Limits
@@ -129,6 +130,27 @@ def test_what_is_decided_apart_from_an_assumption_is_noted_so() -> None:
     for change in noted:
         apply_change(again, change)
     assert held(again) == held(index) == before
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_report_of_failure_is_of_the_same_attempt_in_a_replay(attempts: int) -> None:
+    """A report of an attempt that was forgotten before it came does not end the assumption of the next one."""
+    failed = replace(PODS["a"], rejection="SchedulerError: running Bind plugin", binding_failed=True)
+    index, noted = index_of(node("n0"), PODS["a"]), list[Change]()
+    again = index_of(node("n0"), PODS["a"])
+    index.journal.note = noted.append
+    index.assume(PODS["a"], ("n0",), 1.0)
+    if attempts > 1:
+        index.assumed.forget(PODS["a"].uid)
+    else:
+        with index.assumed.apart(PODS["a"].uid):
+            pass
+    index.assume(PODS["a"], ("n0",), 2.0)
+    index.upsert(failed)
+    for change in noted:
+        apply_change(again, change)
+    assert held(again) == held(index)
+    assert len(index.assumed.held) == attempts - 1
 
 
 def test_the_copied_pods_are_not_visited_by_each_garbage_collection() -> None:

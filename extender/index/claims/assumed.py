@@ -118,7 +118,7 @@ class AssumedPods:
         pod is placed because of it. O(groups that count the pod).
         """
         if pod.uid in self.held:
-            self._drop(pod.uid)
+            self.discard(pod.uid)
         known = self._pods.get(pod.uid)
         if not nodes or (known is not None and known.node) or pod.uid in self._deleted:
             return
@@ -166,14 +166,15 @@ class AssumedPods:
 
     def forget(self, uid: str) -> Assumed | None:
         """Ends an assumption, because its attempt has failed, and takes it out of the counts; returns it, None where there was none."""
-        if uid in self.held and uid in self._pods:
+        is_unreported = uid in self.held and uid in self._pods
+        if is_unreported:
             self._unreported[uid] = self._unreported.get(uid, 0) + 1
-        return self._drop(uid)
+        return self.discard(uid, is_unreported=is_unreported)
 
-    def _drop(self, uid: str) -> Assumed | None:
+    def discard(self, uid: str, *, is_unreported: bool = False) -> Assumed | None:
         """The same where no report of failure is to come."""
         if self._journal.note is not None and uid in self.held:
-            self._journal.note(AssumptionEnd(uid))
+            self._journal.note(AssumptionEnd(uid, is_unreported))
         assumed = self._end(uid)
         if assumed is not None:
             if assumed.pod.node:
@@ -193,7 +194,7 @@ class AssumedPods:
         """The result is known. Ends the assumption of a binding that failed."""
         is_reported = self._binding.pop(uid, False)
         if failed:
-            (self._drop if is_reported else self.forget)(uid)
+            (self.discard if is_reported else self.forget)(uid)
 
     def _expect(self, pod: Pod, nodes: Sequence[str], sign: int) -> None:
         """The pod may come to any of the nodes (``sign`` 1), or no longer may (-1)."""
@@ -311,7 +312,10 @@ class AssumedPods:
         read = min(now, known_until)
         late = [uid for uid, assumed in self.held.items() if read - assumed.since >= limits.expiry]
         self.expired += len(late)
-        ends = {**dict.fromkeys(late, self.forget), **dict.fromkeys(ended, self._drop)}  # the latter by its own report
+        ends = {
+            **dict.fromkeys(late, self.forget),
+            **dict.fromkeys(ended, self.discard),
+        }  # the latter by its own report
         over = [assumed for uid, end in ends.items() if (assumed := end(uid)) is not None]
         self.ended += len(over)
         for assumed in over:
