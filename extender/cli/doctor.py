@@ -8,11 +8,13 @@ import argparse
 import base64
 import binascii
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
@@ -21,14 +23,12 @@ from extender.certificates.rotation import is_verified
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
 from extender.cli.groups import read_unbound_groups
 from extender.cli.main import CommandError, Commands
-from extender.cli.service_client import ServiceError, ServiceState, Trust, add_trust, read_service
+from extender.cli.service_client import ServiceError, Trust, add_trust, read_service
 from extender.cli.sources import print_json
 from extender.compose.process import run_on_loop
 from extender.doctor.facts import (
     Facts,
     Finding,
-    Groups,
-    Permission,
     PolicyFacts,
     PolicyInUse,
     SchedulingQueue,
@@ -54,32 +54,16 @@ from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
 from extender.settings.jobs import LeaderElection
 from extender.wire.errors import WireError
-from extender.wire.objects.kinds import GROUP_PLACEMENTS, RESOURCE_QUOTAS, WatchedKind, is_policy_kind, watched_kinds
+from extender.wire.objects.kinds import GROUP_PLACEMENTS, RESOURCE_QUOTAS, is_policy_kind, watched_kinds
 from extender.wire.policies.policies_v1 import PolicyError, read_policy, spec_fields
 from extender.wire.webhook_configurations import GROUP as WEBHOOKS_GROUP
 from extender.wire.webhook_configurations import MUTATING, VALIDATING
 
+_DENIED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _RANK: Final = {"info": 0, "warning": 1, "error": 2}
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (distinguished from other addresses, not bound to)
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterFacts:
-    """Facts from the API server: denied permissions, by how many seconds its clock is ahead, the Lease, and pods.
-
-    The Lease is None if leader election is off; a Lease that does not exist has no holder. Pods are read only if the
-    service has never been called, else they are None. Policies, quotas and groups are None where they are disabled.
-    """
-
-    denied: Sequence[Permission]
-    ahead: float | None
-    lease: Lease | None = None
-    pods: Sequence[PodConditions] | None = None
-    policies: PolicyFacts | None = None
-    quotas: Sequence[PodQuota] | None = None
-    groups: Groups | None = None
 
 
 def add_parser(commands: Commands) -> None:
@@ -125,16 +109,21 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     try:
         state = read_service(url, Trust(arguments.ca_file, arguments.cert_file, arguments.key_file))
         # From here on the settings are those of the running service; the file may have changed since its start.
-        facts = _with_service(facts, state)
+        clocks = {"the service": state.date - facts.now} if state.date is not None else {}
+        facts = replace(facts, settings=state.settings, readiness=state.readiness, samples=state.samples, clocks=clocks)
         findings += examine_differences(configured, state.settings) if configured is not None else ()
         checked.append(f"service {url}")
     except ServiceError as error:
         findings.append(Finding("error", error.check, str(error), error.remedy))
     findings += _exposed_keys({configured.server.tls.key_file if configured else "", arguments.key_file})
     if not arguments.no_cluster:
-        facts, problems = _with_cluster(facts, _ClusterAccess.of(arguments, url, facts.settings), _profiles(scheduler))
-        findings += problems
-        checked += [] if problems else ["cluster"]
+        try:
+            cluster = _ClusterAccess.of(arguments, url, facts.settings)
+            facts = run_on_loop(_with_cluster(facts, cluster, _profiles(scheduler)))
+            checked.append("cluster")
+        except KubeError as error:
+            remedy = "give a kubeconfig with --kubeconfig, or skip the cluster with --no-cluster"
+            findings.append(Finding("error", "cluster", f"the API server cannot be read: {error}", remedy))
     if scheduler is not None:
         nodes = int(facts.total("extender_index_entries", kind="nodes"))
         findings += examine_scheduler(scheduler, facts.settings, nodes)
@@ -163,8 +152,7 @@ def _profiles(scheduler: Mapping[str, Any] | None) -> frozenset[str]:
     return frozenset(str(profile.get("schedulerName", _DEFAULT_SCHEDULER)) for profile in profiles)
 
 
-@dataclass(frozen=True, slots=True)
-class _ClusterAccess:
+class _ClusterAccess(NamedTuple):
     """The access to the API server and the account to review; `uncertain` describes an account that is a guess."""
 
     access: Access
@@ -197,29 +185,30 @@ def _address(settings: Settings) -> str:
     return f"{scheme}://[{host}]:{bound.port}" if ":" in host else f"{scheme}://{host}:{bound.port}"
 
 
-def _with_service(facts: Facts, state: ServiceState) -> Facts:
-    clocks = {"the service": state.date - facts.now} if state.date is not None else {}
-    return replace(facts, settings=state.settings, readiness=state.readiness, samples=state.samples, clocks=clocks)
-
-
-def _with_cluster(facts: Facts, cluster: _ClusterAccess, profiles: frozenset[str]) -> tuple[Facts, list[Finding]]:
-    """Adds the facts of the API server, or returns a finding if it cannot be read."""
+async def _with_cluster(facts: Facts, cluster: _ClusterAccess, profiles: frozenset[str]) -> Facts:
+    """Adds the facts of the API server. Raises ``KubeError``."""
+    settings = facts.settings
     # A list of all pods is expensive, and is used only to explain why filter was never called.
     is_called = facts.samples is None or facts.total("extender_requests_total", verb="filter") > 0
-    try:
-        found = run_on_loop(_read_cluster(cluster, facts.settings, reads_pods=not is_called))
-    except KubeError as error:
-        remedy = "give a kubeconfig with --kubeconfig, or skip the cluster with --no-cluster"
-        return facts, [Finding("error", "cluster", f"the API server cannot be read: {error}", remedy)]
-    clocks = dict(facts.clocks) | ({"the API server": found.ahead} if found.ahead is not None else {})
-    facts = replace(facts, denied=found.denied, clocks=clocks, account=cluster.uncertain)
-    if found.pods is not None:
-        facts = replace(facts, queue=_queue(found.pods, facts.total("process_start_time_seconds"), profiles))
-    if found.lease is not None:
-        renewed = found.lease.renew_time
-        age = 0.0 if renewed is None else facts.now - renewed.timestamp()
-        facts = replace(facts, lease_holder=found.lease.holder, lease_age=age)
-    return replace(facts, policies=found.policies, quotas=found.quotas, groups=found.groups), []
+    async with open_session(cluster.access, SystemClock()) as session:
+        reviews = AccessReviews(session.reads, cluster.account)
+        there = await reviews.server_time()
+        clocks = {} if there is None else {"the API server": there.timestamp() - time.time()}
+        denied = [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.review_arguments)]
+        facts = replace(facts, denied=denied, clocks={**facts.clocks, **clocks}, account=cluster.uncertain)
+        if not is_called:
+            pods = await read_pod_conditions(session.reads)
+            facts = replace(facts, queue=_queue(pods, facts.total("process_start_time_seconds"), profiles))
+        if settings.policies.enabled:
+            policies = await read_policy_facts(session.reads, settings)
+            facts = replace(facts, policies=policies, groups=await read_unbound_groups(session.reads, settings))
+        if settings.quota.enabled:
+            facts = replace(facts, quotas=await _quotas(session))
+        if settings.leader_election.enabled:
+            lease = await _lease(session, settings.leader_election)
+            age = 0.0 if lease.renew_time is None else facts.now - lease.renew_time.timestamp()
+            facts = replace(facts, lease_holder=lease.holder, lease_age=age)
+        return facts
 
 
 def _queue(pods: Sequence[PodConditions], started: float, profiles: frozenset[str]) -> SchedulingQueue:
@@ -229,45 +218,23 @@ def _queue(pods: Sequence[PodConditions], started: float, profiles: frozenset[st
     return SchedulingQueue(sum(pod.scheduled_at > started for pod in ours), rejected)
 
 
-async def _read_cluster(cluster: _ClusterAccess, settings: Settings, *, reads_pods: bool) -> ClusterFacts:
-    async with open_session(cluster.access, SystemClock()) as session:
-        reviews = AccessReviews(session.reads, cluster.account)
-        there = await reviews.server_time()
-        ahead = None if there is None else there.timestamp() - time.time()
-        denied = [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.review_arguments)]
-        pods = await read_pod_conditions(session.reads) if reads_pods else None
-        policies = await read_policy_facts(session.reads, settings) if settings.policies.enabled else None
-        quotas = await _quotas(session, settings)
-        groups = await read_unbound_groups(session.reads, settings) if settings.policies.enabled else None
-        lease = await _lease(session, settings.leader_election)
-        return ClusterFacts(denied, ahead, lease, pods, policies, quotas, groups)
-
-
-async def _quotas(session: Session, settings: Settings) -> Sequence[PodQuota] | None:
-    """The quotas that can be read; None where they are disabled, or may not be read."""
-    if not settings.quota.enabled:
-        return None
+async def _quotas(session: Session) -> Sequence[PodQuota] | None:
+    """The quotas that can be read; None where they may not be read: the missing permission is a finding."""
     try:
         items = await read_list(session.reads, RESOURCE_QUOTAS.path)
     except KubeError as error:
-        if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):
-            return None  # the missing permission is a finding
+        if error.status in _DENIED:
+            return None
         raise
-    return [found for item in items if (found := _quota(item)) is not None]
+    found: list[PodQuota] = []
+    for item in items:
+        with suppress(WireError):  # a field that cannot be read, which a metric of the service counts
+            found.append(RESOURCE_QUOTAS.decode_object(item))
+    return found
 
 
-def _quota(item: bytes) -> PodQuota | None:
-    """A quota; None where a field cannot be read, which a metric of the service counts."""
-    try:
-        return RESOURCE_QUOTAS.decode_object(item)
-    except WireError:
-        return None
-
-
-async def _lease(session: Session, settings: LeaderElection) -> Lease | None:
-    """The Lease of the replicas; None without leader election."""
-    if not settings.enabled:
-        return None
+async def _lease(session: Session, settings: LeaderElection) -> Lease:
+    """The Lease of the replicas; one that does not exist has no holder."""
     namespace = settings.lease_namespace or own_namespace()
     try:
         return await Writer(session.reads, "doctor", "doctor").get_lease(namespace, settings.lease_name)
@@ -299,6 +266,7 @@ def _print_text(findings: Sequence[Finding], checked: Sequence[str]) -> None:
 
 
 JsonObject = dict[str, Any]
+_Get = Callable[..., Awaitable[JsonObject | None]]
 
 _PAGE: Final = 500  # policies of each kind; a diagnosis must not read a whole large cluster
 _CONFIGURATIONS: Final = {
@@ -309,69 +277,59 @@ _CONFIGURATIONS: Final = {
 
 async def read_policy_facts(connection: Connection, settings: Settings) -> PolicyFacts:
     """What is known about the policies of these settings. Raises ``KubeError`` if the API server cannot be reached."""
-    api = _Reader(connection)
+    get = partial(_read, connection)
     not_served, policies = list[str](), list[PolicyInUse]()
     for each in watched_kinds(settings):
         if not is_policy_kind(each) and each.kind is not GROUP_PLACEMENTS:
             continue
         group, resource = each.kind.group, each.kind.resource
-        found = await api.get(each.kind.path, {"limit": str(_PAGE if is_policy_kind(each) else 1)})
+        found = await get(each.kind.path, {"limit": str(_PAGE if is_policy_kind(each) else 1)})
         if found == {}:
             not_served.append(f"{resource}.{group}")
-        policies += _policies(found, each, settings) if is_policy_kind(each) else ()
+        for item in (found or {}).get("items") or () if is_policy_kind(each) else ():
+            policy = _policy({**item, "apiVersion": f"{group}/{VERSION}"}, each.api_kind, settings)
+            policies.append(PolicyInUse(policy, (item.get("status") or {}).get("matchedPods")))
     webhook = settings.policies.webhook
     configurations = {
-        f"{kind} {webhook.configuration}": await api.get(
-            f"/apis/{WEBHOOKS_GROUP}/v1/{resource}/{webhook.configuration}"
-        )
+        f"{kind} {webhook.configuration}": await get(f"/apis/{WEBHOOKS_GROUP}/v1/{resource}/{webhook.configuration}")
         for resource, kind in _CONFIGURATIONS.items()
     }
-    clients = {name: list(_clients(found)) for name, found in configurations.items() if found}
-    leaf = await _serving_certificate(api, settings, clients)
+    clients = {
+        name: [each.get("clientConfig") or {} for each in found.get("webhooks") or ()]
+        for name, found in configurations.items()
+        if found
+    }
+    leaf = await _serving_certificate(get, settings, clients)
     return PolicyFacts(
         not_served=tuple(not_served),
-        dropped=_dropped(await api.get(f"/openapi/v3/apis/{GROUP}/{VERSION}")),
+        dropped=_dropped(await get(f"/openapi/v3/apis/{GROUP}/{VERSION}")),
         no_configuration=tuple(name for name, found in configurations.items() if found == {}),
         untrusted=tuple(
             name
             for name, each in clients.items()
             if leaf and not all(is_verified(leaf, _decoded(one.get("caBundle"))) for one in each)
         ),
-        services={name: await _ready_endpoints(api, *name.split("/")) for name in _services(clients)},
+        services={name: await _ready_endpoints(get, *name.split("/")) for name in _services(clients)},
         policies=tuple(policies),
     )
 
 
-class _Reader:
-    """Reads objects as JSON."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    async def get(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject | None:
-        """The object: empty where it does not exist, None where it may not be read."""
-        try:
-            found = orjson.loads(await self._connection.call("GET", path, query=query or {}))
-        except NotFound:
-            return {}
-        except KubeError as error:
-            if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):
-                return None
-            raise
-        except orjson.JSONDecodeError as error:
-            raise Unreachable(f"GET {path}: {error}") from error
-        return found if isinstance(found, dict) else None
+async def _read(connection: Connection, path: str, query: Mapping[str, str] | None = None) -> JsonObject | None:
+    """The object as JSON: empty where it does not exist, None where it may not be read."""
+    try:
+        found = orjson.loads(await connection.call("GET", path, query=query or {}))
+    except NotFound:
+        return {}
+    except KubeError as error:
+        if error.status in _DENIED:
+            return None
+        raise
+    except orjson.JSONDecodeError as error:
+        raise Unreachable(f"GET {path}: {error}") from error
+    return found if isinstance(found, dict) else None
 
 
-def _policies(found: JsonObject | None, each: WatchedKind, settings: Settings) -> Iterator[PolicyInUse]:
-    for item in (found or {}).get("items") or ():
-        matched = (item.get("status") or {}).get("matchedPods")
-        yield PolicyInUse(
-            _read({**item, "apiVersion": f"{each.kind.group}/{VERSION}"}, each.api_kind, settings), matched
-        )
-
-
-def _read(item: JsonObject, kind: str, settings: Settings) -> Policy | InvalidPolicy:
+def _policy(item: JsonObject, kind: str, settings: Settings) -> Policy | InvalidPolicy:
     try:
         return read_policy(item, settings.limits, kind=kind)
     except PolicyError as error:
@@ -392,25 +350,19 @@ def _dropped(openapi: JsonObject | None) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _clients(configuration: JsonObject) -> Iterator[JsonObject]:
-    """The clientConfig of each webhook."""
-    for each in configuration.get("webhooks") or ():
-        yield each.get("clientConfig") or {}
-
-
 def _services(clients: Mapping[str, list[JsonObject]]) -> list[str]:
     """The Services of the webhooks, each once, as namespace/name; none where the API server calls a URL."""
     found = (each["service"] for several in clients.values() for each in several if "service" in each)
     return sorted({f"{each['namespace']}/{each['name']}" for each in found})
 
 
-async def _ready_endpoints(api: _Reader, namespace: str, name: str) -> int | None:
+async def _ready_endpoints(get: _Get, namespace: str, name: str) -> int | None:
     """How many endpoints are ready; None without the Service. What may not be read counts as one."""
-    service = await api.get(f"/api/v1/namespaces/{namespace}/services/{name}")
+    service = await get(f"/api/v1/namespaces/{namespace}/services/{name}")
     if service == {}:
         return None
     path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
-    slices = await api.get(path, {"labelSelector": f"kubernetes.io/service-name={name}"})
+    slices = await get(path, {"labelSelector": f"kubernetes.io/service-name={name}"})
     if not slices:
         return 1
     endpoints = [each for one in slices.get("items") or () for each in one.get("endpoints") or ()]
@@ -418,7 +370,7 @@ async def _ready_endpoints(api: _Reader, namespace: str, name: str) -> int | Non
     return sum((each.get("conditions") or {}).get("ready") is not False for each in endpoints)
 
 
-async def _serving_certificate(api: _Reader, settings: Settings, clients: Mapping[str, list[JsonObject]]) -> bytes:
+async def _serving_certificate(get: _Get, settings: Settings, clients: Mapping[str, list[JsonObject]]) -> bytes:
     """The certificate that the replicas serve, in PEM; empty where it cannot be read from here."""
     webhook = settings.policies.webhook
     if webhook.certificates != "own":
@@ -426,16 +378,15 @@ async def _serving_certificate(api: _Reader, settings: Settings, clients: Mappin
     # The leader writes the Service's namespace, which is that of the Secret, into the configurations.
     spaces = [name.partition("/")[0] for name in _services(clients)] or [own_namespace()]
     space = webhook.service_namespace or spaces[0]
-    secret = await api.get(f"/api/v1/namespaces/{space}/secrets/{webhook.secret}")
+    secret = await get(f"/api/v1/namespaces/{space}/secrets/{webhook.secret}")
     return _decoded(((secret or {}).get("data") or {}).get("tls.crt"))
 
 
 def _content(path: str) -> bytes:
     """The content of a file; empty where this machine does not have it, or the account may not read it."""
-    try:
+    with suppress(OSError):
         return Path(path).read_bytes()
-    except OSError:
-        return b""
+    return b""
 
 
 def _decoded(text: object) -> bytes:

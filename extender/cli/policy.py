@@ -20,7 +20,7 @@ import yaml
 
 from extender.cli.files import read_bytes, read_documents
 from extender.cli.main import CommandError, Commands
-from extender.cli.sources import add_config, decoded, print_json, read_cluster, settings_of
+from extender.cli.sources import add_config, decoded, print_json, read_cluster, settings_of, table
 from extender.index.cluster import ClusterIndex
 from extender.index.policies import PolicyTable
 from extender.model.constraints.labels import Labels
@@ -32,7 +32,7 @@ from extender.model.units import counted
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.simulator.apiserver.patching import JSON, apply_patch
-from extender.verbs.admit.decision import Admission, AdmitVerb
+from extender.verbs.admit.decision import AdmitVerb
 from extender.verbs.admit.json_edits import drop
 from extender.verbs.admit.native import NativePolicy, native_policy
 from extender.verbs.admit.reviews import NodeMatch, as_created, match_nodes, read_patch, review_of
@@ -113,15 +113,13 @@ def run_test(arguments: argparse.Namespace) -> int:
     table, policies = index.policies, _policies(arguments.policies, settings, index.policies)
     nodes, releases = None if known.nodes is None else known, settings.release.enabled
     verb = AdmitVerb(table, known, settings.policies, settings.limits, nodes=nodes, releases=releases)
-    report = Report(policies)
     for each in policies:
         if not each.errors:
             response = verb.decide(review_of(each.value, _namespace_of(each.value)))["response"]
             each.warnings += response.get("warnings") or ()
-    for obj in _objects(arguments, known):
-        report.tested.append(_try(verb, obj, known, settings, index))
-    report.write(arguments.output)
-    return 0 if report.is_good else 1
+    tested = [(obj, _tested(verb, obj, known, settings, index)) for obj in _objects(arguments, known)]
+    _write(policies, tested, arguments.output)
+    return int(any(each.errors for each in policies) or not all(_is_good(found) for _, found in tested))
 
 
 def run_export(arguments: argparse.Namespace) -> int:
@@ -189,13 +187,53 @@ def _objects_of(path: str) -> list[JsonObject]:
     return [as_created(each) if each.get("kind") == "Pod" else each for each in found]
 
 
-def _try(verb: AdmitVerb, obj: JsonObject, known: Surroundings, settings: Settings, index: ClusterIndex) -> Tested:
+def _tested(
+    verb: AdmitVerb, obj: JsonObject, known: Surroundings, settings: Settings, index: ClusterIndex
+) -> JsonObject:
+    """What becomes of an object, as the document for scripts."""
     admission = verb.admit(review_of(obj, _namespace_of(obj)))
-    response = admission.review["response"]
+    response, metadata = admission.review["response"], obj["metadata"]
     after = apply_patch(obj, read_patch(response), JSON) if response["allowed"] else None
-    before_pod, pod = _pod(obj, settings), None if after is None else _pod(after, settings)
-    held = None if pod is None else held_at_scheduling(pod, index, known.nodes, settings)
-    return Tested(obj, after, admission, _match(before_pod, known.nodes), _match(pod, known.nodes), held)
+    before, pod = _pod(obj, settings), None if after is None else _pod(after, settings)
+    nodes = None if pod is None or known.nodes is None else _nodes_document(match_nodes(pod, known.nodes))
+    if nodes is not None and before is not None:
+        nodes["matchingBefore"] = list(match_nodes(before, known.nodes or ()).matching)
+    name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
+    return {
+        "object": f"{obj.get('kind')} {metadata['namespace']}/{name}",
+        "result": admission.result,
+        "refusal": "" if response["allowed"] else str(response["status"]["message"]),
+        "fields": [
+            {"field": name, "policy": str(each.policy.key)}
+            | ({"replaced": each.replaced[name]} if name in each.replaced else {})
+            for each in admission.changes
+            for name in each.fields()
+        ],
+        "conflicts": [
+            {"policy": str(one.policy), "field": one.field, "message": one.message, "resolution": str(one.resolution)}
+            for each in (*admission.changes, *admission.audited)
+            for one in each.conflicts
+        ],
+        "warnings": response.get("warnings") or [],
+        "notes": response.get("auditAnnotations") or {},  # what the audit log of an API server would have
+        "nodes": nodes,
+        "scheduling": None if pod is None else held_at_scheduling(pod, index, known.nodes, settings),
+        "admitted": after,
+    }
+
+
+def _nodes_document(found: NodeMatch) -> JsonObject:
+    return {"matching": list(found.matching), "total": found.total, "rejected": dict(found.rejected)}
+
+
+def _is_good(found: JsonObject) -> bool:
+    """Whether it is admitted without a conflict or an error, and fits a node as far as that is known."""
+    nodes, held = found["nodes"], found["scheduling"]
+    if nodes is not None and not nodes["matching"]:
+        return False
+    if held is not None and (held["refused"] or held["matching"] == []):
+        return False
+    return found["admitted"] is not None and not {"conflicts", "errors"} & found["notes"].keys()
 
 
 def _pod(obj: JsonObject, settings: Settings) -> Pod | None:
@@ -207,11 +245,6 @@ def _pod(obj: JsonObject, settings: Settings) -> Pod | None:
     except WireError as error:
         raise CommandError(f"pod {obj['metadata'].get('name')}: {error}") from None
     return pod
-
-
-def _match(pod: Pod | None, nodes: Sequence[Node] | None) -> NodeMatch | None:
-    """The nodes that a pod fits; None for other objects, and where the nodes are not known."""
-    return None if nodes is None or pod is None else match_nodes(pod, nodes)
 
 
 def _namespace_of(obj: JsonObject) -> str:
@@ -277,237 +310,108 @@ class PolicyFound:
         return {"file": self.path, "policy": str(self.key), "errors": self.errors, "warnings": self.warnings}
 
 
-@dataclass(frozen=True, slots=True)
-class Tested:
-    """An object before and after admission (None: refused), and the nodes that it fits before and after.
-
-    ``held``: what policies hold a pod to later, at scheduling.
-    """
-
-    before: JsonObject
-    after: JsonObject | None
-    admission: Admission
-    nodes_before: NodeMatch | None = None
-    nodes: NodeMatch | None = None
-    held: Held | None = None
-
-    @property
-    def name(self) -> str:
-        """``Kind namespace/name``."""
-        metadata = self.before["metadata"]
-        name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
-        return f"{self.before.get('kind')} {metadata['namespace']}/{name}"
-
-    @property
-    def notes(self) -> dict[str, str]:
-        """What the audit log of an API server would have."""
-        found: dict[str, str] = self.admission.review["response"].get("auditAnnotations") or {}
-        return found
-
-    @property
-    def is_good(self) -> bool:
-        """Whether it is admitted without a conflict or an error, and fits a node as far as that is known."""
-        has_room = (self.nodes is None or bool(self.nodes.matching)) and (self.held is None or self.held.has_room)
-        return self.after is not None and not {"conflicts", "errors"} & self.notes.keys() and has_room
-
-    def fields(self) -> list[JsonObject]:
-        """Each field that a policy set, with the policy, and what it replaced."""
-        return [
-            {"field": name, "policy": str(each.policy.key)}
-            | ({"replaced": each.replaced[name]} if name in each.replaced else {})
-            for each in self.admission.changes
-            for name in each.fields()
-        ]
-
-    def conflicts(self) -> list[JsonObject]:
-        """Each conflict, with what was done."""
-        return [
-            {"policy": str(one.policy), "field": one.field, "message": one.message, "resolution": str(one.resolution)}
-            for each in (*self.admission.changes, *self.admission.audited)
-            for one in each.conflicts
-        ]
-
-    @property
-    def refusal(self) -> str:
-        """Why it is refused; empty where it is admitted."""
-        response = self.admission.review["response"]
-        return "" if response["allowed"] else str(response["status"]["message"])
-
-    def document(self) -> JsonObject:
-        """For scripts."""
-        return {
-            "object": self.name,
-            "result": self.admission.result,
-            "refusal": self.refusal,
-            "fields": self.fields(),
-            "conflicts": self.conflicts(),
-            "warnings": self.admission.review["response"].get("warnings") or [],
-            "notes": self.notes,
-            "nodes": None if self.nodes is None else _nodes_document(self.nodes, self.nodes_before),
-            "scheduling": None if self.held is None else self.held.document(),
-            "admitted": self.after,
-        }
+def _write(policies: Sequence[PolicyFound], tested: Sequence[tuple[JsonObject, JsonObject]], form: str) -> None:
+    """Prints it. Problems of policies go to standard error, unless they are part of a JSON document."""
+    found = [each for _, each in tested]
+    if form == "json":
+        print_json({"policies": [each.document() for each in policies], "objects": found})
+        return
+    for each in policies:
+        for text in (*each.errors, *(f"warning: {warning}" for warning in each.warnings)):
+            print(f"{each.path}: {each.key}: {text}", file=sys.stderr)
+    if form == "yaml":
+        print("---\n".join(_dump(each["admitted"]) for each in found if each["admitted"] is not None), end="")
+        print("\n".join(line for each in found for line in _outcome(each)), file=sys.stderr)
+        return
+    for before, after in tested:
+        print("\n".join([*_lines(before, after), ""]))
+    changed = sum(each["result"] == "mutated" for each in found)
+    refused = sum(each["admitted"] is None for each in found)
+    print(f"{counted(len(found), 'object')}: {changed} changed, {refused} refused")
 
 
-@dataclass(slots=True)
-class Report:
-    """All policies and all objects."""
-
-    policies: list[PolicyFound]
-    tested: list[Tested] = field(default_factory=list)
-
-    @property
-    def is_good(self) -> bool:
-        """Whether every policy is valid, and every object passes."""
-        return not any(each.errors for each in self.policies) and all(each.is_good for each in self.tested)
-
-    def write(self, form: str) -> None:
-        """Prints it. Problems of policies go to standard error, unless they are part of a JSON document."""
-        if form == "json":
-            document = {
-                "policies": [each.document() for each in self.policies],
-                "objects": [each.document() for each in self.tested],
-            }
-            print_json(document)
-            return
-        for line in self._problems():
-            print(line, file=sys.stderr)
-        if form == "yaml":
-            print("---\n".join(_dump(each.after) for each in self.tested if each.after is not None), end="")
-            lines = [line for each in self.tested for line in _outcome(each)]
-            print("\n".join(lines), file=sys.stderr)
-            return
-        for each in self.tested:
-            print("\n".join([*_lines(each), ""]))
-        changed = sum(each.admission.result == "mutated" for each in self.tested)
-        refused = sum(each.after is None for each in self.tested)
-        print(f"{counted(len(self.tested), 'object')}: {changed} changed, {refused} refused")
-
-    def _problems(self) -> Iterator[str]:
-        for each in self.policies:
-            yield from (f"{each.path}: {each.key}: {error}" for error in each.errors)
-            yield from (f"{each.path}: {each.key}: warning: {text}" for text in each.warnings)
+def _lines(before: JsonObject, found: JsonObject) -> Iterator[str]:
+    yield found["object"]
+    if found["admitted"] is not None:
+        # Without the record of what was injected, one long line for machines.
+        old, new = _dump(before).splitlines(), _dump(_without_record(before, found["admitted"])).splitlines()
+        yield from difflib.unified_diff(old, new, "before", "after", lineterm="")
+    rows = [(each["field"], each["policy"]) for each in found["fields"]]
+    yield from table([("FIELD", "POLICY"), *rows]) if rows else ()
+    yield from (f"  {line}" for line in _outcome(found))
 
 
-def _lines(tested: Tested) -> Iterator[str]:
-    yield tested.name
-    yield from _diff(tested)
-    rows = [("FIELD", "POLICY")] if tested.fields() else []
-    rows += [(str(each["field"]), str(each["policy"])) for each in tested.fields()]
-    width = max((len(name) for name, _ in rows), default=0)
-    yield from (f"  {name:<{width}}  {policy}" for name, policy in rows)
-    yield from (f"  {line}" for line in _outcome(tested))
-
-
-def _outcome(tested: Tested) -> Iterator[str]:
+def _outcome(found: JsonObject) -> Iterator[str]:
     """What became of an object, without the diff."""
-    if tested.refusal:
-        yield f"refused: {tested.refusal}"
-    elif tested.admission.result == "allowed":
-        yield f"nothing to do: {tested.notes.get('skipped') or 'no policy changes it at admission'}"
-    for each in tested.conflicts():
+    notes, nodes, held = found["notes"], found["nodes"], found["scheduling"]
+    if found["refusal"]:
+        yield f"refused: {found['refusal']}"
+    elif found["result"] == "allowed":
+        yield f"nothing to do: {notes.get('skipped') or 'no policy changes it at admission'}"
+    for each in found["conflicts"]:
         yield f"conflict: {each['policy']}: {each['field']}: {each['message']} ({each['resolution']})"
     for name, title in (("audited", "mode Audit, not applied"), ("errors", "error")):
-        if name in tested.notes:
-            yield f"{title}: {tested.notes[name]}"
-    if tested.nodes is not None:
-        yield _nodes(tested.nodes, tested.nodes_before)
-    if tested.held is not None:
-        yield from tested.held.lines()
-        if tested.held.nodes is not None:
-            yield f"at scheduling, {_nodes(tested.held.nodes, None)}"
+        if name in notes:
+            yield f"{title}: {notes[name]}"
+    if nodes is not None:
+        yield _nodes(nodes)
+    yield from _held_lines(held) if held is not None else ()
 
 
-def _nodes(found: NodeMatch, before: NodeMatch | None) -> str:
-    names = ", ".join(found.matching[:_SHOWN])
-    more = f" and {len(found.matching) - _SHOWN} more" if len(found.matching) > _SHOWN else ""
-    was = f", {len(before.matching)} before" if before is not None else ""
-    reasons = "".join(f"; {count} {reason}" for reason, count in sorted(found.rejected.items()))
-    return f"nodes: {len(found.matching)} of {found.total} match{was}{': ' if names else ''}{names}{more}{reasons}"
+def _held_lines(held: JsonObject) -> Iterator[str]:
+    """What policies hold it to at scheduling."""
+    yield f"held at scheduling: {', '.join(held['directives']) or 'no node'} by {', '.join(held['policies'])}"
+    if held["refused"]:
+        yield f"refused at scheduling: {held['refused']}"
+    if held["scores"]:
+        yield f"preferred at scheduling: {_some([f'{name} {score}' for name, score in held['scores'].items()])}"
+    if held["matching"] is not None:
+        yield f"at scheduling, {_nodes(held)}"
 
 
-def _nodes_document(found: NodeMatch, before: NodeMatch | None) -> JsonObject:
-    return {
-        "matching": list(found.matching),
-        "total": found.total,
-        "rejected": dict(found.rejected),
-        "matchingBefore": None if before is None else list(before.matching),
-    }
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
-def _diff(tested: Tested) -> Iterator[str]:
-    """The change as a unified diff of YAML. The record of what was injected, one long line for machines, is left out."""
-    if tested.after is None:
-        return
-    before, after = _dump(tested.before).splitlines(), _dump(_without_record(tested)).splitlines()
-    yield from difflib.unified_diff(before, after, "before", "after", lineterm="")
+def _nodes(found: JsonObject) -> str:
+    matching, before = found["matching"], found.get("matchingBefore")
+    was = f", {len(before)} before" if before is not None else ""
+    reasons = "".join(f"; {count} {reason}" for reason, count in sorted(found["rejected"].items()))
+    return f"nodes: {len(matching)} of {found['total']} match{was}{': ' if matching else ''}{_some(matching)}{reasons}"
 
 
-def _without_record(tested: Tested) -> Any:
+def _without_record(before: JsonObject, after: JsonObject) -> JsonObject:
     path = ("metadata", "annotations")
-    after = drop(tested.after or {}, (*path, INJECTED_ANNOTATION))
-    return (
-        after
-        if after["metadata"].get("annotations") or "annotations" in tested.before["metadata"]
-        else drop(after, path)
-    )
+    after = drop(after, (*path, INJECTED_ANNOTATION))
+    has_annotations = after["metadata"].get("annotations") or "annotations" in before["metadata"]
+    return after if has_annotations else drop(after, path)
 
 
 def _dump(value: Any) -> str:
     return yaml.safe_dump(value, sort_keys=False, width=1000)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """``refused``: why no node is left. ``nodes`` are None where they are not known; ``preferred`` has the sum of the weights."""
+def held_at_scheduling(
+    pod: Pod, index: ClusterIndex, nodes: Sequence[Node] | None, settings: Settings
+) -> JsonObject | None:
+    """What policies hold a pod to later, as the document for scripts; None where that is nothing. O(nodes × terms).
 
-    policies: tuple[str, ...]
-    directives: tuple[str, ...]
-    refused: str
-    nodes: NodeMatch | None
-    preferred: tuple[tuple[str, int], ...]
-
-    @property
-    def has_room(self) -> bool:
-        """Whether a node is left, as far as that is known."""
-        return not self.refused and (self.nodes is None or bool(self.nodes.matching))
-
-    def document(self) -> JsonObject:
-        """For scripts."""
-        return {
-            "policies": list(self.policies),
-            "directives": list(self.directives),
-            "refused": self.refused,
-            "matching": None if self.nodes is None else list(self.nodes.matching),
-            "scores": dict(self.preferred),
-        }
-
-    def lines(self) -> Iterator[str]:
-        """For people; the nodes are the caller's to print."""
-        yield f"held at scheduling: {', '.join(self.directives) or 'no node'} by {', '.join(self.policies)}"
-        if self.refused:
-            yield f"refused at scheduling: {self.refused}"
-        if self.preferred:
-            found = ", ".join(f"{name} {score}" for name, score in self.preferred[:_SHOWN])
-            more = f" and {len(self.preferred) - _SHOWN} more" if len(self.preferred) > _SHOWN else ""
-            yield f"preferred at scheduling: {found}{more}"
-
-
-def held_at_scheduling(pod: Pod, index: ClusterIndex, nodes: Iterable[Node] | None, settings: Settings) -> Held | None:
-    """None where no policy holds the pod to anything. The index has the policies and the namespaces. O(nodes × terms)."""
+    ``refused``: why no node is left. ``scores``: the sum of the weights by node. The index has the policies and the namespaces.
+    """
     found = effective(pod.signature, index.view, settings).signature
     if found is None or found.enforced is None:
         return None
-    enforced, known = found.enforced, None if nodes is None else list(nodes)
-    policies = tuple(map(str, enforced.policies)) or ("a preference alone",)
-    refused = "" if enforced.refused_for is None else enforced.refused_for.text
-    matched = None if known is None else _matched(pod, enforced, known)
-    passing = (
-        {} if matched is None or known is None else {each.name: each for each in known if each.name in matched.matching}
-    )
-    scores = {name: _score(enforced, node) for name, node in passing.items()}
-    preferred = sorted(((name, score) for name, score in scores.items() if score), key=lambda each: (-each[1], each[0]))
-    return Held(policies, tuple(_directives(pod.signature, found, enforced)), refused, matched, tuple(preferred))
+    enforced, matched = found.enforced, None if nodes is None else _matched(pod, found.enforced, nodes)
+    passing = [] if matched is None else [each for each in nodes or () if each.name in matched.matching]
+    scores = {each.name: score for each in passing if (score := _score(enforced, each))}
+    return {
+        "policies": list(map(str, enforced.policies)) or ["a preference alone"],
+        "directives": list(_directives(pod.signature, found, enforced)),
+        "refused": "" if enforced.refused_for is None else enforced.refused_for.text,
+        "scores": dict(sorted(scores.items(), key=lambda each: (-each[1], each[0]))),
+        **({"matching": None} if matched is None else _nodes_document(matched)),
+    }
 
 
 def _directives(own: PodSignature, found: PodSignature, enforced: Enforced) -> Iterator[str]:
@@ -521,7 +425,7 @@ def _directives(own: PodSignature, found: PodSignature, enforced: Enforced) -> I
         yield "topology spread"
 
 
-def _matched(pod: Pod, enforced: Enforced, nodes: list[Node]) -> NodeMatch:
+def _matched(pod: Pod, enforced: Enforced, nodes: Sequence[Node]) -> NodeMatch:
     """The nodes that the pod fits by itself and that the policies leave it."""
     own = match_nodes(pod, nodes)
     if enforced.refused_for is not None:

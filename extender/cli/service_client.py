@@ -50,22 +50,25 @@ class ServiceState:
     date: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    body: str
-    date: str
-
-
 def read_service(url: str, trust: Trust) -> ServiceState:
     """Makes three requests. Raises ServiceError."""
     base = url.rstrip("/")
-    context = _context(base, trust)
-    configz = _get(f"{base}/configz", context)
-    ready = _get(f"{base}/readyz?verbose", context)
-    samples = _samples(_get(f"{base}/metrics", context).body, base)
-    settings = _settings(configz.body, base)
-    date = parsedate_to_datetime(configz.date).timestamp() if configz.date else None
-    return ServiceState(settings, _checks(ready.body), samples, date)
+    try:
+        configz, sent = _ask(f"{base}/configz", trust)
+        page, _ = _ask(f"{base}/metrics", trust)
+    except urllib.error.HTTPError as error:
+        raise _rejection(error.url, error.code) from None
+    try:
+        ready, _ = _ask(f"{base}/readyz?verbose", trust)
+    except urllib.error.HTTPError as error:  # 503 with the failing checks is an answer
+        ready = error.read()
+    try:
+        settings = parse_settings(orjson.loads(configz)[_CONFIGZ_NAME])
+        samples = [Sample(name, labels, value) for name, labels, value in read_page(page.decode())]
+    except (ValueError, KeyError, TypeError, DocumentError) as error:
+        remedy = "check that --url is the address of the extender, and that it has the version of this command"
+        raise ServiceError("service", f"{base} has an unexpected answer: {error}", remedy) from None
+    return ServiceState(settings, _checks(ready.decode()), samples, sent)
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
@@ -83,79 +86,54 @@ def fetch(url: str, trust: Trust, path: str, body: bytes, remedy: str) -> bytes:
 
     Waits as long as the longest what-if computes, see `whatIf.seconds`.
     """
-    _check_url(url)
     base = url.rstrip("/")
-    headers = {"Content-Type": "application/json"} if body else {}
-    request = urllib.request.Request(f"{base}{path}", body or None, headers)  # noqa: S310 (checked by _check_url)
     try:
-        return _open(request, _context(base, trust), _WHAT_IF_SECONDS if body else _SECONDS)[0]
+        return _ask(f"{base}{path}", trust, body)[0]
     except urllib.error.HTTPError as error:
-        raise _said(error, base, remedy) from None
+        try:
+            text = str(orjson.loads(error.read())["error"])
+        except (ValueError, KeyError, TypeError):
+            raise _rejection(base, error.code) from None
+        if error.code in _UNAUTHORIZED:
+            remedy = "ask from the machine of the service, or give --cert-file and --key-file"
+        raise ServiceError("tls" if error.code in _UNAUTHORIZED else "service", f"{base}: {text}", remedy) from None
 
 
-def _said(error: urllib.error.HTTPError, base: str, remedy: str) -> ServiceError:
-    """The error that the service answers, in its own words."""
+def _ask(url: str, trust: Trust, body: bytes = b"") -> tuple[bytes, float | None]:
+    """The body of an answer, and the service's clock. Raises HTTPError for another status than 200, ServiceError for the rest."""
+    if not url.startswith(("http://", "https://")):
+        raise ServiceError("service", f"{url} is not an http or https URL", "write --url http://HOST:PORT")
+    request = urllib.request.Request(url, body or None, {"Content-Type": "application/json"} if body else {})  # noqa: S310 (checked above)
+    # Proxies are ignored, as by the scheduler: a proxy could lead to another service.
+    secure = urllib.request.HTTPSHandler(context=_context(trust) if url.startswith("https:") else None)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), secure)
     try:
-        text = str(orjson.loads(error.read())["error"])
-    except (ValueError, KeyError, TypeError):
-        return _rejection(base, error.code)
-    if error.code in _UNAUTHORIZED:
-        return ServiceError(
-            "tls", f"{base}: {text}", "ask from the machine of the service, or give --cert-file and --key-file"
-        )
-    return ServiceError("service", f"{base}: {text}", remedy)
+        with opener.open(request, timeout=_WHAT_IF_SECONDS if body else _SECONDS) as answer:
+            date = answer.headers.get("Date", "")
+            return answer.read(), parsedate_to_datetime(date).timestamp() if date else None
+    except urllib.error.HTTPError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(reason, ssl.SSLError):
+            problem = f"the TLS handshake with {url} fails: {reason}"
+            remedy = (
+                "check that --ca-file signed its certificate, that it has not expired, and that it has the URL's name"
+            )
+            raise ServiceError("tls", problem, remedy) from None
+        remedy = "check that it runs, and that --url has its address and port"
+        raise ServiceError("service", f"{url} cannot be reached: {reason}", remedy) from None
 
 
-def _context(base: str, trust: Trust) -> ssl.SSLContext | None:
-    """What https needs; None for http."""
-    if not base.startswith("https://"):
-        return None
+def _context(trust: Trust) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=trust.ca_file or None)
         if trust.cert_file:
             context.load_cert_chain(trust.cert_file, trust.key_file or None)
     except OSError as error:
-        raise ServiceError(
-            "tls", f"the files for https cannot be used: {error}", "correct --ca-file, --cert-file or --key-file"
-        ) from None
+        problem, remedy = f"the files for https cannot be used: {error}", "correct --ca-file, --cert-file or --key-file"
+        raise ServiceError("tls", problem, remedy) from None
     return context
-
-
-def _get(url: str, context: ssl.SSLContext | None) -> _Answer:
-    _check_url(url)
-    try:
-        body, date = _open(urllib.request.Request(url), context)  # noqa: S310 (checked by _open)
-        return _Answer(body.decode(), date)
-    except urllib.error.HTTPError as error:
-        if "/readyz" in url:  # 503 with the failing checks is an answer
-            return _Answer(error.read().decode(), "")
-        raise _rejection(url, error.code) from None
-
-
-def _open(
-    request: urllib.request.Request, context: ssl.SSLContext | None, seconds: float = _SECONDS
-) -> tuple[bytes, str]:
-    """The body of an answer, and its date. Raises HTTPError for another status than 200, ServiceError for the rest."""
-    url = request.full_url
-    try:
-        with _opener(context).open(request, timeout=seconds) as answer:
-            return answer.read(), answer.headers.get("Date", "")
-    except urllib.error.HTTPError:
-        raise
-    except urllib.error.URLError as error:
-        raise _failure(url, error.reason) from None
-    except (OSError, ValueError) as error:
-        raise _failure(url, error) from None
-
-
-def _check_url(url: str) -> None:
-    if not url.startswith(("http://", "https://")):
-        raise ServiceError("service", f"{url} is not an http or https URL", "write --url http://HOST:PORT")
-
-
-def _opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
-    """Ignores proxies, as the scheduler does: a proxy could lead to another service."""
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
 
 
 def _rejection(url: str, status: int) -> ServiceError:
@@ -165,33 +143,6 @@ def _rejection(url: str, status: int) -> ServiceError:
         )
         return ServiceError("tls", f"{url} answers {status}: it requires a client certificate", remedy)
     return ServiceError("service", f"{url} answers {status}", "check that --url is the address of the extender")
-
-
-def _failure(url: str, reason: object) -> ServiceError:
-    if isinstance(reason, ssl.SSLError):
-        remedy = "check that --ca-file signed its certificate, that it has not expired, and that it has the URL's name"
-        return ServiceError("tls", f"the TLS handshake with {url} fails: {reason}", remedy)
-    remedy = "check that it runs, and that --url has its address and port"
-    return ServiceError("service", f"{url} cannot be reached: {reason}", remedy)
-
-
-def _settings(body: str, base: str) -> Settings:
-    try:
-        return parse_settings(orjson.loads(body)[_CONFIGZ_NAME])
-    except (ValueError, KeyError, TypeError, DocumentError) as error:
-        raise _unexpected_answer(base, error) from None
-
-
-def _samples(body: str, base: str) -> list[Sample]:
-    try:
-        return [Sample(name, labels, value) for name, labels, value in read_page(body)]
-    except ValueError as error:
-        raise _unexpected_answer(base, error) from None
-
-
-def _unexpected_answer(base: str, error: Exception) -> ServiceError:
-    remedy = "check that --url is the address of the extender, and that it has the version of this command"
-    return ServiceError("service", f"{base} has an unexpected answer: {error}", remedy)
 
 
 def _checks(text: str) -> dict[str, str]:
