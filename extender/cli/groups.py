@@ -27,7 +27,7 @@ from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
 from extender.settings.limits import Limits
-from extender.tasks.release.decisions import IndexGroups
+from extender.tasks.release.groups import group_state
 from extender.verbs.release.progress import GroupOverview, StrayPod, group_overview, stray_pods
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import WATCHED_KINDS, Kind, is_policy_kind
@@ -85,11 +85,10 @@ def groups_of(objects: Iterable[Object], settings: Settings, *, is_partial: bool
     index = ClusterIndex(settings.rules, counts_of_rules())
     for each in filter(_is_of_groups, objects):
         index.upsert(each)
-    states = IndexGroups(index.gated, index.pods)
     groups = [
         group_overview(state, index.placements.of(key), is_partial=is_partial)
         for key in sorted(index.gated.groups)
-        if (state := states.of(key)) is not None
+        if (state := group_state(key, index.gated, index.pods)) is not None
     ]
     grouped = {uid for group in index.gated for uid in group.roles}
     return Groups(groups, sorted(stray_pods(index.pods.values(), grouped), key=lambda each: each.pod))

@@ -1,4 +1,4 @@
-"""Builds the release of groups of gated pods: the manager, its writes, and its metrics. Called by `service`."""
+"""Builds the release of groups of gated pods: the loop, its writes, and its metrics. Called by `service`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from extender.settings.configuration import Settings
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.reflectors import Reflectors
-from extender.tasks.release.decisions import Decisions, IndexGroups, ManagerOptions, NamespaceBudget, Room
-from extender.tasks.release.manager import Parts, ReleaseManager
 from extender.tasks.release.orphans import OrphanReleaser
-from extender.tasks.release.reports import Reports
+from extender.tasks.release.reconciler import GroupReconciler
 from extender.tasks.release.writes import PlacementWriter, PodReleaser
 from extender.tasks.takeover import is_caught_up
 from extender.telemetry import scraped
@@ -47,27 +45,18 @@ def release_of_cluster(base: Foundation) -> list[Job]:
     writes = RateLimiter(clock, _PLACEMENT_WRITES, _PLACEMENT_WRITES_PER_SECOND)
     placements = PlacementWriter(store, index.placements, writes, utc_now)
     events = EventRecorder(base.writer().create_event, clock, urgent=patches)
-    reports = Reports(placements, events, clock, utc_now)
-    budget = NamespaceBudget(index.reserved, index.view.offered, chosen)
-    room = Room(_Proposals(index, settings), budget, index.reserved, partial(_takes_pods, index), chosen.reservation)
-    manager = ReleaseManager(
-        Parts(
-            IndexGroups(index.gated, index.pods),
-            index.placements,
-            Decisions(room, placements, clock, utc_now, recorder, releaser.owner_of),
-            index.reserved,
-            placements,
-            releaser,
-            reports,
-            recorder,
-        ),
+    groups = GroupReconciler(
+        index,
+        placements,
+        releaser,
+        partial(_propose, index, settings),
+        partial(_takes_pods, index),
+        events,
+        recorder,
         clock,
         utc_now,
-        index.gated.changes,
-        index.placements.changes,
-        (index.room_changes, index.reserved.changes),
+        chosen,
         partial(_catch_up, base.reflectors, WatchFreshness(base.session.reads, GROUP_PLACEMENTS, clock), clock),
-        ManagerOptions(keep_empty=chosen.keep_empty, expectation=chosen.expectation),
     )
     orphans = OrphanReleaser(
         index.gated.orphans,
@@ -79,11 +68,11 @@ def release_of_cluster(base: Foundation) -> list[Job]:
         utc_now,
         chosen.orphan_grace,
     )
-    metrics.report(scraped.RELEASE_GROUPS, reports.groups)
-    metrics.report(scraped.RELEASE_OLDEST, manager.oldest)
-    metrics.report(scraped.RELEASE_EXPECTATIONS, lambda: len(manager.sent))
-    metrics.report(scraped.RELEASE_EXPECTATIONS_EXPIRED, lambda: manager.expired)
-    metrics.report(scraped.RELEASE_FAILURES, lambda: manager.failures)
+    metrics.report(scraped.RELEASE_GROUPS, groups.groups)
+    metrics.report(scraped.RELEASE_OLDEST, groups.oldest)
+    metrics.report(scraped.RELEASE_EXPECTATIONS, groups.expected)
+    metrics.report(scraped.RELEASE_EXPECTATIONS_EXPIRED, lambda: groups.expired)
+    metrics.report(scraped.RELEASE_FAILURES, lambda: groups.failures)
     metrics.report(scraped.RELEASE_ORPHANS, orphans.states)
 
     def synced(run: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
@@ -94,7 +83,7 @@ def release_of_cluster(base: Foundation) -> list[Job]:
         return begin
 
     return [
-        base.while_leading("release of groups", synced(manager.run)),
+        base.while_leading("release of groups", synced(groups.run)),
         base.while_leading("release of orphans", synced(orphans.run)),
         base.while_leading("events of groups", events.run),
     ]
@@ -121,15 +110,12 @@ def _takes_pods(index: ClusterIndex, name: str) -> bool:
     return node is not None and not node.unschedulable
 
 
-class _Proposals:
-    """The verb for a group as the manager has it."""
-
-    def __init__(self, index: ClusterIndex, settings: Settings) -> None:
-        self._view = index.view
-        self._settings = settings
-
-    def __call__(
-        self, group: GroupState, levels: Sequence[Level] | None, taken: Sequence[tuple[GroupKey, Sequence[Level]]]
-    ) -> Proposal:
-        pods, siblings = (*group.waiting, *group.released), (*group.released, *group.bound)
-        return propose(Rest(group.key, group.spec, pods, siblings, levels, taken), self._view, self._settings)
+def _propose(
+    index: ClusterIndex,
+    settings: Settings,
+    group: GroupState,
+    levels: Sequence[Level] | None,
+    taken: Sequence[tuple[GroupKey, Sequence[Level]]],
+) -> Proposal:
+    pods, siblings = (*group.waiting, *group.released), (*group.released, *group.bound)
+    return propose(Rest(group.key, group.spec, pods, siblings, levels, taken), index.view, settings)

@@ -34,7 +34,7 @@ from extender.model.release import GroupKey
 from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
 from extender.tasks.preemption.manager import Record
-from extender.tasks.release.decisions import IndexGroups
+from extender.tasks.release.groups import group_state
 from extender.tasks.sliced_work import Places, SlicedWork
 from extender.verbs.browse.in_flight import group_row, large_group_row, policy_page, preemption_row
 from extender.verbs.browse.pods import (
@@ -233,7 +233,7 @@ class BrowseService:
         return PreemptionPage(preemptions=tuple(rows), more=page.more, next=page.next)
 
     def _group_page(self, asked: PageOf) -> Steps[GroupPage]:
-        states, placements = IndexGroups(self._index.gated, self._index.pods), self._index.placements
+        placements = self._index.placements
         page: Page[GroupKey] = Page(asked.after, asked.limit)
         for piece in in_steps(list(self._index.gated), _GROUPS_A_STEP):
             for group in piece:
@@ -247,7 +247,9 @@ class BrowseService:
                 out, bound = found.placed, found.counts[Role.BOUND]
                 pods = len(found.roles) - found.counts[Role.LEAVING]
                 rows.append(large_group_row(key, found.size, pods, out, bound, placements.of(key)))
-            elif (state := states.of(key)) is not None:  # else its last pod has been deleted since
+            elif (
+                state := group_state(key, self._index.gated, self._index.pods)
+            ) is not None:  # else its last pod has been deleted since
                 rows.append(group_row(state, placements.of(key)))
             yield
         return GroupPage(groups=tuple(rows), more=page.more, next=page.next)

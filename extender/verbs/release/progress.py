@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
@@ -84,13 +84,17 @@ class Do(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do next and what to say of the group meanwhile. ``pods``: those to decide for or to release, in their order."""
+    """What to do next and what to say of the group meanwhile. ``pods``: those to decide for or to release, in their order.
+
+    ``levels``: the domain to write down as the decision, None where none is made.
+    """
 
     do: Do
     phase: Phase
     reason: Reason
     message: str = ""
     pods: tuple[Pod, ...] = ()
+    levels: tuple[Level, ...] | None = None
 
 
 def next_step(
@@ -151,6 +155,13 @@ def _of(count: int, size: int, one: str, more: str, noun: str = "pod") -> str:
 
 def _exist(count: int, size: int) -> str:
     return _of(count, size, "exists", "exist")
+
+
+def status_of(group: GroupState, step: Step, reason: str = "") -> PlacementStatus:
+    """What the object of a group tells after a step."""
+    bound = len(group.bound)
+    released = len(group.released) + bound
+    return PlacementStatus(step.phase, group.ready, released, bound, reason or step.reason, step.message)
 
 
 def in_order(pods: Iterable[Pod]) -> tuple[Pod, ...]:
@@ -253,12 +264,10 @@ class StrayPod:
 def group_overview(group: GroupState, placement: GroupPlacement | None, *, is_partial: bool = False) -> GroupOverview:
     """The group as its pods and its object show it. ``is_partial``: its bound pods are not known. O(pods of the group)."""
     decision = None if placement is None else placement.decision
-    released = len(group.released) + len(group.bound)
     step = next_step(group, decision, ())
-    reason, message = str(step.reason), step.message
     if step.do is Do.DECIDE:
-        reason, message = UNDECIDED, "all pods exist, and the leader has not decided yet"
-    status = PlacementStatus(step.phase, group.ready, released, len(group.bound), reason, message)
+        step = replace(step, message="all pods exist, and the leader has not decided yet")
+    status = status_of(group, step, UNDECIDED if step.do is Do.DECIDE else step.reason)
     told = None if placement is None else placement.status
     if told is not None and told.reason and (is_partial or _counts(told) == _counts(status)):
         status = told
@@ -270,7 +279,7 @@ def group_overview(group: GroupState, placement: GroupPlacement | None, *, is_pa
         () if decision is None else decision.levels,
         group.size,
         group.ready,
-        released,
+        len(group.released) + len(group.bound),
         len(group.bound),
         min(created, default=None),
         group.spec.decision_timeout,

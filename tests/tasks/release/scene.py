@@ -24,9 +24,7 @@ from extender.settings.policies import Release
 from extender.settings.rules import Rules
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import RateLimiter
-from extender.tasks.release.decisions import Decisions, IndexGroups, ManagerOptions, NamespaceBudget, Room
-from extender.tasks.release.manager import Parts, ReleaseManager
-from extender.tasks.release.reports import Reports
+from extender.tasks.release.reconciler import GroupReconciler
 from extender.tasks.release.writes import PlacementWriter, PodReleaser
 from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import GroupState
@@ -125,34 +123,21 @@ class Scene(EventRecorder[PodEvent]):
         self.index.upsert(PolicyObject(self.policy))
         self.manager = self.leader()
 
-    def leader(self) -> ReleaseManager:
-        """A manager that remembers nothing."""
+    def leader(self) -> GroupReconciler:
+        """One that remembers nothing."""
         clock, index = self.clock, self.index
-        groups = IndexGroups(index.gated, index.pods)
-        placements = PlacementWriter(self.api, index.placements, RateLimiter(clock, 4, 1000), clock.utc_now)
-        budget = NamespaceBudget(index.reserved, index.view.offered, self.budget)
-        releaser = PodReleaser(self.api, RateLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1))
-        parts = Parts(
-            groups,
-            index.placements,
-            Decisions(
-                Room(self.propose, budget, index.reserved, self.has_zone, 300),
-                placements,
-                clock,
-                clock.utc_now,
-                self.counts,
-                releaser.owner_of,
-            ),
-            index.reserved,
-            placements,
-            releaser,
-            Reports(placements, self, clock, clock.utc_now),
+        return GroupReconciler(
+            index,
+            PlacementWriter(self.api, index.placements, RateLimiter(clock, 4, 1000), clock.utc_now),
+            PodReleaser(self.api, RateLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1)),
+            self.propose,
+            self.has_zone,
+            self,
             self.counts,
-        )
-        sources = (index.room_changes, index.reserved.changes)
-        options = ManagerOptions(keep_empty=300, expectation=60)
-        return ReleaseManager(
-            parts, clock, clock.utc_now, index.gated.changes, index.placements.changes, sources, self.catch_up, options
+            clock,
+            clock.utc_now,
+            self.budget,
+            self.catch_up,
         )
 
     async def catch_up(self) -> None:
@@ -202,7 +187,7 @@ class Scene(EventRecorder[PodEvent]):
     # -- what a test does -----------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def leading(self) -> AsyncIterator[ReleaseManager]:
+    async def leading(self) -> AsyncIterator[GroupReconciler]:
         """A new leader works until the block is left, as if it was killed then."""
         self.manager = self.leader()
         job = asyncio.ensure_future(self.manager.run())

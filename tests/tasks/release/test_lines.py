@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.model.release import OnTimeout
-from extender.tasks.release.decisions import DecisionLines
+from extender.tasks.release.groups import DecisionLines
 from tests.tasks.release.scene import Scene
 from tests.tasks.release.test_queue import key
 

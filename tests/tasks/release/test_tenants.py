@@ -13,7 +13,7 @@ import pytest
 from extender.model.release import GroupKey, ReleaseSpec, Slot
 from extender.model.resources import PODS
 from extender.settings.policies import Release
-from extender.tasks.release.decisions import NamespaceBudget
+from extender.tasks.release.groups import budget_excess
 from extender.verbs.release.progress import GroupState
 from tests.contenders import cluster, stage
 from tests.gangs import gated, gated_json
@@ -90,16 +90,16 @@ def test_a_namespace_with_room_has_no_more_than_its_share_of_what_nodes_offer() 
     """Of 8 CPUs half: one group may have all of them, as it would never run otherwise, and then no other has any."""
     first, second, large = (gated(name, "g", cpu=cpu) for name, cpu in (("a", 3000), ("b", 1000), ("c", 8000)))
     index = cluster(stage("n1"), stage("n2"), first, second, large)
-    budget = NamespaceBudget(index.reserved, index.view.offered, Release(share_per_namespace=0.5))
+    limits = Release(share_per_namespace=0.5)
     held = GroupKey("default", "policy", "held")
     states = [
         GroupState(GroupKey("default", "policy", pod.name), ReleaseSpec(("zone",)), 1, (pod,))
         for pod in (second, large)
     ]
-    seen = [[budget.excess(state) for state in states]]
+    seen = [[budget_excess(state, index.reserved, index.view.offered, limits) for state in states]]
     index.reserved.reserve(held, [Slot(first.uid, "n1")], until=1.0)
-    seen.append([budget.excess(state) for state in states])
+    seen.append([budget_excess(state, index.reserved, index.view.offered, limits) for state in states])
     text = "release.sharePerNamespace: the namespace would have more than 50% of cpu reserved"
     assert seen == [["", ""], ["", text]]
     index.delete(stage("n2"))
-    assert [budget.excess(state) for state in states] == [text, text]
+    assert [budget_excess(state, index.reserved, index.view.offered, limits) for state in states] == [text, text]

@@ -1,0 +1,590 @@
+"""Releases groups of gated pods while this replica leads: one loop that reads a group, decides, and writes one thing.
+
+The loop works on a group after each change of it, and on those that lack room after changes that free some. What it does
+follows from the watch and from the written decisions alone (`verbs/release/progress.py`), so another leader continues at
+any step. https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/3838-pod-mutable-scheduling-directives
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from extender.index.cluster import ClusterIndex
+from extender.index.objects.changes import Subscribable
+from extender.kube.effects import PodEvent, PodRef
+from extender.kube.errors import KubeError
+from extender.kube.timing import Clock
+from extender.model.group_placements import GroupPlacement
+from extender.model.objects import Pod
+from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal, Replacement, is_own_group
+from extender.model.units import counted
+from extender.settings.policies import Release
+from extender.tasks.events import EventRecorder
+from extender.tasks.fair_queue import GroupQueue
+from extender.tasks.leader_election import LeadershipLost
+from extender.tasks.release.groups import DecisionLines, GroupMemory, budget_excess, group_state
+from extender.tasks.release.writes import PlacementWriter, PodReleaser, Result
+from extender.telemetry.metrics import ReleaseMetrics
+from extender.verbs.release.progress import STUCK, Do, GroupState, Reason, Step, message_of, next_step, status_of
+
+_LOG = logging.getLogger(__name__)
+_WAITING: Final = frozenset({Phase.COLLECTING, Phase.DECIDING, Phase.TIMED_OUT, Phase.DEGRADED})
+_WORKERS: Final = 16  # groups that wait for writes at a time; the writes have limits of their own
+_ROOM_PAUSE: Final = 0.25  # changes that free room within this time lead to one try
+_AFTER_FAILURE: Final = 10.0
+_RESUME_SECONDS: Final = 0.5  # of a new leader, in one step; what is left is done group by group
+_MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
+_COUNTS_EVERY: Final = 1.0  # a status is written when the phase or the reason changes, and counts so often
+_BEGIN_AFTER: Final = 5.0  # a group that is decided before has its object created with the decision
+
+Propose: TypeAlias = Callable[
+    [GroupState, Sequence[Level] | None, Sequence[tuple[GroupKey, Sequence[Level]]]], Proposal
+]
+"""Where the pods of a group that have no node may go together: in the domain that is decided, None where any may be chosen,
+and in none of those that are taken by other groups. Implemented by `verbs.release`. O(nodes)."""
+
+
+class GroupReconciler:
+    """``run`` is one term. ``has_node``: whether pods may go to a node, by its name.
+
+    ``catch_up`` waits until the watch has shown all objects that were written up to now.
+    """
+
+    def __init__(
+        self,
+        index: ClusterIndex,
+        placements: PlacementWriter,
+        pods: PodReleaser,
+        propose: Propose,
+        has_node: Callable[[str], bool],
+        events: EventRecorder[PodEvent],
+        recorder: ReleaseMetrics,
+        clock: Clock,
+        utc_now: Callable[[], datetime],
+        settings: Release,
+        catch_up: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.expired = 0
+        self.failures = 0
+        self._index = index
+        self._placements = placements
+        self._pods = pods
+        self._propose = propose
+        self._has_node = has_node
+        self._events = events
+        self._recorder = recorder
+        self._clock = clock
+        self._utc_now = utc_now
+        self._settings = settings
+        self._catch_up = catch_up
+        self._queue = GroupQueue(clock)
+        self._lines = DecisionLines()
+        self._memory: dict[GroupKey, GroupMemory] = {}
+        self._short_of_room: dict[GroupKey, None] = {}
+        self._room = asyncio.Event()
+
+    # -- for metrics ----------------------------------------------------------------------------------------------------
+
+    def oldest(self) -> float:
+        """Seconds for which the group that waits longest has waited; 0 where none does. O(groups)."""
+        steps = [(memory.since, memory.step) for memory in self._memory.values()]
+        waiting = [since for since, step in steps if step is not None and step.phase in _WAITING]
+        return max(0.0, self._clock.now() - min(waiting)) if waiting else 0.0
+
+    def groups(self) -> Counter[tuple[str, str]]:
+        """How many groups there are, by phase and reason. O(groups)."""
+        steps = [memory.step for memory in self._memory.values() if memory.step is not None]
+        return Counter((str(step.phase), str(step.reason)) for step in steps)
+
+    def expected(self) -> int:
+        """How many pods were released and are not seen released yet. O(groups)."""
+        return sum(len(memory.sent) for memory in self._memory.values())
+
+    # -- a term ---------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Works until cancelled. Every run begins without a memory, as that of another leader would.
+
+        What is known to be decided is reserved at once, and nothing is decided before all that an earlier leader decided is
+        known: it may have released pods into room that looks free.
+        """
+        self._begin()
+        await self._catch_up()
+        self._begin()
+        index = self._index
+        subscribed: list[tuple[Subscribable, Callable[[object], None]]] = [
+            (index.gated.changes, self._group_changed),
+            (index.placements.changes, self._placement_changed),
+            (index.room_changes, self._room_changed),
+            (index.reserved.changes, self._room_changed),
+        ]
+        for source, callback in subscribed:
+            source.subscribe(callback)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._wake_those_short_of_room())
+                places = asyncio.Semaphore(_WORKERS)
+                while True:
+                    await places.acquire()
+                    key = await self._queue.take()
+                    tasks.create_task(self._work(key, places))
+        finally:
+            for source, callback in subscribed:
+                source.unsubscribe(callback)
+            for key in self._memory:
+                index.reserved.release(key)
+            self._memory.clear()  # a standby tells nothing about groups
+
+    def _begin(self) -> None:
+        self._queue = GroupQueue(self._clock)
+        self._memory.clear()
+        self._short_of_room.clear()
+        self._lines.clear()
+        self._placements.forget()
+        for placement in self._index.placements:
+            self._queue.add(placement.group)
+        groups = [group for key in list(self._index.gated.groups) if (group := self._read(key)) is not None]
+        for group in groups:
+            self._queue.add(group.key)
+        end = self._clock.now() + _RESUME_SECONDS
+        for reserve in (self._keep_released, self._problem_of_room):
+            for group in sorted(groups, key=lambda group: bool(group.bound)):
+                if self._clock.now() < end:
+                    self._resume(group, reserve)
+
+    def _resume(self, group: GroupState, reserve: Callable[[GroupState, GroupMemory, Decision], object]) -> None:
+        """Reserves room again for a group that an earlier leader decided, before any other pod is let through.
+
+        Released pods are first, then groups of which nothing is bound, whose room was reserved. Pods that replace others
+        are last: perhaps they had none.
+        """
+        try:
+            memory = self._known(group)
+            if memory.decision is not None and (group.released or group.waiting):
+                reserve(group, memory, memory.decision)
+        except Exception:  # noqa: BLE001 - as in `_work`, where the group is tried again
+            self._failed(group.key)
+
+    # -- what wakes it --------------------------------------------------------------------------------------------------
+
+    def _group_changed(self, change: object) -> None:
+        key = getattr(change, "new", None) or getattr(change, "old", None)
+        if isinstance(key, GroupKey):
+            self._queue.add(key)
+
+    def _placement_changed(self, change: object) -> None:
+        placement = getattr(change, "new", None) or getattr(change, "old", None)
+        if isinstance(placement, GroupPlacement):
+            self._placements.observe(placement.group)
+            self._queue.add(placement.group)
+
+    def _room_changed(self, _change: object) -> None:
+        if self._short_of_room or len(self._lines):
+            self._room.set()
+
+    async def _wake_those_short_of_room(self) -> None:
+        while True:
+            await self._room.wait()
+            self._room.clear()
+            self._lines.version += 1
+            for key, when in self._lines.next_of_all():
+                self._queue.add_at(key, when)
+            for key in list(self._short_of_room):
+                memory = self._memory.get(key)
+                if memory is not None:
+                    self._queue.add_at(key, memory.next_try)
+            await self._clock.sleep(_ROOM_PAUSE)
+
+    # -- one group ------------------------------------------------------------------------------------------------------
+
+    async def _work(self, key: GroupKey, places: asyncio.Semaphore) -> None:
+        pods = 0
+        try:
+            self._expire_reservations()
+            group = self._read(key)
+            pods = 0 if group is None else group.ready
+            await (self._end(key) if group is None else self._reconcile(group))
+        except LeadershipLost:
+            _LOG.info("another replica leads", extra={"group": str(key)})
+        except Exception:  # noqa: BLE001 - logged and counted: what is wrong with one group must not keep all others gated
+            self._failed(key)
+            self._queue.add_at(key, self._clock.now() + _AFTER_FAILURE)
+        finally:
+            self._queue.done(key, pods)
+            places.release()
+
+    def _failed(self, key: GroupKey) -> None:
+        _LOG.exception("a group cannot be worked on", extra={"group": str(key)})
+        self.failures += 1
+
+    def _read(self, key: GroupKey) -> GroupState | None:
+        return group_state(key, self._index.gated, self._index.pods)
+
+    def _known(self, group: GroupState) -> GroupMemory:
+        """What is remembered of a group. Its time counts from the creation of the oldest pod that waits."""
+        now = self._clock.now()
+        memory = self._memory.get(group.key)
+        if memory is None:
+            waited = (self._utc_now() - group.created).total_seconds() if group.created is not None else 0.0
+            memory = self._memory[group.key] = GroupMemory(now, now - max(waited, 0.0))
+            stored = self._placements.find(group.key)
+            if stored is not None and stored.decision is not None:
+                memory.decision, memory.since = stored.decision, now
+        if memory.decision is not None:
+            memory.levels = memory.decision.levels
+        memory.emptied = None
+        return memory
+
+    async def _reconcile(self, group: GroupState) -> None:
+        """Reads the group, decides, and writes one thing; again until it waits."""
+        memory, step = self._known(group), Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE)
+        await self._read_late(group, memory)
+        for _ in range(_MOST_STEPS):
+            memory.observe(group, self._clock.now())
+            refused = {**memory.refused, **dict.fromkeys(memory.gone, "it does not exist any more")}
+            step = next_step(group, memory.decision, memory.sent.keys(), refused)
+            concerned = group
+            if step.pods:
+                out = (pod for pod in group.waiting if pod.uid in memory.sent)
+                concerned = replace(group, waiting=(*step.pods, *out))
+            step = await self._carry_out(concerned, memory, self._choose(concerned, memory, step))
+            await self._report(group, memory, step)
+            found = self._read(group.key)
+            if step.do is Do.WAIT or found is None:
+                break
+            group = found
+        self._follow_up(group, memory, step)
+
+    async def _carry_out(self, group: GroupState, memory: GroupMemory, step: Step) -> Step:
+        """Makes the write of a step; returns the step that tells of it."""
+        if step.levels is not None:
+            return await self._write_decision(group, memory, step.levels)
+        if step.pods and step.do is Do.RELEASE and memory.decision is not None:
+            return await self._patch(group, memory, memory.decision, step)
+        return step
+
+    def _follow_up(self, group: GroupState, memory: GroupMemory, step: Step) -> None:
+        """Comes back when there is something to try again or when the time of the group is over."""
+        if step.phase is Phase.BOUND and not memory.was_bound:
+            memory.was_bound, memory.has_expired = True, False
+            self._room_changed(None)  # its namespace may have room reserved for another group now
+        if step.reason is Reason.DOMAIN_FULL or group.released:  # those may lose their nodes
+            self._short_of_room[group.key] = None
+        else:
+            self._short_of_room.pop(group.key, None)
+        if step.reason not in {Reason.NO_ROOM, Reason.BUDGET}:
+            self._lines.leave(group.key)
+        self._wake_line(group.key.namespace)
+        if step.reason in {Reason.NOT_WRITTEN, Reason.DOMAIN_FULL}:
+            self._queue.add_at(group.key, memory.next_try)
+        over = memory.since + group.spec.decision_timeout
+        if step.phase is not Phase.BOUND and over > self._clock.now():
+            self._queue.add_at(group.key, over)
+        if memory.reserved_until > self._clock.now() and group.released:
+            self._queue.add_at(group.key, memory.reserved_until)
+
+    def _wake_line(self, namespace: str) -> None:
+        following = self._lines.next_of(namespace)
+        if following is not None:
+            self._queue.add_at(*following)
+
+    def _expire_reservations(self) -> None:
+        for key in self._index.reserved.expire(self._clock.now()):
+            _LOG.warning("reserved room has expired", extra={"group": str(key)})
+            if key in self._memory:
+                self._memory[key].has_expired = True
+            self._queue.add(key)
+
+    async def _end(self, key: GroupKey) -> None:
+        """No pod of the group is left. Its decision stays for a while, as its owner may replace all of them."""
+        now = self._clock.now()
+        self._index.reserved.release(key)
+        self._short_of_room.pop(key, None)
+        self._lines.leave(key)
+        self._wake_line(key.namespace)
+        memory = self._memory.setdefault(key, GroupMemory(now, now))
+        memory.sent, memory.levels, memory.step, memory.told_at = {}, None, None, float("-inf")
+        memory.emptied = now if memory.emptied is None else memory.emptied
+        if now < memory.emptied + self._settings.keep_empty:
+            self._queue.add_at(key, memory.emptied + self._settings.keep_empty)
+            return
+        try:
+            await self._placements.delete(key)
+        except LeadershipLost:
+            raise
+        except KubeError as error:
+            _LOG.warning("an object cannot be deleted", extra={"group": str(key), "error": str(error)})
+            self._queue.add_at(key, memory.wait(now))
+            return
+        del self._memory[key]
+
+    # -- decisions: what is chosen is reserved in the same step, so that two groups never get the same room -------------
+
+    def _choose(self, group: GroupState, memory: GroupMemory, step: Step) -> Step:
+        """The step, where it needs no room or has some now; else another one. Writes nothing."""
+        now = self._clock.now()
+        if memory.was_bound and step.phase is not Phase.BOUND:
+            memory.was_bound, memory.since = False, now
+        is_late = now - memory.since >= group.spec.decision_timeout
+        is_given_up = is_late and group.spec.on_timeout is not OnTimeout.KEEP_GATED
+        decision = memory.decision
+        if step.do is Do.DECIDE:
+            step = self._decide(group, memory, is_given_up=is_given_up)
+        elif decision is None and is_given_up and group.waiting:
+            return self._let_go(group, memory)  # a group that never fills
+        elif decision is not None and step.do is Do.RELEASE:
+            problem = self._problem_of_room(group, memory, decision)
+            step = self._without_room(group, memory, problem, is_given_up=is_given_up) if problem else step
+        elif decision is not None and group.released:
+            step = self._keep_room(group, memory, decision, step)
+        if step.do is Do.WAIT and is_late and step.phase not in {Phase.BOUND, Phase.RELEASING}:
+            self._time_out(memory, OnTimeout.KEEP_GATED)
+            return replace(step, phase=Phase.TIMED_OUT)
+        return step
+
+    def _decide(self, group: GroupState, memory: GroupMemory, *, is_given_up: bool) -> Step:
+        """Chooses a domain for a group that is complete. A step that waits says why."""
+        begun, version = self._clock.now(), self._lines.version
+        if not is_given_up and not self._lines.is_turn(group.key, begun):
+            others = "its turn has not come: other groups of the namespace wait for room too"
+            said = (Reason.NO_ROOM, memory.problem) if memory.problem else (Reason.BUDGET, others)
+            return Step(Do.WAIT, Phase.DECIDING, *said)
+        excess = budget_excess(group, self._index.reserved, self._index.view.offered, self._settings)
+        if excess and not is_given_up:
+            self._lines.failed(group.key, version, begun, 0.0)
+            memory.problem = ""
+            return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, excess)
+        proposal = self._place(group, None)
+        if proposal.slots:
+            memory.without_room = False
+            self._reserve(group, memory, proposal)
+            return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=proposal.levels)
+        memory.problem = message_of(proposal)
+        if is_given_up:
+            return self._let_go(group, memory, proposal)
+        now = self._clock.now()
+        self._lines.failed(group.key, version, now, now - begun)
+        return Step(Do.WAIT, Phase.DECIDING, Reason.NO_ROOM, memory.problem)
+
+    def _let_go(self, group: GroupState, memory: GroupMemory, proposal: Proposal | None = None) -> Step:
+        """Its time is over: its pods are released without room for all of them, as `OnTimeout` says.
+
+        At the coarser level: in the domain of the first topology key that holds most of them, where those that it does
+        not hold wait for nodes, as a cluster autoscaler adds them. Without any such domain they are released unpinned.
+        """
+        levels: tuple[Level, ...] = ()
+        if group.spec.on_timeout is OnTimeout.UNGATE_AT_COARSER_LEVEL:
+            proposal = self._place(group, None) if proposal is None else proposal
+            if proposal.slots:
+                levels = proposal.levels[:1]
+            elif proposal.rejected:
+                levels = (min(proposal.rejected, key=lambda each: (-each.holds, each.domain)).domain,)
+        memory.without_room = True
+        self._time_out(memory, group.spec.on_timeout)
+        return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=levels)
+
+    def _problem_of_room(self, group: GroupState, memory: GroupMemory, decision: Decision) -> str:
+        """Reserves room in the decided domain for the pods that have none yet; why there is none, empty where there is."""
+        pods = (*group.waiting, *group.released)
+        if memory.without_room or all(self._has_slot(pod) for pod in pods if pod.uid not in memory.gone):
+            return ""
+        if self._clock.now() < memory.next_try:
+            return memory.problem or "no room"
+        proposal = self._place(group, decision.levels)
+        if proposal.slots:
+            self._reserve(group, memory, proposal)
+            return ""
+        if not decision.levels:
+            return ""  # they are not pinned: the scheduler finds room for each of them, or waits
+        memory.wait(self._clock.now())
+        memory.problem = message_of(proposal)
+        self._keep_released(group, memory, decision)
+        return memory.problem
+
+    def _keep_released(self, group: GroupState, memory: GroupMemory, decision: Decision) -> None:
+        """Reserves room for the released pods alone: they are pinned to the domain, whatever comes of their siblings."""
+        if group.released and not all(map(self._has_slot, group.released)):
+            proposal = self._place(replace(group, waiting=()), decision.levels)
+            if proposal.slots:
+                self._reserve(group, memory, proposal)
+
+    def _keep_room(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
+        """Pods are released and not bound: their room is reserved, for as long as the settings allow."""
+        if memory.has_expired:
+            text = f"{len(group.released)} released pods are not bound, and their room is not reserved any more"
+            return Step(Do.WAIT, Phase.DEGRADED, Reason.NOT_BOUND, text)
+        problem = self._problem_of_room(group, memory, decision)
+        return Step(Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, problem) if problem else step
+
+    def _without_room(self, group: GroupState, memory: GroupMemory, problem: str, *, is_given_up: bool) -> Step:
+        """The decided domain does not hold the pods that are left: it was lost, or others took what nothing had reserved.
+
+        A released pod cannot be moved, and a group is never split. So the group gets another domain only while none of
+        its pods has been released, or all that were are gone.
+        """
+        may_move = group.spec.replacement is Replacement.REDECIDE or not memory.is_placed or memory.tries > 1
+        if may_move and not (group.released or group.bound or memory.sent):
+            return self._decide(group, memory, is_given_up=is_given_up)
+        if is_given_up:
+            memory.without_room = True
+            self._recorder.record_timeout(str(group.spec.on_timeout))
+        return Step(Do.RELEASE if is_given_up else Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, problem)
+
+    def _has_slot(self, pod: Pod) -> bool:
+        """Whether room is reserved for a pod on a node that still takes pods."""
+        node = self._index.reserved.node_of(pod.uid)
+        return bool(node) and self._has_node(node)
+
+    def _place(self, group: GroupState, levels: Sequence[Level] | None) -> Proposal:
+        begun = self._clock.now()
+        proposal = self._propose(group, levels, self._taken(group))
+        self._recorder.record_decision("room" if proposal.slots else "no_room", self._clock.now() - begun)
+        return proposal
+
+    def _taken(self, group: GroupState) -> list[tuple[GroupKey, Sequence[Level]]]:
+        """The domains of other groups, where the policy gives each group a domain of its own. O(groups)."""
+        if not group.spec.exclusive:
+            return []
+        others = [(key, memory.levels) for key, memory in self._memory.items() if key.policy == group.key.policy]
+        return [(key, levels) for key, levels in others if levels is not None and key != group.key]
+
+    def _reserve(self, group: GroupState, memory: GroupMemory, proposal: Proposal) -> None:
+        memory.reserved_until = self._clock.now() + self._settings.reservation
+        self._index.reserved.reserve(group.key, proposal.slots, memory.reserved_until)
+
+    def _time_out(self, memory: GroupMemory, action: OnTimeout) -> None:
+        if not memory.timed_out:
+            memory.timed_out = True
+            self._recorder.record_timeout(str(action))
+
+    # -- writes ---------------------------------------------------------------------------------------------------------
+
+    async def _write_decision(self, group: GroupState, memory: GroupMemory, levels: tuple[Level, ...]) -> Step:
+        """Writes a decision down. Where that fails its room is given up; if it was written after all, the next try finds it."""
+        decided = self._utc_now().replace(microsecond=0)  # what the API server keeps
+        decision = Decision(group.key, group.spec.gate, max(group.size, 1), levels, decided)
+        memory.levels = levels
+        try:
+            stands = await self._placements.decide(decision, memory.decision, await self._owner(group))
+        except LeadershipLost:
+            raise
+        except KubeError as error:
+            self._index.reserved.release(group.key)
+            memory.levels = None
+            memory.wait(self._clock.now())
+            return Step(Do.WAIT, Phase.DECIDING, Reason.NOT_WRITTEN, f"the decision cannot be written: {error}")
+        self._lines.leave(group.key)
+        memory.decision, memory.levels = stands, stands.levels
+        memory.progress(self._clock.now())
+        if stands != decision:
+            self._index.reserved.release(group.key)
+        where = ", ".join(map(str, stands.levels)) or "any node"
+        _LOG.info("decided", extra={"group": str(group.key), "policy": group.key.policy, "domain": where})
+        return Step(Do.RELEASE, Phase.DECIDED, Reason.DECIDED, f"{counted(group.ready, 'pod')} may go to {where}")
+
+    async def _owner(self, group: GroupState) -> Mapping[str, str] | None:
+        """What the object is deleted with: the controller where that makes the group, or the pod that is one of its own."""
+        pod = PodRef.of(next(iter((*group.waiting, *group.released, *group.bound))))
+        if is_own_group(group.key):
+            return {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
+        return None if group.spec.group_label else await self._pods.owner_of(pod)
+
+    async def _patch(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
+        """Releases the pods of a step, each with a patch of its own. They count as released from before the first one."""
+        memory.has_expired = False
+        self._expect(group, memory, [pod.uid for pod in step.pods])
+        outcomes = await asyncio.gather(*(self._pods.release(PodRef.of(pod), decision) for pod in step.pods))
+        failed = ""
+        for pod, (result, error) in zip(step.pods, outcomes, strict=True):
+            self._recorder.record_patch(str(result))
+            if result in {Result.RELEASED, Result.ALREADY, Result.UNKNOWN}:
+                continue  # the watch shows it, or the pod is read when the expectation expires
+            memory.sent.pop(pod.uid, None)
+            if result is Result.GONE:
+                memory.gone.add(pod.uid)
+            elif result is Result.REFUSED:
+                self._queue.add_at(group.key, memory.refuse(pod.uid, error, self._clock.now()))
+                _LOG.warning("a release was refused", extra={"pod": pod.full_name, "error": error})
+            else:
+                failed = f"{pod.name}: {error}"
+        if failed:
+            memory.problem = failed
+            self._queue.add_at(group.key, memory.wait(self._clock.now()))
+            return Step(Do.WAIT, Phase.DEGRADED, Reason.FAILED, failed)
+        memory.progress(self._clock.now())
+        if not memory.is_placed and len(step.pods) + len(group.released) + len(group.bound) >= decision.size:
+            memory.is_placed = True
+            self._recorder.record_wait(self._clock.now() - memory.first_seen)
+        return Step(Do.RELEASE, Phase.RELEASING, Reason.RELEASING, step.message)
+
+    def _expect(self, group: GroupState, memory: GroupMemory, uids: Sequence[str]) -> None:
+        """These pods count as released, until the watch shows it or they are read."""
+        until = self._clock.now() + self._settings.expectation
+        memory.sent.update(dict.fromkeys(uids, until))
+        self._queue.add_at(group.key, until)
+
+    async def _read_late(self, group: GroupState, memory: GroupMemory) -> None:
+        """Reads the pods whose expectation has expired: the event may be lost, or the patch."""
+        by_uid, now = {pod.uid: pod for pod in group.waiting}, self._clock.now()
+        for uid in [uid for uid, until in memory.sent.items() if now >= until]:
+            pod = by_uid.get(uid)
+            self.expired += 1
+            try:
+                is_gated = pod is not None and await self._pods.is_gated(PodRef.of(pod), group.spec.gate)
+            except KubeError:
+                is_gated = False  # unknown: it counts as released for as long again
+            if is_gated or is_gated is None:
+                memory.sent.pop(uid, None)
+            else:
+                self._expect(group, memory, [uid])
+
+    # -- what it tells --------------------------------------------------------------------------------------------------
+
+    async def _report(self, group: GroupState, memory: GroupMemory, step: Step) -> None:
+        """Writes the status of a group after a step, and an event about its first pod."""
+        before, memory.step = memory.step, step
+        is_news = before is None or (before.phase, before.reason) != (step.phase, step.reason)
+        if is_news:
+            self._record_event(group, step)
+        status = status_of(group, step)
+        known, now = self._placements.find(group.key), self._clock.now()
+        if known is not None and (memory.told or known.status) == status:
+            return
+        due = memory.told_at + _COUNTS_EVERY
+        if known is None and memory.decision is None:
+            due = max(due, memory.first_seen + _BEGIN_AFTER)
+        elif is_news:
+            due = now
+        if now < due:
+            self._queue.add_at(group.key, due)
+            return
+        memory.told, memory.told_at = None, now
+        try:
+            if known is None and memory.decision is not None:
+                await self._placements.decide(memory.decision, memory.decision)  # the object was deleted
+            elif known is None:
+                await self._placements.begin(group.key, group.spec.gate, max(group.size, 1))
+            await self._placements.tell(group.key, status)
+            memory.told = status
+        except LeadershipLost:
+            raise
+        except KubeError as error:
+            _LOG.warning("a status cannot be written", extra={"group": str(group.key), "error": str(error)})
+            self._queue.add_at(group.key, now + _BEGIN_AFTER)
+
+    def _record_event(self, group: GroupState, step: Step) -> None:
+        """An event at the first pod, where the group is stuck, decided, or all of it is bound."""
+        is_warning = step.reason in STUCK or step.phase in {Phase.TIMED_OUT, Phase.DEGRADED}
+        if not is_warning and step.phase not in {Phase.DECIDED, Phase.BOUND}:
+            return
+        pods = (*group.waiting, *(pod for pod, _ in group.blocked), *group.released, *group.bound)
+        if pods:
+            kind, reason = "Warning" if is_warning else "Normal", f"Group{step.reason}"
+            note = f"group {group.key.value} of {group.key.policy}: {step.phase}: {step.message}"
+            self._events.record(PodEvent(PodRef.of(pods[0]), kind, reason, "Release", note, self._utc_now()))
