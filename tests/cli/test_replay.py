@@ -37,12 +37,12 @@ async def record(
     until: Callable[[], bool] = lambda: True,
     **chosen: Any,
 ) -> int:
-    """Plays a scenario with the real service, which records; returns how many questions it decided.
+    """Plays the short run of a scenario with the real service, which records; returns how many questions it decided.
 
     ``names`` is given the names, labels and annotations of all objects that the simulated API server had. After the play
     the service is asked one question more at a time, until ``until`` holds.
     """
-    play = read_scenario(scenario)
+    play = read_scenario(scenario, short=True)
     settings = scenario_settings(play, scenario)
     settings = msgspec.structs.replace(settings, recorder=Recorder(path=str(path), **chosen))
     async with (
