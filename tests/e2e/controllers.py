@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from extender.simulator.json_objects import JsonObject, name_of, namespace_of
 from tests.e2e.cluster import Cluster
@@ -14,9 +15,13 @@ from tests.e2e.control_plane import HOST
 from tests.e2e.programs import Program, free_ports
 
 PROGRAM = "kube-controller-manager"
-_CONTROLLERS = ("deployment-controller", "replicaset-controller", "statefulset-controller", "disruption-controller")
+_CONTROLLERS = (
+    *("deployment-controller", "replicaset-controller", "statefulset-controller", "job-controller"),
+    "disruption-controller",
+)
 _OWNED = (
     ("/apis/apps/v1/{}s", ("deployment", "replicaset", "statefulset")),
+    ("/apis/batch/v1/{}s", ("job",)),
     ("/apis/policy/v1/{}s", ("poddisruptionbudget",)),
 )
 
@@ -70,4 +75,16 @@ def deployment(name: str, replicas: int, template: JsonObject) -> JsonObject:
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
         },
+    }
+
+
+def job(name: str, pods: int, template: JsonObject, **spec: Any) -> JsonObject:
+    """A Job of so many pods like this one, at the same time. ``spec``: other fields of the Job."""
+    labels = template["metadata"]["labels"]
+    pod = {"metadata": {"labels": labels}, "spec": {**template["spec"], "restartPolicy": "Never"}}
+    return {
+        "kind": "Job",
+        "apiVersion": "batch/v1",
+        "metadata": {"name": name, "namespace": namespace_of(template)},
+        "spec": {"completions": pods, "parallelism": pods, "template": pod, **spec},
     }
