@@ -141,7 +141,8 @@ async def askers(cluster: Cluster) -> list[JsonObject]:
     bound = cluster.shown()["low-0"]
     unknown = pending[0] | {"metadata": pending[0]["metadata"] | {"uid": "made-up"}}
     renamed = pending[0] | {"metadata": pending[0]["metadata"] | {"name": "renamed"}}
-    return [*pending, bound, unknown, renamed]
+    elsewhere = pending[0] | {"metadata": pending[0]["metadata"] | {"namespace": "kube-system"}}
+    return [*pending, bound, unknown, renamed, elsewhere]
 
 
 def with_lies(asked: Iterable[JsonObject]) -> list[JsonObject]:
@@ -184,6 +185,21 @@ async def test_no_combination_deletes_a_pod_or_binds_or_assumes_one_that_is_not_
             assert not is_bound or name in assumed[each["metadata"]["name"]]
         placed = {name: each["spec"].get("nodeName") for name, each in cluster.shown().items() if name in assumed}
         assert all(where in assumed[name] for name, where in placed.items())
+
+
+async def test_a_forged_priority_or_preemption_policy_removes_no_pod_and_that_of_the_watch_does() -> None:
+    async with running(node("a"), low("vital", "a", labels={"app": "web"}, priority=PRIORITY)) as cluster:
+        asked = [
+            await cluster.create("tenant", priority=0, **APART),
+            await cluster.create("modest", priority=HIGHEST, preemptionPolicy="Never", **APART),
+        ]
+        for each in with_lies(asked):
+            assert (await cluster.post("filter", Pod=each, NodeNames=["a"]))["NodeNames"] == []
+            assert await cluster.preempt(each, {"a": [cluster.uid("vital")]}) == {}
+            assert (cluster.preemptions(), cluster.service.index.view.nominated) == ({}, {})
+        critical = await cluster.create("critical", priority=PRIORITY + 1, **APART)
+        await cluster.post("filter", Pod=critical, NodeNames=["a"])
+        await until(lambda: set(cluster.shown()) == {"tenant", "modest", "critical"})
 
 
 FULL: Final = (

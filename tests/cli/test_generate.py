@@ -17,14 +17,8 @@ from extender.wire.policies.policy_validation import validate
 
 ROOT = Path(__file__).resolve().parents[2]
 TLS = {"certFile": "/etc/tls/tls.crt", "keyFile": "/etc/tls/tls.key"}
-TRUST = (
-    "--ca-file",
-    "/etc/kubernetes/ca.crt",
-    "--cert-file",
-    "/etc/kubernetes/c.crt",
-    "--key-file",
-    "/etc/kubernetes/c.key",
-)
+_FILES = {"ca": "ca.crt", "cert": "c.crt", "key": "c.key"}
+TRUST = [part for name, file in _FILES.items() for part in (f"--{name}-file", f"/etc/kubernetes/{file}")]
 
 
 def written(folder: Path, **sections: object) -> str:
@@ -55,28 +49,23 @@ def test_beside_the_scheduler_it_is_the_file_that_we_ship(mode: str, capsys: pyt
 
 
 @pytest.mark.parametrize(
-    ("layout", "kubeconfig"),
+    ("arguments", "kubeconfig"),
     [
-        ("sidecar", "/etc/kubernetes/scheduler.conf"),
-        ("second-scheduler", ""),
-        ("service", "/etc/kubernetes/scheduler.conf"),
+        (["sidecar"], "/etc/kubernetes/scheduler.conf"),
+        (["second-scheduler"], ""),
+        (["service"], "/etc/kubernetes/scheduler.conf"),
+        (["sidecar", "--scheduler-kubeconfig", "/root/.kube/config"], "/root/.kube/config"),
+        (["second-scheduler", "--scheduler-kubeconfig", "/root/.kube/config"], "/root/.kube/config"),
+        (["sidecar", "--scheduler-kubeconfig", ""], ""),
     ],
+    ids=" ".join,
 )
-def test_a_scheduler_that_is_no_pod_of_its_own_account_gets_the_kubeconfig_of_kubeadm(
-    layout: str, kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_scheduler_that_is_no_pod_of_its_own_account_gets_the_kubeconfig_of_kubeadm_or_the_named_one(
+    arguments: list[str], kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = written(tmp_path, server={"tls": TLS})
-    document = generated(capsys, "--config", config, "--layout", layout, *TRUST)
+    document = generated(capsys, "--config", config, "--layout", *arguments, *TRUST)
     assert document.get("clientConnection", {"kubeconfig": ""}) == {"kubeconfig": kubeconfig}
-
-
-@pytest.mark.parametrize("layout", ["sidecar", "second-scheduler"])
-def test_another_kubeconfig_of_the_scheduler_can_be_named_or_none(
-    layout: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    document = generated(capsys, "--layout", layout, "--scheduler-kubeconfig", "/root/.kube/config")
-    assert document["clientConnection"] == {"kubeconfig": "/root/.kube/config"}
-    assert "clientConnection" not in generated(capsys, "--layout", layout, "--scheduler-kubeconfig", "")
 
 
 def test_a_second_scheduler_has_a_name_and_a_lease_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,16 +144,20 @@ def test_with_scores_in_tree_scale_the_other_weights_are_multiplied(
     assert (weights["TaintToleration"], weights["NodeAffinity"], weights["ImageLocality"]) == (30, 20, 10)
 
 
-def test_without_nominations_all_nodes_are_to_be_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = generated(capsys, "--config", written(tmp_path, rejectedPods={"nominateElsewhere": False}))
-    assert document["percentageOfNodesToScore"] == 100
-
-
-@pytest.mark.parametrize(("mode", "percentage"), [("offload", SAMPLED_PERCENTAGE), ("augment", None)])
-def test_in_offload_mode_a_small_sample_is_asked_about(
-    mode: str, percentage: int | None, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("settings", "percentage"),
+    [
+        ({}, SAMPLED_PERCENTAGE),
+        ({"mode": "augment"}, None),
+        ({"rejectedPods": {"nominateElsewhere": False}}, 100),
+    ],
+    ids=["offload", "augment", "no nominations"],
+)
+def test_in_offload_mode_a_small_sample_is_asked_about_if_pods_are_nominated_outside_of_it(
+    settings: dict[str, Any], percentage: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert generated(capsys, "--mode", mode).get("percentageOfNodesToScore") == percentage
+    found = generated(capsys, "--config", written(tmp_path, **settings)).get("percentageOfNodesToScore")
+    assert found == percentage
 
 
 def test_https_comes_with_the_authority_and_the_clients_certificate(
@@ -189,24 +182,20 @@ def test_files_can_be_put_into_the_document(tmp_path: Path, capsys: pytest.Captu
     assert base64.b64decode(stanza["tlsConfig"]["caData"]) == b"an authority"
 
 
-def test_https_without_an_authority_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = written(tmp_path, server={"tls": TLS})
-    assert "--ca-file is needed" in rejected(capsys, "--config", config)
-
-
-def test_a_client_certificate_that_the_extender_asks_for_must_be_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("server", "arguments", "problem"),
+    [
+        ({"tls": TLS}, [], "--ca-file is needed"),
+        ({"tls": TLS | {"clientCAFile": "/ca.crt"}}, TRUST[:2], "--cert-file and --key-file are needed"),
+        ({}, ["--layout", "service"], "set server.tls first"),
+        ({}, ["--mode", "augment"], "the configuration sets the mode"),
+    ],
+    ids=["no authority", "no client certificate", "plain HTTP over the network", "a mode beside a configuration"],
+)
+def test_what_would_not_work_or_not_be_secure_is_rejected(
+    server: Any, arguments: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = written(tmp_path, server={"tls": TLS | {"clientCAFile": "/etc/tls/ca.crt"}})
-    assert "--cert-file and --key-file are needed" in rejected(capsys, "--config", config, *TRUST[:2])
-
-
-def test_a_service_without_tls_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "set server.tls first" in rejected(capsys, "--layout", "service")
-
-
-def test_a_mode_beside_a_configuration_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "the configuration sets the mode" in rejected(capsys, "--config", written(tmp_path), "--mode", "augment")
+    assert problem in rejected(capsys, "--config", written(tmp_path, server=server), *arguments)
 
 
 def several(folder: Path, *, count: int = 3, layout: str = "service", **sections: Any) -> tuple[str, ...]:
@@ -231,19 +220,12 @@ def test_several_schedulers_have_names_and_leases_of_their_own_and_ask_one_exten
 def test_the_policy_leaves_out_the_namespace_of_the_extender(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = several(tmp_path, count=2)
+    arguments = several(tmp_path, count=2, mode="augment")
     assert main(["config", "generate", *arguments, "--host", "placement-extender.tools.svc"]) == 0
-    *_, policy = yaml.safe_load_all(capsys.readouterr().out)
+    first, *_, policy = yaml.safe_load_all(capsys.readouterr().out)
+    assert first["extenders"][0]["ignorable"] is False, "without the extender one room would be given away twice"
     (namespaces,) = policy["spec"]["namespaceSelector"]["matchExpressions"]
     assert (namespaces["operator"], namespaces["values"]) == ("NotIn", ["kube-system", "tools"])
-
-
-def test_several_schedulers_in_augment_mode_do_not_go_on_without_the_extender(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["config", "generate", *several(tmp_path, mode="augment")]) == 0
-    first, *_ = yaml.safe_load_all(capsys.readouterr().out)
-    assert first["extenders"][0]["ignorable"] is False
 
 
 @pytest.mark.parametrize(

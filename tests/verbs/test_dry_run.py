@@ -15,7 +15,7 @@ from extender.verbs import dry_run
 from extender.verbs.dry_run import DryRun, best_among
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs
-from tests.builders import Json, matching, settings, spread, term
+from tests.builders import Json, matching, settings, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
 from tests.index.counting import unlimited
 from tests.index.test_compile_costs import Calls
@@ -50,11 +50,6 @@ def large(cpu: int = 2000, **fields: object) -> Pod:
     return contender("asking", cpu=cpu, priority=IMPORTANT, **fields)
 
 
-def test_a_pod_of_equal_or_higher_priority_is_never_a_victim() -> None:
-    assert removed(lonely(), stage(), web("w1", priority=IMPORTANT)) is None
-    assert removed(lonely(), stage(), web("w1", priority=IMPORTANT - 1)) == ["w1"]
-
-
 def test_the_most_important_pods_are_spared_first() -> None:
     pods = [contender(f"p{number}", on="n1", cpu=1000, priority=number) for number in (1, 3, 2, 4)]
     assert removed(large(), stage(cpu=4000), *pods, room=True) == ["p2", "p1"]
@@ -87,12 +82,6 @@ def test_a_pod_that_is_going_violates_no_budget() -> None:
     removal = DryRun(lonely(), held.view).on(held.view.known["n1"])
     assert removal is not None
     assert removal.pdb_violations == 0
-
-
-def test_skew_is_cured_by_as_few_as_it_takes() -> None:
-    spreading = contender("asking", priority=IMPORTANT, app="web", spreads=[spread("host", 2, app="web")])
-    pods = [web("w1", minute=1), web("w2", minute=2), web("w3", minute=3)]
-    assert removed(spreading, stage(), stage("n2"), *pods) == ["w2", "w3"]
 
 
 def test_room_is_judged_only_where_the_scheduler_has_not_judged_it() -> None:
@@ -131,11 +120,6 @@ def test_victims_stand_on_other_nodes_of_the_zone_only_where_that_is_allowed() -
     objects = (stage("n1", "z1"), stage("n2", "z1"), stage("n3", "z2"), web("w2", on="n2"), web("w3", on="n3"))
     assert removed(asking, *objects) is None
     assert removed(asking, *objects, across=True) == ["w2"]
-
-
-def test_a_node_that_is_not_there_needs_no_victims() -> None:
-    held: ClusterIndex = cluster(web("w1", on="gone"))
-    assert DryRun(lonely(), held.view).on(held.topology.number("gone")) is None
 
 
 # -- The dry runs for one preemptor have a budget: many terms, nodes and pods cost no more than it, and harm nothing -----

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
-from extender.model.rejections import Code, Reason
+from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
@@ -64,12 +64,6 @@ def test_texts_are_given_only_when_nothing_passes_and_for_every_name() -> None:
     assert ask(two_nodes("n1", "n2"), LONELY, "n1", "n2") == FilterResult((), unresolvable={"n1": text, "n2": text})
 
 
-def test_what_eviction_could_cure_is_reported_as_incurable() -> None:
-    """A plain refusal makes the scheduler try preemption that cannot see our rules, and retry in a hot loop."""
-    assert Reason.ANTI_AFFINITY.code is Code.UNSCHEDULABLE
-    assert ask(two_nodes("n1"), LONELY, "n1").failed == {}
-
-
 def test_the_first_pod_of_its_group_stays_the_first_while_only_others_are_on_their_way() -> None:
     """Pods whose node is not known yet end the first pod's privilege only where the group counts them."""
     index = index_of(*(node(name) for name in ("n1", "n2", "n3")))
@@ -78,11 +72,6 @@ def test_the_first_pod_of_its_group_stays_the_first_while_only_others_are_on_the
     assert ask(index, first, "n1", "n2", "n3") == FilterResult(["n3"])
     index.assume(pod("web", app="web"), ("n1", "n3"), now=0.0)
     assert ask(index, first, "n1", "n2", "n3").passed == ()
-
-
-def test_a_name_that_the_index_does_not_know_never_passes() -> None:
-    assert ask(two_nodes(), pod_json(), "ghost", "n1") == FilterResult(["n1"])
-    assert ask(two_nodes(), pod_json(), "ghost") == FilterResult((), unresolvable={"ghost": Reason.UNKNOWN_NODE.text})
 
 
 def test_a_name_that_the_index_does_not_know_has_its_own_text_where_every_node_is_rejected() -> None:
@@ -147,24 +136,10 @@ class TestFullNodes:
         assert ask_nodes(index, asked, [node_json("n1", zone="z1")]).passed == ["n1"]
         assert ask_nodes(index, asked, [node_json("n1", zone="z1"), node_json("new", zone="z2")]).passed == ["new"]
 
-    def test_new_domains_count_towards_min_domains(self) -> None:
-        index = index_of(node("n1", zone="z1"), pod("web", on="n1", app="web"))
-        asked = pod_json(app="web", spreads=[spread("zone", 2, min_domains=2, app="web")])
-        fresh = [node_json("new-1", zone="z2"), node_json("new-2", zone="z2")]
-        assert ask_nodes(index, asked, fresh).passed == ["new-1", "new-2"]
-
     def test_labels_of_the_request_win_over_those_of_the_index(self) -> None:
         index = index_of(node("n1", zone="z1"), node("n2", zone="z2"), pod("web", on="n2", app="web"))
         moved = [node_json("n1", zone="z2")]
         assert ask_nodes(index, pod_json(near=[term("zone", app="web")]), moved).passed == ["n1"]
-
-    def test_two_nodes_of_one_name_are_answered_with_names_that_were_asked(self) -> None:
-        result = ask_nodes(two_nodes("n2"), LONELY, [node_json("n1"), node_json("n1"), node_json("n2")])
-        assert set(result.passed) == {"n1"}
-
-    def test_rejections_name_the_nodes_of_the_request(self) -> None:
-        asked = pod_json(near=[term("zone", app="web")])
-        assert ask_nodes(two_nodes(), asked, [node_json("new")]).unresolvable == {"new": Reason.AFFINITY.text}
 
 
 @pytest.mark.parametrize("mode", ["augment", "offload with one rule"])
@@ -244,15 +219,9 @@ class TestEnoughNodes:
         index = coming(zoned(), "n1", "n2")
         assert (waits(index, LONELY), passed(index, LONELY)) == (False, ["n3", "n4"])
 
-    def test_a_shorter_one_waits(self) -> None:
-        assert waits(coming(coming(zoned(), "n1", "n2"), "n2", "n3", name="v"), LONELY)
-
     def test_one_that_could_not_be_longer_anyway_does_not(self) -> None:
         taken = [pod(f"t{name}", on=name, app="web") for name in ("n1", "n2", "n3")]
         assert not waits(coming(zoned(*taken), "n1", "n2"), LONELY)
-
-    def test_an_answer_that_is_to_name_all_that_pass_waits(self) -> None:
-        assert waits(coming(zoned(), "n1", "n2"), LONELY, ALL)
 
     def test_a_better_node_is_waited_for(self) -> None:
         liking = pod_json(app="web", apart=[term("host", app="web")], prefers=[weighted(10, term("zone", app="db"))])
@@ -419,13 +388,6 @@ def test_the_names_are_read_only_for_a_signature_with_a_cached_rejection() -> No
     asker.relabel(t="b")  # the rejection holds no longer, and it was the last of its signature
     assert list(asker.ask("n1").passed) == ["n1"]
     assert list(asker.verb.decide(again, 0).result.passed) == ["n1"]
-
-
-def test_no_memory_decides_every_time() -> None:
-    asker = Asker(most_bytes=0)
-    asker.ask()
-    asker.ask()
-    assert asker.decided == 2
 
 
 def test_what_is_said_of_every_node_is_decided_at_once_and_takes_no_memory() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.rejections import Reason
 from extender.rules.catalog import counts_of_rules
@@ -86,12 +85,6 @@ def test_constraints_of_a_pod_above_the_bytes_bind_no_other_pod() -> None:
     assert filtered(index, pod_json(app="a7"), "n1") == FilterResult(["n1"])
 
 
-def test_counts_of_pods_above_limits_are_those_of_a_recount() -> None:
-    index = index_of(node("n1"), pod("many", on="n1", apart=MANY), pod("big", on="n1", apart=BIG, app="web"))
-    filtered(index, pod_json(apart=[term(app="web")], app="a7"), "n1")
-    assert audit(index) == []
-
-
 def crowded() -> ClusterIndex:
     """A namespace whose budget of one selector is used up by a pod on a node; that of a pending pod is asked for."""
     index = ClusterIndex(Rules(), counts_of_rules(), namespace_limits=NamespaceLimits(selectors=1))
@@ -115,12 +108,6 @@ def test_it_passes_when_a_pod_that_used_the_budget_is_gone() -> None:
     filtered(index, pod_json("late", apart=LATE), "n1", "n2")
     index.delete(pod("first", on="n1", apart=[term(app="first")]))
     assert filtered(index, pod_json("late", apart=LATE), "n1", "n2").passed == ["n1", "n2"]
-
-
-def test_no_pod_is_preempted_for_the_budget() -> None:
-    index = crowded()
-    decided = FilterVerb(index.view, OFFLOAD).decide(asking(pod_json("late", apart=LATE, priority=1000), "n1"), 0)
-    assert (decided.plan, decided.result.unresolvable) == (None, {"n1": CROWDED})
 
 
 async def test_it_is_requeued_when_a_pending_pod_frees_the_budget() -> None:

@@ -11,7 +11,6 @@ from extender.index.cluster import ClusterIndex
 from extender.index.nodes.columns import NodeNumber
 from extender.model.objects import Object, Pod
 from extender.model.preemption import PreemptionPlan
-from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings, default_settings
 from extender.verbs.dry_run import DryRun, Removal
 from extender.verbs.preempt import Examination, PreemptionDecision, decide_preemption
@@ -141,10 +140,6 @@ class TestExecute:
 
     def test_a_known_node_is_preferred_even_if_its_victims_are_more_important(self) -> None:
         assert told(decide({"n1": ["a"], "n2": ["b", "ghost"]}, *FULL).plan) == ("n1", ["a"])
-
-    def test_a_pod_of_equal_priority_is_no_victim_even_if_the_scheduler_proposes_it(self) -> None:
-        peer = contender("peer", on="n1", cpu=4000, priority=IMPORTANT)
-        assert decide({"n1": ["peer"]}, stage(), peer).plan is None
 
     def test_nominations_of_lower_priority_on_the_node_are_to_be_cleared(self) -> None:
         lower, peer = (
@@ -347,11 +342,6 @@ def test_the_victims_of_one_offer_are_computed_and_of_no_worse_one() -> None:
     assert chosen(LARGE) == ("n0", 1)
 
 
-def test_a_worse_node_with_nominated_pods_gets_no_dry_run() -> None:
-    coming = [contender(f"c{number}", cpu=2000, priority=IMPORTANT, nominated=f"n{number}") for number in (1, 2, 3)]
-    assert chosen(LARGE, *coming) == ("n0", 1)
-
-
 def test_an_offer_that_is_explained_ends_the_search_among_equals() -> None:
     equal = contender("p1", on="n1", cpu=4000, app="web", priority=1)
     assert {chosen(LARGE, equal, seed=seed) for seed in range(5)} == {("n0", 1), ("n1", 1)}
@@ -402,15 +392,6 @@ def test_a_zone_that_is_promised_to_another_pod_is_not_chosen(constraints: Json)
     assert nodes_of(index, **constraints) == {"n-b", "n-c"}
 
 
-@pytest.mark.parametrize("constraints", [SPREAD, APART], ids=["spread", "anti-affinity"])
-def test_nor_is_another_node_of_that_zone(constraints: Json) -> None:
-    """On its own node a nominated pod counts in tree as well; elsewhere in the zone only here."""
-    index = full(URGENT | constraints | {"nominated": "n-beside"})
-    index.upsert(stage("n-beside", "a"))
-    index.upsert(contender("low-beside", on="n-beside", cpu=4000))
-    assert nodes_of(index, **constraints) == {"n-b", "n-c"}
-
-
 def test_nominated_pods_that_keep_the_pod_out_count_although_it_asks_for_nothing_itself() -> None:
     assert nodes_of(full(URGENT | APART | {"nominated": "n-a"})) == {"n-b", "n-c"}
 
@@ -430,11 +411,3 @@ def test_a_node_that_passes_only_if_a_nominated_pod_comes_is_not_chosen() -> Non
     index = full(*(URGENT | SPREAD | {"nominated": f"n-{zone}"} for zone in "bc"))
     index.upsert(contender("there", on="n-a", priority=1000, app="urgent"))
     assert "n-a" not in nodes_of(index, **SPREAD)
-
-
-def test_the_counts_are_as_they_were() -> None:
-    index = full(URGENT | SPREAD | {"nominated": "n-a"})
-    first = decide_next(index, 3, **SPREAD)
-    assert decide_next(index, 3, **SPREAD) == first
-    compiled = index.view.compiled(index.pods["uid-next"].signature)
-    assert [dict(ask.group.counts) for ask in spread_groups(compiled).hard] == [{}]

@@ -37,11 +37,6 @@ def scores(index: ClusterIndex, asked: Json, *, in_tree: bool = False) -> dict[s
     return dict(prioritize_nodes(args, index.view, IN_TREE if in_tree else EXTENDER))
 
 
-def test_scores_run_from_nought_to_ten() -> None:
-    index = index_of(*web_in("z1", "z1", "z2"))
-    assert scores(index, NEAR_WEB) == {"z1": 10, "z2": 5, "z3": 0}
-
-
 def test_in_tree_points_keep_every_difference() -> None:
     index = index_of(*web_in("z1", "z1", "z1", "z2"))
     assert scores(index, NEAR_WEB, in_tree=True) == {"z1": 200, "z2": 66, "z3": 0}
@@ -80,17 +75,6 @@ def test_names_that_are_not_known_get_no_score() -> None:
     index = index_of(*web_in("z1"))
     args = asking(NEAR_WEB, "z1", "ghost", "z2")
     assert prioritize_nodes(args, index.view, EXTENDER) == {"z1": 10, "z2": 0}
-
-
-def test_scores_are_among_the_asked_nodes_only() -> None:
-    index = index_of(*web_in("z1", "z1", "z2"))
-    assert prioritize_nodes(asking(NEAR_WEB, "z2", "z3"), index.view, EXTENDER) == {"z2": 10, "z3": 0}
-
-
-def test_one_node_and_no_node_are_not_scored() -> None:
-    index = index_of(*web_in("z1"))
-    assert prioritize_nodes(asking(NEAR_WEB, "z1"), index.view, EXTENDER) == {}
-    assert prioritize_nodes(asking(NEAR_WEB), index.view, EXTENDER) == {}
 
 
 @pytest.mark.parametrize("weight", [0, 100])

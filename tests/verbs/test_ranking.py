@@ -23,7 +23,6 @@ from tests.builders import (
     Json,
     asking,
     index_of,
-    matching,
     node,
     node_json,
     pod,
@@ -141,17 +140,6 @@ def test_the_emptiest_zone_is_found_although_nodes_without_a_zone_hold_pods_too(
         pod("lost", on="nowhere", app="web"),
     )
     assert shortlist(index, pod_json(app="web"), ["a2", "b"], 1, seed) == ["b"]
-
-
-def test_only_nodes_that_pass_and_were_asked_are_on_the_list() -> None:
-    index = three_zones()
-    asked = pod_json(
-        apart=[term("host", app="web")],
-        prefers=[weighted(1, term("zone", selector=matching(("app", "Exists", []))))],
-    )
-    names = ["z2-a", "ghost", "z2-b", "z1-b"]
-    assert [shortlist(index, asked, names, 2, seed) for seed in range(3)] == [["z2-b", "z1-b"]] * 3
-    assert shortlist(index, asked, ["z2-a", "ghost", "z1-b"], 2) == ["z1-b"]
 
 
 @pytest.mark.parametrize("prefers", [True, False])

@@ -14,7 +14,6 @@ from extender.settings.configuration import Settings
 from extender.verbs.select_host import TRIED, find_node_elsewhere
 from extender.wire.objects.kinds import PODS
 from tests.builders import (
-    PREFERRED,
     Json,
     asking,
     index_of,
@@ -23,7 +22,6 @@ from tests.builders import (
     pod,
     pod_json,
     settings,
-    spread,
     taint,
     term,
     weighted,
@@ -117,15 +115,6 @@ def test_names_are_read_on_while_few_nodes_are_equal() -> None:
     assert always(index, contender_json("asking", **LONELY)) == {"n170"}
 
 
-def test_a_node_without_a_key_that_soft_spread_needs_is_the_last_choice() -> None:
-    """No pod counts there, which is not better than a zone without a pod."""
-    index = cluster(stage("a", "z1"), stage("b", "z2"), stage("nowhere"), contender("c", on="b", cpu=3000))
-    asked = contender_json("asking", app="web", spreads=[spread("zone", hard=False, app="web")])
-    assert always(index, asked) == {"a"}
-    index.upsert(contender("w", on="a", app="web"))
-    assert always(index, asked) == {"b"}
-
-
 def test_a_large_node_is_found_among_small_ones_that_are_emptier_without_the_pod() -> None:
     nodes = [stage(f"n{number:02}", cpu=2000) for number in range(60)]
     index = cluster(*nodes, stage("large", cpu=64000), contender("a", on="large", cpu=6400))
@@ -148,18 +137,6 @@ def test_nodes_that_a_request_brings_along_are_compared_by_what_they_offer_thems
     assert answered(1000) == {"new"}
 
 
-def test_preferred_node_affinity_is_weighed_against_the_rules() -> None:
-    """Both have weight 2: all of the one is worth more than the half of the other that a second pod costs."""
-    index = cluster(stage("n1", labels={"disk": "ssd"}), stage("n2"), stage("n3"))
-    for name, on in (("a", "n1"), ("b", "n2"), ("c", "n2")):
-        index.upsert(contender(name, on=on, app="web"))
-    asked = contender_json("asking", app="web", spreads=[spread("host", hard=False, app="web")])
-    assert always(index, asked) == {"n3"}
-    preference = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
-    asked["spec"]["affinity"] = {"nodeAffinity": {PREFERRED: [{"weight": 5, "preference": preference}]}}
-    assert always(index, asked) == {"n1"}
-
-
 def test_a_node_with_a_soft_taint_is_taken_only_where_no_other_passes_whatever_the_rules_prefer() -> None:
     index = cluster(stage("n1", taints=[SHY]), stage("n2"), stage("n3", taints=[SHY, {**SHY, "key": "leaving"}]))
     index.upsert(contender("db", on="n1", app="db"))
@@ -179,12 +156,6 @@ def test_fewer_taints_that_would_rather_not_have_the_pod_count_more_than_free_re
     assert always(index, contender_json("asking", **LONELY)) == {"n2"}
     tolerant = [{"key": "busy", "operator": "Exists"}]
     assert always(index, contender_json("asking", tolerations=tolerant, **LONELY)) == {"n1"}
-
-
-def test_a_node_that_the_rules_prefer_is_taken_however_full_it_is() -> None:
-    index = cluster(stage("n1"), stage("n2"), contender("db", on="n2", app="db", cpu=3900))
-    asked = contender_json("asking", **LONELY, prefers=[weighted(1, term("host", app="db"))])
-    assert always(index, asked) == {"n2"}
 
 
 def test_the_node_where_the_pod_did_not_arrive_is_taken_only_where_nothing_else_passes() -> None:
@@ -216,15 +187,6 @@ def test_the_best_node_is_found_from_every_seed() -> None:
     assert {found(index, asked, seed) for seed in range(8)} == {("n2", True)}
 
 
-def test_in_an_empty_cluster_there_is_no_node() -> None:
-    assert found(index_of(), contender_json("asking", **LONELY)) == ("", False)
-
-
-def test_where_no_node_passes_our_rules_none_is_reported() -> None:
-    index = cluster(stage("n1"), contender("web", on="n1", app="web"))
-    assert found(index, contender_json("asking", **LONELY)) == ("", False)
-
-
 def test_a_node_that_passes_our_rules_and_has_no_room_is_distinguished_from_none() -> None:
     index = cluster(stage("n1", cpu=1000))
     assert found(index, contender_json("asking", cpu=2000, **LONELY)) == ("", True)
@@ -241,19 +203,6 @@ def test_room_is_left_for_nominated_pods_that_are_as_important_and_for_no_others
         return found(index, contender_json("asking", cpu=1000, priority=5, **LONELY))
 
     assert [beside(priority) for priority in (4, 5, 6)] == [("n1", True), ("", True), ("", True)]
-
-
-def test_a_node_kept_for_nominated_pods_is_no_place_whatever_keeps_it() -> None:
-    """As `filter` decides: otherwise the pod is nominated to a node where it is rejected again, and again."""
-    coming: dict[str, Any] = {"nominated": "n1", "priority": 9}
-    alone = contender("coming", **coming, app="db", apart=[term("host", app="web")])
-    kept = cluster(stage("n1"), alone)
-    assert found(kept, contender_json("asking", app="web")) == ("", True)
-    assert found(kept, contender_json("asking", app="web", priority=10)) == ("n1", True)
-    rival = cluster(stage("n1"), contender("coming", **coming, app="web"))
-    assert found(rival, contender_json("asking", **LONELY)) == ("", True)
-    rival.upsert(stage("n2"))
-    assert {found(rival, contender_json("asking", **LONELY), seed) for seed in range(4)} == {("n2", True)}
 
 
 def test_a_pod_s_own_nomination_takes_no_room_from_it() -> None:
@@ -275,11 +224,6 @@ def test_a_pod_whose_node_is_not_known_yet_counts_wherever_it_may_be() -> None:
     index = cluster(stage("n1"), stage("n2"), stage("n3"))
     index.assume(pod("web", app="web"), ("n1", "n2"), now=0.0)
     assert {found(index, contender_json("asking", **LONELY), seed) for seed in range(6)} == {("n3", True)}
-
-
-def test_an_unschedulable_node_is_no_place() -> None:
-    index = index_of(node("n1", unschedulable=True, allocatable={"pods": "1"}))
-    assert found(index, contender_json("asking", **LONELY)) == ("", True)
 
 
 @pytest.fixture
