@@ -12,7 +12,6 @@ import base64
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
@@ -41,24 +40,6 @@ _TEN_TIMES: Final = (  # the default weights times ten, see "The scale of scores
     "NodeResourcesBalancedAllocation, weight: 10",
     "ImageLocality, weight: 10",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """Paths on the machine of kube-scheduler; with `embed` the configuration has the content of the files instead."""
-
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    embed: bool = False
-
-    def fields(self) -> Iterator[tuple[str, str]]:
-        """The fields of tlsConfig. Raises CommandError if a file to embed cannot be read."""
-        for name, path in (("ca", self.ca_file), ("cert", self.cert_file), ("key", self.key_file)):
-            if path and self.embed:
-                yield f"{name}Data", base64.b64encode(read_bytes(path)).decode()
-            elif path:
-                yield f"{name}File", path
 
 
 def add_parser(commands: Commands) -> None:
@@ -127,20 +108,14 @@ def generate(arguments: argparse.Namespace) -> int:
     if arguments.config and arguments.mode:
         raise CommandError("--config and --mode: the configuration sets the mode")
     settings = read_settings(arguments.config) if arguments.config else default_settings(arguments.mode or "offload")
-    trust = Trust(arguments.ca_file, arguments.cert_file, arguments.key_file, arguments.embed)
-    host, kubeconfig, count = arguments.host or "", arguments.scheduler_kubeconfig, arguments.schedulers
-    is_several = count != 1 or bool(arguments.out)
+    is_several = arguments.schedulers != 1 or bool(arguments.out)
+    names = [""]
     if is_several:
-        _check_several(settings, arguments.layout, count)
-    if kubeconfig is None:
-        kubeconfig = "" if is_several else SCHEDULER_KUBECONFIG[arguments.layout]
-    names = [f"{SECOND_SCHEDULER}-{number}" for number in range(count)] if is_several else [""]
-    documents = {
-        f"{name}.yaml": scheduler_configuration(settings, arguments.layout, trust, host, kubeconfig, name)
-        for name in names
-    }
+        _check_several(settings, arguments.layout, arguments.schedulers)
+        names = [f"{SECOND_SCHEDULER}-{number}" for number in range(arguments.schedulers)]
+    documents = {f"{name}.yaml": scheduler_configuration(settings, arguments, name) for name in names}
     if is_several:
-        documents["policy.yaml"] = distributing_policy(names, _namespace_in(host or SERVICE_HOST))
+        documents["policy.yaml"] = distributing_policy(names, _namespace_in(arguments.host or SERVICE_HOST))
     if arguments.out:
         _write(Path(arguments.out), documents)
     else:
@@ -197,47 +172,48 @@ def distributing_policy(names: Sequence[str], namespace: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def scheduler_configuration(
-    settings: Settings, layout: str, trust: Trust, host: str = "", kubeconfig: str = "", name: str = ""
-) -> str:
+def scheduler_configuration(settings: Settings, arguments: argparse.Namespace, name: str = "") -> str:
     """The document as text with comments. Raises CommandError for settings that would not work or not be secure.
 
     ``name``: of one of several schedulers; empty for that of the layout.
     """
-    _check(settings, layout, trust)
-    if not name and layout == "second-scheduler":
-        name = SECOND_SCHEDULER
+    _check(settings, arguments)
+    layout, kubeconfig = arguments.layout, arguments.scheduler_kubeconfig
+    if kubeconfig is None:
+        kubeconfig = "" if name else SCHEDULER_KUBECONFIG[layout]
+    name = name or (SECOND_SCHEDULER if layout == "second-scheduler" else "")
     lines = [
         f"# kube-scheduler for placement-extender: mode {settings.mode}, layout {layout}. Start it with --config=FILE.",
         "apiVersion: kubescheduler.config.k8s.io/v1",
         "kind: KubeSchedulerConfiguration",
-        *_sampling(settings),
-        *_connection(kubeconfig),
-        *_election(name),
-        *_profiles(settings, name),
         "",
-        "extenders: # they apply to all profiles of this scheduler",
-        *_extender_entry(settings, layout, trust, host),
+        *_sampling(settings),
     ]
-    return "\n".join(lines) + "\n"
+    if kubeconfig:
+        lines += ["", "clientConnection:"]
+        lines += [f"  kubeconfig: {kubeconfig} # with --config the scheduler ignores its flag --kubeconfig"]
+    if name:
+        lines += ["", "leaderElection: # another Lease than that of the first scheduler", "  leaderElect: true"]
+        lines += [f"  resourceName: {name}", "  resourceNamespace: kube-system"]
+    lines += [*_profiles(settings, name), "", "extenders: # they apply to all profiles of this scheduler"]
+    return "\n".join([*lines, *_extender_entry(settings, arguments)]) + "\n"
 
 
-def _check(settings: Settings, layout: str, trust: Trust) -> None:
+def _check(settings: Settings, arguments: argparse.Namespace) -> None:
     tls = settings.server.tls
-    if layout == "service" and not tls.cert_file:
+    if arguments.layout == "service" and not tls.cert_file:
         raise CommandError("layout service: set server.tls first, as calls cross the network (`extender certs`)")
-    if tls.cert_file and not trust.ca_file:
+    if tls.cert_file and not arguments.ca_file:
         raise CommandError(
             "server.tls is set: --ca-file is needed, else kube-scheduler does not verify the extender's certificate"
         )
-    if tls.client_ca_file and not (trust.cert_file and trust.key_file):
+    if tls.client_ca_file and not (arguments.cert_file and arguments.key_file):
         raise CommandError("server.tls.clientCAFile is set: --cert-file and --key-file are needed")
-    if bool(trust.cert_file) != bool(trust.key_file):
+    if bool(arguments.cert_file) != bool(arguments.key_file):
         raise CommandError("--cert-file and --key-file: give both or none")
 
 
 def _sampling(settings: Settings) -> Iterator[str]:
-    yield ""
     if not settings.rejected_pods.nominate_elsewhere and settings.mode == "offload":
         yield "percentageOfNodesToScore: 100 # with a sample a pod that fits few nodes waits long: rejectedPods.nominateElsewhere is off"
     elif settings.mode == "offload":
@@ -248,22 +224,6 @@ def _sampling(settings: Settings) -> Iterator[str]:
     else:
         yield "# percentageOfNodesToScore keeps its default, which samples the nodes and is fast. If no node of the sample fits,"
         yield "# rejectedPods.nominateElsewhere nominates the pod to a node outside of it."
-
-
-def _connection(kubeconfig: str) -> Iterator[str]:
-    if kubeconfig:
-        yield ""
-        yield "clientConnection:"
-        yield f"  kubeconfig: {kubeconfig} # with --config the scheduler ignores its flag --kubeconfig"
-
-
-def _election(name: str) -> Iterator[str]:
-    if name:
-        yield ""
-        yield "leaderElection: # another Lease than that of the first scheduler"
-        yield "  leaderElect: true"
-        yield f"  resourceName: {name}"
-        yield "  resourceNamespace: kube-system"
 
 
 def _profiles(settings: Settings, name: str) -> Iterator[str]:
@@ -313,11 +273,12 @@ def _disabled(settings: Settings) -> list[str]:
     return [plugin for plugin, rule in catalog.replaced_plugins() if rule.is_enabled(settings.rules)]
 
 
-def _extender_entry(settings: Settings, layout: str, trust: Trust, host: str) -> Iterator[str]:
+def _extender_entry(settings: Settings, arguments: argparse.Namespace) -> Iterator[str]:
     server, paths = settings.server, settings.server.paths
     scheme = "https" if server.tls.cert_file else "http"
     offload = settings.mode == "offload"
-    yield f"  - urlPrefix: {scheme}://{_address(settings, layout, host)}"
+    host = arguments.host or (SERVICE_HOST if arguments.layout == "service" else "127.0.0.1")
+    yield f"  - urlPrefix: {scheme}://{host}:{server.bind_address.port}"
     yield f"    filterVerb: {paths.filter.lstrip('/')} # joined with urlPrefix; server.paths of the extender"
     if has_scores(settings):
         yield f"    prioritizeVerb: {paths.prioritize.lstrip('/')} # an empty answer costs the scheduler less than no verb"
@@ -341,9 +302,7 @@ def _extender_entry(settings: Settings, layout: str, trust: Trust, host: str) ->
     if server.tls.cert_file:
         yield "    enableHTTPS: true"
         yield "    tlsConfig:"
-        yield from (f"      {name}: {value}" for name, value in trust.fields())
-
-
-def _address(settings: Settings, layout: str, host: str) -> str:
-    port = settings.server.bind_address.port
-    return f"{host or SERVICE_HOST}:{port}" if layout == "service" else f"{host or '127.0.0.1'}:{port}"
+        for name in ("ca", "cert", "key"):
+            if path := getattr(arguments, f"{name}_file"):
+                content = base64.b64encode(read_bytes(path)).decode() if arguments.embed else ""
+                yield f"      {name}Data: {content}" if arguments.embed else f"      {name}File: {path}"

@@ -10,7 +10,6 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Awaitable
-from types import TracebackType
 from typing import Final, Self
 
 from rich.console import Console, Group
@@ -135,9 +134,7 @@ class LiveScreen:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
 
@@ -174,9 +171,7 @@ class LinePrinter:
         print(f"the extender listens on {self._url}; stop with Ctrl-C", flush=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         print("stopped", flush=True)
 
 
@@ -197,8 +192,12 @@ def page(seen: Overview, url: str, titles: list[str]) -> Panel:
     return Panel(Group(story, Text(), columns), title=title, title_align="left")
 
 
+def _table(title: str, *columns: str) -> Table:
+    return Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
+
+
 def _pod_table(seen: Overview) -> Table:
-    table = Table("pod", "node", "zone", "message", title="Pods", title_justify="left", box=None, pad_edge=False)
+    table = _table("Pods", "pod", "node", "zone", "message")
     # Pending pods come first, because the page is cut at the height of the terminal.
     for row in sorted(seen.pods, key=lambda row: (bool(row.node), row.app, row.name)):
         style = "dim" if row.message == TERMINATING else "" if row.node else "yellow"
@@ -208,22 +207,21 @@ def _pod_table(seen: Overview) -> Table:
 
 def _spread_table(seen: Overview) -> Table:
     zones = list(seen.spreads[0].counts) if seen.spreads else []
-    table = Table("workload", *zones, "skew", title="Pods per zone", title_justify="left", box=None, pad_edge=False)
+    table = _table("Pods per zone", "workload", *zones, "skew")
     for row in seen.spreads:
         table.add_row(row.app, *(str(row.counts[zone]) for zone in zones), str(row.skew))
     return table
 
 
 def _policy_table(seen: Overview) -> Table:
-    title = "Pods under policies"
-    table = Table("policy", *map(str.lower, MOMENTS), title=title, title_justify="left", box=None, pad_edge=False)
+    table = _table("Pods under policies", "policy", *map(str.lower, MOMENTS))
     for row in seen.policies:
         table.add_row(row.policy, *(str(row.pods[moment]) for moment in MOMENTS))
     return table
 
 
 def _reason_table(seen: Overview) -> Table:
-    table = Table("count", "reason", title="Rejections", title_justify="left", box=None, pad_edge=False)
+    table = _table("Rejections", "count", "reason")
     for reason, count in seen.reasons:
         table.add_row(str(count), reason)
     return table

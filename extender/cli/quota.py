@@ -5,19 +5,15 @@ objects cannot be read, 2 wrong usage.
 """
 
 import argparse
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
 import orjson
 import yaml
-from rich.console import Console
-from rich.table import Table
 
 from extender.cli.files import read_bytes
 from extender.cli.main import CommandError, Commands
-from extender.cli.sources import add_config, decoded, read_cluster, settings_of
+from extender.cli.sources import add_config, decoded, print_answer, read_cluster, settings_of, table
 from extender.doctor.quota_report import PodsInScope, QuotaReport, quota_report
 from extender.model.constraints.labels import is_dns_label
 from extender.model.objects import Namespace
@@ -81,7 +77,8 @@ def run_report(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     source, body = _objects(arguments)
     snapshot = decoded(source, body, settings.limits)
-    write_report(quota_report(snapshot.objects, _items(body), settings.quota, arguments.limit), arguments.output)
+    report = quota_report(snapshot.objects, _items(body), settings.quota, arguments.limit)
+    print_answer(report, arguments.output, _lines)
     return 0
 
 
@@ -123,57 +120,34 @@ def _items(body: bytes) -> Iterator[JsonObject]:
     yield from (each for each in listed.get("items") or () if isinstance(each, dict))
 
 
-_WIDTH: Final = 200
 _SHOWN: Final = 3
 
 
-def write_report(report: QuotaReport, form: str) -> None:
-    """Prints a report."""
-    if form == "json":
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
-        sys.stdout.buffer.flush()
-        return
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+def _lines(report: QuotaReport) -> Iterator[str]:
     for title, headings, rows in _tables(report):
         if rows:
-            console.print(_table(title, headings, rows), "", markup=False)
-    console.print(_summary(report), markup=False, soft_wrap=True)
+            yield from (title, *table([headings, *rows], indent=""), "")
+    yield _summary(report)
 
 
-def _tables(report: QuotaReport) -> Iterable[tuple[str, Sequence[str], list[Sequence[str]]]]:
+def _tables(report: QuotaReport) -> Iterator[tuple[str, Sequence[str], list[Sequence[str]]]]:
     headings = ["namespace", "placed", "pending", "limit", "closes nodes"]
-    rows: list[Sequence[str]] = [
-        [
-            each.namespace,
-            str(each.placed),
-            str(each.pending),
-            _limit(each.limit, each.is_exempt),
-            str(each.closed_nodes),
-        ]
-        + ([] if report.limit is None else [str(each.over), _names(each.refused)])
-        for each in report.namespaces
-    ]
+    rows: list[Sequence[str]] = []
+    for each in report.namespaces:
+        limit = "exempt" if each.is_exempt else _number(each.limit)
+        cells = [each.namespace, str(each.placed), str(each.pending), limit, str(each.closed_nodes)]
+        rows.append(cells + ([] if report.limit is None else [str(each.over), _names(each.refused)]))
     if report.limit is not None:
         headings += [f"placed over {report.limit}", "refused"]
     yield "Namespaces", headings, rows
-    yield (
-        "Pods with affinity across namespaces",
-        ["pod", "placed", "pending", "terms", "closes nodes", "to namespaces"],
-        [_pods(each) for each in report.pods],
-    )
-    yield (
-        "Workloads whose pods would have it",
-        ["workload", "terms"],
-        [[each.object, str(each.terms)] for each in report.templates],
-    )
-    yield (
-        "Quotas of the scope",
-        ["quota", "limit", "charges", "of", "problem"],
-        [
-            [each.quota, _limit(each.limit), str(each.charged), str(each.in_scope), each.problem]
-            for each in report.quotas
-        ],
-    )
+    headings = ["pod", "placed", "pending", "terms", "closes nodes", "to namespaces"]
+    yield "Pods with affinity across namespaces", headings, [_pods(each) for each in report.pods]
+    rows = [[each.object, str(each.terms)] for each in report.templates]
+    yield "Workloads whose pods would have it", ["workload", "terms"], rows
+    rows = [
+        [each.quota, _number(each.limit), str(each.charged), str(each.in_scope), each.problem] for each in report.quotas
+    ]
+    yield "Quotas of the scope", ["quota", "limit", "charges", "of", "problem"], rows
 
 
 def _pods(row: PodsInScope) -> Sequence[str]:
@@ -190,22 +164,13 @@ def _pods(row: PodsInScope) -> Sequence[str]:
     ]
 
 
-def _limit(limit: int | None, is_exempt: bool = False) -> str:  # noqa: FBT001, FBT002 (one word in a table)
-    return "exempt" if is_exempt else "none" if limit is None else str(limit)
+def _number(limit: int | None) -> str:
+    return "none" if limit is None else str(limit)
 
 
 def _names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
-
-
-def _table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _summary(report: QuotaReport) -> str:

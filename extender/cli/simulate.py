@@ -81,7 +81,9 @@ def simulate(
     narrate: Narrator = _to_stderr if as_json else print
     used = play.scenario.seed if seed is None else seed
     comparison = play.scenario.comparison if without is None else None
-    earlier, less = _played_before(path, used, comparison, short=short) if comparison else ([], None)
+    # All runs of a comparison but the last: that is the one of this process.
+    runs = [comparison.without, ""] * comparison.rounds if comparison else []
+    costs = [measure(path, used, each, short=short) for each in runs[:-1]]
     try:
         report = run_on_loop(perform(play, settings, used, objects, narrate, without or ""))
     except StepFailed as error:
@@ -89,21 +91,13 @@ def simulate(
     except StartError as error:
         raise CommandError(str(error)) from None
     compared: list[str] = []
-    if comparison and less:
-        rounds = [*earlier, Round(less, report.cost)]
+    if comparison:
+        costs.append(report.cost)
+        rounds = [Round(*pair) for pair in zip(costs[::2], costs[1::2], strict=True)]
         report = replace(report, failures=(*report.failures, *excesses(rounds, comparison)))
         compared = [*describe(rounds, comparison)]
     _print(report, as_json=as_json, compared=compared)
     return 0 if report.is_good else 1
-
-
-def _played_before(path: str, seed: int, comparison: CostComparison, *, short: bool) -> tuple[list[Round], Cost]:
-    """All runs of a comparison but the last: whole rounds, and the first run of the last round."""
-    rounds = [
-        Round(measure(path, seed, comparison.without, short=short), measure(path, seed, "", short=short))
-        for _ in range(comparison.rounds - 1)
-    ]
-    return rounds, measure(path, seed, comparison.without, short=short)
 
 
 async def perform(

@@ -26,6 +26,7 @@ SAMPLED_PERCENTAGE: Final = 2
 """The recommended percentageOfNodesToScore in offload mode; see "Sampling" in config/explanation/placement.md."""
 _LEAST_SAMPLED: Final = 100  # kube-scheduler samples no fewer nodes (minFeasibleNodesToFind)
 _ALL, _LARGE = 100, 1000
+_FATAL: Final = ": kube-scheduler does not start with it"
 _LEAST_ALLOCATED: Final = "LeastAllocated"
 
 
@@ -98,7 +99,7 @@ def _verbs(entry: Document, settings: Settings) -> Iterator[Finding]:
             continue
         if is_vain:
             problem = f"{field} is set, but with placement decisive every answer to it is empty"
-            yield Finding("info", _CHECK, problem, "remove it: it costs a call for each pod without constraints")
+            yield _info(problem, "remove it: it costs a call for each pod without constraints")
         if f"{prefix}/{str(verb).lstrip('/')}" != path:
             yield _error(
                 f"{field} leads to {prefix}/{verb}, but the extender answers at {path}", "make it equal to server.paths"
@@ -125,7 +126,7 @@ def _transport(entry: Document, settings: Settings) -> Iterator[Finding]:
         yield _warning(f"requests go to {address.hostname} in plain HTTP", "set server.tls (`extender certs`)")
     if address.hostname and ".svc" in f"{address.hostname}.":
         problem = f"only cluster DNS resolves {address.hostname}, and a scheduler on the host network does not use it"
-        yield Finding("info", _CHECK, problem, "use the Service's clusterIP for such a scheduler")
+        yield _info(problem, "use the Service's clusterIP for such a scheduler")
 
 
 def _weight(entry: Document) -> Iterator[Finding]:
@@ -160,22 +161,20 @@ def _seconds(text: object) -> float | None:
 
 
 def _fallback(entry: Document, settings: Settings) -> Iterator[Finding]:
-    if settings.mode == "offload" and entry.get("ignorable"):
-        problem = (
-            "ignorable is on in offload mode: while the extender is down pods are placed without their constraints"
-        )
+    down = "while the extender is down"
+    if not entry.get("ignorable"):
+        if settings.mode == "augment" and not (settings.quota.rejects or settings.schedulers == "many"):
+            problem = f"ignorable is off in augment mode: {down} no pod is placed"
+            yield _warning(problem, "set ignorable: true; the in-tree plugins still apply the constraints")
+    elif settings.mode == "offload":
+        problem = f"ignorable is on in offload mode: {down} pods are placed without their constraints"
         yield _error(problem, "set ignorable: false")
-    elif settings.schedulers == "many" and entry.get("ignorable"):
-        problem = "ignorable is on with schedulers many: while the extender is down schedulers give one room away twice"
+    elif settings.schedulers == "many":
+        problem = f"ignorable is on with schedulers many: {down} schedulers give one room away twice"
         yield _error(problem, "set ignorable: false")
-    elif settings.quota.rejects and entry.get("ignorable"):
-        problem = "ignorable is on with quota.enabled: while the extender is down pods are placed over their quotas"
+    elif settings.quota.rejects:
+        problem = f"ignorable is on with quota.enabled: {down} pods are placed over their quotas"
         yield _warning(problem, "set ignorable: false")
-    elif settings.mode == "augment" and not (
-        settings.quota.rejects or entry.get("ignorable") or settings.schedulers == "many"
-    ):
-        problem = "ignorable is off in augment mode: while the extender is down no pod is placed"
-        yield _warning(problem, "set ignorable: true; the in-tree plugins still apply the constraints")
 
 
 def _plugins(document: Document, settings: Settings) -> Iterator[Finding]:
@@ -211,7 +210,7 @@ def _strategy(document: Document, settings: Settings) -> Iterator[Finding]:
             remedy = "use the same for both: pods with constraints are placed by the second, all others by the first"
             if theirs not in get_args(ScoringStrategy):
                 remedy = "set answers.scoringStrategy to the nearer of LeastAllocated and MostAllocated, or to Ignored"
-            yield Finding("info", _CHECK, problem, remedy)
+            yield _info(problem, remedy)
 
 
 def _scoring_strategy(profile: Document) -> str:
@@ -228,9 +227,10 @@ def _disabled(plugins: Document, point: str) -> set[str]:
 
 
 def _sampling(document: Document, settings: Settings, nodes: int) -> Iterator[Finding]:
-    share = document.get("percentageOfNodesToScore") or 0
+    share, is_offload = document.get("percentageOfNodesToScore") or 0, settings.mode == "offload"
+    found = "rejectedPods.nominateElsewhere finds nodes outside the scheduler's sample"
     if not settings.rejected_pods.nominate_elsewhere:
-        if settings.mode == "offload" and share != _ALL:
+        if is_offload and share != _ALL:
             problem = (
                 "the scheduler samples the nodes and rejectedPods.nominateElsewhere is off: a pod that fits few nodes may "
                 "wait long"
@@ -238,18 +238,12 @@ def _sampling(document: Document, settings: Settings, nodes: int) -> Iterator[Fi
             yield _warning(problem, "enable rejectedPods.nominateElsewhere, or set percentageOfNodesToScore: 100")
     elif share == _ALL and nodes > _LARGE:
         problem = f"percentageOfNodesToScore is 100 with {nodes} nodes, which makes the scheduler slow"
-        remedy = "remove it: rejectedPods.nominateElsewhere finds nodes outside the scheduler's sample"
-        if settings.mode == "offload":
-            remedy = (
-                f"set {SAMPLED_PERCENTAGE}: rejectedPods.nominateElsewhere finds nodes outside the scheduler's sample"
-            )
-        yield Finding("info", _CHECK, problem, remedy)
-    elif settings.mode == "offload" and share != SAMPLED_PERCENTAGE and nodes > _LEAST_SAMPLED:
-        problem = (
-            f"percentageOfNodesToScore is {share or 'not set'}, {SAMPLED_PERCENTAGE} is recommended in offload mode"
+        yield _info(problem, f"{f'set {SAMPLED_PERCENTAGE}' if is_offload else 'remove it'}: {found}")
+    elif is_offload and share != SAMPLED_PERCENTAGE and nodes > _LEAST_SAMPLED:
+        yield _info(
+            f"percentageOfNodesToScore is {share or 'not set'}, {SAMPLED_PERCENTAGE} is recommended in offload mode",
+            f"set it to {SAMPLED_PERCENTAGE}, unless many pods prefer few nodes (config/explanation/placement.md, Sampling)",
         )
-        remedy = f"set it to {SAMPLED_PERCENTAGE}, unless many pods prefer few nodes (config/explanation/placement.md, Sampling)"
-        yield Finding("info", _CHECK, problem, remedy)
 
 
 def _error(problem: str, remedy: str) -> Finding:
@@ -260,53 +254,25 @@ def _warning(problem: str, remedy: str) -> Finding:
     return Finding("warning", _CHECK, problem, remedy)
 
 
-_TOP: Final = frozenset(
-    {
-        "apiVersion",
-        "clientConnection",
-        "delayCacheUntilActive",
-        "enableContentionProfiling",
-        "enableProfiling",
-        "extenders",
-        "kind",
-        "leaderElection",
-        "parallelism",
-        "percentageOfNodesToScore",
-        "podInitialBackoffSeconds",
-        "podMaxBackoffSeconds",
-        "profiles",
-    }
+def _info(problem: str, remedy: str) -> Finding:
+    return Finding("info", _CHECK, problem, remedy)
+
+
+def _fields(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_TOP: Final = _fields(
+    "apiVersion clientConnection delayCacheUntilActive enableContentionProfiling enableProfiling extenders kind leaderElection "
+    "parallelism percentageOfNodesToScore podInitialBackoffSeconds podMaxBackoffSeconds profiles"
 )
-_CONNECTION: Final = frozenset({"acceptContentTypes", "burst", "contentType", "kubeconfig", "qps"})
-_PROFILE: Final = frozenset({"percentageOfNodesToScore", "pluginConfig", "plugins", "schedulerName"})
-_EXTENDER: Final = frozenset(
-    {
-        "bindVerb",
-        "enableHTTPS",
-        "filterVerb",
-        "httpTimeout",
-        "ignorable",
-        "managedResources",
-        "nodeCacheCapable",
-        "preemptVerb",
-        "prioritizeVerb",
-        "tlsConfig",
-        "urlPrefix",
-        "weight",
-    }
+_CONNECTION: Final = _fields("acceptContentTypes burst contentType kubeconfig qps")
+_PROFILE: Final = _fields("percentageOfNodesToScore pluginConfig plugins schedulerName")
+_EXTENDER: Final = _fields(
+    "bindVerb enableHTTPS filterVerb httpTimeout ignorable managedResources nodeCacheCapable preemptVerb prioritizeVerb "
+    "tlsConfig urlPrefix weight"
 )
-_TLS: Final = frozenset(
-    {
-        "caData",
-        "caFile",
-        "certData",
-        "certFile",
-        "insecure",
-        "keyData",
-        "keyFile",
-        "serverName",
-    }
-)
+_TLS: Final = _fields("caData caFile certData certFile insecure keyData keyFile serverName")
 
 
 def examine_fields(document: Document) -> Iterator[Finding]:
@@ -328,14 +294,11 @@ def misspelt(section: Document, name: str) -> str | None:
 
 
 def _unknown(section: object, known: frozenset[str], path: str) -> Iterator[Finding]:
-    if not isinstance(section, Mapping):
-        return
-    for field in section:
+    for field in section if isinstance(section, Mapping) else ():
         if field not in known:
-            problem = (
-                f"{path}{field} is not a field of KubeSchedulerConfiguration: kube-scheduler does not start with it"
+            yield _error(
+                f"{path}{field} is not a field of KubeSchedulerConfiguration{_FATAL}", _suggestion(field, known)
             )
-            yield Finding("error", "scheduler", problem, _suggestion(str(field), known))
 
 
 def _suggestion(field: str, known: frozenset[str]) -> str:
@@ -346,14 +309,10 @@ def _suggestion(field: str, known: frozenset[str]) -> str:
 
 
 def _duration(value: object, path: str) -> Iterator[Finding]:
-    if value is None:
-        return
-    if not isinstance(value, str):
-        problem = f"{path} is the number {value} without a unit: kube-scheduler does not start with it"
-        yield Finding("error", "scheduler", problem, f"write {value}s")
-        return
-    try:
-        Duration.parse(value)
-    except ValueError as error:
-        problem = f"{path}: {error}: kube-scheduler does not start with it"
-        yield Finding("error", "scheduler", problem, "write a number with a unit, such as 5s")
+    if value is not None and not isinstance(value, str):
+        yield _error(f"{path} is the number {value} without a unit{_FATAL}", f"write {value}s")
+    elif isinstance(value, str):
+        try:
+            Duration.parse(value)
+        except ValueError as error:
+            yield _error(f"{path}: {error}{_FATAL}", "write a number with a unit, such as 5s")

@@ -305,41 +305,10 @@ class WatchedKind:
         return self.kind if self.limited is None else self.limited(limits)
 
 
-def _always(_settings: Settings) -> bool:
-    return True
-
-
 def _derives_selectors(settings: Settings) -> bool:
     """Only default constraints read workloads. Most ReplicaSets of a cluster are old revisions, so this saves memory."""
     spread = settings.rules.topology_spread
     return spread.enabled and (spread.defaulting_type == "System" or bool(spread.default_constraints))
-
-
-def _plans_preemptions(settings: Settings) -> bool:
-    return settings.preemption.mode != "off"
-
-
-def _admits(settings: Settings) -> bool:
-    return settings.policies.enabled
-
-
-def _admits_kupid(settings: Settings) -> bool:
-    return settings.policies.enabled and settings.policies.kupid
-
-
-def _limits_quotas(settings: Settings) -> bool:
-    return settings.quota.enabled
-
-
-def _releases(settings: Settings) -> bool:
-    return settings.policies.enabled and settings.release.enabled
-
-
-def _policies(api_kind: str, group: str, is_needed: Callable[[Settings], bool]) -> WatchedKind:
-    def limited(limits: Limits) -> Kind[Any]:
-        return policies_within(limits, api_kind, group)
-
-    return WatchedKind(api_kind, limited(DEFAULT_LIMITS), _POLICIES, is_needed, limited)
 
 
 _POLICIES: Final = "policies are applied to pods"
@@ -349,19 +318,31 @@ _SELECTORS: Final = "default constraints of topology spread derive their selecto
 _QUOTAS: Final = "quotas limit pods with affinity across namespaces"
 _BUDGETS: Final = "preemption avoids victims that a budget protects"
 
+
+def _policies(api_kind: str, group: str) -> WatchedKind:
+    def limited(limits: Limits) -> Kind[Any]:
+        return policies_within(limits, api_kind, group)
+
+    def is_needed(settings: Settings) -> bool:
+        return settings.policies.enabled and (group == GROUP or settings.policies.kupid)
+
+    return WatchedKind(api_kind, limited(DEFAULT_LIMITS), _POLICIES, is_needed, limited)
+
+
 WATCHED_KINDS: Final = (
-    WatchedKind("Namespace", NAMESPACES, _INDEX, _always),
-    WatchedKind("Node", NODES, _INDEX, _always),
-    WatchedKind("Pod", PODS, _INDEX, _always, pods_within),
+    WatchedKind("Namespace", NAMESPACES, _INDEX, lambda _: True),
+    WatchedKind("Node", NODES, _INDEX, lambda _: True),
+    WatchedKind("Pod", PODS, _INDEX, lambda _: True, pods_within),
     WatchedKind("Service", SERVICES, _SELECTORS, _derives_selectors),
     WatchedKind("ReplicationController", REPLICATION_CONTROLLERS, _SELECTORS, _derives_selectors),
     WatchedKind("ReplicaSet", REPLICA_SETS, _SELECTORS, _derives_selectors),
     WatchedKind("StatefulSet", STATEFUL_SETS, _SELECTORS, _derives_selectors),
-    WatchedKind("PodDisruptionBudget", DISRUPTION_BUDGETS, _BUDGETS, _plans_preemptions),
-    WatchedKind("ResourceQuota", RESOURCE_QUOTAS, _QUOTAS, _limits_quotas),
-    *(_policies(kind, GROUP, _admits) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
-    *(_policies(kind, KUPID_GROUP, _admits_kupid) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
-    WatchedKind(PLACEMENT_KIND, GROUP_PLACEMENTS, _PLACED, _releases),
+    WatchedKind("PodDisruptionBudget", DISRUPTION_BUDGETS, _BUDGETS, lambda found: found.preemption.mode != "off"),
+    WatchedKind("ResourceQuota", RESOURCE_QUOTAS, _QUOTAS, lambda found: found.quota.enabled),
+    *(_policies(kind, group) for group in (GROUP, KUPID_GROUP) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
+    WatchedKind(
+        PLACEMENT_KIND, GROUP_PLACEMENTS, _PLACED, lambda found: found.policies.enabled and found.release.enabled
+    ),
 )
 
 
