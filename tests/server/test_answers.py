@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import orjson
 import pytest
@@ -13,7 +12,7 @@ from aiohttp import web
 
 from extender.model.units import Address
 from extender.server.app import listening
-from extender.server.transport.connection import Answer, Connection
+from extender.server.transport.connection import Answer, Connection, answering
 from extender.server.transport.connection_slots import ConnectionSlot
 from extender.server.transport.connections import ConnectionLimits, Connections
 from tests.fakes import PATIENCE, until
@@ -133,22 +132,13 @@ async def connected(note: Callable[[], None]) -> AsyncIterator[Connection]:
     await runner.setup()
     assert runner.server is not None
     limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20)
-    every = Connections(runner.server, limits, {}, {"/verb": verb})
+    runner.server.request_handler = answering(runner.server.request_handler, {"/verb": verb})
+    every = Connections(runner.server, limits, {})
     connection = Connection(runner.server, every, ConnectionSlot("loopback", 0.0))
     connection.connection_made(Sunk())
     yield connection
     connection.connection_lost(None)
     await runner.cleanup()
-
-
-async def test_verbs_are_answered_in_the_task_of_their_connection() -> None:
-    tasks: list[asyncio.Task[Any] | None] = []
-    async with connected(lambda: tasks.append(asyncio.current_task())) as connection:
-        while len(tasks) < 3:
-            before = len(tasks)
-            connection.data_received(whole("POST", "/verb", QUESTION))
-            await until(lambda: len(tasks) > before)  # noqa: B023 - called before the next round
-        assert tasks == [connection._task_handler] * 3
 
 
 async def test_of_requests_that_came_together_one_is_answered_in_each_iteration_of_the_loop() -> None:

@@ -99,15 +99,16 @@ def test_nothing_is_kept_of_a_peer_that_has_gone() -> None:
     assert not slots._of_peer
 
 
-def test_overdue_are_the_silent_and_those_that_do_not_take_their_answer() -> None:
+def test_overdue_are_the_silent_those_without_a_handler_and_those_that_do_not_take_their_answer() -> None:
     slots = ConnectionSlots(most=9, per_peer=9)
     silent = sitting(slots, "a", Stage.SILENT, 0)
     slow = sitting(slots, "a", Stage.DECIDING, 0)
     slow.blocked = 1.0
     for stage in (Stage.IDLE, Stage.READING, Stage.DECIDING):
-        sitting(slots, "a", stage, 0)
+        sitting(slots, "a", stage, 0).is_handled = True
+    unknown = sitting(slots, "a", Stage.DECIDING, 0)
     sitting(slots, "a", Stage.SILENT, 4)
-    assert slots.overdue(6.0, 4.0) == [silent, slow]
+    assert slots.overdue(6.0, 4.0) == [silent, slow, unknown]
 
 
 def test_answers_that_are_not_taken_are_bounded_in_all() -> None:

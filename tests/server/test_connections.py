@@ -185,6 +185,12 @@ class Sunk(asyncio.Transport):
         """Nothing waits."""
         return 0
 
+    def pause_reading(self) -> None:
+        """Nothing arrives by itself."""
+
+    def resume_reading(self) -> None:
+        """Nothing arrives by itself."""
+
     def abort(self) -> None:
         """Nothing is open."""
 
@@ -223,6 +229,37 @@ async def test_a_connection_is_kept_from_the_last_byte_of_its_request_although_i
     assert connections.slots.acquire("loopback", 9.0)[1] is None, "nothing is closed for another connection"
     connection.connection_lost(None)
     await runner.cleanup()
+
+
+async def test_empty_lines_are_no_request() -> None:
+    """The framework ignores them, so a connection that they kept open would be answered never."""
+    async with served(Server(request_timeout=Duration(0.5))) as url, wire(url) as connection:
+        await connection.send(b"\r\n\r\n")
+        async with asyncio.timeout(30):
+            assert await connection.closed()
+    async with served(Server()) as url, wire(url) as connection:
+        await connection.send(b"\r\n\r\n" + head_of("GET", "/livez"))
+        assert await connection.status() == 200
+
+
+@pytest.mark.parametrize(("lines", "status"), [(8, 200), (9, 0)], ids=["below", "above"])
+async def test_a_head_of_more_than_64_kib_closes_its_connection(lines: int, status: int) -> None:
+    """Its lines and their number are below what the framework allows."""
+    head = head_of("GET", "/livez", **{f"Line_{number}": "n" * 8000 for number in range(lines)})
+    async with served(Server()) as url, wire(url) as connection:
+        for begin in range(0, len(head), 4000):
+            await connection.send(head[begin : begin + 4000])
+            await asyncio.sleep(0)  # both ends are of this loop: each piece is read alone
+        assert await connection.status() == status
+
+
+async def test_the_rest_of_a_body_that_no_handler_read_is_not_taken_for_a_request() -> None:
+    async with served(Server()) as url, wire(url) as connection:
+        rest = b"POST /filter HTTP/1.1\r\nContent-Length: 9\r\n\r\n"
+        await connection.send(head_of("POST", "/none", Content_Length=str(len(rest) + 1)) + b"{")
+        assert await connection.status() == 404
+        await connection.send(rest + head_of("GET", "/livez"))
+        assert await connection.status() == 200
 
 
 async def test_a_client_that_leaves_after_its_answer_leaves_no_task_behind(monkeypatch: pytest.MonkeyPatch) -> None:

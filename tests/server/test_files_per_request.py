@@ -49,7 +49,10 @@ def files_called() -> Iterator[dict[str, set[str]]]:
 
 
 @pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "with a client certificate"])
-async def test_a_warm_filter_request_passes_few_files(tmp_path: Path, *, with_tls: bool) -> None:
+async def test_a_warm_filter_request_passes_few_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, with_tls: bool
+) -> None:
+    monkeypatch.setattr("extender.server.transport.connections._SWEEP_SECONDS", 3600.0)  # no part of a request
     pki = Pki(tmp_path) if with_tls else None
     tls = pki.giving(Clients(scheduler=(SCHEDULER,))) if pki else None
     app = app_with(server=Server(tls=tls) if tls else Server())

@@ -1,17 +1,15 @@
-"""One connection: parses what arrives, answers the verbs, and tells its slot what it waits for.
+"""One connection: looks where requests end, writes short answers, and tells its slot what it waits for.
 
-It derives from the framework's connection, which answers everything but the verbs. The minor version of the framework is
-fixed (pyproject.toml), as this reads what it keeps to itself.
+It derives from the framework's connection and overrides public methods alone. The framework parses and answers; it sees a request
+only after the one before it is answered, and of a request in chunks no more than the head.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from aiohttp import HttpVersion11, StreamReader, hdrs, web
 from aiohttp.helpers import rfc822_formatted_time
-from aiohttp.http import RawRequestMessage, StreamWriter
 
 from extender.server.failures import Failure
 from extender.server.transport.connection_slots import ConnectionSlot, ConnectionSlots, Stage
@@ -20,14 +18,19 @@ from extender.telemetry.logs import RepeatedWarnings
 _LONGEST_PROBLEM: Final = 100
 _SHORT_ANSWER: Final = 2**14  # bytes; 500 node names
 _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nDate: %s\r\n\r\n%s"
-_HEAD_PIECE: Final = 2**10  # bytes that are parsed at once while a head is not complete; most are shorter
-_BODY_PIECE: Final = 2**14  # after that
+_HEAD_END: Final = b"\r\n\r\n"
+_LENGTH: Final = b"\r\ncontent-length:"
+_CODING: Final = b"\r\ntransfer-encoding:"
+_MOST_DIGITS: Final = 18
+_LONGEST_HEAD: Final = 2**16  # bytes; of a line the framework takes 8 KiB, and 128 of them
+_MOST_HELD: Final = 2**16  # bytes that came after a request which is not answered yet
 
 
 class Answer:
     """JSON with status 200, written with its head by one call where the connection stays open and nothing waits before it."""
 
     __slots__ = ("body",)
+    keep_alive = True  # read by the framework
 
     def __init__(self, body: bytes) -> None:
         self.body = body
@@ -48,7 +51,6 @@ DirectHandler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse 
 class AllConnections(Protocol):
     """What one connection needs of all of them; implemented by `Connections`."""
 
-    direct: Mapping[str, DirectHandler]
     slots: ConnectionSlots
     warnings: RepeatedWarnings
 
@@ -60,21 +62,44 @@ class AllConnections(Protocol):
 
 
 class Connection(web.RequestHandler):
-    """One connection of the framework, which answers the direct handlers' requests itself, and reports its stage to its slot."""
+    """One connection of the framework, which reports its stage to its slot.
 
-    __slots__ = ("_connections", "_is_rejected", "_unread", "slot")
+    The stage follows from the bytes that arrive, not from when a handler begins: before that the connection could be closed for a
+    new one, and the handler would act for a client that has heard of a failure. The framework parses the same bytes by itself. Where it
+    sees another request in them, the connection is closed in time: a slot whose request has no handler is overdue.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_connections",
+        "_held",
+        "_is_answered",
+        "_is_last",
+        "_is_paused",
+        "_left",
+        "_time",
+        "_unread",
+        "slot",
+    )
 
     def __init__(self, server: web.Server, connections: AllConnections, slot: ConnectionSlot, **options: Any) -> None:
-        super().__init__(server, loop=asyncio.get_running_loop(), **options)
-        self._connections = connections
+        loop = asyncio.get_running_loop()
+        super().__init__(server, loop=loop, **options)
         self.slot = slot
-        self._is_rejected = False
+        self._connections = connections
+        self._time = loop.time
+        self._begun = b""  # what has come of a head
+        self._left = 0  # bytes of the body that are to come
+        self._held = bytearray()  # what has come after the request that is answered now
+        self._is_answered = False
+        self._is_last = False  # nothing is read after this request
+        self._is_paused = False
         self._unread: StreamReader | None = None
 
     def enter(self, stage: Stage) -> None:
         """The connection enters another stage. Called several times for each request."""
         slot = self.slot
-        slot.stage, slot.since = stage, self._loop.time()
+        slot.stage, slot.since = stage, self._time()
         if slot.is_apart and stage is not Stage.DECIDING:
             self._connections.slots.rejoin(slot)
 
@@ -85,11 +110,6 @@ class Connection(web.RequestHandler):
         self.slot.close, self.slot.waiting_bytes = stream.abort, stream.get_write_buffer_size
         self.enter(Stage.SILENT)
 
-    @property
-    def is_readable(self) -> bool:
-        """Whether anything lies unread in the socket; the end of the connection counts."""
-        return bool(self.slot.is_readable())
-
     def connection_lost(self, exc: BaseException | None) -> None:
         """Frees its slot."""
         self._connections.slots.release(self.slot)
@@ -99,60 +119,94 @@ class Connection(web.RequestHandler):
             self._unread.feed_eof()  # else the task would wait for the rest of the body, which cannot arrive
 
     def data_received(self, data: bytes) -> None:
-        """Parses what has arrived. The first byte after an answer begins the head of the next request.
+        """Passes on what belongs to one request. The first byte after an answer begins the head of the next one.
 
-        The parser gets the data in pieces, so that it can stop at the head of a request whose body is in chunks. A chunk
-        costs 3 µs, and one read of a socket returns up to 256 KiB. The bytes of a body with a length cost almost nothing.
+        The framework would parse all that has come: hundreds of requests that came together, or a body in chunks, of which each
+        costs 3 µs while one read of a socket returns up to 256 KiB.
         """
-        slot = self.slot
-        if slot.stage is Stage.IDLE:
-            self.enter(Stage.SILENT)
-        start, may_be_whole = 0, slot.stage is Stage.SILENT and _HEAD_PIECE < len(data) <= _BODY_PIECE
-        while len(data) - start > _HEAD_PIECE:
-            end = start + (_piece(data[start : start + _HEAD_PIECE]) if slot.stage is Stage.SILENT else _BODY_PIECE)
-            self._parse(data[start:end])
-            start = end
-        if start < len(data) or not may_be_whole:  # an empty piece lets the parser go on with what it held back
-            self._parse(data[start:])
-
-    def _parse(self, data: bytes) -> None:
-        """Feeds the parser, unless the connection is closed, or will be because its request is in chunks."""
-        if self._is_rejected or self.transport is None:
+        if self._is_last:
             return
-        super().data_received(data)
-        if self._messages:
-            self._is_rejected = getattr(self._messages[-1][0], "chunked", False)
-        self._advance()
-
-    def _advance(self) -> None:
-        """Enters the stage of the request that is answered now, or next.
-
-        Not only when its handler begins, or goes on: before that the connection could be closed for a new one, and the handler
-        would act for a client that has heard of a failure.
-        """
         stage = self.slot.stage
-        if stage is Stage.DECIDING:
-            return
-        if self._current_request is not None:
-            body = self._current_request.content
-        elif self._messages:
-            body = self._messages[0][1]
+        if not data:
+            super().data_received(data)  # the framework lets its parser go on with what it held back
+        elif stage is Stage.DECIDING:
+            self._hold(data)
+        elif stage is Stage.READING:
+            self._pass_body(data, 0)
         else:
+            if stage is Stage.IDLE:
+                self.enter(Stage.SILENT)
+            self._pass_head(data)
+
+    def _pass_head(self, data: bytes) -> None:
+        """Passes on a part of a head, and where it is complete what belongs to the body."""
+        if not self._begun:
+            data = data.lstrip(b"\r\n")  # empty lines, which the framework ignores before a request
+        before = len(self._begun)
+        self._begun += data
+        end = self._begun.find(_HEAD_END, max(0, before + 1 - len(_HEAD_END)))
+        if end < 0 and len(self._begun) > _LONGEST_HEAD:
+            self._is_last = True
+            self._connections.warnings.warn("head", problem="a head of more than 64 KiB", peer=self.slot.peer)
+            self.slot.close()
+        elif end < 0:
+            super().data_received(data)
+        else:
+            end += len(_HEAD_END)
+            head, self._begun, self._is_answered = self._begun[:end].lower(), b"", False
+            if _CODING in head:
+                self._is_last = True
+                self.enter(Stage.READING)
+                super().data_received(data[: end - before])
+            else:
+                self._left = _length(head)
+                self._pass_body(data, end - before)
+
+    def _pass_body(self, data: bytes, begin: int) -> None:
+        """Passes on a part of the body, and what came before ``begin``."""
+        end = begin + self._left
+        if len(data) < end:
+            self._left = end - len(data)
+            if self.slot.stage is not Stage.READING:  # a body that trickles does not begin anew with each piece
+                self.enter(Stage.READING)
+            super().data_received(data)
             return
-        if body.is_eof():
-            self.enter(Stage.DECIDING)
-        elif stage is not Stage.READING:  # a body that trickles does not begin anew with each piece
-            self.enter(Stage.READING)
+        self._left = 0
+        self.enter(Stage.IDLE if self._is_answered else Stage.DECIDING)
+        super().data_received(data[:end])
+        if end < len(data):
+            self.data_received(data[end:])  # held, unless it is answered
+
+    def _hold(self, data: bytes) -> None:
+        """Keeps what has come after a request until that is answered. A client that sends more waits."""
+        self._held += data
+        if len(self._held) > _MOST_HELD and self.transport is not None:
+            self.transport.pause_reading()
+
+    def _pass_held(self) -> None:
+        """What has come after the request that is answered now is the next one."""
+        data, self._held = bytes(self._held), bytearray()
+        if self.transport is not None and not self.transport.is_closing():
+            if len(data) > _MOST_HELD:
+                self.transport.resume_reading()
+            self.enter(Stage.IDLE)
+            self.data_received(data)
+
+    def pause_reading(self) -> None:
+        """The body arrives faster than it is read."""
+        self._is_paused = True
+        super().pause_reading()
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 (the framework's signature)
         """Called for each piece of a body that is read. Unless reading is paused, the parser holds nothing back."""
-        if self._reading_paused:
+        if self._is_paused:
+            self._is_paused = False
             super().resume_reading(resume_parser)
 
     def pause_writing(self) -> None:
         """The client does not read its answer as fast as it is written."""
         super().pause_writing()
-        self.slot.blocked = self._loop.time()
+        self.slot.blocked = self._time()
         self._connections.bound_answers()
 
     def resume_writing(self) -> None:
@@ -160,118 +214,27 @@ class Connection(web.RequestHandler):
         super().resume_writing()
         self.slot.blocked = None
 
-    async def start(self) -> None:
-        """Answers requests until the connection ends, one after the other. The framework's task of the connection.
-
-        Those of direct handlers are answered in this task. From the first other one on the framework answers all of them. It
-        makes a task for each, and before Python 3.12 that takes two more iterations of the event loop: 6 of 50 µs.
-        """
-        while (found := await self._next_direct()) is not None:
-            if not await self._answer(*found):
-                break
-        else:
-            await super().start()
-            return
-        if not self._force_close and self.transport is not None:
-            self._task_handler = None
-            self.transport.close()
-
-    async def _next_direct(self) -> tuple[DirectHandler, RawRequestMessage, StreamReader] | None:
-        """Waits for a request, and takes it where it has a direct handler; None where the framework has to answer it.
-
-        A request with an expectation is left to the framework, which answers that first. Of requests that came together one
-        is answered in each iteration of the event loop: hundreds of them must not hold up other connections.
-        """
-        if self._messages:
-            await asyncio.sleep(0)
-        elif not self._force_close:
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        if self._force_close or self._parser is None:
-            return None
-        message, body = self._messages[0]
-        if not isinstance(message, RawRequestMessage) or message.method != hdrs.METH_POST or message.upgrade:
-            return None
-        handler = self._connections.direct.get(message.path)
-        if handler is None or hdrs.EXPECT in message.headers:
-            return None
-        self._messages.popleft()
-        self._parser.message_consumed()
-        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
-            self._resume_reading_if_drained()
-        return handler, message, body
-
-    async def _answer(self, handler: DirectHandler, message: RawRequestMessage, body: StreamReader) -> bool:
-        """Answers one request. Whether the connection stays open for the next."""
-        loop, task = self._loop, self._task_handler
-        assert self._request_factory is not None and task is not None  # noqa: S101, PT018 (for the type checker: only a lost connection has none)
-        request = self._request_factory(message, body, self, StreamWriter(self, loop), task)
-        self._request_in_progress, self._current_request = True, request
-        try:
-            is_kept = await self._write(request, await handler(cast(web.Request, request)))
-            await self._read_rest(body)
-        except ConnectionError:
-            return False  # the client has left
-        except Exception as error:  # noqa: BLE001 - of the framework: handlers answer their own
-            self.log_exception("Unhandled exception", exc_info=error)
-            self.force_close()
-            return False
-        except BaseException:
-            self.force_close()
-            raise
-        finally:
-            self._request_in_progress, self._current_request = False, None
-            if self._handler_waiter is not None:
-                self._handler_waiter.set_result(None)
-        if not is_kept or self._close or self._force_close:
-            return False
-        self._next_keepalive_close_time = loop.time() + self._keepalive_timeout
-        if self._keepalive_handle is None:
-            self._keepalive_handle = loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
-        return True
-
-    async def _write(self, request: web.BaseRequest, answer: web.StreamResponse | Answer) -> bool:
-        """Writes an answer. Whether the connection may stay open after it."""
-        if isinstance(answer, Answer):
-            if self._write_at_once(request, answer):
-                self._rest(request)
-                return True
-            answer = answer.response()
-        _, is_lost = await self.finish_response(request, answer, None)
-        return not is_lost and bool(answer.keep_alive)
-
-    async def _read_rest(self, body: StreamReader) -> None:
-        """Reads what the handler has left of a body, for a moment: a client that still sends could not read its answer."""
-        if body.is_eof():
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._lingering_time):
-                while not body.is_eof():
-                    await body.readany()
-        if not body.is_eof():
-            self.close()
-
     async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+        self, request: web.BaseRequest, resp: web.StreamResponse | Answer, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Writes the answer. After it the connection is idle, or is closed: for a request in chunks, or for lack of room."""
         try:
-            if self._is_rejected or not self._has_room():
+            may_stay = not self._is_last and self._has_room()
+            if isinstance(resp, Answer):
+                if may_stay and self._write_at_once(request, resp):
+                    return cast(web.StreamResponse, resp), False
+                resp = resp.response()
+            if not may_stay:
                 resp.force_close()  # what follows is not parsed, or has no place
             return await super().finish_response(request, resp, start_time)
         finally:
-            self._rest(request)
-
-    def _rest(self, request: web.BaseRequest) -> None:
-        """The request is answered. The next one may have come already."""
-        self._current_request = None
-        self.enter(Stage.IDLE)
-        if not request.content.is_eof():
-            self._unread = request.content
-        self._advance()
+            self._is_answered, self.slot.is_handled = True, False
+            if not request.content.is_eof():
+                self._unread = request.content
+            if self._held:  # in the next iteration: hundreds that came together must not hold up other connections
+                asyncio.get_running_loop().call_soon(self._pass_held)
+            else:
+                self.enter(Stage.READING if self._left else Stage.IDLE)  # the rest of a body that no handler has read
 
     def _has_room(self) -> bool:
         """Whether the connection may stay open for the next request once this one is answered: it counts again then."""
@@ -280,17 +243,15 @@ class Connection(web.RequestHandler):
 
     def _write_at_once(self, request: web.BaseRequest, answer: Answer) -> bool:
         """Writes a short answer, unless the framework must: it closes connections, and waits for clients that do not read."""
-        transport, slot = self.transport, self.slot
+        transport = self.transport
         if (
             transport is None
             or transport.is_closing()
-            or slot.blocked is not None
-            or self._is_rejected
-            or self._upgraded
+            or self.slot.blocked is not None
             or len(answer.body) > _SHORT_ANSWER
             or request.version != HttpVersion11
             or not request.keep_alive
-            or not self._has_room()
+            or hdrs.UPGRADE in request.headers
         ):
             return False
         transport.write(answer.encoded())
@@ -320,15 +281,32 @@ class Connection(web.RequestHandler):
         self._connections.warnings.warn(("framework", args[0]), problem=str(args[0]), error=type(error).__name__)
 
 
+def _length(head: bytes) -> int:
+    """The bytes of the body by a head in small letters. 0 for what is no number: the framework rejects it."""
+    begin = head.find(_LENGTH) + len(_LENGTH)
+    digits = head[begin : head.index(b"\r", begin)].strip() if begin >= len(_LENGTH) else b""
+    return int(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else 0
+
+
 def _never() -> bool:
     """Nothing lies unread in a socket that is closed."""
     return False
 
 
-def _piece(start: bytes) -> int:
-    """How many bytes to parse at once of data that starts so: few, unless it holds a whole head of a body with a length."""
-    folded = start.lower()
-    return _BODY_PIECE if b"\r\n\r\n" in folded and b"transfer-encoding" not in folded else _HEAD_PIECE
+def answering(
+    routed: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], direct: Mapping[str, DirectHandler]
+) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    """A handler of all requests: a POST to one of the paths is answered without the framework's routes. ``routed``: of all others."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if isinstance(request.protocol, Connection):
+            request.protocol.slot.is_handled = True
+        handler = direct.get(request.raw_path) if request.method == hdrs.METH_POST else None
+        if handler is None or hdrs.EXPECT in request.headers:  # an expectation is answered by the framework first
+            return await routed(request)
+        return cast(web.StreamResponse, await handler(cast(web.Request, request)))
+
+    return handle
 
 
 def enter_stage(request: web.Request, stage: Stage) -> None:
@@ -339,4 +317,4 @@ def enter_stage(request: web.Request, stage: Stage) -> None:
 
 def is_readable(request: web.BaseRequest) -> bool:
     """Whether anything lies unread in the client's socket; unknown, so not, under the framework's own server."""
-    return isinstance(request.protocol, Connection) and request.protocol.is_readable
+    return isinstance(request.protocol, Connection) and bool(request.protocol.slot.is_readable())

@@ -50,6 +50,7 @@ class ConnectionSlot:
 
     `is_readable`: whether its socket holds anything unread; the end of the connection counts. `has_unread`: the same where the client
     has not left. Each is one system call: 0.5 µs. `is_apart`: it has a complete request, and counts towards no limit.
+    `is_handled`: its handler has begun.
     """
 
     peer: str
@@ -57,6 +58,7 @@ class ConnectionSlot:
     stage: Stage = Stage.SILENT
     blocked: float | None = None
     is_apart: bool = False
+    is_handled: bool = False
     is_readable: Callable[[], object] = field(default=lambda: False)
     has_unread: Callable[[], bool] = field(default=lambda: False)
     close: Callable[[], None] = field(default=lambda: None)
@@ -125,11 +127,14 @@ class ConnectionSlots:
             self._discount(slot)
 
     def overdue(self, now: float, seconds: float) -> list[ConnectionSlot]:
-        """The connections that were silent for longer than that, or whose client has not read its answer."""
+        """The connections without a request, or without a handler, for longer than that, and those whose client has not read its answer."""
         return [
             slot
             for slot in self
-            if (slot.stage is Stage.SILENT and now - slot.since > seconds)
+            if (
+                (slot.stage is Stage.SILENT or (slot.stage is Stage.DECIDING and not slot.is_handled))
+                and now - slot.since > seconds
+            )
             or (slot.blocked is not None and now - slot.blocked > seconds)
         ]
 

@@ -10,17 +10,16 @@ import logging
 import select
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final
 
 from aiohttp import web
 
 from extender.model.units import Address
-from extender.server.transport.connection import Connection, DirectHandler
+from extender.server.transport.connection import Connection
 from extender.server.transport.connection_slots import ConnectionSlot, ConnectionSlots, peer_of
 from extender.server.transport.sockets import listening_sockets
 from extender.server.transport.turns import Turns
@@ -59,10 +58,7 @@ class Connections:
         server: web.Server,
         limits: ConnectionLimits,
         options: dict[str, Any],
-        direct: Mapping[str, DirectHandler] = MappingProxyType({}),
     ) -> None:
-        """``direct``: by path what answers its POST requests without the framework's routes and tasks."""
-        self.direct = direct
         self.slots = ConnectionSlots(limits.most, limits.per_peer)
         self.warnings = RepeatedWarnings(_LOG, "connection closed")
         self._server = server
