@@ -1,14 +1,16 @@
 """The nodes that a rule is applied to, the domain of each, and how undetermined pods are counted.
 
 Two frames: the nodes that the index knows, and the nodes that a request brings along, which may be hypothetical (an
-autoscaler's template). Rules see positions and domain numbers only, so each rule is written once. A frame of the worst
-case and one of the best case add bounds for assumed pods whose node is undetermined.
+autoscaler's template). Rules see positions and domain numbers only, so each rule is written once. Where assumed pods are
+undetermined, a frame counts them in the worst or in the best case for the incoming pod.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Self
 
 from extender.index.counts.groups import GroupView, SpreadGroupView
 from extender.index.nodes.columns import Column
@@ -18,12 +20,29 @@ from extender.model.objects import Node
 
 
 class Frame(ABC):
-    """Positions of nodes, and how to find their domains. Bounds are the counts of the index, unless pods are undetermined.
+    """Positions of nodes, and how to find their domains. ``numbers_nodes``: a position is the number of a node of the index.
 
-    ``numbers_nodes``: a position is the number of a node of the index.
+    Undetermined pods count nowhere, until `worst_case` or `best_case` says wherever that is worst or best for the incoming
+    pod. In the worst case such a pod counts for anti-affinity and skew in every domain where it may land, satisfies affinity
+    and raises the minimum only where it is sure to land, and ends the first-pod rule of its group. A node that is rejected
+    in the best case is rejected wherever these pods land.
     """
 
     numbers_nodes: bool
+    undetermined: _Undetermined | None = None
+
+    def worst_case(self, view: ClusterView) -> Self:
+        """The same nodes, with each undetermined pod counted wherever that is worst."""
+        return self._with(_Undetermined(view, is_best=False))
+
+    def best_case(self, view: ClusterView) -> Self:
+        """The same nodes, with each undetermined pod counted wherever that is best, for each count by itself."""
+        return self._with(_Undetermined(view, is_best=True))
+
+    def _with(self, undetermined: _Undetermined) -> Self:
+        found = copy(self)
+        found.undetermined = undetermined
+        return found
 
     @abstractmethod
     def domains(self, key: KeyView) -> Column:
@@ -51,19 +70,53 @@ class Frame(ABC):
 
     def satisfying(self, group: GroupView) -> Mapping[int, int]:
         """Counts for affinity, which is satisfied where a pod is counted."""
-        return group.counts
+        case = self.undetermined
+        return group.counts if case is None else case.bounds(group)[case.is_best]
 
     def conflicting(self, group: GroupView) -> Mapping[int, int]:
         """Counts for anti-affinity and for skew, which reject where pods are counted."""
-        return group.counts
+        case = self.undetermined
+        return group.counts if case is None else case.bounds(group)[not case.is_best]
 
     def least(self, group: SpreadGroupView) -> int:
-        """The smallest count over the eligible domains, which skew is measured against. O(distinct counts)."""
-        return group.least()
+        """The smallest count over the eligible domains, which skew is measured against.
+
+        O(distinct counts), O(domains) with undetermined pods.
+        """
+        counts = self.satisfying(group)
+        if counts is group.counts:
+            return group.least()
+        return 0 if len(counts) < group.domains else min(counts.values(), default=0)
 
     def may_count(self, group: GroupView) -> bool:
-        """Whether the group may count any pod."""
-        return bool(group.counts)
+        """Whether the group may count any pod; in the best case, whether it is sure to."""
+        case = self.undetermined
+        if case is None or not group.undetermined:
+            return bool(group.counts)
+        return not case.is_best or bool(case.bounds(group)[0])
+
+
+class _Undetermined:
+    """Where the pods of undetermined node may land, for one request: the bounds of each count."""
+
+    def __init__(self, view: ClusterView, *, is_best: bool) -> None:
+        self.is_best = is_best
+        self._view = view
+        self._known: dict[int, tuple[Mapping[int, int], Mapping[int, int]]] = {}
+
+    def bounds(self, group: GroupView) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """Lower and upper bound of the counts: with the pods that are sure to land there, and with all that may.
+
+        O(such pods × their nodes), once for each group.
+        """
+        if not group.undetermined:
+            return group.counts, group.counts
+        found = self._known.get(id(group))
+        if found is None:
+            expected = self._view.expected(group)
+            least = _sum(group.counts, expected.sure)
+            found = self._known[id(group)] = (least, _sum(least, expected.possible))
+        return found
 
 
 class IndexFrame(Frame):
@@ -145,101 +198,6 @@ class RequestFrame(Frame):
         return False
 
 
-class _UndeterminedFrame(Frame):
-    """Another frame, with a lower and an upper bound of each count for pods whose node is undetermined."""
-
-    def __init__(self, frame: Frame, view: ClusterView) -> None:
-        self._frame = frame
-        self._view = view
-        self._known: dict[int, tuple[Mapping[int, int], Mapping[int, int]]] = {}
-        self.numbers_nodes = frame.numbers_nodes
-
-    def domains(self, key: KeyView) -> Column:
-        """As the other frame has them."""
-        return self._frame.domains(key)
-
-    def value(self, key: KeyView, node: int) -> str | None:
-        """As the other frame has it."""
-        return self._frame.value(key, node)
-
-    def node(self, position: int, view: ClusterView) -> Node | None:
-        """As the other frame has it."""
-        return self._frame.node(position, view)
-
-    def admitted(self, matches: NodeMatches, nodes: Sequence[int]) -> Column:
-        """As the other frame has it."""
-        return self._frame.admitted(matches, nodes)
-
-    def new_domains(self, group: SpreadGroupView) -> int:
-        """As the other frame counts them."""
-        return self._frame.new_domains(group)
-
-    def is_covered_by(self, group: GroupView) -> bool:
-        """By the pods whose node is known; undetermined pods are left out."""
-        return self._frame.is_covered_by(group)
-
-    def _range(self, group: GroupView) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """Lower and upper bound of the counts: with the pods that are sure to land there, and with all that may.
-
-        O(such pods × their nodes), once for each group.
-        """
-        if not group.undetermined:
-            return group.counts, group.counts
-        found = self._known.get(id(group))
-        if found is None:
-            expected = self._view.expected(group)
-            least = _sum(group.counts, expected.sure)
-            found = self._known[id(group)] = (least, _sum(least, expected.possible))
-        return found
-
-
-class WorstCaseFrame(_UndeterminedFrame):
-    """Counts each undetermined pod wherever that is worst for the incoming pod.
-
-    It counts for anti-affinity and skew in every domain where it may land. It satisfies affinity and raises the minimum
-    only where it is sure to land. It ends the first-pod rule of its group.
-    """
-
-    def satisfying(self, group: GroupView) -> Mapping[int, int]:
-        """Lower bound: counts only pods that are sure to land there."""
-        return self._range(group)[0]
-
-    def conflicting(self, group: GroupView) -> Mapping[int, int]:
-        """Upper bound: counts every pod that may land there."""
-        return self._range(group)[1]
-
-    def least(self, group: SpreadGroupView) -> int:
-        """The smallest lower bound. O(distinct counts), O(domains) with undetermined pods."""
-        return _least(group, self._range(group)[0])
-
-    def may_count(self, group: GroupView) -> bool:
-        """Whether it counts a pod, or may count an undetermined one."""
-        return bool(group.counts) or group.undetermined > 0
-
-
-class BestCaseFrame(_UndeterminedFrame):
-    """Counts each undetermined pod wherever that is best for the incoming pod, for each count by itself.
-
-    A node that is rejected even so is rejected wherever these pods land.
-    """
-
-    def satisfying(self, group: GroupView) -> Mapping[int, int]:
-        """Upper bound: counts every pod that may land there."""
-        return self._range(group)[1]
-
-    def conflicting(self, group: GroupView) -> Mapping[int, int]:
-        """Lower bound: counts only pods that are sure to land there."""
-        return self._range(group)[0]
-
-    def least(self, group: SpreadGroupView) -> int:
-        """The smallest upper bound. O(distinct counts), O(domains) with undetermined pods."""
-        return _least(group, self._range(group)[1])
-
-    def may_count(self, group: GroupView) -> bool:
-        """Whether it is sure to count a pod."""
-        return bool(self._range(group)[0])
-
-
 def _sum(counts: Mapping[int, int], more: Mapping[int, int]) -> Mapping[int, int]:
     if not more:
         return counts
@@ -247,10 +205,3 @@ def _sum(counts: Mapping[int, int], more: Mapping[int, int]) -> Mapping[int, int
     for domain, pods in more.items():
         total[domain] = total.get(domain, 0) + pods
     return total
-
-
-def _least(group: SpreadGroupView, counts: Mapping[int, int]) -> int:
-    """The smallest of these counts over the group's eligible domains."""
-    if counts is group.counts:
-        return group.least()
-    return 0 if len(counts) < group.domains else min(counts.values(), default=0)

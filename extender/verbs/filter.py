@@ -24,7 +24,7 @@ from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Code, Reason
 from extender.rules import catalog
 from extender.rules.catalog import Dependencies, PreparedFilters, dependencies
-from extender.rules.frames import BestCaseFrame, IndexFrame, WorstCaseFrame
+from extender.rules.frames import IndexFrame
 from extender.rules.node_fit import static_rejection
 from extender.rules.quota import QuotaCounts
 from extender.settings.configuration import Settings
@@ -94,7 +94,7 @@ class FilterVerb:
             return True
         requested = requested_nodes(args, view)
         compiled = view.compiled(pod.signature)
-        best = catalog.prepare_filters(pod, compiled, view, BestCaseFrame(requested.frame, view))
+        best = catalog.prepare_filters(pod, compiled, view, requested.frame.best_case(view))
         at_best = _ranks(Search(compiled, best, requested, view, settings))
         return _ranks(prepared(pod, requested, view, settings)) != at_best if at_best else may_plan(pod, view, settings)
 
@@ -160,7 +160,7 @@ class FilterVerb:
         if result is None:
             # 3. The rules, prepared once for all nodes.
             requested = requested_nodes(request, view)
-            frame = WorstCaseFrame(requested.frame, view) if is_undetermined else requested.frame
+            frame = requested.frame.worst_case(view) if is_undetermined else requested.frame
             search = Search(compiled, catalog.prepare_filters(pod, compiled, view, frame), requested, view, settings)
 
             # 4. Selection of the host, or of a shortlist of hosts.

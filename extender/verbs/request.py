@@ -24,7 +24,7 @@ from extender.index.view import ClusterView
 from extender.model.objects import Node, Pod, PodSignature
 from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
-from extender.rules.frames import Frame, IndexFrame, RequestFrame, WorstCaseFrame
+from extender.rules.frames import Frame, IndexFrame, RequestFrame
 from extender.settings.configuration import Settings
 from extender.wire.extender_v1 import ExtenderArgs
 
@@ -156,7 +156,7 @@ Ranked = list[tuple[float, int]]
 
 def worst_case(frame: Frame, compiled: CompiledConstraints, view: ClusterView) -> Frame:
     """The frame in which assumed pods whose node is undetermined count wherever that is worst for the incoming pod."""
-    return WorstCaseFrame(frame, view) if view.is_undetermined(compiled) else frame
+    return frame.worst_case(view) if view.is_undetermined(compiled) else frame
 
 
 class Search(msgspec.Struct, frozen=True, gc=False):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.model.rejections import Code, Reason, Rejection
-from extender.rules.frames import IndexFrame, RequestFrame, WorstCaseFrame
+from extender.rules.frames import IndexFrame, RequestFrame
 from extender.rules.rule import MOST_BLAMED
 from extender.simulator.json_objects import is_finished, is_terminating, name_of, namespace_of, selects
 from extender.simulator.oracle import brute_force
@@ -250,7 +250,7 @@ def test_undetermined_pods_count_in_the_parts_and_are_not_blamed(
         body = orjson.dumps(pod | {"metadata": pod["metadata"] | {"uid": f"u{number}", "name": f"assumed-{number}"}})
         index.assume(PODS.decode_object(body), names, now=0.0)
     for pod in asking_pods:
-        filters = prepared(index.view, pod, WorstCaseFrame(IndexFrame(), index.view))
+        filters = prepared(index.view, pod, IndexFrame().worst_case(index.view))
         for node in index.view.known.values():
             found = filters.verdict(node)
             assert (None if found is None else found.reason) is filters.reason(node)
