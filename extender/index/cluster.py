@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from extender.index.claims.assumed import Assumed, AssumedPods, RejectedPods
-from extender.index.claims.nominations import Nominations
+from extender.index.claims.assumed import Assumed, AssumedPods
+from extender.index.claims.nominations import Nominations, RejectedPods
 from extender.index.claims.reserved import Reservations
 from extender.index.counts.compiled_constraints import Counted
 from extender.index.counts.counts import Counts

@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from extender.index.claims.assumed import Assumed, DependencyVersion
+from extender.index.claims.assumed import Assumed
+from extender.index.claims.nominations import DependencyVersion
 from extender.index.cluster import ClusterIndex
 from extender.index.view import ClusterView
 from extender.kube.effects import PodRef

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import orjson
 
+from extender.index.claims import assumed
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.counts.groups import GroupView
-from extender.model.objects import Pod
+from extender.model.objects import Object, Pod
 from extender.rules.interpod_affinity import own_terms, terms_of_others
 from extender.rules.topology_spread import spread_groups
 from extender.settings.limits import Limits
@@ -64,3 +67,41 @@ def spread_over(index: ClusterIndex, asked: Json) -> list[tuple[Counts, int, int
     """For each hard constraint: pods by domain, how many domains are eligible, and the least count."""
     groups = [ask.group for ask in spread_groups(compiled_of(index, asked)).hard]
     return [(counts_of(group), group.domains, group.least()) for group in groups]
+
+
+class Gone(NamedTuple):
+    """The deletion of an object, as a step of `apply`."""
+
+    obj: Object
+
+
+class Assume(NamedTuple):
+    """A pod is assumed on some nodes, as a step of `apply`."""
+
+    pod: Pod
+    nodes: tuple[str, ...]
+    now: float = 0.0
+
+
+class Review(NamedTuple):
+    """The review of assumed pods at a moment, as a step of `apply`: in doubt after 5 seconds, expired after 100."""
+
+    now: float
+
+
+Step = Object | Gone | Assume | Review
+
+
+def apply(index: ClusterIndex, *steps: Step) -> ClusterIndex:
+    """The index after these changes."""
+    for step in steps:
+        match step:
+            case Gone(obj):
+                index.delete(obj)
+            case Assume(pod, nodes, now):
+                index.assume(pod, nodes, now)
+            case Review(now):
+                index.assumed.review(now, assumed.Limits(expiry=100.0, failure_grace=2.0, doubt=5.0))
+            case _:
+                index.upsert(step)
+    return index

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import orjson
 import pytest
 from msgspec.structs import replace
@@ -14,7 +16,7 @@ from extender.model.objects import ON_ITS_WAY, Object, Pod
 from extender.rules.interpod_affinity import own_terms
 from extender.wire.objects.kinds import PODS
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term
-from tests.index.counting import apart, compiled_of, near
+from tests.index.counting import Assume, Counts, Gone, Review, Step, apart, apply, compiled_of, near
 
 NEAR_WEB = pod_json(near=[term("zone", app="web")])
 FRIENDLY = pod_json(apart=[term("zone", namespace_selector=matching(team="a"), app="web")])
@@ -42,114 +44,83 @@ def places(index: ClusterIndex) -> tuple[dict[str, int], dict[str, int]]:
     return {group.key.value(d): n for d, n in sure.items()}, {group.key.value(d): n for d, n in possible.items()}
 
 
-class TestOneNode:
-    """The place is known: the pod counts there."""
-
-    def test_it_counts_as_if_it_stood_there(self) -> None:
-        index = assumed(zoned(), WEB, "n1")
-        assert (near(index, NEAR_WEB), is_undetermined(index)) == ([{"z1": 1}], False)
-
-    def test_its_binding_takes_its_place_without_counting_twice(self) -> None:
-        index = assumed(zoned(), WEB, "n1")
-        index.upsert(pod("web", on="n1", app="web", labels={"topology.kubernetes.io/zone": "z1"}))
-        assert (near(index, NEAR_WEB), index.statistics()["assumed_pods"]) == ([{"z1": 1}], 0)
-
-    def test_a_binding_elsewhere_is_the_truth(self) -> None:
-        index = assumed(zoned(), WEB, "n1")
-        index.upsert(pod("web", on="n2", app="web"))
-        assert near(index, NEAR_WEB) == [{"z2": 1}]
-
-    def test_its_deletion_takes_it_out(self) -> None:
-        index = assumed(zoned(waiting := pod("web", app="web")), WEB, "n1")
-        index.delete(waiting)
-        assert near(index, NEAR_WEB) == [{}]
-
-    def test_a_new_answer_takes_the_place_of_the_last(self) -> None:
-        index = assumed(assumed(zoned(), WEB, "n1"), WEB, "n2")
-        assert near(index, NEAR_WEB) == [{"z2": 1}]
-        assert near(assumed(index, WEB), NEAR_WEB) == [{}]
-
-    def test_only_those_whose_node_is_not_known_are_several(self) -> None:
-        index = assumed(assumed(zoned(), WEB, "n1"), pod("other", app="web"), "n1", "n2")
-        seen = [index.assumed.places()]
-        for uid in ("uid-web", "uid-other"):
-            index.assumed.forget(uid)
-            seen.append(index.assumed.places())
-        assert [(each["known"], each["undetermined"]) for each in seen] == [(1, 1), (0, 1), (0, 0)]
-
-    def test_a_pod_that_stands_already_is_left_alone(self) -> None:
-        index = assumed(zoned(pod("web", on="n1", app="web")), WEB, "n2")
-        assert near(index, NEAR_WEB) == [{"z1": 1}]
-
-    def test_it_counts_by_the_labels_that_it_has_now(self) -> None:
-        """They may change before it is bound, and then the scheduler places others beside what it will be."""
-        index = assumed(zoned(other := pod("web", app="other")), other, "n1")
-        assert near(index, NEAR_WEB) == [{}]
-        index.upsert(pod("web", app="web"))
-        assert (near(index, NEAR_WEB), audit(index)) == ([{"z1": 1}], [])
-        index.upsert(pod("web", on="n1", app="web"))
-        assert (near(index, NEAR_WEB), audit(index)) == ([{"z1": 1}], [])
-
-    def test_a_node_that_goes_takes_it_out_and_brings_it_back(self) -> None:
-        index = assumed(zoned(), WEB, "n1")
-        index.delete(node("n1", zone="z1"))
-        assert near(index, NEAR_WEB) == [{}]
-        index.upsert(node("n1", zone="z2"))
-        assert near(index, NEAR_WEB) == [{"z2": 1}]
+BOUND, OTHER = pod("web", on="n1", app="web"), pod("web", app="other")
+N1, N3 = node("n1", zone="z1"), node("n3", zone="z1")
+KNOWN, SEVERAL, DOUBTED = {"known": 1}, {"undetermined": 1}, {"doubted": 1}
+ON_N1, ON_N1_OR_N2, ON_N1_OR_N3 = Assume(WEB, ("n1",)), Assume(WEB, ("n1", "n2")), Assume(WEB, ("n1", "n3"))
+ANYWHERE = Assume(WEB, ("n1", "n2", "n3"))
+IN_BOTH = {"z1": 1, "z2": 1}
+IN_Z1, IN_Z2 = {"z1": 1}, {"z2": 1}
+RELABELLED = (OTHER, Assume(OTHER, ("n1", "n2")), WEB)
 
 
-class TestSeveralNodes:
-    """The node is undetermined: the pod counts nowhere, and constraints that depend on it are undetermined."""
+@pytest.mark.parametrize(
+    ("steps", "counted", "sure", "possible", "held"),
+    [
+        # On one node the pod counts there.
+        pytest.param([ON_N1], IN_Z1, {}, {}, KNOWN, id="on one node"),
+        pytest.param([ON_N1, BOUND], IN_Z1, {}, {}, {}, id="bound there"),
+        pytest.param(
+            [ON_N1, pod("web", on="n1", app="web", x="y")], IN_Z1, {}, {}, {}, id="bound with a further label"
+        ),
+        pytest.param([ON_N1, pod("web", on="n2", app="web")], IN_Z2, {}, {}, {}, id="bound elsewhere"),
+        pytest.param([WEB, ON_N1, Gone(WEB)], {}, {}, {}, {}, id="deleted"),
+        pytest.param([ON_N1, Assume(WEB, ("n2",))], IN_Z2, {}, {}, KNOWN, id="a new answer"),
+        pytest.param([ON_N1, Assume(WEB, ())], {}, {}, {}, {}, id="a new answer without a node"),
+        pytest.param([BOUND, Assume(WEB, ("n2",))], IN_Z1, {}, {}, {}, id="bound already"),
+        pytest.param([OTHER, Assume(OTHER, ("n1",))], {}, {}, {}, KNOWN, id="with other labels"),
+        pytest.param([OTHER, Assume(OTHER, ("n1",)), WEB], IN_Z1, {}, {}, KNOWN, id="with the labels that it has now"),
+        pytest.param([OTHER, Assume(OTHER, ("n1",)), WEB, BOUND], IN_Z1, {}, {}, {}, id="bound with them"),
+        pytest.param([ON_N1, Gone(N1)], {}, {}, {}, KNOWN, id="its node goes"),
+        pytest.param([ON_N1, Gone(N1), node("n1", zone="z2")], IN_Z2, {}, {}, KNOWN, id="its node is back"),
+        # On several it counts nowhere, and constraints that depend on it are undetermined.
+        pytest.param([ANYWHERE], {}, {}, IN_BOTH, SEVERAL, id="on several"),
+        pytest.param([ON_N1_OR_N3], {}, IN_Z1, {}, SEVERAL, id="sure to come to a domain that has all of them"),
+        pytest.param([ON_N1_OR_N3, Gone(N3)], {}, {}, IN_Z1, SEVERAL, id="not sure while one of them is gone"),
+        pytest.param([ON_N1_OR_N3, node("n3")], {}, {}, IN_Z1, SEVERAL, id="not sure while one has no domain"),
+        pytest.param(RELABELLED, {}, {}, IN_BOTH, SEVERAL, id="on several, with the labels that it has now"),
+        pytest.param([*RELABELLED, OTHER], {}, {}, {}, SEVERAL, id="on several, with other labels now"),
+        pytest.param([Assume(pod("db", app="db"), ("n1", "n2"))], {}, {}, {}, SEVERAL, id="a pod that does not count"),
+        pytest.param([WEB, ON_N1_OR_N2, BOUND], IN_Z1, {}, {}, {}, id="bound to one of several"),
+        pytest.param([WEB, ON_N1_OR_N2, pod("web", app="web", phase="Failed")], {}, {}, {}, {}, id="finished"),
+        # In doubt it is on one of its nodes, or on none.
+        pytest.param([ON_N1, Review(4.9)], IN_Z1, {}, {}, KNOWN, id="before it is in doubt"),
+        pytest.param([ON_N1, Review(5.0)], {}, {}, IN_Z1, DOUBTED, id="in doubt"),
+        pytest.param([ON_N1_OR_N3, Review(5.0)], {}, {}, IN_Z1, DOUBTED, id="in doubt on several of one domain"),
+        pytest.param([ON_N1, Review(5.0), BOUND], IN_Z1, {}, {}, {}, id="bound after doubt"),
+        pytest.param([ON_N1_OR_N2, Review(5.0), BOUND], IN_Z1, {}, {}, {}, id="bound after doubt on several"),
+        pytest.param([ON_N1, Review(5.0), Assume(WEB, ("n2",), 6.0)], IN_Z2, {}, {}, KNOWN, id="answered after doubt"),
+        # The scheduler may ask about a pod that was deleted meanwhile; nothing would ever end what began then.
+        pytest.param([WEB, Gone(WEB), ON_N1], {}, {}, {}, {}, id="deleted before"),
+        pytest.param([WEB, Gone(WEB), WEB, ON_N1], IN_Z1, {}, {}, KNOWN, id="deleted and restored before"),
+    ],
+)
+def test_where_an_assumed_pod_counts(
+    steps: Sequence[Step], counted: Counts, sure: Counts, possible: Counts, held: dict[str, int]
+) -> None:
+    """``sure`` and ``possible`` by domain, for a pod that counts nowhere; ``held`` by how certain its node is."""
+    index = apply(zoned(), *steps)
+    assert (near(index, NEAR_WEB), places(index), audit(index)) == ([counted], (sure, possible), [])
+    assert is_undetermined(index) is bool(sure or possible)
+    assert {kind: number for kind, number in index.assumed.places().items() if number} == held
 
-    def test_constraints_that_count_it_are_undetermined_and_know_where_it_may_be(self) -> None:
-        index = assumed(zoned(), WEB, "n1", "n2", "n3")
-        assert (near(index, NEAR_WEB), is_undetermined(index)) == ([{}], True)
-        assert places(index) == ({}, {"z1": 1, "z2": 1})
 
-    def test_it_may_come_there_with_the_labels_that_it_has_now(self) -> None:
-        index = assumed(zoned(other := pod("web", app="other")), other, "n1", "n2")
-        index.upsert(pod("web", app="web"))
-        assert (is_undetermined(index), places(index)) == (True, ({}, {"z1": 1, "z2": 1}))
-        index.upsert(other)
-        assert (is_undetermined(index), audit(index)) == (False, [])
+def test_a_request_need_not_wait_for_a_pod_in_doubt() -> None:
+    index, told = apply(zoned(), ON_N1_OR_N2), list[int]()
+    index.assumed.changes.subscribe(lambda _: told.append(index.assumed.several))
+    apply(index, Review(5.0))
+    assert told == [0]
 
-    def test_it_is_sure_to_come_to_a_domain_that_holds_all_its_nodes(self) -> None:
-        index = assumed(zoned(), WEB, "n1", "n3")
-        assert (near(index, NEAR_WEB), is_undetermined(index), places(index)) == ([{}], True, ({"z1": 1}, {}))
 
-    def test_it_is_not_sure_to_come_while_one_of_its_nodes_is_gone_or_has_no_such_domain(self) -> None:
-        index = assumed(zoned(), WEB, "n1", "n3")
-        index.delete(node("n3", zone="z1"))
-        assert places(index) == ({}, {"z1": 1})
-        index.upsert(node("n3"))
-        assert places(index) == ({}, {"z1": 1})
-
-    def test_constraints_that_do_not_count_it_are_not_undetermined(self) -> None:
-        assert not is_undetermined(assumed(zoned(), pod("db", app="db"), "n1", "n2"))
-
-    @pytest.mark.parametrize(
-        "ending",
-        [pod("web", on="n1", app="web"), pod("web", app="web", phase="Failed")],
-        ids=["bound", "finished"],
-    )
-    def test_the_watch_ends_it(self, ending: Pod) -> None:
-        index = assumed(zoned(pod("web", app="web")), WEB, "n1", "n2")
-        index.upsert(ending)
-        assert not is_undetermined(index)
-
-    def test_a_request_that_is_put_later_is_pending_as_well(self) -> None:
-        index = assumed(zoned(), WEB, "n1", "n2")
-        assert is_undetermined(index)
-
-    def test_a_namespace_that_is_no_longer_selected_leaves_no_pod_undetermined(self) -> None:
-        index = zoned(namespace("red", team="a"))
-        compiled_of(index, FRIENDLY)
-        assumed(index, pod("web", namespace="red", app="web"), "n1", "n2")
-        seen = []
-        for team in ("a", "b", "a"):
-            index.upsert(namespace("red", team=team))
-            seen.append(index.view.is_undetermined(compiled_of(index, FRIENDLY)))
-        assert (seen, apart(index, FRIENDLY)) == ([True, False, True], [{}])
+def test_a_namespace_that_is_no_longer_selected_leaves_no_pod_undetermined() -> None:
+    index = zoned(namespace("red", team="a"))
+    compiled_of(index, FRIENDLY)
+    assumed(index, pod("web", namespace="red", app="web"), "n1", "n2")
+    seen = []
+    for team in ("a", "b", "a"):
+        index.upsert(namespace("red", team=team))
+        seen.append(index.view.is_undetermined(compiled_of(index, FRIENDLY)))
+    assert (seen, apart(index, FRIENDLY)) == ([True, False, True], [{}])
 
 
 class TestReview:
@@ -188,65 +159,14 @@ class TestReview:
         assert (index.assumed.review(190.0, limits, known_until=130.0), near(index, NEAR_WEB)) == (1, [{}])
 
 
-class TestDoubt:
-    """A pod that no binding has confirmed in time stands on one of its nodes, or nowhere."""
-
-    LIMITS = Limits(expiry=100.0, failure_grace=2.0, doubt=5.0)
-
-    def doubted(self, *names: str) -> ClusterIndex:
-        index = assumed(zoned(), WEB, *names, now=0.0)
-        assert index.assumed.review(5.0, self.LIMITS) == 0
-        return index
-
-    def test_until_then_it_counts(self) -> None:
-        index = assumed(zoned(), WEB, "n1", now=0.0)
-        index.assumed.review(4.9, self.LIMITS)
-        assert (near(index, NEAR_WEB), is_undetermined(index), places(index)) == ([{"z1": 1}], False, ({}, {}))
-
-    @pytest.mark.parametrize("names", [("n1",), ("n1", "n3")], ids=["one node", "several in one domain"])
-    def test_then_it_may_be_there_and_is_not_sure_to_be(self, names: tuple[str, ...]) -> None:
-        index = self.doubted(*names)
-        assert (near(index, NEAR_WEB), is_undetermined(index), places(index)) == ([{}], True, ({}, {"z1": 1}))
-        assert (index.assumed.places(), audit(index)) == ({"known": 0, "undetermined": 0, "doubted": 1}, [])
-
-    @pytest.mark.parametrize("names", [("n1",), ("n1", "n2")], ids=["one node", "several"])
-    def test_its_binding_ends_the_doubt(self, names: tuple[str, ...]) -> None:
-        index = self.doubted(*names)
-        index.upsert(pod("web", on="n1", app="web"))
-        assert (near(index, NEAR_WEB), is_undetermined(index)) == ([{"z1": 1}], False)
-        assert (index.assumed.places(), audit(index)) == ({"known": 0, "undetermined": 0, "doubted": 0}, [])
-
-    def test_a_new_answer_ends_it_too(self) -> None:
-        index = assumed(self.doubted("n1"), WEB, "n2", now=6.0)
-        assert (near(index, NEAR_WEB), is_undetermined(index), audit(index)) == ([{"z2": 1}], False, [])
-
-    def test_a_request_need_not_wait_for_it_any_more(self) -> None:
-        index, told = assumed(zoned(), WEB, "n1", "n2", now=0.0), list[int]()
-        index.assumed.changes.subscribe(lambda _: told.append(index.assumed.several))
-        index.assumed.review(5.0, self.LIMITS)
-        assert told == [0]
-
-
 class TestGone:
     """The scheduler may ask about a pod that was deleted meanwhile; nothing would ever end what began then."""
-
-    def test_a_pod_that_was_deleted_is_not_assumed_any_more(self) -> None:
-        index = zoned(waiting := pod("web", app="web"))
-        index.delete(waiting)
-        assumed(index, WEB, "n1")
-        assert (near(index, NEAR_WEB), index.statistics()["assumed_pods"]) == ([{}], 0)
 
     def test_it_is_not_cached_as_rejected_either(self) -> None:
         index = zoned(waiting := pod("web", app="web"))
         index.delete(waiting)
         index.rejected.add(WEB, None)
         assert len(index.rejected) == 0
-
-    def test_one_that_a_restored_server_has_back_is_assumed_again(self) -> None:
-        index = zoned(waiting := pod("web", app="web"))
-        index.delete(waiting)
-        index.upsert(waiting)
-        assert near(assumed(index, WEB, "n1"), NEAR_WEB) == [{"z1": 1}]
 
     def test_only_the_last_ones_are_cached(self) -> None:
         held, uids = DeletedPods(()), [f"u{number}" for number in range(100_000)]

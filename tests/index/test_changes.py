@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,12 +13,15 @@ from extender.index.cluster import ClusterIndex
 from extender.index.counts.groups import Group, IndexDriftError
 from extender.model.objects import Object
 from extender.rules.interpod_affinity import own_terms
-from tests.builders import index_of, matching, namespace, node, pod, pod_json, spread, taint, term, workload
-from tests.index.counting import apart, compiled_of, counts_of, inverse, near, spread_over
+from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, taint, term, workload
+from tests.index.counting import Gone, Step, apart, apply, compiled_of, counts_of, inverse, near, spread_over
 
 NEAR_WEB = pod_json(near=[term("zone", app="web")])
 SPREAD_WEB = pod_json(app="web", spreads=[spread("zone", app="web", taints_policy="Honor")])
 GUEST = pod_json(app="guest")
+FRIENDLY = pod_json(apart=[term("zone", namespace_selector=matching(team="a"), app="web")])
+WEB = pod("web", on="n1", app="web")
+HERMITS = [pod(f"h{number}", on="n1", apart=[term("zone", app="guest")]) for number in (1, 2)]
 
 
 def zoned(*objects: Object) -> ClusterIndex:
@@ -28,241 +32,168 @@ def zoned(*objects: Object) -> ClusterIndex:
     return index
 
 
-class TestPods:
-    """A pod comes, changes, moves and goes."""
+N1, N3 = node("n1", zone="z1"), node("n3", zone="z3")
+TAINTED = node("n1", zone="z1", taints=[taint("gpu")])
+FIRST, SECOND = pod("web", on="n1", uid="first", app="web"), pod("web", on="n2", uid="second", app="web")
 
-    def test_a_count_that_falls_to_nought_disappears(self) -> None:
-        index = zoned(web := pod("web", on="n1", app="web"))
-        assert near(index, NEAR_WEB) == [{"z1": 1}]
-        index.delete(web)
-        assert near(index, NEAR_WEB) == [{}]
-        assert own_terms(compiled_of(index, NEAR_WEB)).affinity[0].counts == {}
 
-    def test_a_relabelled_pod_leaves_the_count(self) -> None:
-        index = zoned(pod("web", on="n1", app="web"))
-        index.upsert(pod("web", on="n1", app="db"))
-        assert near(index, NEAR_WEB) == [{}]
+@pytest.mark.parametrize(
+    ("steps", "near_web", "spread_web"),
+    [
+        pytest.param([WEB, Gone(WEB)], {}, ({}, 2, 0), id="a count that falls to nought disappears"),
+        pytest.param([WEB, pod("web", on="n1", app="db")], {}, ({}, 2, 0), id="a relabelled pod"),
+        pytest.param([pod("web", app="web")], {}, ({}, 2, 0), id="a pending pod"),
+        pytest.param([pod("web", app="web"), WEB], {"z1": 1}, ({"z1": 1}, 2, 0), id="its binding"),
+        pytest.param([WEB, pod("web", on="n1", app="web", x="y")], {"z1": 1}, ({"z1": 1}, 2, 0), id="a further label"),
+        pytest.param([WEB, pod("web", on="n1", app="web", terminating=True)], {"z1": 1}, ({}, 2, 0), id="terminating"),
+        pytest.param([WEB, pod("web", on="n1", app="web", phase="Succeeded")], {}, ({}, 2, 0), id="finished"),
+        pytest.param([FIRST, SECOND], {"z1": 1, "z2": 1}, ({"z1": 1, "z2": 1}, 2, 1), id="another of the same name"),
+        pytest.param([FIRST, SECOND, Gone(FIRST)], {"z2": 1}, ({"z2": 1}, 2, 0), id="the first of the same name gone"),
+        pytest.param([pod("web", on="n3", app="web")], {}, ({}, 2, 0), id="on a node that is not known yet"),
+        pytest.param([pod("web", on="n3", app="web"), N3], {"z3": 1}, ({"z3": 1}, 3, 0), id="whose node comes later"),
+        pytest.param([pod("web", on="n3"), Gone(N3), N3], {}, ({}, 3, 0), id="a node that only pods mention goes"),
+        pytest.param([WEB, Gone(N1)], {}, ({}, 1, 0), id="a deleted node"),
+        pytest.param([WEB, Gone(N1), node("n1", zone="z2")], {"z2": 1}, ({"z2": 1}, 1, 1), id="that is back"),
+        pytest.param([WEB, Gone(N1), node("other", zone="z7")], {}, ({}, 2, 0), id="its number is kept for its pods"),
+        pytest.param([WEB, node("n1", zone="z2")], {"z2": 1}, ({"z2": 1}, 1, 1), id="a relabelled node"),
+        pytest.param([WEB, node("n1")], {}, ({}, 1, 0), id="a node that loses the key"),
+        pytest.param([WEB, TAINTED], {"z1": 1}, ({}, 1, 0), id="a taint that the spread reads"),
+        pytest.param([WEB, TAINTED, N1], {"z1": 1}, ({"z1": 1}, 2, 0), id="a taint that is gone"),
+        pytest.param([WEB, node("n1", zone="z1", unschedulable=True)], {"z1": 1}, ({"z1": 1}, 2, 0), id="a cordon"),
+    ],
+)
+def test_the_counts_after_changes_of_pods_and_nodes(
+    steps: Sequence[Step], near_web: dict[str, int], spread_web: tuple[dict[str, int], int, int]
+) -> None:
+    index = apply(zoned(), *steps)
+    assert (near(index, NEAR_WEB), spread_over(index, SPREAD_WEB), audit(index)) == ([near_web], [spread_web], [])
 
-    def test_a_pod_counts_from_its_binding_on(self) -> None:
-        index = zoned(pod("web", app="web"))
-        assert near(index, NEAR_WEB) == [{}]
-        index.upsert(pod("web", on="n2", app="web"))
-        assert near(index, NEAR_WEB) == [{"z2": 1}]
 
-    def test_a_label_that_binding_adds_does_not_count_the_pod_twice(self) -> None:
-        index = zoned(pod("web", on="n1", app="web"))
-        index.upsert(pod("web", on="n1", app="web", labels={"topology.kubernetes.io/zone": "z1"}))
-        assert near(index, NEAR_WEB) == [{"z1": 1}]
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param(HERMITS, [{"z1": 2}], id="carried twice"),
+        pytest.param([*HERMITS, Gone(HERMITS[0])], [{"z1": 1}], id="carried once"),
+        pytest.param([*HERMITS, Gone(HERMITS[0]), Gone(HERMITS[1])], [], id="carried no more"),
+        pytest.param([HERMITS[0], node("n1", zone="z2")], [{"z2": 1}], id="on a relabelled node"),
+    ],
+)
+def test_terms_come_and_go_with_the_pods_that_carry_them(steps: Sequence[Step], expected: list[dict[str, int]]) -> None:
+    index = apply(zoned(), *steps)
+    assert (inverse(index, GUEST), index.statistics()["owner_groups"], audit(index)) == (expected, len(expected), [])
 
-    @pytest.mark.parametrize("was_assumed", [False, True])
-    def test_a_change_that_no_group_counts_leaves_results_by_their_counts_valid(self, *, was_assumed: bool) -> None:
-        index = zoned(pod("web", app="web"))
-        compiled = compiled_of(index, NEAR_WEB)
-        if was_assumed:
-            index.assume(pod("web", app="web"), ("n1",), 0.0)
-        else:
-            index.upsert(pod("web", on="n1", app="web"))
-        before = index.view.dependency_version(compiled)
-        index.upsert(pod("web", on="n1", app="web", labels={"topology.kubernetes.io/zone": "z1"}))
-        assert (index.view.dependency_version(compiled), near(index, NEAR_WEB)) == (before, [{"z1": 1}])
-        assert [each.signature.labels for each in index.view.pods_on(0).values()] == [
-            {"app": "web", "topology.kubernetes.io/zone": "z1"}
-        ]
-        assert audit(index) == []
 
-    @pytest.mark.parametrize(
-        "change", [{"priority": 5}, {"terminating": True}, {"preempted": True}, {"requests": {"cpu": 2000}}], ids=str
-    )
-    def test_a_change_that_a_dry_run_reads_ends_what_was_found(self, change: dict[str, Any]) -> None:
-        index = zoned(pod("web", on="n1", app="web"))
-        compiled = compiled_of(index, NEAR_WEB)
-        before = index.view.dependency_version(compiled)
-        index.upsert(replace(index.pods["uid-web"], **change))
-        assert index.view.dependency_version(compiled) > before
-        assert (near(index, NEAR_WEB), audit(index)) == ([{"z1": 1}], [])
+RED = {team: namespace("red", team=team) for team in "ab"}
+NOT_TEAM_B = pod_json(apart=[term("zone", namespace_selector=matching(("team", "NotIn", ["b"])), app="web")])
+LISTED = pod_json(apart=[term("zone", namespaces=["red"], namespace_selector=matching(team="a"), app="web")])
 
-    def test_subscribers_are_reported_of_an_ended_assumption_when_the_binding_counts(self) -> None:
-        index, seen = zoned(), list[object]()
+
+@pytest.mark.parametrize(
+    ("asked", "steps", "counted"),
+    [
+        pytest.param(FRIENDLY, [RED["a"], RED["b"], RED["a"]], [1, 0, 1], id="relabelled and back"),
+        pytest.param(FRIENDLY, [RED["a"], Gone(RED["a"])], [1, 0], id="removed"),
+        pytest.param(NOT_TEAM_B, [RED["a"], Gone(RED["a"])], [1, 0], id="not selected by what it lacks once removed"),
+        pytest.param(LISTED, [RED["a"], RED["b"], Gone(RED["b"])], [1, 1, 1], id="listed, whatever its labels"),
+    ],
+)
+def test_labels_of_a_namespace_decide_which_of_its_pods_count(
+    asked: Json, steps: Sequence[Step], counted: list[int]
+) -> None:
+    """Trap T3. A namespace without an object is not one without labels: only `{}` and its name reach it."""
+    index = zoned(pod("web", on="n1", namespace="red", app="web"))
+    assert apart(index, asked) == [{"z1": 1} if asked is LISTED else {}]
+    assert [apart(apply(index, step), asked) for step in steps] == [[{"z1": 1} if each else {}] for each in counted]
+
+
+def test_the_incoming_pod_s_namespace_decides_which_terms_select_it() -> None:
+    reaching = term("zone", namespace_selector=matching(team="a"), app="guest")
+    index = zoned(pod("h", on="n1", namespace="blue", apart=[reaching]))
+    steps = [namespace("default", team=team) for team in "ab"]
+    assert [inverse(apply(index, step), GUEST) for step in steps] == [[{"z1": 1}], []]
+
+
+@pytest.mark.parametrize("was_assumed", [False, True])
+def test_a_change_that_no_group_counts_leaves_results_by_their_counts_valid(*, was_assumed: bool) -> None:
+    index = zoned(pod("web", app="web"))
+    compiled = compiled_of(index, NEAR_WEB)
+    if was_assumed:
         index.assume(pod("web", app="web"), ("n1",), 0.0)
-        index.assumed.changes.subscribe(lambda _: seen.append(near(index, NEAR_WEB)))
-        index.upsert(pod("web", on="n2", app="web"))
-        assert seen == [[{"z2": 1}]]
-
-    def test_a_terminating_pod_leaves_the_spread_and_stays_in_the_terms(self) -> None:
-        index = zoned(pod("web", on="n1", app="web"))
-        index.upsert(pod("web", on="n1", app="web", terminating=True))
-        assert (near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)) == ([{"z1": 1}], [({}, 2, 0)])
-
-    def test_a_finished_pod_is_gone(self) -> None:
-        index = zoned(pod("web", on="n1", app="web"))
-        assert index.upsert(pod("web", on="n1", app="web", phase="Succeeded"))
-        assert (near(index, NEAR_WEB), index.view.pod("uid-web"), index.statistics()["pods"]) == ([{}], None, 0)
-
-    def test_a_pod_made_anew_under_its_old_name_is_another_pod(self) -> None:
-        index = zoned(pod("web", on="n1", uid="first", app="web"))
-        index.upsert(pod("web", on="n2", uid="second", app="web"))
-        assert near(index, NEAR_WEB) == [{"z1": 1, "z2": 1}]
-        index.delete(pod("web", on="n1", uid="first", app="web"))
-        assert near(index, NEAR_WEB) == [{"z2": 1}]
-
-    def test_terms_come_and_go_with_the_pods_that_carry_them(self) -> None:
-        index = zoned()
-        hermits = [pod(f"h{number}", on="n1", apart=[term("zone", app="guest")]) for number in (1, 2)]
-        for hermit in hermits:
-            index.upsert(hermit)
-        assert inverse(index, GUEST) == [{"z1": 2}]
-        index.delete(hermits[0])
-        assert inverse(index, GUEST) == [{"z1": 1}]
-        index.delete(hermits[1])
-        assert (inverse(index, GUEST), index.statistics()["owner_groups"]) == ([], 0)
-
-    def test_requests_of_the_pods_on_a_node_add_up_and_vanish(self) -> None:
-        index = zoned(a := pod("a", on="n1", requests={"cpu": "1"}), b := pod("b", on="n1", requests={"cpu": "500m"}))
-        number = index.view.known["n1"]
-        assert (index.view.requested(number), set(index.view.pods_on(number))) == ({"cpu": 1500}, {a.uid, b.uid})
-        index.delete(a)
-        index.delete(b)
-        assert (index.view.requested(number), dict(index.view.pods_on(number))) == ({}, {})
+    else:
+        index.upsert(pod("web", on="n1", app="web"))
+    before = index.view.dependency_version(compiled)
+    index.upsert(pod("web", on="n1", app="web", labels={"topology.kubernetes.io/zone": "z1"}))
+    assert (index.view.dependency_version(compiled), near(index, NEAR_WEB)) == (before, [{"z1": 1}])
+    assert [each.signature.labels for each in index.view.pods_on(0).values()] == [
+        {"app": "web", "topology.kubernetes.io/zone": "z1"}
+    ]
+    assert audit(index) == []
 
 
-class TestNodes:
-    """A node appears under pods that are there already, moves to another domain, and goes."""
-
-    def test_pods_of_a_node_that_is_not_known_yet_count_once_it_is(self) -> None:
-        index = zoned(pod("web", on="n3", app="web"))
-        assert near(index, NEAR_WEB) == [{}]
-        index.upsert(node("n3", zone="z3"))
-        assert (near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)) == ([{"z3": 1}], [({"z3": 1}, 3, 0)])
-
-    def test_pods_of_a_deleted_node_count_no_more_and_again_when_it_is_back(self) -> None:
-        index = zoned(pod("web", on="n1", app="web"))
-        index.delete(node("n1", zone="z1"))
-        assert (near(index, NEAR_WEB), "n1" in index.view.known) == ([{}], False)
-        index.upsert(node("n1", zone="z2"))
-        assert near(index, NEAR_WEB) == [{"z2": 1}]
-
-    def test_a_relabelled_node_takes_its_pods_to_the_other_domain(self) -> None:
-        index = zoned(pod("web", on="n1", app="web"), pod("h", on="n1", apart=[term("zone", app="guest")]))
-        index.upsert(node("n1", zone="z2"))
-        assert (near(index, NEAR_WEB), inverse(index, GUEST)) == ([{"z2": 1}], [{"z2": 1}])
-        assert spread_over(index, SPREAD_WEB) == [({"z2": 1}, 1, 1)]
-
-    def test_a_node_that_loses_the_key_takes_its_pods_out(self) -> None:
-        index = zoned(pod("web", on="n1", app="web"))
-        index.upsert(node("n1"))
-        assert (near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)) == ([{}], [({}, 1, 0)])
-
-    def test_a_taint_takes_a_node_out_of_the_spread_and_not_out_of_the_terms(self) -> None:
-        index = zoned(pod("web", on="n1", app="web"))
-        index.upsert(node("n1", zone="z1", taints=[taint("gpu")]))
-        assert (near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)) == ([{"z1": 1}], [({}, 1, 0)])
-
-    def test_a_taint_takes_a_node_out_of_a_spread_that_is_counted_already(self) -> None:
-        index = zoned(pod("web", on="n1", app="web"))
-        assert spread_over(index, SPREAD_WEB) == [({"z1": 1}, 2, 0)]
-        index.upsert(node("n1", zone="z1", taints=[taint("gpu")]))
-        assert spread_over(index, SPREAD_WEB) == [({}, 1, 0)]
-        index.upsert(node("n1", zone="z1"))
-        assert spread_over(index, SPREAD_WEB) == [({"z1": 1}, 2, 0)]
-
-    def test_a_taint_that_no_spread_reads_moves_no_pod(self) -> None:
-        """A zone that is lost is a taint on each of its nodes; to move their pods took most of that."""
-        index = index_of(node("n1", zone="z1"), pod("web", on="n1", app="web"))
-        (group,) = own_terms(compiled_of(index, NEAR_WEB)).affinity
-        before = group.version
-        index.upsert(node("n1", zone="z1", taints=[taint("gpu")]))
-        assert group.version == before
-        index.upsert(node("n1", zone="z2", taints=[taint("gpu")]))
-        assert group.version > before
-
-    def test_cordoning_changes_no_count(self) -> None:
-        index = zoned(pod("web", on="n1", app="web"))
-        assert index.upsert(node("n1", zone="z1", unschedulable=True))
-        assert (near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)) == ([{"z1": 1}], [({"z1": 1}, 2, 0)])
-
-    def test_numbers_of_nodes_that_are_gone_are_used_again(self) -> None:
-        index = zoned()
-        for number in range(20):
-            passing_by = node(f"spot-{number}", zone="z9")
-            index.upsert(passing_by)
-            index.delete(passing_by)
-        assert len(index.view.node_names) <= 3
-
-    def test_a_number_is_kept_while_a_pod_claims_the_node(self) -> None:
-        index = zoned(pod("web", on="n1", app="web"))
-        index.delete(node("n1", zone="z1"))
-        index.upsert(node("other", zone="z7"))
-        assert (near(index, NEAR_WEB), audit(index)) == ([{}], [])
+@pytest.mark.parametrize(
+    "change", [{"priority": 5}, {"terminating": True}, {"preempted": True}, {"requests": {"cpu": 2000}}], ids=str
+)
+def test_a_change_that_a_dry_run_reads_ends_what_was_found(change: dict[str, Any]) -> None:
+    index = zoned(pod("web", on="n1", app="web"))
+    compiled = compiled_of(index, NEAR_WEB)
+    before = index.view.dependency_version(compiled)
+    index.upsert(replace(index.pods["uid-web"], **change))
+    assert index.view.dependency_version(compiled) > before
+    assert (near(index, NEAR_WEB), audit(index)) == ([{"z1": 1}], [])
 
 
-class TestNamespaces:
-    """Labels of namespaces decide membership as they change (trap T3)."""
+def test_subscribers_are_reported_of_an_ended_assumption_when_the_binding_counts() -> None:
+    index, seen = zoned(), list[object]()
+    index.assume(pod("web", app="web"), ("n1",), 0.0)
+    index.assumed.changes.subscribe(lambda _: seen.append(near(index, NEAR_WEB)))
+    index.upsert(pod("web", on="n2", app="web"))
+    assert seen == [[{"z2": 1}]]
 
-    FRIENDLY = pod_json(apart=[term("zone", namespace_selector=matching(team="a"), app="web")])
 
-    def test_a_relabelled_namespace_leaves_the_count_and_comes_back(self) -> None:
-        index = zoned(namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
-        assert apart(index, self.FRIENDLY) == [{"z1": 1}]
-        index.upsert(namespace("red", team="b"))
-        assert apart(index, self.FRIENDLY) == [{}]
-        index.upsert(namespace("red", team="a"))
-        assert apart(index, self.FRIENDLY) == [{"z1": 1}]
+def test_requests_of_the_pods_on_a_node_add_up_and_vanish() -> None:
+    index = zoned(a := pod("a", on="n1", requests={"cpu": "1"}), b := pod("b", on="n1", requests={"cpu": "500m"}))
+    number = index.view.known["n1"]
+    assert (index.view.requested(number), set(index.view.pods_on(number))) == ({"cpu": 1500}, {a.uid, b.uid})
+    index.delete(a)
+    index.delete(b)
+    assert (index.view.requested(number), dict(index.view.pods_on(number))) == ({}, {})
 
-    def test_a_removed_namespace_leaves_the_count(self) -> None:
-        index = zoned(red := namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
-        assert apart(index, self.FRIENDLY) == [{"z1": 1}]
-        index.delete(red)
-        assert apart(index, self.FRIENDLY) == [{}]
 
-    def test_a_removed_namespace_is_not_selected_by_what_it_lacks(self) -> None:
-        """A namespace without an object is not one without labels: only `{}` and its name reach it."""
-        asked = pod_json(apart=[term("zone", namespace_selector=matching(("team", "NotIn", ["b"])), app="web")])
-        index = zoned(red := namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
-        assert apart(index, asked) == [{"z1": 1}]
-        index.delete(red)
-        assert apart(index, asked) == [{}]
+def test_a_taint_that_no_spread_reads_moves_no_pod() -> None:
+    """A zone that is lost is a taint on each of its nodes; to move their pods took most of that."""
+    index = index_of(node("n1", zone="z1"), pod("web", on="n1", app="web"))
+    (group,) = own_terms(compiled_of(index, NEAR_WEB)).affinity
+    before = group.version
+    index.upsert(node("n1", zone="z1", taints=[taint("gpu")]))
+    assert group.version == before
+    index.upsert(node("n1", zone="z2", taints=[taint("gpu")]))
+    assert group.version > before
 
-    def test_pods_that_come_before_their_namespace_count_with_it(self) -> None:
-        index = zoned(pod("web", on="n1", namespace="red", app="web"))
-        assert apart(index, self.FRIENDLY) == [{}]
-        index.upsert(namespace("red", team="a"))
-        assert apart(index, self.FRIENDLY) == [{"z1": 1}]
 
-    def test_other_labels_of_a_namespace_change_nothing(self) -> None:
-        index = zoned(namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
-        compiled = compiled_of(index, self.FRIENDLY)
-        versions = [group.version for group in compiled.filter_groups()]
-        index.upsert(namespace("red", team="a", note="x"))
-        assert compiled_of(index, self.FRIENDLY) is compiled
-        assert [group.version for group in compiled.filter_groups()] == versions
+def test_numbers_of_nodes_that_are_gone_are_used_again() -> None:
+    index = zoned()
+    for number in range(20):
+        passing_by = node(f"spot-{number}", zone="z9")
+        index.upsert(passing_by)
+        index.delete(passing_by)
+    assert len(index.view.node_names) <= 3
 
-    def test_a_listed_namespace_stays_whatever_its_labels(self) -> None:
-        asked = pod_json(apart=[term("zone", namespaces=["red"], namespace_selector=matching(team="a"), app="web")])
-        index = zoned(namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
-        assert apart(index, asked) == [{"z1": 1}]
-        index.upsert(namespace("red"))
-        assert apart(index, asked) == [{"z1": 1}]
 
-    def test_the_incoming_pod_s_namespace_decides_which_terms_select_it(self) -> None:
-        hermit = pod(
-            "h",
-            on="n1",
-            namespace="blue",
-            apart=[term("zone", namespace_selector=matching(team="a"), app="guest")],
-        )
-        index = zoned(hermit)
-        assert inverse(index, GUEST) == []
-        index.upsert(namespace("default", team="a"))
-        assert inverse(index, GUEST) == [{"z1": 1}]
-        index.upsert(namespace("default"))
-        assert inverse(index, GUEST) == []
+def test_other_labels_of_a_namespace_change_nothing() -> None:
+    index = zoned(namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
+    compiled = compiled_of(index, FRIENDLY)
+    versions = [group.version for group in compiled.filter_groups()]
+    index.upsert(namespace("red", team="a", note="x"))
+    assert compiled_of(index, FRIENDLY) is compiled
+    assert [group.version for group in compiled.filter_groups()] == versions
 
-    def test_the_first_pod_rule_follows_the_labels_of_its_namespace(self) -> None:
-        asked = pod_json(near=[term("zone", namespace_selector=matching(team="a"), app="web")], app="web")
-        index = zoned()
-        assert not own_terms(compiled_of(index, asked)).matches_itself
-        index.upsert(namespace("default", team="a"))
-        assert own_terms(compiled_of(index, asked)).matches_itself
+
+def test_the_first_pod_rule_follows_the_labels_of_its_namespace() -> None:
+    asked = pod_json(near=[term("zone", namespace_selector=matching(team="a"), app="web")], app="web")
+    index = zoned()
+    assert not own_terms(compiled_of(index, asked)).matches_itself
+    index.upsert(namespace("default", team="a"))
+    assert own_terms(compiled_of(index, asked)).matches_itself
 
 
 class TestWithout:
@@ -284,12 +215,6 @@ class TestWithout:
             index.view.dependency_version(compiled),
         )
         assert after == before
-
-    def test_a_pod_that_is_named_twice_is_left_out_once(self) -> None:
-        index = zoned(web := pod("web", on="n1", app="web"))
-        with index.view.without([web, web]):
-            assert near(index, NEAR_WEB) == [{}]
-        assert (near(index, NEAR_WEB), audit(index)) == ([{"z1": 1}], [])
 
     def test_pods_without_a_place_and_unknown_ones_are_passed_over(self) -> None:
         index = zoned(pod("web", on="n1", app="web"), waiting := pod("waiting", app="web"))
@@ -333,17 +258,6 @@ def test_what_was_not_there_cannot_go(obj: Object) -> None:
     before = index.statistics()
     assert not index.delete(obj)
     assert index.statistics() == before
-
-
-def test_a_finished_pod_that_the_index_does_not_hold_is_no_change() -> None:
-    assert not zoned().upsert(pod("job", on="n1", phase="Succeeded"))
-
-
-def test_a_node_that_only_pods_mention_can_go_without_harm() -> None:
-    index = zoned(pod("web", on="ghost", app="web"))
-    assert not index.delete(node("ghost"))
-    index.upsert(node("ghost", zone="z1"))
-    assert near(index, NEAR_WEB) == [{"z1": 1}]
 
 
 def test_a_count_below_nought_is_reported_as_drift() -> None:

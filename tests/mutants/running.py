@@ -38,6 +38,7 @@ RELEVANT: Final = {
         "tasks/test_nominator.py",
         "telemetry",
         "laws",
+        "parity/test_parity.py",
     ),
     "rules": ("rules", "verbs", "index", "tasks/test_filter_service.py", "parity/test_parity.py", "laws"),
     "verbs": ("verbs", "rules", "tasks/test_filter_service.py", "tasks/test_preemption_races.py", "laws"),

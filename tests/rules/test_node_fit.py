@@ -109,9 +109,10 @@ def test_pods_that_are_to_come_are_counted_beside_those_that_stand_there() -> No
     assert not trial(contender("a", cpu=2000), held, contender("coming", cpu=2001)).passes()
 
 
-def test_a_pod_taken_away_leaves_its_room_until_it_is_counted_back() -> None:
-    there = contender("old", on="n1", cpu=4000)
-    room = trial(contender("a", cpu=4000), cluster(stage(), there))
+@pytest.mark.parametrize(("on", "cpu"), [(stage(), 4000), (stage(pods=1), 0)], ids=["resources", "number of pods"])
+def test_a_pod_taken_away_leaves_its_room_until_it_is_counted_back(on: Node, cpu: int) -> None:
+    there = contender("old", on="n1", cpu=cpu)
+    room = trial(contender("a", cpu=cpu), cluster(on, there))
     answers = [room.passes()]
     for sign in (-1, 1):
         room.count(there, sign)
@@ -122,16 +123,6 @@ def test_a_pod_taken_away_leaves_its_room_until_it_is_counted_back() -> None:
 def test_a_pod_that_is_to_come_takes_one_of_the_pods_that_the_node_admits() -> None:
     assert trial(contender("a"), cluster(stage(pods=2)), contender("coming")).passes()
     assert not trial(contender("a"), cluster(stage(pods=1)), contender("coming")).passes()
-
-
-def test_a_pod_taken_away_frees_one_of_the_pods_that_the_node_admits_until_it_is_counted_back() -> None:
-    there = contender("old", on="n1")
-    room = trial(contender("a"), cluster(stage(pods=1), there))
-    answers = [room.passes()]
-    for sign in (-1, 1):
-        room.count(there, sign)
-        answers.append(room.passes())
-    assert answers == [False, True, False]
 
 
 def test_a_node_that_does_not_exist_takes_no_pod() -> None:
@@ -155,6 +146,13 @@ def test_pods_nominated_to_the_node_take_their_room_from_pods_of_at_most_their_p
     assert parts(contender("a", cpu=2000, priority=6), held, n1) is None
     rejection = parts(contender("a", cpu=2000, priority=5), held, n1)
     assert rejection == Rejection("NodeFit", Reason.NO_ROOM, count=2000, limit=1000, blamed=("cpu",))
+
+
+def test_a_nominated_pod_that_is_assumed_on_its_node_counts_once() -> None:
+    coming = contender("coming", cpu=3000, priority=5, nominated="n1")
+    held = cluster(stage(), coming)
+    held.assume(coming, ("n1",), 0.0)
+    assert parts(contender("a", cpu=1000, priority=5), held, held.view.known["n1"]) is None
 
 
 def test_its_version_grows_with_every_pod_placed_or_nominated_and_its_key_tells_requests_apart() -> None:

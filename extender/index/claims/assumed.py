@@ -1,6 +1,6 @@
-"""Pods between a filter response and the watch: assumed, where nodes passed, or rejected.
+"""Assumed pods: those for which nodes passed, between the filter response and the watch.
 
-Assumed pods. The scheduler sends the next request before the watch shows the last pod (in 70–98 % of cycles), so a response must
+The scheduler sends the next request before the watch shows the last pod (in 70–98 % of cycles), so a response must
 count at once. A pod with one passed node counts there like any other. A pod with several is undetermined: it counts on none of
 them; instead the groups that would count it have an undetermined pod, so that a request which depends on it can wait, or count it
 pessimistically (`expected`), while all other requests go on. A pod counts by the labels that the watch shows.
@@ -10,18 +10,14 @@ attempt failed, or with expiry. A new request for the pod does not end it: it ma
 A binding may also fail without a report: the API server that refuses it may be unable to accept the report as well. So an assumption
 that no binding confirms in time is *doubted*: the pod is on one of its nodes or on none, and a request that depends on it gets a
 result that is right in either case. Time comes in as ``now`` in monotonic seconds.
-
-Rejected pods. The scheduler retries one on events that it watches. It does not watch namespace labels, Services or owners of
-workloads, nor the end of our own assumptions; when one changes, the rejected pods are reviewed, and those that would pass are requeued.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
-from typing import TypeAlias
 
 import msgspec
 
@@ -33,12 +29,6 @@ from extender.index.objects.changes import Journal, Subscribers
 from extender.model.bounded import DeletedPods
 from extender.model.changes import Assumption, AssumptionEnd
 from extender.model.objects import Pod
-
-MOST_REJECTED = 20_000
-
-
-DependencyVersion: TypeAlias = Hashable
-"""The version of what a rejection depends on, compared and not read; None where it depends on undetermined pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,30 +378,3 @@ class AssumedPods:
                 for domain in places - {0}:
                     found[domain] = found.get(domain, 0) + times
         return Expected(sure, possible)
-
-
-class RejectedPods:
-    """Rejected pods by UID with what their rejection depends on, the oldest first; bounded."""
-
-    def __init__(self, deleted: DeletedPods) -> None:
-        self._deleted = deleted
-        self._held: dict[str, tuple[Pod, DependencyVersion]] = {}
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def __iter__(self) -> Iterator[tuple[Pod, DependencyVersion]]:
-        return iter(list(self._held.values()))
-
-    def add(self, pod: Pod, version: DependencyVersion) -> None:
-        """Records a rejection, unless the pod is deleted. O(1)."""
-        if pod.uid in self._deleted:
-            return
-        self._held.pop(pod.uid, None)
-        self._held[pod.uid] = pod, version
-        if len(self._held) > MOST_REJECTED:
-            del self._held[next(iter(self._held))]
-
-    def discard(self, uid: str) -> None:
-        """Drops a pod that passed, was bound or was deleted."""
-        self._held.pop(uid, None)

@@ -1,16 +1,27 @@
-"""Nominated pods by node: by their status, or in memory by a preemption plan that is being executed.
+"""Pods that no node was answered for: nominated ones by node, by their status or by a preemption plan, and rejected ones.
 
 A nomination is ``status.nominatedNodeName`` of a pod without a node (KEP-5278). An in-memory nomination is that of a plan:
 it counts from the moment the plan is submitted, and takes precedence over the status. Both end when the pod gets a node.
 Invariant: a pod is filed under at most one node, which `_node_of` holds.
+
+The scheduler retries a rejected pod on events that it watches. It does not watch namespace labels, Services or owners of
+workloads, nor the end of our own assumptions; when one changes, the rejected pods are reviewed, and those that would pass are
+requeued.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
+from extender.model.bounded import DeletedPods
 from extender.model.objects import Pod
+
+MOST_REJECTED: Final = 20_000
+
+DependencyVersion: TypeAlias = Hashable
+"""The version of what a rejection depends on, compared and not read; None where it depends on undetermined pods."""
 
 _NO_PODS: Mapping[str, Pod] = {}
 
@@ -107,3 +118,30 @@ class Nominations:
         """How many nominations are kept, and how many of them only in memory."""
         holding = sum(nomination.holds for nomination in self.in_memory.values())
         return {"nominations": len(self._node_of), "in_memory_nominations": holding}
+
+
+class RejectedPods:
+    """Rejected pods by UID with what their rejection depends on, the oldest first; bounded."""
+
+    def __init__(self, deleted: DeletedPods) -> None:
+        self._deleted = deleted
+        self._held: dict[str, tuple[Pod, DependencyVersion]] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[tuple[Pod, DependencyVersion]]:
+        return iter(list(self._held.values()))
+
+    def add(self, pod: Pod, version: DependencyVersion) -> None:
+        """Records a rejection, unless the pod is deleted. O(1)."""
+        if pod.uid in self._deleted:
+            return
+        self._held.pop(pod.uid, None)
+        self._held[pod.uid] = pod, version
+        if len(self._held) > MOST_REJECTED:
+            del self._held[next(iter(self._held))]
+
+    def discard(self, uid: str) -> None:
+        """Drops a pod that passed, was bound or was deleted."""
+        self._held.pop(uid, None)
