@@ -254,7 +254,7 @@ def _templates(objects: Iterable[JsonObject]) -> Iterator[TemplateInScope]:
         kind = f"{obj.get('apiVersion')}/{obj.get('kind')}"
         if kind not in BUILT_IN or not isinstance(obj.get("metadata"), dict) or controller_of(obj):
             continue
-        terms = sum(_terms_in(read(obj, path)) for path in template_paths(kind, obj, {}))
+        terms = sum(_terms_in(read(obj, path)) for path in template_paths(kind, obj, {}, 1))
         if terms:
             metadata = obj["metadata"]
             yield TemplateInScope(f"{obj.get('kind')} {metadata.get('namespace')}/{metadata.get('name')}", terms)

@@ -45,6 +45,7 @@ from extender.verbs.admit.reviews import (
     FORBIDDEN,
     MALFORMED,
     POD,
+    Path,
     Request,
     ReviewError,
     allowed,
@@ -168,6 +169,7 @@ class AdmitVerb:
         self._nodes = nodes
         self._releases = releases
         self._templates = settings.templates
+        self._most_templates = settings.max_templates
         self._exempt = frozenset(settings.exempt_namespaces)
         self._bounds = Bounds(limits, settings.max_terms)
 
@@ -239,12 +241,16 @@ class AdmitVerb:
         obj = request.obj
         records = read_records(obj["metadata"].get("annotations"))
         kept: dict[str, Record] = {}
-        for path in template_paths(kind, obj, self._templates):
-            place = path_text(path)
-            new, record = self._template(request, kind, read(obj, path), records.get(place), findings)
-            obj = written(obj, path, new)
+        changed: dict[Path, JsonObject] = {}
+        for path in template_paths(kind, obj, self._templates, self._most_templates):
+            place, template = path_text(path), read(obj, path)
+            new, record = self._template(request, kind, template, records.get(place), findings)
+            if new is not template:
+                changed[path] = new
             if record is not None:
                 kept[place] = record
+        if changed:
+            obj = written(obj, changed)
         if kept != records:
             obj = annotated(obj, write_records(kept))
         return make_patch(request.obj, obj) if obj is not request.obj else []

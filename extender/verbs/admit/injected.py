@@ -7,7 +7,9 @@ The annotation holds one record for each pod template, by its JSON pointer (empt
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -191,12 +193,12 @@ def _without_items(spec: JsonObject, path: str, items: Sequence[JsonObject]) -> 
     present = get(spec, names)
     if not isinstance(present, list):
         return spec
-    missing = [item_key(path, item) for item in items]
+    missing = Counter(item_key(path, item) for item in items)
     left = []
     for each in reversed(present):
         key = item_key(path, each)
-        if key in missing:
-            missing.remove(key)
+        if missing[key]:
+            missing[key] -= 1
         else:
             left.append(each)
     return put(spec, names, left[::-1]) if len(left) < len(present) else spec
@@ -247,42 +249,54 @@ class _Injected(msgspec.Struct, frozen=True):
 def _each_without(
     now: Sequence[NodeTerm], injected: Sequence[_Injected], before: Sequence[NodeTerm]
 ) -> list[JsonObject]:
+    """Each term without what was added to it: it is an injected term, or was one before the user added to it, or holds what was added."""
+    equal = {each.clauses: each for each in reversed(injected)}
+    shorter, additions = (
+        _Subsets([each.clauses for each in injected]),
+        _Subsets([each.added.clauses for each in injected]),
+    )
     left: dict[frozenset[Clause], JsonObject] = {}
     for term in now:
-        found = _match(term, injected)
-        if found is None:
-            left.setdefault(term.clauses, term.value)
-        elif found.clauses == term.clauses:
+        found = equal.get(term.clauses)
+        if found is not None:
             if found.origin >= 0:
                 left.setdefault(before[found.origin].clauses, before[found.origin].value)
-        else:
-            shorter = _without_clauses(term, found.added.clauses)
-            if shorter.clauses:
-                left.setdefault(shorter.clauses, shorter.value)
+            continue
+        number = shorter.first_in(term.clauses)
+        if number is None:
+            number = additions.first_in(term.clauses)
+        rest = term if number is None else _without_clauses(term, injected[number].added.clauses)
+        if number is None or rest.clauses:
+            left.setdefault(rest.clauses, rest.value)
     return list(left.values())
 
 
-def _match(term: NodeTerm, injected: Sequence[_Injected]) -> _Injected | None:
-    """The injected term that a term is, or was before the user added to it; else one of which it holds what was added."""
-    for tests in (
-        lambda each: each.clauses == term.clauses,
-        lambda each: each.clauses and each.clauses < term.clauses,
-        lambda each: each.added.clauses and each.added.clauses <= term.clauses,
-    ):
-        found = next(filter(tests, injected), None)
-        if found is not None:
-            return found
-    return None
+class _Subsets:
+    """Finds the first of many sets that another one contains. Each is filed under the clause that the fewest of them have."""
+
+    def __init__(self, sets: Sequence[frozenset[Clause]]) -> None:
+        first = {each: number for number, each in reversed(list(enumerate(sets))) if each}
+        counts = Counter(chain.from_iterable(first))
+        self._filed: dict[Clause, list[tuple[int, frozenset[Clause]]]] = {}
+        for each, number in first.items():
+            self._filed.setdefault(min(each, key=counts.__getitem__), []).append((number, each))
+
+    def first_in(self, clauses: frozenset[Clause]) -> int | None:
+        """The number of the first one that is part of these clauses. O(clauses + sets filed under them)."""
+        filed = (each for clause in clauses for each in self._filed.get(clause, ()))
+        return min((number for number, each in filed if each <= clauses), default=None)
 
 
 def _without_clauses(term: NodeTerm, clauses: frozenset[Clause]) -> NodeTerm:
     value: JsonObject = {}
+    parts: dict[str, list[Any]] = {}
+    for name, item, clause, _ in term.parts:
+        kept = parts.setdefault(name, [])
+        if clause not in clauses:
+            kept.append(item)
     for name, content in term.value.items():
-        parts = [part for part in term.parts if part[0] == name]
-        if not isinstance(content, list) or not parts:
+        if not isinstance(content, list) or name not in parts:
             value[name] = content
-            continue
-        kept = [item for _, item, clause, _ in parts if clause not in clauses]
-        if kept:
-            value[name] = kept
+        elif parts[name]:
+            value[name] = parts[name]
     return node_term(value)

@@ -11,6 +11,7 @@ import base64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import orjson
@@ -223,13 +224,24 @@ def controller_of(obj: JsonObject) -> JsonObject:
     return {}
 
 
-def template_paths(kind: str, obj: JsonObject, templates: Mapping[str, str]) -> list[Path]:
-    """Where the pod templates of an object lie; the empty path for a pod. Templates that are missing are left out."""
+def template_paths(kind: str, obj: JsonObject, templates: Mapping[str, str], most: int) -> list[Path]:
+    """Where the pod templates of an object lie; the empty path for a pod. Templates that are missing are left out.
+
+    Raises `TooManyTemplatesError` where there are more than ``most``: each costs what its policies cost.
+    """
     if kind == POD:
         return [()]
     path = templates.get(kind) or BUILT_IN[kind]
     parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
-    return [found for found, value in _walk(obj, parts, ()) if isinstance(value, dict)]
+    walk = (found for found, value in _walk(obj, parts, ()) if isinstance(value, dict))
+    paths = list(islice(walk, most + 1))
+    if len(paths) > most:
+        raise TooManyTemplatesError(f"the object has more than {most} pod templates (policies.maxTemplates)")
+    return paths
+
+
+class TooManyTemplatesError(ValueError):
+    """Raised for an object with more pod templates than one review may cost."""
 
 
 def _walk(value: Any, parts: list[str], done: Path) -> Iterator[tuple[Path, Any]]:
@@ -256,13 +268,16 @@ def read(value: Any, path: Path) -> Any:
     return value
 
 
-def written(value: Any, path: Path, new: Any) -> Any:
-    """A copy with another value at a path that exists."""
-    if not path:
-        return new
-    name, *rest = path
+def written(value: Any, changes: Mapping[Path, Any]) -> Any:
+    """A copy with other values at paths that exist. What is on the way to several of them is copied once."""
+    if () in changes:
+        return changes[()]
+    below: dict[str | int, dict[Path, Any]] = {}
+    for (name, *rest), new in changes.items():
+        below.setdefault(name, {})[tuple(rest)] = new
     copy: Any = list(value) if isinstance(value, list) else dict(value)
-    copy[name] = written(copy[name], tuple(rest), new)
+    for name, inner in below.items():
+        copy[name] = written(copy[name], inner)
     return copy
 
 

@@ -37,6 +37,21 @@ class TestKinds:
         gone = ask(verb(settings=settings), first, "UPDATE", old=first)
         assert gone.obj == workload("JobSet")
 
+    def test_templates_of_one_object_are_limited_and_written_at_once(self) -> None:
+        kind, path = "jobset.x-k8s.io/v1alpha2/JobSet", "/spec/replicatedJobs/*/template/spec/template"
+        settings = Policies(templates={kind: path}, max_templates=3)
+        jobs = workload("JobSet")["spec"]["replicatedJobs"]
+        three = workload("JobSet") | {"spec": {"replicatedJobs": jobs * 3}}
+        four = workload("JobSet") | {"spec": {"replicatedJobs": jobs * 4}}
+        directing = policy(targets="Templates", nodeSelector={"a": "b"})
+        found = ask(verb(directing, settings=settings), three).obj["spec"]["replicatedJobs"]
+        assert [each["template"]["spec"]["template"]["spec"]["nodeSelector"] for each in found] == [{"a": "b"}] * 3
+        passed = ask(verb(directing, settings=settings), four)
+        assert passed.patch == []
+        assert "more than 3 pod templates (policies.maxTemplates)" in passed.warnings[0]
+        strict = policy(targets="Templates", nodeSelector={"a": "b"}, failurePolicy="Fail")
+        assert "policies.maxTemplates" in ask(verb(strict, settings=settings), four).message
+
     @pytest.mark.parametrize("kind", WORKLOADS)
     def test_a_workload_without_a_template_is_admitted(self, kind: str) -> None:
         """Kupid's process panics at a ReplicationController without one, which the API allows."""
