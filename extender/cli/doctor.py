@@ -49,7 +49,7 @@ from extender.kube.writer import Writer
 from extender.model.objects import PodQuota
 from extender.model.policies import CLUSTER_KIND, GROUP, VERSION, InvalidPolicy, Policy
 from extender.model.units import counted
-from extender.server.transport.certificates import readable_by_all
+from extender.server.transport.tls import readable_by_all
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
 from extender.settings.jobs import LeaderElection

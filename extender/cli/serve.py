@@ -139,8 +139,7 @@ def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
     if not service.settings.server.tls.cert_file:
         return None
     # With what reads certificates, 9 MB that plain HTTP does not need.
-    from extender.server.transport.certificates import TlsError  # noqa: PLC0415 - see above
-    from extender.server.transport.tls import ServerTls  # noqa: PLC0415 - see above
+    from extender.server.transport.tls import ServerTls, TlsError  # noqa: PLC0415 - see above
 
     try:
         tls = ServerTls(service.settings.server.tls)

@@ -21,7 +21,7 @@ from extender.kube.writer import PolicyObjects, WebhookObjects
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.units import Address
 from extender.server.admission import AdmissionService, JsonObject, admitting
-from extender.server.transport.webhook_tls import WebhookTls
+from extender.server.transport.tls import WebhookTls
 from extender.settings.configuration import Settings
 from extender.tasks.events import EventRecorder
 from extender.tasks.policy_status import EVENT_LIMIT, PolicyStatus

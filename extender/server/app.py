@@ -17,7 +17,7 @@ from extender.server.collaborators import COLLABORATORS, Collaborators, Readines
 from extender.server.middleware import VerbEndpoint, answer_errors
 from extender.server.page.handler import add_page
 from extender.server.request_checks import BodyMemory, Deadlines
-from extender.server.transport.connection import DirectHandler
+from extender.server.transport.connections import DirectHandler
 from extender.server.transport.listening import listening_limits, listening_within
 from extender.server.v1.operations import OPERATIONS
 from extender.settings.configuration import Settings

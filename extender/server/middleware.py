@@ -29,7 +29,7 @@ from extender.server.request_checks import (
     check_verb,
     read_body,
 )
-from extender.server.transport.connection import Answer
+from extender.server.transport.connections import Answer
 from extender.telemetry.logs import request_id
 from extender.wire.extender_v1 import encode_filter_error
 

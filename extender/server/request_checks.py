@@ -31,8 +31,8 @@ from extender.server.failures import (
     TooLarge,
     UnknownName,
 )
-from extender.server.transport.connection import enter_stage
 from extender.server.transport.connection_slots import Stage
+from extender.server.transport.connections import enter_stage
 from extender.settings.connections import Clients, Server
 
 Role = Literal["scheduler", "metrics", "admin"]

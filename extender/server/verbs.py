@@ -13,7 +13,7 @@ from aiohttp import web
 from extender.model.objects import Pod
 from extender.server.failures import Abandoned, Stale
 from extender.server.middleware import LARGE_BYTES, VerbCall
-from extender.server.transport.connection import is_readable
+from extender.server.transport.connections import is_readable
 from extender.wire.extender_v1 import (
     ExtenderArgs,
     FilterResult,

@@ -9,7 +9,7 @@ import pytest
 from extender.doctor.facts import Facts, Finding, Sample, SchedulingQueue, ago, needed_permissions
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
-from extender.server.transport.certificates import Cause
+from extender.server.transport.tls import Cause
 from extender.settings.configuration import API_VERSION, KIND, Settings, parse_settings
 
 NOW = 1_800_000_000.0

@@ -12,9 +12,8 @@ from aiohttp import web
 
 from extender.model.units import Address
 from extender.server.app import listening
-from extender.server.transport.connection import Answer, Connection, answering
 from extender.server.transport.connection_slots import ConnectionSlot
-from extender.server.transport.connections import ConnectionLimits, Connections
+from extender.server.transport.connections import Answer, Connection, ConnectionLimits, Connections, answering
 from tests.fakes import PATIENCE, until
 from tests.server.raw import Wire, head_of, whole, wire
 from tests.server.serving import BY_NAMES, app_with
@@ -131,9 +130,9 @@ async def connected(note: Callable[[], None]) -> AsyncIterator[Connection]:
     runner = web.AppRunner(app_with())
     await runner.setup()
     assert runner.server is not None
-    limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20)
+    limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20, idle_seconds=60)
     runner.server.request_handler = answering(runner.server.request_handler, {"/verb": verb})
-    every = Connections(runner.server, limits, {})
+    every = Connections(runner.server, limits)
     connection = Connection(runner.server, every, ConnectionSlot("loopback", 0.0))
     connection.connection_made(Sunk())
     yield connection

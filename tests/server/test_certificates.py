@@ -7,8 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from extender.certificates.authority import CLIENT, SERVER, Authority
-from extender.server.transport.certificates import TlsError
-from extender.server.transport.tls import ServerTls
+from extender.server.transport.tls import ServerTls, TlsError
 from extender.settings.connections import Tls
 from tests.server.pki import LONG_AGO, LOOPBACK, NOW, Pki
 

@@ -8,9 +8,8 @@ from aiohttp import web
 
 from extender.model.units import Address
 from extender.server.app import listening
-from extender.server.transport.connection import Connection
 from extender.server.transport.connection_slots import ConnectionSlot
-from extender.server.transport.connections import ConnectionLimits, Connections
+from extender.server.transport.connections import Connection, ConnectionLimits, Connections
 from tests.fakes import until
 from tests.server.raw import head_of, whole, wire
 from tests.server.serving import BY_NAMES, app_with
@@ -72,8 +71,8 @@ async def test_of_the_chunks_nothing_is_parsed(monkeypatch: pytest.MonkeyPatch, 
     runner = web.AppRunner(app_with())
     await runner.setup()
     assert runner.server is not None
-    limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20)
-    connection = Connection(runner.server, Connections(runner.server, limits, {}), ConnectionSlot("loopback", 0.0))
+    limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20, idle_seconds=60)
+    connection = Connection(runner.server, Connections(runner.server, limits), ConnectionSlot("loopback", 0.0))
     connection.connection_made(Sunk())
     sent = before + head_of("POST", "/filter", Transfer_Encoding=coding)
     connection.data_received(sent + CHUNKS)

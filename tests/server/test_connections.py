@@ -16,9 +16,8 @@ from aiohttp import web
 from extender.model.units import Address, ByteSize, Duration
 from extender.server.app import listening
 from extender.server.collaborators import COLLABORATORS, Verbs
-from extender.server.transport.connection import Connection
 from extender.server.transport.connection_slots import Stage
-from extender.server.transport.connections import ConnectionLimits, Connections
+from extender.server.transport.connections import Connection, ConnectionLimits, Connections
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Server
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
@@ -215,9 +214,9 @@ async def test_a_connection_is_kept_from_the_last_byte_of_its_request_although_i
 ) -> None:
     runner = web.AppRunner(app_with())
     await runner.setup()
-    limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20)
+    limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20, idle_seconds=60)
     assert runner.server is not None
-    connections = Connections(runner.server, limits, {})
+    connections = Connections(runner.server, limits)
     slot, _ = connections.slots.acquire("loopback", 0.0)
     connection = Connection(runner.server, connections, slot)
     connection.connection_made(Sunk())
@@ -264,7 +263,7 @@ async def test_the_rest_of_a_body_that_no_handler_read_is_not_taken_for_a_reques
 
 async def test_a_client_that_leaves_after_its_answer_leaves_no_task_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of a body is waited for, so that a client that still sends can read the answer; not once it has gone."""
-    monkeypatch.setattr("extender.server.transport.listening.LINGERING_SECONDS", 3600.0)
+    monkeypatch.setattr("extender.server.transport.connections.LINGERING_SECONDS", 3600.0)
     async with served(Server()) as url:
         before = len(asyncio.all_tasks())
         async with wire(url) as connection:

@@ -13,7 +13,7 @@ from extender.certificates.authority import SERVER, Authority
 from extender.certificates.rotation import ServingPair
 from extender.model.units import Address
 from extender.server.admission import AdmissionService, admitting
-from extender.server.transport.webhook_tls import WebhookTls
+from extender.server.transport.tls import WebhookTls
 from extender.settings.connections import Server
 from extender.telemetry.metrics import AdmissionMetrics
 from tests.server.pki import LOOPBACK, NOW

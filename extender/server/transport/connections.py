@@ -1,8 +1,11 @@
-"""Accepts connections within limits, and closes those that make no progress.
+"""Accepts connections within limits, passes one request after the other of each to the framework, and closes those without progress.
 
-The framework's server accepts every connection and waits without limit for a handshake, for the head of a request and for
-the client to read its answer. Here each of these ends after server.requestTimeout, and `connection_slots` decides which
-connection is closed. `middleware` limits the time of bodies and decisions, where an error can still be answered.
+The framework's server accepts every connection, parses all that arrives, and waits without limit for a handshake, for the head of a
+request and for the client to read its answer. Here each of these ends after server.requestTimeout, and `connection_slots` decides
+which connection is closed. `middleware` limits the time of bodies and decisions, where an error can still be answered.
+
+`Connection` derives from the framework's connection and overrides public methods alone. The framework sees a request only after
+the one before it is answered, and of a request in chunks no more than the head.
 """
 
 import asyncio
@@ -10,24 +13,23 @@ import logging
 import select
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, cast
 
-from aiohttp import web
+from aiohttp import HttpVersion11, StreamReader, hdrs, web
+from aiohttp.helpers import rfc822_formatted_time
 
 from extender.model.units import Address
-from extender.server.transport.connection import Connection
-from extender.server.transport.connection_slots import ConnectionSlot, ConnectionSlots, peer_of
-from extender.server.transport.sockets import listening_sockets
+from extender.server.failures import Failure
+from extender.server.transport.connection_slots import ConnectionSlot, ConnectionSlots, Stage, peer_of
 from extender.server.transport.turns import Turns
 from extender.telemetry.logs import RepeatedWarnings
 
-Job = Callable[[], Awaitable[None]]
-
 _LOG = logging.getLogger(__name__)
+_BACKLOG: Final = 4096  # as far as net.core.somaxconn allows; a scheduler may open thousands of connections at once
 _AT_ONCE: Final = 8  # connections that are accepted in one iteration of the event loop
 _HANDSHAKES: Final = 2  # that begin in one iteration; each takes 1 to 2 ms
 _SWEEP_SECONDS: Final = 0.25
@@ -35,44 +37,338 @@ _EXHAUSTED_SECONDS: Final = 0.1  # where the process has no file descriptors lef
 _LEFT: Final[int] = getattr(select, "POLLRDHUP", 0)  # Linux only
 _REPLACED: Final = "a newer one takes its place"
 _CLOSING_SECONDS: Final = 2.0  # for the other side to answer the end of a TLS session
+LINGERING_SECONDS: Final = 2.0  # so that a client that still sends can read the error
+_READ_AHEAD: Final = 2**16  # bytes that a connection holds of what no handler reads; twice that before it stops reading
+_LONGEST_PROBLEM: Final = 100
+_SHORT_ANSWER: Final = 2**14  # bytes; 500 node names
+_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nDate: %s\r\n\r\n%s"
+_HEAD_END: Final = b"\r\n\r\n"
+_LENGTH: Final = b"\r\ncontent-length:"
+_CODING: Final = b"\r\ntransfer-encoding:"
+_MOST_DIGITS: Final = 18
+_LONGEST_HEAD: Final = 2**16  # bytes; of a line the framework takes 8 KiB, and 128 of them
+_MOST_HELD: Final = 2**16  # bytes that came after a request which is not answered yet
+
+
+class Answer:
+    """JSON with status 200, written with its head by one call where the connection stays open and nothing waits before it."""
+
+    __slots__ = ("body",)
+    keep_alive = True  # read by the framework
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+    def response(self) -> web.Response:
+        """The same as a response of the framework."""
+        return web.Response(body=self.body, content_type="application/json")
+
+    def encoded(self) -> bytes:
+        """Head and body."""
+        return _HEAD % (len(self.body), rfc822_formatted_time().encode(), self.body)
+
+
+DirectHandler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse | Answer]]
+"""Answers every request, also with its errors: it raises nothing but a cancellation."""
+
+
+class Connection(web.RequestHandler):
+    """One connection of the framework, which reports its stage to its slot.
+
+    The stage follows from the bytes that arrive, not from when a handler begins: before that the connection could be closed for a
+    new one, and the handler would act for a client that has heard of a failure. The framework parses the same bytes by itself. Where it
+    sees another request in them, the connection is closed in time: a slot whose request has no handler is overdue.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_connections",
+        "_held",
+        "_is_answered",
+        "_is_last",
+        "_is_paused",
+        "_left",
+        "_time",
+        "_unread",
+        "slot",
+    )
+
+    def __init__(self, server: web.Server, connections: "Connections", slot: ConnectionSlot, **options: Any) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(server, loop=loop, **options)
+        self.slot = slot
+        self._connections = connections
+        self._time = loop.time
+        self._begun = b""  # what has come of a head
+        self._left = 0  # bytes of the body that are to come
+        self._held = bytearray()  # what has come after the request that is answered now
+        self._is_answered = False
+        self._is_last = False  # nothing is read after this request
+        self._is_paused = False
+        self._unread: StreamReader | None = None
+
+    def enter(self, stage: Stage) -> None:
+        """The connection enters another stage. Called several times for each request."""
+        slot = self.slot
+        slot.stage, slot.since = stage, self._time()
+        if slot.is_apart and stage is not Stage.DECIDING:
+            self._connections.slots.rejoin(slot)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The head of a request is expected from now on."""
+        super().connection_made(transport)
+        stream = cast(asyncio.WriteTransport, transport)
+        self.slot.close, self.slot.waiting_bytes = stream.abort, stream.get_write_buffer_size
+        self.enter(Stage.SILENT)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Frees its slot."""
+        self._connections.slots.release(self.slot)
+        self.slot.is_readable = _never  # its descriptor may soon be that of another socket
+        super().connection_lost(exc)
+        if self._unread is not None:
+            self._unread.feed_eof()  # else the task would wait for the rest of the body, which cannot arrive
+
+    def data_received(self, data: bytes) -> None:
+        """Passes on what belongs to one request. The first byte after an answer begins the head of the next one.
+
+        The framework would parse all that has come: hundreds of requests that came together, or a body in chunks, of which each
+        costs 3 µs while one read of a socket returns up to 256 KiB.
+        """
+        if self._is_last:
+            return
+        stage = self.slot.stage
+        if not data:
+            super().data_received(data)  # the framework lets its parser go on with what it held back
+        elif stage is Stage.DECIDING:
+            self._hold(data)
+        elif stage is Stage.READING:
+            self._pass_body(data, 0)
+        else:
+            if stage is Stage.IDLE:
+                self.enter(Stage.SILENT)
+            self._pass_head(data)
+
+    def _pass_head(self, data: bytes) -> None:
+        """Passes on a part of a head, and where it is complete what belongs to the body."""
+        if not self._begun:
+            data = data.lstrip(b"\r\n")  # empty lines, which the framework ignores before a request
+        before = len(self._begun)
+        self._begun += data
+        end = self._begun.find(_HEAD_END, max(0, before + 1 - len(_HEAD_END)))
+        if end < 0 and len(self._begun) > _LONGEST_HEAD:
+            self._is_last = True
+            self._connections.warnings.warn("head", problem="a head of more than 64 KiB", peer=self.slot.peer)
+            self.slot.close()
+        elif end < 0:
+            super().data_received(data)
+        else:
+            end += len(_HEAD_END)
+            head, self._begun, self._is_answered = self._begun[:end].lower(), b"", False
+            if _CODING in head:
+                self._is_last = True
+                self.enter(Stage.READING)
+                super().data_received(data[: end - before])
+            else:
+                self._left = _length(head)
+                self._pass_body(data, end - before)
+
+    def _pass_body(self, data: bytes, begin: int) -> None:
+        """Passes on a part of the body, and what came before ``begin``."""
+        end = begin + self._left
+        if len(data) < end:
+            self._left = end - len(data)
+            if self.slot.stage is not Stage.READING:  # a body that trickles does not begin anew with each piece
+                self.enter(Stage.READING)
+            super().data_received(data)
+            return
+        self._left = 0
+        self.enter(Stage.IDLE if self._is_answered else Stage.DECIDING)
+        super().data_received(data[:end])
+        if end < len(data):
+            self.data_received(data[end:])  # held, unless it is answered
+
+    def _hold(self, data: bytes) -> None:
+        """Keeps what has come after a request until that is answered. A client that sends more waits."""
+        self._held += data
+        if len(self._held) > _MOST_HELD and self.transport is not None:
+            self.transport.pause_reading()
+
+    def _pass_held(self) -> None:
+        """What has come after the request that is answered now is the next one."""
+        data, self._held = bytes(self._held), bytearray()
+        if self.transport is not None and not self.transport.is_closing():
+            if len(data) > _MOST_HELD:
+                self.transport.resume_reading()
+            self.enter(Stage.IDLE)
+            self.data_received(data)
+
+    def pause_reading(self) -> None:
+        """The body arrives faster than it is read."""
+        self._is_paused = True
+        super().pause_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 (the framework's signature)
+        """Called for each piece of a body that is read. Unless reading is paused, the parser holds nothing back."""
+        if self._is_paused:
+            self._is_paused = False
+            super().resume_reading(resume_parser)
+
+    def pause_writing(self) -> None:
+        """The client does not read its answer as fast as it is written."""
+        super().pause_writing()
+        self.slot.blocked = self._time()
+        self._connections.bound_answers()
+
+    def resume_writing(self) -> None:
+        """The client has read most of its answer."""
+        super().resume_writing()
+        self.slot.blocked = None
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse | Answer, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Writes the answer. After it the connection is idle, or is closed: for a request in chunks, or for lack of room."""
+        try:
+            may_stay = not self._is_last and self._has_room()
+            if isinstance(resp, Answer):
+                if may_stay and self._write_at_once(request, resp):
+                    return cast(web.StreamResponse, resp), False
+                resp = resp.response()
+            if not may_stay:
+                resp.force_close()  # what follows is not parsed, or has no place
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            self._is_answered, self.slot.is_handled = True, False
+            if not request.content.is_eof():
+                self._unread = request.content
+            if self._held:  # in the next iteration: hundreds that came together must not hold up other connections
+                asyncio.get_running_loop().call_soon(self._pass_held)
+            else:
+                self.enter(Stage.READING if self._left else Stage.IDLE)  # the rest of a body that no handler has read
+
+    def _has_room(self) -> bool:
+        """Whether the connection may stay open for the next request once this one is answered: it counts again then."""
+        connections, peer = self._connections, self.slot.peer
+        return not self.slot.is_apart or connections.slots.has_room(peer) or connections.make_room(peer)
+
+    def _write_at_once(self, request: web.BaseRequest, answer: Answer) -> bool:
+        """Writes a short answer, unless the framework must: it closes connections, and waits for clients that do not read."""
+        transport = self.transport
+        if (
+            transport is None
+            or transport.is_closing()
+            or self.slot.blocked is not None
+            or len(answer.body) > _SHORT_ANSWER
+            or request.version != HttpVersion11
+            or not request.keep_alive
+            or hdrs.UPGRADE in request.headers
+        ):
+            return False
+        transport.write(answer.encoded())
+        return True
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answers input that is not HTTP with a JSON error, without the bytes of the client, and logs it as other rejections."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun already")
+        problem = (message or "").partition("\n")[0][:_LONGEST_PROBLEM].rstrip(": ") or type(exc).__name__
+        self._connections.warnings.warn(("no HTTP", type(exc).__name__), problem=problem, status=status)
+        response = web.Response(
+            status=status, body=Failure(status, "no_http", problem).body(), content_type="application/json"
+        )
+        response.force_close()
+        return response
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """Logs the framework's errors, which any client can cause: each kind once, then counted."""
+        error = kw.get("exc_info")
+        self._connections.warnings.warn(("framework", args[0]), problem=str(args[0]), error=type(error).__name__)
+
+
+def _length(head: bytes) -> int:
+    """The bytes of the body by a head in small letters. 0 for what is no number: the framework rejects it."""
+    begin = head.find(_LENGTH) + len(_LENGTH)
+    digits = head[begin : head.index(b"\r", begin)].strip() if begin >= len(_LENGTH) else b""
+    return int(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else 0
+
+
+def _never() -> bool:
+    """Nothing lies unread in a socket that is closed."""
+    return False
+
+
+def answering(
+    routed: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], direct: Mapping[str, DirectHandler]
+) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    """A handler of all requests: a POST to one of the paths is answered without the framework's routes. ``routed``: of all others."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if isinstance(request.protocol, Connection):
+            request.protocol.slot.is_handled = True
+        handler = direct.get(request.raw_path) if request.method == hdrs.METH_POST else None
+        if handler is None or hdrs.EXPECT in request.headers:  # an expectation is answered by the framework first
+            return await routed(request)
+        return cast(web.StreamResponse, await handler(cast(web.Request, request)))
+
+    return handle
+
+
+def enter_stage(request: web.Request, stage: Stage) -> None:
+    """Reports the stage of a request; does nothing under the framework's own server."""
+    if isinstance(request.protocol, Connection):
+        request.protocol.enter(stage)
+
+
+def is_readable(request: web.BaseRequest) -> bool:
+    """Whether anything lies unread in the client's socket; unknown, so not, under the framework's own server."""
+    return isinstance(request.protocol, Connection) and bool(request.protocol.slot.is_readable())
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
     """At most `most` connections, and `per_peer` of one peer; `seconds` for a handshake, a head, and reading an answer.
 
-    `waiting_bytes` is the total size of unread answers.
+    `waiting_bytes` is the total size of unread answers, `idle_seconds` how long a connection may wait for its next request.
     """
 
     most: int
     per_peer: int
     seconds: float
     waiting_bytes: int
+    idle_seconds: float
 
 
 class Connections:
     """Accepts on an address and keeps the connections within the limits."""
 
-    def __init__(
-        self,
-        server: web.Server,
-        limits: ConnectionLimits,
-        options: dict[str, Any],
-    ) -> None:
+    def __init__(self, server: web.Server, limits: ConnectionLimits) -> None:
         self.slots = ConnectionSlots(limits.most, limits.per_peer)
         self.warnings = RepeatedWarnings(_LOG, "connection closed")
         self._server = server
         self._limits = limits
-        self._options = options
+        self._options: dict[str, Any] = {
+            "access_log": None,
+            "keepalive_timeout": limits.idle_seconds,
+            "lingering_time": LINGERING_SECONDS,
+            "read_bufsize": _READ_AHEAD,
+            "auto_decompress": False,  # 500 KB may inflate to 500 MB, on any path and before a handler runs
+        }
         self._handshakes: set[asyncio.Task[None]] = set()
         self._turns = Turns(_HANDSHAKES)
 
     @asynccontextmanager
     async def accepting(self, address: Address, tls: ssl.SSLContext | None) -> AsyncIterator[tuple[str, int]]:
         """Accepts until the block is left; yields the host and the port. Raises OSError when the address is not available."""
-        sockets = await listening_sockets(address)
+        sockets = await _listening_sockets(address)
         loop = asyncio.get_running_loop()
-        sweep = loop.create_task(_run_repeatedly(self._sweep))
+        sweep = loop.create_task(self._sweep())
         for each in sockets:
             loop.add_reader(each, self._accept, each, tls)
         try:
@@ -159,12 +455,15 @@ class Connections:
             client.close()
 
     async def _sweep(self) -> None:
-        """Closes overdue connections."""
+        """Closes overdue connections. Goes on after an error: without it the service would soon accept no connections."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            for slot in self.slots.overdue(loop.time(), self._limits.seconds):
-                self._close(slot, "no request, or no reading of the answer, in time")
+            try:
+                for slot in self.slots.overdue(loop.time(), self._limits.seconds):
+                    self._close(slot, "no request, or no reading of the answer, in time")
+            except Exception:  # noqa: BLE001 - the edge of a task that must not end
+                _LOG.exception("watching connections failed, and goes on")
 
     def _close(self, slot: ConnectionSlot, problem: str) -> None:
         self.warnings.warn(problem, problem=problem, peer=slot.peer, connections=len(self.slots))
@@ -199,11 +498,34 @@ def _resolve(ready: asyncio.Future[None]) -> None:
         ready.set_result(None)
 
 
-async def _run_repeatedly(job: Job) -> None:
-    """Runs a job without an end, again after each error: without it the service would accept no connections."""
-    while True:
-        try:
-            await job()
-        except Exception:  # noqa: BLE001 - the edge of a job that must not end
-            _LOG.exception("watching connections failed, and goes on")
-            await asyncio.sleep(_EXHAUSTED_SECONDS)
+async def _listening_sockets(address: Address) -> list[socket.socket]:
+    """Listening sockets, one for each address that the host stands for. Raises OSError, and then none is open."""
+    loop = asyncio.get_running_loop()
+    places = await loop.getaddrinfo(
+        address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    found: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, place in dict.fromkeys(places):
+            listener = socket.socket(family, kind, protocol)
+            found.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            _bind(listener, place)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+    except OSError:
+        for listener in found:
+            listener.close()
+        raise
+    return found
+
+
+def _bind(listener: socket.socket, place: tuple[Any, ...]) -> None:
+    """Raises OSError with the address in its text."""
+    try:
+        listener.bind(place)
+    except OSError as error:
+        problem = (error.strerror or "").lower()
+        raise OSError(error.errno, f"error while attempting to bind on address {place[:2]}: {problem}") from None

@@ -4,7 +4,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -12,33 +11,22 @@ from aiohttp import web
 
 from extender.model.units import Address
 from extender.server.request_checks import BodyMemory
-from extender.server.transport.connection import DirectHandler, answering
-from extender.server.transport.connections import ConnectionLimits, Connections
+from extender.server.transport.connections import ConnectionLimits, Connections, DirectHandler, answering
 from extender.settings.connections import Server
 
-LINGERING_SECONDS: Final = 2.0  # so that a client that still sends can read the error
-_READ_AHEAD: Final = 2**16  # bytes that a connection holds of what no handler reads; twice that before it stops reading
 _WAITING_ANSWERS: Final = 4  # of the largest size may be unread
 _POLL_SECONDS: Final = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class ListeningLimits:
-    """The limits of connections, and the seconds for which one may be idle."""
-
-    connections: ConnectionLimits
-    idle_seconds: float
-
-
-def listening_limits(server: Server, seconds: float, most_bytes: int | None = None) -> ListeningLimits:
+def listening_limits(server: Server, seconds: float, most_bytes: int | None = None) -> ConnectionLimits:
     """Those of the settings; ``seconds`` for a handshake, a head and reading an answer of at most ``most_bytes``."""
-    connections = ConnectionLimits(
+    return ConnectionLimits(
         most=server.max_connections,
         per_peer=server.max_connections_per_peer,
         seconds=seconds,
         waiting_bytes=_WAITING_ANSWERS * (most_bytes or server.max_body_bytes),
+        idle_seconds=server.idle_timeout,
     )
-    return ListeningLimits(connections, server.idle_timeout)
 
 
 @asynccontextmanager
@@ -46,7 +34,7 @@ async def listening_within(
     app: web.Application,
     address: Address,
     tls: ssl.SSLContext | None,
-    limits: ListeningLimits,
+    limits: ConnectionLimits,
     bodies: BodyMemory,
     direct: Mapping[str, DirectHandler] = MappingProxyType({}),
 ) -> AsyncIterator[str]:
@@ -58,15 +46,8 @@ async def listening_within(
     runner = web.AppRunner(app)
     await runner.setup()
     assert runner.server is not None  # noqa: S101 (for the type checker: setup makes it)
-    options = {
-        "access_log": None,
-        "keepalive_timeout": limits.idle_seconds,
-        "lingering_time": LINGERING_SECONDS,
-        "read_bufsize": _READ_AHEAD,
-        "auto_decompress": False,  # 500 KB may inflate to 500 MB, on any path and before a handler runs
-    }
     runner.server.request_handler = answering(runner.server.request_handler, direct)
-    connections = Connections(runner.server, limits.connections, options)
+    connections = Connections(runner.server, limits)
     try:
         async with connections.accepting(address, tls) as (host, port):
             scheme = "https" if tls else "http"

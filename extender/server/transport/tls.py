@@ -1,28 +1,174 @@
-"""HTTPS: builds a context from the files of server.tls, and replaces it when the files change.
+"""HTTPS, on two ports: certificates from the files of server.tls, which are replaced when they change, and the webhook's from memory.
 
-The socket keeps the context that it was opened with; the SNI callback switches each handshake to the newest one. OpenSSL
+A socket keeps the context that it was opened with; the SNI callback switches each handshake to the newest one. OpenSSL
 calls it also where the client names no server (an IP address in the URL). So a new certificate, key or client CA applies
 to every new connection, and open connections continue. A CA that was removed from the file disappears with the old
 context; loading into the same context could not remove it.
 
-`peers` decides what a client may request.
+The files are checked before they are used; errors name the setting and the file. `request_checks` decides what a client may request.
 """
 
 import logging
+import os
 import ssl
+import stat
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
 from typing import Final, Never
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.x509.oid import NameOID
+
+from extender.certificates.rotation import CertificateError, ServingPair
 from extender.kube.timing import Clock
-from extender.server.transport.certificates import Cause, TlsError, check_material, read_material, readable_by_all
 from extender.settings.connections import Tls
 
 _LOG = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 5.0  # a renewed Secret takes a minute to reach the files; these seconds add little
-_USABLE: Final[Mapping[str, float]] = dict.fromkeys(Cause, 0.0)
 _VERSIONS: Final = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
+SERVER: Final = "server"
+CLIENT_CA: Final = "client_ca"
+_CERT_FILE: Final = "server.tls.certFile"
+_KEY_FILE: Final = "server.tls.keyFile"
+_CLIENT_CA_FILE: Final = "server.tls.clientCAFile"
+_MISSING: Final = "there is none yet"
+
+
+class Cause(StrEnum):
+    """Why files of server.tls cannot be used; a label of a metric."""
+
+    UNREADABLE = "unreadable"
+    MALFORMED = "malformed"
+    PASSWORD = "password"  # noqa: S105 (names a cause)
+    MISMATCH = "mismatch"
+    EXPIRED = "expired"
+    NOT_YET_VALID = "not_yet_valid"
+    NO_AUTHORITY = "no_authority"
+    REJECTED = "rejected"
+
+
+_USABLE: Final[Mapping[str, float]] = dict.fromkeys(Cause, 0.0)
+
+
+class TlsError(Exception):
+    """Raised when a file of server.tls cannot be used; the text begins with the setting and the file."""
+
+    def __init__(self, cause: Cause, text: str) -> None:
+        super().__init__(text)
+        self.cause = cause
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """The content of the files as it was at one moment; `client_ca` is empty where clients are not verified."""
+
+    cert: bytes
+    key: bytes
+    client_ca: bytes
+
+
+def read_material(tls: Tls) -> Material:
+    """The files as they are now: three small reads. Raises TlsError."""
+    client_ca = _read(_CLIENT_CA_FILE, tls.client_ca_file) if tls.client_ca_file else b""
+    return Material(_read(_CERT_FILE, tls.cert_file), _read(_KEY_FILE, tls.key_file), client_ca)
+
+
+def check_material(material: Material, tls: Tls, now: datetime) -> Mapping[str, datetime]:
+    """By name of the certificate the moment at which it ends. Raises TlsError when clients would reject it, or it them."""
+    place = f"{_CERT_FILE} {tls.cert_file}"
+    leaf = _certificates(material.cert, place)[0]  # what follows it is the chain to the CA
+    _check_key(material.key, leaf, tls)
+    _check_time(leaf, place, now)
+    ends = {SERVER: leaf.not_valid_after_utc}
+    if material.client_ca:
+        ends[CLIENT_CA] = _check_authorities(material.client_ca, f"{_CLIENT_CA_FILE} {tls.client_ca_file}", now)
+    return ends
+
+
+def readable_by_all(path: str) -> bool:
+    """Whether every account of the machine may read a file. False where that is unknown."""
+    try:
+        return bool(Path(path).stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False
+
+
+def _read(setting: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise TlsError(Cause.UNREADABLE, f"{setting} {path}: {error.strerror}") from None
+
+
+def _certificates(pem: bytes, place: str) -> Sequence[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        raise TlsError(Cause.MALFORMED, f"{place}: holds no certificate in PEM form") from None
+
+
+def _check_key(pem: bytes, leaf: x509.Certificate, tls: Tls) -> None:
+    """The most common mistake: one of the two files is from before the renewal."""
+    place = f"{_KEY_FILE} {tls.key_file}"
+    try:
+        key = load_pem_private_key(pem, password=None)
+    except TypeError:
+        raise TlsError(Cause.PASSWORD, f"{place}: is protected by a password, which a service cannot ask for") from None
+    except ValueError:
+        raise TlsError(Cause.MALFORMED, f"{place}: holds no private key in PEM form") from None
+    form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if key.public_key().public_bytes(*form) != leaf.public_key().public_bytes(*form):
+        raise TlsError(Cause.MISMATCH, f"{place}: is not the key of the certificate in {_CERT_FILE} {tls.cert_file}")
+
+
+def _check_time(found: x509.Certificate, place: str, now: datetime) -> None:
+    if now > found.not_valid_after_utc:
+        raise TlsError(
+            Cause.EXPIRED,
+            f'{place}: certificate "{_title(found)}" expired on {found.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}',
+        )
+    if now < found.not_valid_before_utc:
+        begin = f"{found.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
+        raise TlsError(Cause.NOT_YET_VALID, f'{place}: certificate "{_title(found)}" is not valid before {begin}')
+
+
+def _check_authorities(pem: bytes, place: str, now: datetime) -> datetime:
+    """When the first authority that is valid now ends.
+
+    During a rotation the old one stands beside the new, and its expiry has no effect once it has passed.
+    """
+    found = _certificates(pem, place)
+    authorities = [certificate for certificate in found if _is_authority(certificate)]
+    if not authorities:
+        raise TlsError(
+            Cause.NO_AUTHORITY,
+            f'{place}: certificate "{_title(found[0])}" is not that of an authority (basicConstraints)',
+        )
+    valid = [one for one in authorities if one.not_valid_before_utc <= now <= one.not_valid_after_utc]
+    if not valid:
+        _check_time(authorities[-1], place, now)
+    return min(one.not_valid_after_utc for one in valid)
+
+
+def _is_authority(found: x509.Certificate) -> bool:
+    """Certificates of version 1 have no extensions and may stand for an authority."""
+    try:
+        return found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return found.version is x509.Version.v1
+
+
+def _title(found: x509.Certificate) -> str:
+    """The common name, else the whole subject."""
+    names = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else found.subject.rfc4514_string()
 
 
 def _now() -> datetime:
@@ -96,15 +242,21 @@ class ServerTls:
         handshake.context = self._current
 
 
+def _new_context(least: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = least
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
 def _context_of(tls: Tls) -> ssl.SSLContext:
     """A context for servers. Raises TlsError for what only OpenSSL objects to, such as a key that is too short."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS[tls.min_version]
+    context = _new_context(_VERSIONS[tls.min_version])
     # A resumed session would continue under the CA of its first handshake, although the file has changed. (TLS 1.2 keeps
     # sessions for five minutes without a ticket, which Python cannot switch off.)
     context.num_tickets = 0
-    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols(["http/1.1"])
+    context.options |= ssl.OP_NO_TICKET
     try:
         context.load_cert_chain(tls.cert_file, tls.key_file, password=_reject_password)
         if tls.client_ca_file:
@@ -119,3 +271,67 @@ def _context_of(tls: Tls) -> ssl.SSLContext:
 def _reject_password() -> Never:
     """Without this callback OpenSSL would ask at the terminal."""
     raise TlsError(Cause.PASSWORD, "server.tls.keyFile: is protected by a password, which a service cannot ask for")
+
+
+class WebhookTls:
+    """``context`` is for listening. ``use`` exchanges the certificate for all handshakes from then on."""
+
+    def __init__(self, now: Callable[[], datetime] = _now) -> None:
+        self._now = now
+        self._pair: ServingPair | None = None
+        self.context = self._current = _new_context()
+        self.context.sni_callback = self._switch_context
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a certificate is served that is valid now."""
+        return self._pair is not None and not self._pair.problem(self._now())
+
+    @property
+    def is_stale(self) -> bool:
+        """A certificate is never only old: it is valid or not."""
+        return False
+
+    def checks(self) -> Mapping[str, str]:
+        """The readiness check of the certificate."""
+        problem = _MISSING if self._pair is None else self._pair.problem(self._now())
+        return {"webhook certificate": problem}
+
+    @property
+    def ends(self) -> Mapping[str, float]:
+        """The Unix time at which the certificate expires."""
+        return {} if self._pair is None else {"serving": self._pair.end.timestamp()}
+
+    def use(self, pair: ServingPair) -> None:
+        """Serve this one. Raises CertificateError where OpenSSL refuses it; then the old one stays."""
+        if pair == self._pair:
+            return
+        context = _new_context()
+        with _as_file(pair.certificate_pem + b"\n" + pair.key_pem) as path:
+            try:
+                context.load_cert_chain(path)
+            except OSError as error:  # also every ssl.SSLError
+                raise CertificateError(str(error)) from None
+        self._pair, self._current = pair, context
+        _LOG.info("the webhook has a certificate", extra={"expires": pair.end.isoformat()})
+
+    def _switch_context(self, handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        """Called by OpenSSL in each handshake, before a certificate is chosen."""
+        handshake.context = self._current
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """A path that OpenSSL can read, which accepts no bytes. On Linux the content stays in memory."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("webhook-tls")
+        try:
+            os.write(descriptor, content)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.TemporaryDirectory() as folder:  # only its owner may enter it
+        path = Path(folder, "tls.pem")
+        path.write_bytes(content)
+        yield str(path)
