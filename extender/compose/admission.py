@@ -92,25 +92,17 @@ class AdmissionPart:
         await self.clock.sleep(max(0.0, self._withdrawn + self.drain_seconds - self.clock.now()))
 
 
-class _Counted:
-    """The verb, with what it did counted by kind of policy. A dry run counts too: it costs the same."""
-
-    def __init__(self, verb: AdmitVerb, metrics: AdmissionMetrics, status: PolicyStatus) -> None:
-        self._verb = verb
-        self._metrics = metrics
-        self._status = status
-
-    def decide(self, review: JsonObject) -> JsonObject:
-        """The review with its response."""
-        found = self._verb.admit(review)
-        for each in found.changes:
-            result = "conflict" if each.conflicts else "unchanged" if each.is_empty else "applied"
-            self._metrics.record_policy(each.policy.key.kind, result)
-            if not found.dry_run:
-                self._status.record(each)
-        for key in found.failed:
-            self._metrics.record_policy(key.kind, "failed")
-        return found.review
+def _decide(verb: AdmitVerb, metrics: AdmissionMetrics, status: PolicyStatus, review: JsonObject) -> JsonObject:
+    """The review with its response; what was done is counted by kind of policy. A dry run counts too: it costs the same."""
+    found = verb.admit(review)
+    for each in found.changes:
+        result = "conflict" if each.conflicts else "unchanged" if each.is_empty else "applied"
+        metrics.record_policy(each.policy.key.kind, result)
+        if not found.dry_run:
+            status.record(each)
+    for key in found.failed:
+        metrics.record_policy(key.kind, "failed")
+    return found.review
 
 
 class _Nodes:
@@ -149,8 +141,8 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
         partial(datetime.now, UTC),
         lambda: reflectors.freshness.is_ready,
     )
-    counted = _Counted(verb, counts, status)
-    service = AdmissionService(counted, counted, readiness, counts, settings.server, policies.webhook.timeout)
+    decide = partial(_decide, verb, counts, status)
+    service = AdmissionService(decide, readiness, counts, settings.server, policies.webhook.timeout)
     objects = WebhookObjects(session.writes, observe=metrics.record_write)
     target = target_of(policies, namespace)
     certificates = _certificates(settings, objects, target, clock, tls, namespace)

@@ -8,12 +8,12 @@ https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-con
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 from aiohttp import web
@@ -24,6 +24,7 @@ from extender.server.health import livez, readiness_answer
 from extender.server.request_checks import BodyMemory, check_encoding, read_body
 from extender.server.transport.listening import listening_limits, listening_within
 from extender.settings.connections import Server
+from extender.tasks.readiness import Readiness
 from extender.telemetry.logs import RepeatedWarnings
 from extender.telemetry.metrics import AdmissionMetrics
 
@@ -39,39 +40,21 @@ _API_VERSION: Final = "admission.k8s.io/v1"
 _LOG = logging.getLogger(__name__)
 
 
-class Admission(Protocol):
-    """Decides about one review."""
-
-    def decide(self, review: JsonObject) -> JsonObject:
-        """The review with the response. Never raises; changes nothing of its argument."""
-
-
-class AdmissionReadiness(Protocol):
-    """Whether reviews can be answered."""
-
-    @property
-    def is_ready(self) -> bool:
-        """All checks pass. Read for every request: O(1)."""
-
-    def checks(self) -> Mapping[str, str]:
-        """By check its problem; an empty text is a pass."""
-
-
 class MalformedReview(Exception):  # noqa: N818 (a state, not an error)
     """Raised when a body is no AdmissionReview to which an answer could refer; the text says what is wrong."""
 
 
 @dataclass(slots=True)
 class AdmissionService:
-    """What the handlers use. ``timeout``: seconds that the API server waits; ``server`` has the limits of connections.
+    """What the handlers use. ``decide`` returns a review with its response: it never raises, and changes nothing of its argument.
 
+    ``timeout``: seconds that the API server waits; ``server`` has the limits of connections.
     ``is_draining``: the replica is stopping. It answers every review and closes the connection, so that the client makes
     a new one, which leads to another replica; `/readyz` fails.
     """
 
-    mutating: Admission
-    validating: Admission
-    readiness: AdmissionReadiness
+    decide: Callable[[JsonObject], JsonObject]
+    readiness: Readiness
     metrics: AdmissionMetrics
     server: Server
     timeout: float
@@ -92,8 +75,8 @@ def make_admission_app(service: AdmissionService) -> web.Application:
     """The application with its routes. It starts nothing."""
     app = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
     app[_SERVICE] = service
-    app.router.add_post("/mutate", _mutate)
-    app.router.add_post("/validate", _validate)
+    app.router.add_post("/mutate", _review)
+    app.router.add_post("/validate", _review)
     app.router.add_get("/livez", livez)
     app.router.add_get("/readyz", _readyz)
     return app
@@ -114,21 +97,14 @@ async def _readyz(request: web.Request) -> web.Response:
     return readiness_answer({**service.readiness.checks(), **draining}, request)
 
 
-async def _mutate(request: web.Request) -> web.Response:
-    return await _review(request, "mutate", request.app[_SERVICE].mutating)
-
-
-async def _validate(request: web.Request) -> web.Response:
-    return await _review(request, "validate", request.app[_SERVICE].validating)
-
-
-async def _review(request: web.Request, webhook: str, admission: Admission) -> web.Response:
+async def _review(request: web.Request) -> web.Response:
     """One review, answered and counted."""
+    webhook = request.path.removeprefix("/")
     service, started, kind = request.app[_SERVICE], perf_counter(), ""
     try:
         review = await _read(request, service)
         kind = _kind_of(review)
-        answer = admission.decide(review)
+        answer = service.decide(review)
         response, result = web.Response(body=orjson.dumps(answer), content_type="application/json"), _result_of(answer)
     except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered
         failure = _failure_of(error, service)

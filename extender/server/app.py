@@ -13,7 +13,7 @@ from aiohttp import web
 
 from extender.model.units import Address
 from extender.server import health, verbs
-from extender.server.collaborators import COLLABORATORS, Collaborators, Readiness, Verbs
+from extender.server.collaborators import COLLABORATORS, Collaborators, Verbs
 from extender.server.middleware import VerbEndpoint, answer_errors
 from extender.server.page.handler import add_page
 from extender.server.request_checks import BodyMemory, Deadlines
@@ -21,6 +21,7 @@ from extender.server.transport.connections import DirectHandler
 from extender.server.transport.listening import listening_limits, listening_within
 from extender.server.v1.operations import OPERATIONS
 from extender.settings.configuration import Settings
+from extender.tasks.readiness import Readiness
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 

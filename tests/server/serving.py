@@ -29,6 +29,9 @@ from extender.server.app import make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube, Server
+from extender.tasks.browse_service import BrowseService, ExplainService
+from extender.tasks.readiness import Readiness
+from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
 
@@ -50,7 +53,7 @@ DEFAULT_CLUSTER = Kube()
 
 
 @dataclass
-class Switch:
+class Switch(Readiness):
     """A readiness that the test sets: what each check still misses."""
 
     missing: dict[str, str] = field(default_factory=lambda: {"nodes": "", "pods": ""})
@@ -67,7 +70,7 @@ class Switch:
         """What is missing now was there before."""
         return self.was_ready and not self.is_ready
 
-    def checks(self) -> Mapping[str, str]:
+    def checks(self) -> dict[str, str]:
         """What the test has set."""
         return self.missing
 
@@ -88,7 +91,7 @@ async def every_candidate(args: PreemptionArgs) -> Sequence[Candidate]:
 
 
 @dataclass
-class Answering:
+class Answering(ExplainService):
     """An explainer that answers what it was asked, or raises."""
 
     asked: list[tuple[str, ...]] = field(default_factory=list)
@@ -110,7 +113,7 @@ class Answering:
 
 
 @dataclass
-class Browsing:
+class Browsing(BrowseService):
     """A browser that answers pages without rows and counts them, or raises."""
 
     problem: NotExplained | None = None
@@ -166,7 +169,7 @@ class Browsing:
 
 
 @dataclass
-class WhatIfAnswering:
+class WhatIfAnswering(WhatIfService):
     """Answers what-ifs with an empty answer, once it may, or raises."""
 
     problem: NotComputed | None = None

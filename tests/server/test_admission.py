@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from extender.server.admission import MAX_BODY_BYTES, AdmissionService, JsonObje
 from extender.settings.connections import Server
 from extender.telemetry.metrics import AdmissionMetrics
 from tests.server.raw import wire
+from tests.server.serving import Switch
 
 REVIEW: JsonObject = {
     "apiVersion": "admission.k8s.io/v1",
@@ -44,30 +45,13 @@ class Decisions:
 
 
 @dataclass
-class State:
-    """A readiness that the test sets."""
-
-    problems: dict[str, str] = field(default_factory=lambda: {"policies": "", "webhook certificate": ""})
-
-    @property
-    def is_ready(self) -> bool:
-        """No problem is left."""
-        return not any(self.problems.values())
-
-    def checks(self) -> Mapping[str, str]:
-        """What the test has set."""
-        return self.problems
-
-
-@dataclass
 class Scene:
     """The webhook and what stands behind it."""
 
     url: str
     service: AdmissionService
-    mutating: Decisions
-    validating: Decisions
-    state: State
+    decisions: Decisions
+    state: Switch
     registry: CollectorRegistry
 
     def count(self, webhook: str, result: str, kind: str = "Pod") -> float:
@@ -79,11 +63,11 @@ class Scene:
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
     """A webhook on a free port, without TLS."""
-    registry, state = CollectorRegistry(), State()
-    mutating, validating = Decisions(), Decisions()
-    service = AdmissionService(mutating, validating, state, AdmissionMetrics(registry), Server(), timeout=10.0)
+    registry, decisions = CollectorRegistry(), Decisions()
+    state = Switch({"policies": "", "webhook certificate": ""})
+    service = AdmissionService(decisions.decide, state, AdmissionMetrics(registry), Server(), timeout=10.0)
     async with admitting(service, Address("127.0.0.1:0"), None) as url:
-        yield Scene(url, service, mutating, validating, state, registry)
+        yield Scene(url, service, decisions, state, registry)
 
 
 async def post(scene: Scene, body: Any, path: str = "/mutate", **options: Any) -> tuple[int, Any]:
@@ -96,13 +80,15 @@ async def post(scene: Scene, body: Any, path: str = "/mutate", **options: Any) -
         return answer.status, orjson.loads(await answer.read())
 
 
-async def test_each_path_has_a_decision_of_its_own(scene: Scene) -> None:
-    scene.mutating.response = {"allowed": True, "patchType": "JSONPatch", "patch": "W10="}
-    scene.validating.response = {"allowed": False, "status": {"code": 422, "message": "spec.when: no"}}
-    for path, decisions in (("/mutate", scene.mutating), ("/validate", scene.validating)):
+async def test_a_review_is_answered_by_the_decision_and_counted_by_its_path(scene: Scene) -> None:
+    for path, response in (
+        ("/mutate", {"allowed": True, "patchType": "JSONPatch", "patch": "W10="}),
+        ("/validate", {"allowed": False, "status": {"code": 422, "message": "spec.when: no"}}),
+    ):
+        scene.decisions.response = response
         status, answer = await post(scene, REVIEW, path)
-        assert (status, answer["response"]) == (200, {"uid": "u-1", **decisions.response})
-        assert decisions.seen == [REVIEW]
+        assert (status, answer["response"]) == (200, {"uid": "u-1", **response})
+    assert scene.decisions.seen == [REVIEW, REVIEW]
     assert (scene.count("mutate", "patched"), scene.count("validate", "denied")) == (1, 1)
 
 
@@ -140,7 +126,7 @@ async def test_a_body_that_is_no_review_is_an_error(scene: Scene, case: str) -> 
     assert status == 400
     assert problem in answer["error"]
     assert scene.count("mutate", "malformed", "other") == 1
-    assert scene.mutating.seen == []
+    assert scene.decisions.seen == []
 
 
 async def test_an_object_of_3_mb_beside_its_old_version_is_read(scene: Scene) -> None:
@@ -173,10 +159,10 @@ async def test_a_review_that_does_not_arrive_is_given_up_before_the_api_server_d
 
 
 async def test_before_the_policies_are_known_nothing_is_decided(scene: Scene) -> None:
-    scene.state.problems["policies"] = "0 of 2 kinds are listed"
+    scene.state.missing["policies"] = "0 of 2 kinds are listed"
     status, answer = await post(scene, REVIEW)
     assert (status, answer["error"]) == (503, "not ready: policies; /readyz?verbose lists the checks")
-    assert scene.mutating.seen == []
+    assert scene.decisions.seen == []
     assert scene.count("mutate", "not_ready", "other") == 1
 
 
@@ -184,7 +170,7 @@ async def test_readiness_names_what_is_missing(scene: Scene) -> None:
     async with aiohttp.ClientSession(scene.url) as session:
         async with session.get("/readyz") as answer:
             assert (answer.status, await answer.text()) == (200, "ok")
-        scene.state.problems["webhook certificate"] = "expired"
+        scene.state.missing["webhook certificate"] = "expired"
         async with session.get("/readyz") as answer:
             assert answer.status == 503
             assert "[-]webhook certificate failed: expired" in await answer.text()
@@ -195,12 +181,12 @@ async def test_readiness_names_what_is_missing(scene: Scene) -> None:
 async def test_a_decision_that_raises_is_an_error_and_the_next_one_is_made(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene.mutating.problem = ValueError("of a rule")
+    scene.decisions.problem = ValueError("of a rule")
     status, answer = await post(scene, REVIEW)
     assert (status, answer) == (500, {"error": "the extender failed on this request; see its log"})
     assert scene.count("mutate", "failed") == 1
     assert "of a rule" in "".join(str(record.exc_info) for record in caplog.records if record.levelno == logging.ERROR)
-    scene.mutating.problem = None
+    scene.decisions.problem = None
     assert (await post(scene, REVIEW))[0] == 200
 
 

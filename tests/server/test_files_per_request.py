@@ -22,8 +22,8 @@ from tests.server.serving import BY_NAMES, app_with
 
 PACKAGE = Path(extender.__file__).parent
 QUESTION = whole("POST", "/filter", orjson.dumps(BY_NAMES))
-PASSED = {  # collaborators.py: the null object for what gives way to the scheduler; in a service it is a file of the tasks
-    "server": {"collaborators.py", "middleware.py", "request_checks.py", "transport/connections.py", "verbs.py"},
+PASSED = {
+    "server": {"middleware.py", "request_checks.py", "transport/connections.py", "verbs.py"},
     "telemetry": {"decision_log.py", "verb_metrics.py"},
 }
 

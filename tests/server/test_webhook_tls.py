@@ -17,7 +17,8 @@ from extender.server.transport.tls import WebhookTls
 from extender.settings.connections import Server
 from extender.telemetry.metrics import AdmissionMetrics
 from tests.server.pki import LOOPBACK, NOW
-from tests.server.test_admission import Decisions, State
+from tests.server.serving import Switch
+from tests.server.test_admission import Decisions
 from tests.server.test_tls_rotation import shown
 
 AUTHORITY = Authority.make("one", NOW, 10)
@@ -36,9 +37,7 @@ def client() -> ssl.SSLContext:
 
 def service() -> AdmissionService:
     """A webhook that lets everything pass."""
-    return AdmissionService(
-        Decisions(), Decisions(), State(), AdmissionMetrics(CollectorRegistry()), Server(), timeout=10.0
-    )
+    return AdmissionService(Decisions().decide, Switch(), AdmissionMetrics(CollectorRegistry()), Server(), timeout=10.0)
 
 
 async def test_before_there_is_a_certificate_no_handshake_succeeds() -> None:

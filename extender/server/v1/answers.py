@@ -10,9 +10,10 @@ from urllib.parse import urlencode
 import msgspec
 from aiohttp import web
 
-from extender.server.collaborators import COLLABORATORS, Browser, Collaborators
+from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.failures import NotReady
 from extender.server.openapi import Parameter
+from extender.tasks.browse_service import BrowseService
 from extender.wire.errors import WireError
 
 _LONGEST_NUMBER: Final = 9  # digits
@@ -61,7 +62,7 @@ class Number:
         return number
 
 
-def browser_of(app: Collaborators) -> Browser:
+def browser_of(app: Collaborators) -> BrowseService:
     """What computes pages of the cluster. Raises NotReady where nothing does."""
     if app.verbs.browser is None:
         raise NotReady("nothing computes pages here")

@@ -8,11 +8,12 @@ from aiohttp import web
 
 from extender.model.answers.explanations import Explanation
 from extender.model.objects import Pod
-from extender.server.collaborators import COLLABORATORS, Collaborators, Explainer
+from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.failures import NotReady
 from extender.server.openapi import Operation, Parameter
 from extender.server.request_checks import read_body
 from extender.server.v1.answers import POD_PARAMETERS, check_parameters, index_is_current, json_answer
+from extender.tasks.browse_service import ExplainService
 from extender.wire.manifests import decode_manifest
 
 _MOST_BYTES: Final = 256 * 2**10  # of a pod; with the limits of a pod's constraints far less is usual
@@ -44,7 +45,7 @@ async def _given(request: web.Request, app: Collaborators) -> Pod:
         app.bodies.release(held)
 
 
-async def _ready(app: Collaborators) -> Explainer:
+async def _ready(app: Collaborators) -> ExplainService:
     """What explains, once all events that have arrived are in the index. Raises NotReady."""
     await index_is_current(app)
     if app.verbs.explainer is None:

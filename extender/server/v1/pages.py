@@ -25,7 +25,7 @@ from extender.model.answers.pages import (
     WorkloadPage,
 )
 from extender.model.constraints.labels import is_label_key
-from extender.server.collaborators import COLLABORATORS, Browser, Collaborators
+from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.openapi import Operation, Parameter
 from extender.server.v1.answers import (
     POD_PARAMETERS,
@@ -35,6 +35,7 @@ from extender.server.v1.answers import (
     index_is_current,
     shared_answer,
 )
+from extender.tasks.browse_service import BrowseService
 from extender.telemetry.decision_log import Decision
 from extender.wire.errors import WireError
 from extender.wire.objects.constraints import parse_selector_text
@@ -62,7 +63,7 @@ async def pending(request: web.Request) -> web.Response:
     check_parameters(request, _NAMES)
     asked, app = _page_of(request), request.app[COLLABORATORS]
 
-    async def compute(browser: Browser) -> PendingPage:
+    async def compute(browser: BrowseService) -> PendingPage:
         return _with_answers(await browser.pending(asked), app)
 
     return await _answer(request, compute)
@@ -108,7 +109,7 @@ def _page_of(request: web.Request) -> PageOf:
     return PageOf(request.query.get("namespace", ""), request.query.get("after", ""), _LIMIT.of(request))
 
 
-async def _answer(request: web.Request, compute: Callable[[Browser], Awaitable[object]]) -> web.Response:
+async def _answer(request: web.Request, compute: Callable[[BrowseService], Awaitable[object]]) -> web.Response:
     """The page, once all events that have arrived are in the index. Raises NotReady or NotExplained."""
     app = request.app[COLLABORATORS]
     await index_is_current(app)

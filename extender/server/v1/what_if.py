@@ -8,11 +8,12 @@ from typing import Any, Final
 from aiohttp import web
 
 from extender.model.answers.what_if import MOST_PLACED, PLACE_LIMIT, Displaced, WhatIfAnswer
-from extender.server.collaborators import COLLABORATORS, Collaborators, WhatIfs
+from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.failures import Abandoned, NotReady
 from extender.server.openapi import Operation
 from extender.server.request_checks import DEADLINE, read_body
 from extender.server.v1.answers import check_parameters, index_is_current
+from extender.tasks.what_if.service import WhatIfService
 
 _LOOK_SECONDS: Final = 0.1
 
@@ -32,7 +33,7 @@ async def what_if(request: web.Request) -> web.Response:
         app.bodies.release(held)
 
 
-async def _ready(app: Collaborators) -> WhatIfs:
+async def _ready(app: Collaborators) -> WhatIfService:
     """What answers what-ifs, once all events that have arrived are in the index. Raises NotReady."""
     await index_is_current(app)
     if app.verbs.what_ifs is None:
@@ -40,7 +41,7 @@ async def _ready(app: Collaborators) -> WhatIfs:
     return app.verbs.what_ifs
 
 
-async def _while_awaited(request: web.Request, what_ifs: WhatIfs, body: bytes) -> bytes:
+async def _while_awaited(request: web.Request, what_ifs: WhatIfService, body: bytes) -> bytes:
     """The answer. Ends the computation when the client closes the connection. Raises Abandoned then."""
     task = asyncio.create_task(what_ifs.answer(body))
     try:
