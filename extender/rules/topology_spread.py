@@ -16,7 +16,7 @@ the cost of reading all nodes, which counts that are kept do not have.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Self
 
@@ -92,6 +92,8 @@ class SpreadGroups(Counted):
         found, needs_all = _in_force(signature, counts, settings)
         if not (found.hard or found.soft or found.hard_error or found.soft_error):
             return None
+        if not settings.topology_spread.min_domains:
+            found = replace(found, hard=tuple([replace(each, min_domains=1) for each in found.hard]))
         hard_keys, soft_keys = (_keys_of(tuple(c.topology_key for c in some)) for some in (found.hard, found.soft))
         return cls(
             tuple([_counted(signature, each, counts, _inclusion(signature, each, hard_keys)) for each in found.hard]),

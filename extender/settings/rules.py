@@ -34,9 +34,13 @@ class DefaultConstraint(Section, frozen=True):
 
 
 class TopologySpread(Section, frozen=True):
-    """PodTopologySpreadArgs of KubeSchedulerConfiguration, and whether the extender decides topology spread."""
+    """PodTopologySpreadArgs of KubeSchedulerConfiguration, and whether the extender decides topology spread.
+
+    ``min_domains``: whether minDomains of hard constraints counts, as by the gate MinDomainsInPodTopologySpread (KEP-3022).
+    """
 
     enabled: bool = True
+    min_domains: bool = True
     defaulting_type: Literal["System", "List"] = "System"
     default_constraints: tuple[DefaultConstraint, ...] = ()
 

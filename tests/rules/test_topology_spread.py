@@ -97,6 +97,13 @@ class TestWhichNodesCount:
         assert passing(index_of(*zones(1, 1, 0)), asked) == ["n3"]
         assert passing(index_of(*zones(1, 1, 1)), asked) == ["n1", "n2", "n3"]
 
+    def test_without_the_field_the_minimum_is_that_of_the_domains_that_are_there(self) -> None:
+        """KEP-3022, feature enablement and rollback: disabled, the field of existing pods is ignored; enabled again, it counts."""
+        asked = pod_json(app="web", spreads=[spread("zone", min_domains=3, app="web")])
+        for is_on, passes in ((True, []), (False, ["n1", "n2"]), (True, [])):
+            rules = settings(rules={"topologySpread": {"minDomains": is_on}}).rules
+            assert passing(index_of(*zones(1, 1), rules=rules), asked) == passes
+
     def test_a_node_left_out_is_judged_by_its_domain(self) -> None:
         index = index_of(*zones(2, 0), node("left-out", zone="z1", taints=[taint("gpu")]), node("alone", zone="z9"))
         index.upsert(node("alone", zone="z9", taints=[taint("gpu")]))
