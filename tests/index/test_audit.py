@@ -119,7 +119,7 @@ def owned_group(index: ClusterIndex) -> None:
 
 
 def not_offered(index: ClusterIndex) -> None:
-    index.counts.terms._take_back(next(iter(index.counts.terms.owned())))
+    index.counts.terms._offer(next(iter(index.counts.terms.owned())), -1)
 
 
 def spread_group(index: ClusterIndex) -> None:

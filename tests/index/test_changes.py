@@ -196,38 +196,6 @@ def test_the_first_pod_rule_follows_the_labels_of_its_namespace() -> None:
     assert own_terms(compiled_of(index, asked)).matches_itself
 
 
-class TestWithout:
-    """Pods left out for a moment: for the rules they are deleted, and afterwards the index is as before."""
-
-    def test_inside_they_do_not_count_and_outside_nothing_has_happened(self) -> None:
-        index = zoned(web := pod("web", on="n1", app="web"), pod("other", on="n2", app="web"))
-        compiled = compiled_of(index, NEAR_WEB)
-        before = (
-            near(index, NEAR_WEB),
-            [group.version for group in own_terms(compiled).affinity],
-            index.view.dependency_version(compiled),
-        )
-        with index.view.without([web]):
-            assert near(index, NEAR_WEB) == [{"z2": 1}]
-        after = (
-            near(index, NEAR_WEB),
-            [group.version for group in own_terms(compiled).affinity],
-            index.view.dependency_version(compiled),
-        )
-        assert after == before
-
-    def test_pods_without_a_place_and_unknown_ones_are_passed_over(self) -> None:
-        index = zoned(pod("web", on="n1", app="web"), waiting := pod("waiting", app="web"))
-        with index.view.without([waiting, pod("ghost", on="n1", app="web")]):
-            assert near(index, NEAR_WEB) == [{"z1": 1}]
-
-    def test_an_error_inside_leaves_the_counts_true(self) -> None:
-        index = zoned(web := pod("web", on="n1", app="web"))
-        with pytest.raises(ZeroDivisionError), index.view.without([web]):
-            raise ZeroDivisionError
-        assert (near(index, NEAR_WEB), audit(index)) == ([{"z1": 1}], [])
-
-
 @pytest.mark.parametrize(
     "obj",
     [

@@ -1,8 +1,6 @@
 """Whatever has come and gone, every table of the index has as many entries as before.
 
 Counted over all containers that can be reached from the index, so a table that is added later is held to the same law.
-`python -m tests.index.growth` shows the resident memory at full scale: 50,000 questions, 1,000,000 label pairs, and
-200 topology keys of 500 pods.
 """
 
 from __future__ import annotations

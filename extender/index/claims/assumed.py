@@ -120,10 +120,6 @@ class AssumedPods:
 
     def _begin(self, assumed: Assumed) -> None:
         self._put(assumed, 1)
-        if assumed.doubted:
-            self.doubted += 1
-        elif not assumed.pod.node:
-            self.several += 1
         self.held[assumed.pod.uid] = assumed
         if self._observe is not None:
             self._observe(assumed.pod)
@@ -186,12 +182,6 @@ class AssumedPods:
         if failed:
             (self.discard if is_reported else self.forget)(uid)
 
-    def _expect(self, pod: Pod, nodes: Sequence[str], sign: int) -> None:
-        """The pod may come to any of the nodes (``sign`` 1), or no longer may (-1)."""
-        self._signatures.expect(pod.signature, sign)
-        if self._room is not None:
-            self._room.claim(pod, nodes, sign)
-
     def tell_end(self, assumed: Assumed, pod: Pod | None) -> None:
         """Tells of an assumption that has ended, after every count is true. ``pod``: as the watch shows it now."""
         if self.changes.callbacks:
@@ -209,11 +199,7 @@ class AssumedPods:
         self._failed.discard(uid)
         self._binding.pop(uid, None)
         if not assumed.pod.node:
-            self._expect(assumed.pod, assumed.nodes, -1)
-        if assumed.doubted:
-            self.doubted -= 1
-        elif not assumed.pod.node:
-            self.several -= 1
+            self._put(assumed, -1)
         if self._observe is not None:
             self._observe(assumed.pod)
         return assumed
@@ -257,10 +243,18 @@ class AssumedPods:
             self.changes.notify(before, renewed)
 
     def _put(self, assumed: Assumed, sign: int) -> None:
-        if assumed.pod.node:
-            self._count(assumed.pod, sign)
+        """Counts a pod on its node, or as one that may come to any of several (``sign`` 1), or takes it out (-1)."""
+        pod = assumed.pod
+        if pod.node:
+            self._count(pod, sign)
+            return
+        if assumed.doubted:
+            self.doubted += sign
         else:
-            self._expect(assumed.pod, assumed.nodes, sign)
+            self.several += sign
+        self._signatures.expect(pod.signature, sign)
+        if self._room is not None:
+            self._room.claim(pod, assumed.nodes, sign)
 
     def _take_earlier_report(self, uid: str) -> bool:
         """Takes a report of a failed binding for an attempt whose assumption ended before; returns whether there was one."""
@@ -321,17 +315,13 @@ class AssumedPods:
         if assumed.doubted:
             return
         doubted = msgspec.structs.replace(assumed, pod=msgspec.structs.replace(assumed.pod, node=""), doubted=True)
-        if assumed.pod.node:
-            self._expect(doubted.pod, doubted.nodes, 1)
-            self._count(assumed.pod, -1)
-        else:
-            self.several -= 1
+        self._put(assumed, -1)
+        self._put(doubted, 1)
         if self._journal.note is not None:
             self._journal.note(Assumption(doubted.pod, doubted.nodes, doubted=True))
         self.held[uid] = doubted
         if self._observe is not None:
             self._observe(doubted.pod)
-        self.doubted += 1
         self.changes.notify(assumed, doubted)
 
     def extend(self, seconds: float) -> None:

@@ -123,29 +123,18 @@ class Selection:
             if wanted.namespace_selector and not wanted.covers_all
         }
 
-    def enter(self, counts_of_signature: SignatureCounts) -> None:
-        """Makes a signature a member: every live group counts it from now on."""
-        self.members = with_item(self.members, counts_of_signature)
+    def put(self, counts_of_signature: SignatureCounts, sign: int) -> None:
+        """Makes a signature a member, whose pods every live group counts from now on, or with ``sign`` -1 ends that."""
+        change = with_item if sign > 0 else without_item
+        self.members = change(self.members, counts_of_signature)
         for group in self.live:
-            counts_of_signature.join(group)
+            counts_of_signature.count_in(group, sign)
 
-    def drop(self, counts_of_signature: SignatureCounts) -> None:
-        """Ends a membership."""
-        self.members = without_item(self.members, counts_of_signature)
-        for group in self.live:
-            counts_of_signature.leave(group)
-
-    def start(self, group: Group) -> None:
-        """Counts the members in a group. O(nodes of the members)."""
-        self.live = with_item(self.live, group)
+    def wake(self, group: Group, sign: int) -> None:
+        """A group counts the members from now on, or with ``sign`` -1 no more. O(nodes of the members)."""
+        self.live = with_item(self.live, group) if sign > 0 else without_item(self.live, group)
         for counts_of_signature in self.members:
-            counts_of_signature.join(group)
-
-    def stop(self, group: Group) -> None:
-        """The group counts no member any more. O(nodes of the members)."""
-        self.live = without_item(self.live, group)
-        for counts_of_signature in self.members:
-            counts_of_signature.leave(group)
+            counts_of_signature.count_in(group, sign)
 
 
 class Selections:
@@ -237,7 +226,7 @@ class Selections:
             self._signatures.acquire_label(selection.anchor.key)
         for counts_of_signature in self._signatures.reachable(selection.anchor, selection.namespaces()):
             if counts_of_signature not in selection.members and selection.selects(counts_of_signature):
-                selection.enter(counts_of_signature)
+                selection.put(counts_of_signature, 1)
 
     def _remove(self, selection: Selection) -> None:
         """Stops keeping a selection that has no group left."""
@@ -262,14 +251,14 @@ class Selections:
         else:
             over[group] = None
         if group.column.filled:
-            group.selection.start(group)
+            group.selection.wake(group, 1)
 
     def remove_group(self, group: SelectedGroup) -> None:
         """Removes a group of a selection. Costs what `add_group` does."""
         del group.selection.groups[group.where]
         shrink(group.selection.groups)
         if group in group.selection.live:
-            group.selection.stop(group)
+            group.selection.wake(group, -1)
         over = self._over[group.column]
         if isinstance(over, dict):
             del over[group]
@@ -281,7 +270,7 @@ class Selections:
         """Called when a column has got its first node or lost its last one, and that node's pods are counted again."""
         over = self._over.get(column, ())
         for group in (over,) if isinstance(over, GroupView) else over:
-            (group.selection.start if column.filled else group.selection.stop)(group)
+            group.selection.wake(group, 1 if column.filled else -1)
 
     # -- changes of signatures and namespaces ---------------------------------------------------------------------------
 
@@ -290,7 +279,7 @@ class Selections:
         signature = counts_of_signature.signature
         for selection in self._anchors.candidates(signature.namespace, signature.labels):
             if counts_of_signature not in selection.members and selection.selects(counts_of_signature):
-                selection.enter(counts_of_signature)
+                selection.put(counts_of_signature, 1)
 
     def would_count(self, counts_of_signature: SignatureCounts) -> bool:
         """Whether any selection selects the signature. O(labels + candidates)."""
@@ -326,7 +315,7 @@ class Selections:
             for counts_of_signature in self._signatures.reachable(selection.anchor, (namespace,)):
                 is_now = selection.selects(counts_of_signature)
                 if is_now != (counts_of_signature in selection.members):
-                    (selection.enter if is_now else selection.drop)(counts_of_signature)
+                    selection.put(counts_of_signature, 1 if is_now else -1)
         selection.stale = _NONE_STALE
 
     def statistics(self) -> dict[str, int]:

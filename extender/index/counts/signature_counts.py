@@ -45,30 +45,16 @@ class SignatureCounts:
         self.undetermined = 0
         self.pins = 0
 
-    def count_in(self, group: Group, sign: int) -> None:
-        """Adds all these pods to a group, or with ``sign`` -1 takes them out. O(nodes they are on)."""
+    def count_in(self, group: Group, sign: int = 1) -> None:
+        """From now on the group counts these pods once more, or with ``sign`` -1 once less. O(nodes they are on)."""
+        times = self.groups.get(group, 0) + sign
+        if times:
+            self.groups[group] = times
+        else:
+            del self.groups[group]
+        group.undetermined += sign * self.undetermined
         for node, pods in self.nodes.items():
             group.add(node, sign * pods)
-
-    def join(self, group: Group) -> None:
-        """From now on the group counts these pods, once more if it does already."""
-        self.groups[group] = self.groups.get(group, 0) + 1
-        group.undetermined += self.undetermined
-        self.count_in(group, 1)
-
-    def part(self, group: Group) -> None:
-        """From now on the group counts these pods once less."""
-        self.groups[group] -= 1
-        if not self.groups[group]:
-            del self.groups[group]
-        group.undetermined -= self.undetermined
-        self.count_in(group, -1)
-
-    def leave(self, group: Group) -> None:
-        """The group, which counts these pods once, counts them no more."""
-        del self.groups[group]
-        group.undetermined -= self.undetermined
-        self.count_in(group, -1)
 
 
 _Postings = dict[str, dict[str, Few[SignatureCounts]]]

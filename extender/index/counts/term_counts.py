@@ -123,7 +123,7 @@ class TermCounts:
         for each in _terms_of(old):
             group = self._find(each)
             if group is not None:
-                counts_of_signature.part(group)
+                counts_of_signature.count_in(group, -1)
                 self._leave(each, group, is_added=True)
         if new.is_empty:
             del self._added[counts_of_signature]
@@ -191,7 +191,7 @@ class TermCounts:
         if is_added:
             group.policy_users += 1
             self._note_policy_users(group, 1)
-        counts_of_signature.join(group)
+        counts_of_signature.count_in(group)
 
     def _leave(self, each: _Term, group: OwnerGroup, *, is_added: bool) -> None:
         """A signature is counted in the group no more; the group is dropped with the last one."""
@@ -212,22 +212,20 @@ class TermCounts:
         group = OwnerGroup(self._topology, *each)
         self._owned.setdefault(group.key.key, {})[each] = group
         if group.key.filled:
-            self._offer(group)
+            self._offer(group, 1)
         return group
 
-    def _offer(self, group: OwnerGroup) -> None:
+    def _offer(self, group: OwnerGroup, sign: int) -> None:
+        """Makes a group part of compiled constraints, or with ``sign`` -1 takes it back."""
         self.inverse_version += 1
-        self._owner_anchors.file(group, group.term.selector.anchor(), _fixed(group.term))
-
-    def _take_back(self, group: OwnerGroup) -> None:
-        self.inverse_version += 1
-        self._owner_anchors.discard(group, group.term.selector.anchor(), _fixed(group.term))
+        change = self._owner_anchors.file if sign > 0 else self._owner_anchors.discard
+        change(group, group.term.selector.anchor(), _fixed(group.term))
 
     def occupancy_changed(self, column: NodeColumn) -> None:
         """Called when a column has got its first node or lost its last one. O(terms that pods carry over the key)."""
         if isinstance(column, KeyDomains):
             for group in self._owned.get(column.key, {}).values():
-                (self._offer if column.filled else self._take_back)(group)
+                self._offer(group, 1 if column.filled else -1)
 
     def signature_removed(self, counts_of_signature: SignatureCounts) -> None:
         """Takes out a signature without pods; the group of a term is dropped with the last signature that carries it."""
@@ -247,7 +245,7 @@ class TermCounts:
             del self._owned[group.key.key]
             shrink(self._owned)
         if group.key.filled:
-            self._take_back(group)
+            self._offer(group, -1)
         self._topology.release_key(group.key)
 
     def lacks_group(self, each: _Term) -> bool:

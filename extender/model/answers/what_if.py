@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from extender.model.answers.explanations import Obstacle
+from extender.model.answers.explanations import Obstacle, Value
 from extender.model.objects import Object
 
 PLACE_LIMIT = 1000
@@ -70,11 +70,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     limit: int = PLACE_LIMIT
 
 
-class _Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The base: fields with their default are left out of the encoded form."""
-
-
-class Placement(_Value, frozen=True):
+class Placement(Value, frozen=True):
     """What becomes of one pod.
 
     ``origin``: given in the request, displaced from a deleted node, or pending. ``state``: placed on ``node``, rejected for
@@ -92,7 +88,7 @@ class Placement(_Value, frozen=True):
     unchecked: str = ""
 
 
-class WhatIfSummary(_Value, frozen=True):
+class WhatIfSummary(Value, frozen=True):
     """How many pods would be placed and rejected, how many of them are ``displaced``, and how many are gone with their node.
 
     ``not_tried``: pending pods beyond the limit of the request.
@@ -106,14 +102,14 @@ class WhatIfSummary(_Value, frozen=True):
     not_tried: int = 0
 
 
-class Spent(_Value, frozen=True):
+class Spent(Value, frozen=True):
     """What the answer took: seconds of processor time, and bytes of memory beside that of the service."""
 
     seconds: float
     bytes: int
 
 
-class WhatIfAnswer(_Value, frozen=True):
+class WhatIfAnswer(Value, frozen=True):
     """Where pods would go, in the order in which they were placed. ``budget`` is what it took."""
 
     summary: WhatIfSummary
