@@ -58,12 +58,12 @@ class Connection:
         self.sockets = StreamSockets()
         self._credentials = credentials
         self._limit = options.request_timeout
-        self._headers = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": options.user_agent}
         proxy = credentials.proxy or _proxy_from_environment(credentials.host)
         route = {"proxy": proxy, "server_hostname": credentials.server_name}
         self._route: dict[str, Any] = {name: value for name, value in route.items() if value}
         self._pool = ClientSession(
             connector=GuardedConnector(limit=pool_size, ssl=credentials.tls if credentials.tls is not None else True),
+            headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": options.user_agent},
             cookie_jar=DummyCookieJar(),
             read_bufsize=_READ_AHEAD,
             auto_decompress=False,  # nothing compressed is asked for, and what comes all the same may inflate without limit
@@ -130,7 +130,7 @@ class Connection:
         self, method: str, path: str, query: Query = NO_QUERY, body: Body | None = None, content_type: str = JSON
     ) -> ClientResponse:
         """The head of an answer. A request that may be repeated is, once, where the server has closed its connection."""
-        headers = {**self._headers, "Content-Type": content_type}
+        headers = {"Content-Type": content_type}
         if authorization := await self._credentials.authorization():
             headers["Authorization"] = authorization
         url = f"{self._credentials.host}{path}?{urlencode(query)}" if query else f"{self._credentials.host}{path}"
