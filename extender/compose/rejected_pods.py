@@ -39,8 +39,6 @@ def rejected_pods_of_cluster(
         calls += [requeuer.consider, rechecker.consider]
         jobs.append(base.while_leading("requeue rejected pods", requeuer.run))
         jobs.append(base.while_leading("recheck rejected pods", rechecker.run))
-        if chosen.nominate_elsewhere:
-            jobs.append(base.while_leading("requeue nominated pods", requeuer.requeue_overdue))
     if chosen.events:
         events = RejectionEvents(shared, writer, explain, clock, partial(datetime.now, UTC))
         calls.append(events.consider)

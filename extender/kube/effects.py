@@ -59,6 +59,11 @@ class PodEvent:
     note: str
     at: datetime
 
+    @property
+    def namespace(self) -> str:
+        """That of the pod."""
+        return self.pod.namespace
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyEvent:
@@ -71,6 +76,11 @@ class PolicyEvent:
     action: str
     note: str
     at: datetime
+
+    @property
+    def namespace(self) -> str:
+        """That of the policy, empty for one of the cluster."""
+        return self.policy.namespace
 
 
 def event_body(

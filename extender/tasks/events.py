@@ -1,6 +1,6 @@
 """Records events as client-go's recorder does: a queue, a token bucket, and one event for what is repeated.
 
-Events go to the same API server as more urgent writes. A mass preemption makes one event per victim, so each waits until such
+Events of a namespace wait for its own, and not behind the burst of another. They go to the same API server as more urgent writes. A mass preemption makes one event per victim, so each waits until such
 writes pause, but at most a quarter of a second: a burst that does not end must not suppress them. An event is not retried.
 https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
@@ -21,7 +21,7 @@ from extender.kube.timing import Clock
 from extender.model.objects import Pod
 from extender.model.policies import PolicyKey
 from extender.model.units import times
-from extender.tasks.fair_queue import RateLimiter
+from extender.tasks.fair_queue import FairBacklog, RateLimiter
 from extender.telemetry.logs import RepeatedWarning
 
 _LOG = logging.getLogger(__name__)
@@ -93,7 +93,9 @@ class EventRecorder(Generic[E]):
         self._tokens = TokenBucket(limit.at_once, limit.refill, clock.now()) if limit is not None else None
         self._urgent = urgent
         self._side_by_side = side_by_side
-        self._waiting: asyncio.Queue[E] = asyncio.Queue(longest_queue if limit is None else limit.at_once)
+        self._waiting: FairBacklog[E] = FairBacklog(clock, longest_queue if limit is None else limit.at_once)
+        self._unwritten = 0
+        self._all_written = asyncio.Event()
         # By object and reason: when it was recorded, and how often it was suppressed since then.
         self._recorded: dict[Hashable, dict[str, tuple[float, int]]] = {}
         self._is_running = False
@@ -121,11 +123,20 @@ class EventRecorder(Generic[E]):
     def _queue(self, event: E) -> bool:
         if self._limit is not None and not self._is_running:
             return False  # a replica that does not lead
-        if self._waiting.full() or not self._has_token(event):
+        if not self._has_token(event):
             self.results["suppressed"] += 1
             return False
-        self._waiting.put_nowait(event)
-        return True
+        self._unwritten += 1
+        dropped = self._waiting.add(event.namespace, event)
+        if dropped is not None:
+            self._ended("suppressed")
+        return dropped is not event
+
+    def _ended(self, result: str) -> None:
+        self.results[result] += 1
+        self._unwritten -= 1
+        if not self._unwritten:
+            self._all_written.set()
 
     def _has_token(self, event: E) -> bool:
         if self._tokens is None or self._limit is None:
@@ -135,34 +146,32 @@ class EventRecorder(Generic[E]):
 
     async def flush(self) -> None:
         """Returns when every queued event was written or lost."""
-        await self._waiting.join()
+        while self._unwritten:
+            self._all_written.clear()
+            await self._all_written.wait()
 
     async def run(self) -> None:
         """Writes events until cancelled; events that are queued then have failed."""
         self._is_running = True
         try:
             while True:
-                await self._write_some(await self._waiting.get())
+                await self._write_some(await self._waiting.take())
         finally:
             self._is_running = False
-            while not self._waiting.empty():
-                self._waiting.get_nowait()
-                self._waiting.task_done()
-                self.results["failed"] += 1
+            while self._waiting.pop() is not None:
+                self._ended("failed")
 
     async def _write_some(self, first: E) -> None:
         events, is_begun = [first], False
         try:
             await self._wait_until_idle()
-            while len(events) < self._side_by_side and not self._waiting.empty():
-                events.append(self._waiting.get_nowait())
+            while len(events) < self._side_by_side and (event := self._waiting.pop()) is not None:
+                events.append(event)
             is_begun = True
             await asyncio.gather(*map(self._write, events))
         finally:
             if not is_begun:
-                self.results["failed"] += 1
-            for _ in events:
-                self._waiting.task_done()
+                self._ended("failed")
 
     async def _write(self, event: E) -> None:
         result = "failed"
@@ -172,7 +181,7 @@ class EventRecorder(Generic[E]):
         except KubeError as error:
             self._failed.warn(error=str(error))
         finally:
-            self.results[result] += 1
+            self._ended(result)
 
     async def _wait_until_idle(self) -> None:
         """Sleeps until urgent writes can have paused for long enough, not less: to wake up for nothing costs as much as an event."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Container, Iterable
 from contextlib import asynccontextmanager
 from heapq import heappop, heappush
-from typing import Final
+from math import inf
+from typing import Final, Generic, TypeVar
 
 from extender.kube.timing import Clock
 from extender.model.release import GroupKey
@@ -40,6 +41,58 @@ class NamespaceUsage:
         used, when = self._used.get(namespace, (0.0, now))
         left: float = used * 0.5 ** ((now - when) / _HALF_LIFE)
         return left
+
+
+T = TypeVar("T")
+
+
+class FairBacklog(Generic[T]):
+    """What waits to be done, by namespace. Above ``longest`` the last of the namespace that has most is dropped."""
+
+    def __init__(self, clock: Clock, longest: float = inf) -> None:
+        self._usage = NamespaceUsage(clock)
+        self._longest = longest
+        self._waiting: dict[str, deque[T]] = {}
+        self._count = 0
+        self._added = asyncio.Event()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, namespace: str, item: T) -> T | None:
+        """Adds an item; returns the one that is dropped for it, which may be itself. O(1), O(namespaces) where it is full."""
+        self._waiting.setdefault(namespace, deque()).append(item)
+        self._count += 1
+        self._added.set()
+        if self._count <= self._longest:
+            return None
+        largest = max(self._waiting, key=lambda each: (len(self._waiting[each]), each == namespace))
+        return self._remove(largest, -1)
+
+    def pop(self, closed: Container[str] = ()) -> T | None:
+        """The first of the namespace that used least, of those that are not ``closed``. O(namespaces)."""
+        open_ = [namespace for namespace in self._waiting if namespace not in closed]
+        if not open_:
+            return None
+        namespace = self._usage.least(open_)
+        self._usage.charge(namespace)
+        return self._remove(namespace, 0)
+
+    async def take(self) -> T:
+        """The same, once there is one. For one caller or several."""
+        while (found := self.pop()) is None:
+            self._added.clear()
+            await self._added.wait()
+        return found
+
+    def _remove(self, namespace: str, place: int) -> T:
+        here = self._waiting[namespace]
+        found = here[place]
+        del here[place]
+        if not here:
+            del self._waiting[namespace]
+        self._count -= 1
+        return found
 
 
 class RateLimiter:
@@ -135,8 +188,8 @@ class GroupQueue:
     def __init__(self, clock: Clock, most_in_work: int = MOST_IN_WORK) -> None:
         """``most_in_work``: groups of one namespace at a time, so that a worker is left for those of others."""
         self._clock = clock
-        self._usage = NamespaceUsage(clock)
-        self._ready: dict[str, dict[GroupKey, None]] = {}  # by namespace
+        self._ready: FairBacklog[GroupKey] = FairBacklog(clock)
+        self._queued: set[GroupKey] = set()
         self._later: list[tuple[float, GroupKey]] = []
         self._due: set[tuple[float, GroupKey]] = set()
         self._working: set[GroupKey] = set()
@@ -147,7 +200,7 @@ class GroupQueue:
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        return sum(map(len, self._ready.values()))
+        return len(self._ready)
 
     def add(self, key: GroupKey) -> None:
         """Work on a group as soon as it is its turn, and has rested."""
@@ -160,8 +213,10 @@ class GroupQueue:
                 self.add_at(key, rests_until)
                 return
             del self._resting[key]
-        self._ready.setdefault(key.namespace, {})[key] = None
-        self._changed.set()
+        if key not in self._queued:
+            self._queued.add(key)
+            self._ready.add(key.namespace, key)
+            self._changed.set()
 
     def add_at(self, key: GroupKey, when: float) -> None:
         """Work on a group at a time of the clock, also if it is worked on before."""
@@ -174,17 +229,12 @@ class GroupQueue:
         """The next group; waits until there is one."""
         while True:
             self._move_due()
-            open_ = [namespace for namespace in self._ready if self._in_work[namespace] < self._most_in_work]
-            if open_:
-                namespace = self._usage.least(open_)
-                self._usage.charge(namespace)
-                groups = self._ready[namespace]
-                key = next(iter(groups))
-                del groups[key]
-                if not groups:
-                    del self._ready[namespace]
+            full = [namespace for namespace, groups in self._in_work.items() if groups >= self._most_in_work]
+            key = self._ready.pop(full)
+            if key is not None:
+                self._queued.discard(key)
                 self._working.add(key)
-                self._in_work[namespace] += 1
+                self._in_work[key.namespace] += 1
                 return key
             await self._wait()
 

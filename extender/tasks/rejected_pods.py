@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from extender.index.claims.assumed import Assumed
 from extender.index.claims.nominations import DependencyVersion
@@ -25,6 +25,7 @@ from extender.kube.writer import Writer
 from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodSignature
 from extender.rules import catalog
+from extender.tasks.fair_queue import FairBacklog
 from extender.tasks.sliced_work import Traffic
 from extender.verbs.effective_pod import known_effective_pod
 from extender.wire.extender_v1 import ExtenderArgs, decode_names
@@ -132,9 +133,8 @@ class Nominator:
         self._index = writer.index
         self._clock = clock
         self._options = options
-        self._queue: deque[Pod] = deque()
+        self._queue: FairBacklog[Pod] = FairBacklog(clock)
         self._queued: set[str] = set()
-        self._work = asyncio.Event()
         self._without_node: BoundedCache[PodSignature, tuple[DependencyVersion]] = BoundedCache(_CACHE_BYTES)
 
     def consider(self, args: ExtenderArgs) -> None:
@@ -143,8 +143,7 @@ class Nominator:
         requests_all = args.node_names is None or len(args.node_names) >= len(self._index.view.known)
         if pod.uid not in self._queued and not requests_all and not self._has_no_node(pod):
             self._queued.add(pod.uid)
-            self._queue.append(pod)
-            self._work.set()
+            self._queue.add(pod.namespace, pod)
 
     async def run(self) -> None:
         """Takes pods from the queue, one at a time per worker, until cancelled."""
@@ -163,10 +162,7 @@ class Nominator:
 
     async def _nominate_queued(self) -> None:
         while True:
-            while not self._queue:
-                self._work.clear()
-                await self._work.wait()
-            pod = self._queue.popleft()
+            pod = await self._queue.take()
             self._queued.discard(pod.uid)
             if self._writer.is_writable(pod) and pod.uid not in self._index.assumed.held:
                 await self._nominate(pod)
@@ -201,6 +197,14 @@ _OVERDUE_ROUND_SECONDS: Final = 0.25
 _AFTER_FAILURE_SECONDS: Final = 1.0
 
 
+class _Due(NamedTuple):
+    """A pod to requeue. ``version`` is that of its rejection; ``node`` the one that it is nominated to, if that is why."""
+
+    pod: Pod
+    version: DependencyVersion
+    node: str = ""
+
+
 class Requeuer:
     """Requeues rejected pods after changes that kube-scheduler does not watch for an extender, at most ``per_second``.
 
@@ -217,12 +221,18 @@ class Requeuer:
         self, writer: RejectedPodWriter, clock: Clock, per_second: float, traffic: Traffic | None = None
     ) -> None:
         self._traffic = traffic or Traffic(clock)
-        self._nominated: dict[str, str] = {}
+        self._nominated: dict[
+            str, tuple[str, float]
+        ] = {}  # by UID the node, and the time before which nothing is written
         self._added = asyncio.Event()
         self._writer = writer
         self._index = writer.index
         self._clock = clock
         self._per_second = per_second
+        self._queue: FairBacklog[_Due] = FairBacklog(clock)
+        self._queued: set[str] = set()
+        self._requeued: Counter[Hashable] = Counter()  # pods in this turn, by the places that they share
+        self._is_left = asyncio.Event()
 
     def consider(self, args: ExtenderArgs) -> None:
         """Records a pod whose requested nodes were all rejected. O(1)."""
@@ -230,41 +240,11 @@ class Requeuer:
 
     def await_request(self, pod: Pod, node: str) -> None:
         """Records a pod that was nominated, and assumed in doubt, until the scheduler asks about it. O(1)."""
-        self._nominated[pod.uid] = node
+        self._nominated[pod.uid] = node, 0.0
         self._added.set()
 
-    async def requeue_overdue(self) -> None:
-        """Requeues each nominated pod once about which the scheduler does not ask, until cancelled. O(such pods) in a round."""
-        while True:
-            while not self._nominated:
-                self._added.clear()
-                await self._added.wait()
-            await self._clock.sleep(_OVERDUE_ROUND_SECONDS)
-            now = self._clock.now()
-            waiting = {uid: found for uid in self._nominated if (found := self._nomination(uid)) is not None}
-            self._nominated = {uid: self._nominated[uid] for uid in waiting}
-            # Chosen before the first is requeued, as then the scheduler is busy with these.
-            for uid in [uid for uid, found in waiting.items() if self._traffic.is_overdue(now - found.since)]:
-                if (found := self._nomination(uid)) is not None:
-                    await self._requeue_nominated(found.pod, self._nominated.pop(uid))
-
-    def _nomination(self, uid: str) -> Assumed | None:
-        """The assumption of a recorded pod, None once a request, or the watch of the pod bound or deleted, has ended it. O(1)."""
-        found = self._index.assumed.held.get(uid)
-        is_same = found is not None and found.doubted and found.nodes == (self._nominated.get(uid),)
-        return found if is_same else None
-
-    async def _requeue_nominated(self, pod: Pod, node: str) -> None:
-        """After a failure the pod is the last in the next round: no rejection leads here again."""
-        if await self._writer.requeue(pod, f"{self._clock.now():.3f}"):
-            _LOG.info("nominated pod requeued", extra={"pod": pod.full_name, "node": node})
-            await self._clock.sleep(1 / self._per_second)
-        else:
-            self._nominated.setdefault(pod.uid, node)
-            await self._clock.sleep(_AFTER_FAILURE_SECONDS)
-
     async def run(self) -> None:
-        """Reviews the rejected pods after each change that the scheduler does not watch, until cancelled."""
+        """Requeues rejected and nominated pods, those of each namespace in turn, until cancelled."""
         changed = asyncio.Event()
 
         def wake(_change: object) -> None:
@@ -274,45 +254,107 @@ class Requeuer:
         for source in sources:
             source.subscribe(wake)
         try:
-            while True:
-                await changed.wait()
-                changed.clear()
-                is_left = await self._review()
-                await self._clock.sleep(_BATCH_SECONDS)
-                if is_left:
-                    await self._wait_for_turn(changed)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._queue_changed(changed))
+                tasks.create_task(self._queue_overdue())
+                tasks.create_task(self._end_turns(changed))
+                while True:
+                    await self._requeue(await self._queue.take())
         finally:
             for source in sources:
                 source.unsubscribe(wake)
 
-    async def _wait_for_turn(self, changed: asyncio.Event) -> None:
-        for _ in range(_TURN_STEPS):
-            if changed.is_set():
-                return
-            await self._clock.sleep(TURN_STEP_SECONDS)
-        changed.set()
+    # -- what is queued -------------------------------------------------------------------------------------------------
 
-    async def _review(self) -> bool:
-        """Requeues the pods that a change helps; whether some of them were left out for want of places."""
-        is_left, requeued = False, Counter[Hashable]()
-        for number, (pod, version) in enumerate(self._index.rejected):
-            if number % _PODS_PER_SLICE == _PODS_PER_SLICE - 1:
-                await self._clock.sleep(0)
-            # Without this check a pod that full nodes keep pending would be requeued after every change.
-            if is_unchanged(pod, version, self._index.view) or not self._writer.is_writable(pod):
-                continue
-            places = catalog.shared_places(known_effective_pod(pod, self._index.view), self._index.view)
-            if not self._writer.find(pod)[1]:
-                continue
-            if any(requeued[group] >= number_left for group, number_left in places.items()):
-                is_left = True
-                continue
-            requeued.update(places.keys())
+    def _add(self, due: _Due) -> None:
+        if due.pod.uid not in self._queued:
+            self._queued.add(due.pod.uid)
+            self._queue.add(due.pod.namespace, due)
+
+    async def _queue_changed(self, changed: asyncio.Event) -> None:
+        """Queues the rejected pods that a change concerns."""
+        while True:
+            await changed.wait()
+            changed.clear()
+            self._requeued.clear()
+            for number, (pod, version) in enumerate(self._index.rejected):
+                if number % _PODS_PER_SLICE == _PODS_PER_SLICE - 1:
+                    await self._clock.sleep(0)
+                # Without this check a pod that full nodes keep pending would be requeued after every change.
+                if not is_unchanged(pod, version, self._index.view) and self._writer.is_writable(pod):
+                    self._add(_Due(pod, version))
+            await self._clock.sleep(_BATCH_SECONDS)
+
+    async def _end_turns(self, changed: asyncio.Event) -> None:
+        """Queues the pods again for which no places were left, unless a change does."""
+        while True:
+            await self._is_left.wait()
+            for _ in range(_TURN_STEPS):
+                if not changed.is_set():
+                    await self._clock.sleep(TURN_STEP_SECONDS)
+            self._is_left.clear()
+            changed.set()
+
+    async def _queue_overdue(self) -> None:
+        """Queues each nominated pod once about which the scheduler does not ask. O(such pods) in a round."""
+        while True:
+            while not self._nominated:
+                self._added.clear()
+                await self._added.wait()
+            await self._clock.sleep(_OVERDUE_ROUND_SECONDS)
+            now, left = self._clock.now(), dict[str, tuple[str, float]]()
+            for uid, (node, earliest) in self._nominated.items():
+                found = self._nomination(uid, node)
+                if found is not None and now >= earliest and self._traffic.is_overdue(now - found.since):
+                    self._add(_Due(found.pod, None, node))
+                elif found is not None:
+                    left[uid] = node, earliest
+            self._nominated = left
+
+    def _nomination(self, uid: str, node: str) -> Assumed | None:
+        """The assumption of a nominated pod, None once a request, or the watch of the pod bound or deleted, has ended it. O(1)."""
+        found = self._index.assumed.held.get(uid)
+        return found if found is not None and found.doubted and found.nodes == (node,) else None
+
+    # -- one pod --------------------------------------------------------------------------------------------------------
+
+    async def _requeue(self, due: _Due) -> None:
+        pod = due.pod
+        self._queued.discard(pod.uid)
+        if due.node:
+            await self._requeue_nominated(pod, due.node)
+        elif self._has_place(due):
             if await self._writer.requeue(pod, f"{self._clock.now():.3f}"):
                 _LOG.info("requeued", extra={"pod": pod.full_name})
             self._index.rejected.discard(pod.uid)
             await self._clock.sleep(1 / self._per_second)
-        return is_left
+        else:
+            await self._clock.sleep(0)
+
+    def _has_place(self, due: _Due) -> bool:
+        """Whether a node passes for the pod now, and a place is left of those that it shares with others. O(cluster)."""
+        pod, view = due.pod, self._index.view
+        if is_unchanged(pod, due.version, view) or not self._writer.is_writable(pod):
+            return False
+        places = catalog.shared_places(known_effective_pod(pod, view), view)
+        if not self._writer.find(pod)[1]:
+            return False
+        if any(self._requeued[group] >= left for group, left in places.items()):
+            self._is_left.set()
+            return False
+        self._requeued.update(places.keys())
+        return True
+
+    async def _requeue_nominated(self, pod: Pod, node: str) -> None:
+        """After a failure the pod is queued again: no rejection leads here."""
+        if self._nomination(pod.uid, node) is None:
+            return
+        if await self._writer.requeue(pod, f"{self._clock.now():.3f}"):
+            _LOG.info("nominated pod requeued", extra={"pod": pod.full_name, "node": node})
+        else:
+            self._nominated.setdefault(pod.uid, (node, self._clock.now() + _AFTER_FAILURE_SECONDS))
+            self._added.set()
+        await self._clock.sleep(1 / self._per_second)
 
 
 _ROUND_SECONDS: Final = 0.1

@@ -4,14 +4,14 @@ For the leader. The answer to the scheduler only adds the pod to a queue. A pod 
 `SETTLED_SECONDS` is explained, in slices as for `extender explain` but without the search for changes, and has the note
 of `verbs/explain/explaining.py`.
 
-Bounded: the queue has `MOST_QUEUED` pods; `AT_ONCE` pods are explained at once, and one more every `REFILL_SECONDS`; a pod is
+Bounded: `MOST_QUEUED` pods wait, those of each namespace in turn, of which those of the namespace that has most are dropped
+first; `AT_ONCE` pods are explained at once, and one more every `REFILL_SECONDS`; a pod is
 looked at again after `LOOK_AGAIN_SECONDS`, and the same note is repeated after `REPEATED_AFTER_SECONDS` only, with how often
 the pod was rejected in between. An event is not retried: as long as the pod is pending, the next rejection leads here again.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
@@ -27,6 +27,7 @@ from extender.model.answers.explanations import Explanation, NotExplained
 from extender.model.objects import Pod
 from extender.model.units import times
 from extender.tasks.events import TokenBucket
+from extender.tasks.fair_queue import FairBacklog
 from extender.tasks.rejected_pods import RejectedPodWriter
 from extender.verbs.explain.explaining import rejection_note
 from extender.wire.extender_v1 import ExtenderArgs
@@ -60,7 +61,7 @@ class RejectionEvents:
     """``consider`` is called for each rejection and returns at once, ``run`` writes. ``results``: pods by what became of them.
 
     outdated: the pod is not pending any more, or a node passes. repeated: the note is that of the last event.
-    suppressed: too many at once.
+    suppressed: too many wait.
     """
 
     def __init__(
@@ -78,52 +79,52 @@ class RejectionEvents:
         self._clock = clock
         self._utc_now = utc_now
         self._tokens = TokenBucket(AT_ONCE, REFILL_SECONDS, clock.now())
-        self._queue: OrderedDict[str, float] = OrderedDict()  # by UID when the pod was rejected, the oldest first
+        self._queue: FairBacklog[tuple[str, float]] = FairBacklog(
+            clock, MOST_QUEUED
+        )  # the UID, and when it was rejected
+        self._queued: set[str] = set()
         self._told: OrderedDict[str, _Told] = OrderedDict()
-        self._added = asyncio.Event()
         self._is_writing = False
 
     def consider(self, args: ExtenderArgs) -> None:
         """Queues a pod whose requested nodes were all rejected. O(1); without effect on a replica that does not lead."""
         uid, now = args.pod.uid, self._clock.now()
-        if not self._is_writing or uid in self._queue:
+        if not self._is_writing or uid in self._queued:
             return
         told = self._told.get(uid)
         if told is not None:
             told.rejections += 1
             if now - told.looked < LOOK_AGAIN_SECONDS:
                 return
-        if len(self._queue) >= MOST_QUEUED:
+        self._queued.add(uid)
+        dropped = self._queue.add(args.pod.namespace, (uid, now))
+        if dropped is not None:
+            self._queued.discard(dropped[0])
             self.results["suppressed"] += 1
-            return
-        self._queue[uid] = now
-        self._added.set()
 
     async def run(self) -> None:
         """Writes until cancelled, while this replica leads; what is queued then is dropped."""
         self._is_writing = True
         try:
             while True:
-                while not self._queue:
-                    self._added.clear()
-                    await self._added.wait()
-                uid, since = next(iter(self._queue.items()))
+                uid, since = await self._queue.take()
                 if (left := since + SETTLED_SECONDS - self._clock.now()) > 0:
                     await self._clock.sleep(left)
-                    continue
-                del self._queue[uid]
+                self._queued.discard(uid)
                 self.results[await self._tell(uid)] += 1
         finally:
             self._is_writing = False
-            self._queue.clear()
+            self._queued.clear()
+            while self._queue.pop() is not None:
+                pass
 
     async def _tell(self, uid: str) -> str:
         """Writes the event of a pod, where there is anything new to tell; returns the result."""
         if self._pending(uid) is None:
             self._told.pop(uid, None)
             return "outdated"
-        if not self._tokens.take(self._clock.now()):
-            return "suppressed"
+        while not self._tokens.take(self._clock.now()):
+            await self._clock.sleep(REFILL_SECONDS)
         try:
             found = await self._explain(uid)
         except NotExplained:

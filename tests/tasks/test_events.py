@@ -28,9 +28,9 @@ LIMIT = EventLimit(at_once=20, refill=2.0, repeated_after=600.0)
 NOTHING = {"written": 0, "failed": 0, "suppressed": 0}
 
 
-def event(name: str, kind: str = "Warning", reason: str = "Preempted") -> PodEvent:
+def event(name: str, kind: str = "Warning", reason: str = "Preempted", namespace: str = "default") -> PodEvent:
     """An event of a pod."""
-    return PodEvent(PodRef("default", name, f"uid-{name}"), kind, reason, "Preempting", "text", NOON)
+    return PodEvent(PodRef(namespace, name, f"uid-{name}"), kind, reason, "Preempting", "text", NOON)
 
 
 class Stage:
@@ -113,6 +113,16 @@ async def test_what_does_not_fit_is_lost_and_so_is_what_waits_at_the_end() -> No
         await until(lambda: stage.names)
     await stage.recorder.flush()
     assert (stage.names, stage.lost) == (["a"], 3), "the one under way, too"
+
+
+async def test_an_event_is_not_behind_those_of_another_namespace_and_not_lost_for_them() -> None:
+    stage = Stage(most_waiting=5, at_once=1)
+    for number in range(20):
+        stage.recorder.record(event(f"noise-{number}", namespace="noise"))
+    stage.recorder.record(event("honest", namespace="shop"))
+    async with stage.running():
+        await stage.recorder.flush()
+    assert (stage.names, stage.lost) == (["noise-0", "honest", "noise-1", "noise-2", "noise-3"], 16)
 
 
 async def test_a_few_that_wait_are_written_side_by_side_and_no_more() -> None:

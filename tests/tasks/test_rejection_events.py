@@ -57,11 +57,12 @@ class Scene:
         shared = RejectedPodWriter(self.index, self.api, lambda _: ("", False))
         self.events = RejectionEvents(shared, self.api, explainer.rejection, self.clock, lambda: NOON)
 
-    def reject(self, name: str) -> None:
+    def reject(self, name: str, namespace: str = "default") -> None:
         """The filter has rejected the pod on the only node."""
+        fields = {**APART, "namespace": namespace}
         if f"uid-{name}" not in self.index.pods:
-            self.index.upsert(pod(name, **APART))
-        self.events.consider(asking(pod_json(name, **APART), "n1"))
+            self.index.upsert(pod(name, **fields))
+        self.events.consider(asking(pod_json(name, **fields), "n1"))
 
     @property
     def total(self) -> int:
@@ -189,14 +190,24 @@ async def test_of_many_pods_some_have_an_event_at_once_and_one_more_as_time_goes
         for number in range(MOST_QUEUED + 10):
             scene.reject(f"p{number}")
         assert scene.told == {"suppressed": 10}, "the queue is bounded"
+        begun = scene.clock.time + SETTLED_SECONDS
+        await until(lambda: scene.told.get("written", 0) >= AT_ONCE)
+        assert scene.clock.time <= begun + 3 * REFILL_SECONDS
         await until(lambda: scene.total == MOST_QUEUED + 10)
-        assert AT_ONCE <= scene.told["written"] < AT_ONCE + 10
-        before = scene.told["written"]
-        scene.clock.time += 3 * REFILL_SECONDS
-        for number in range(500, 510):
+        assert scene.clock.time - begun >= (MOST_QUEUED - AT_ONCE - 1) * REFILL_SECONDS
+    assert scene.told == {"written": MOST_QUEUED, "suppressed": 10}
+
+
+async def test_an_event_of_a_pod_is_not_behind_those_of_another_namespace() -> None:
+    scene = Scene()
+    async with scene.leading():
+        for number in range(3 * MOST_QUEUED):
             scene.reject(f"p{number}")
-        await until(lambda: scene.total == MOST_QUEUED + 20)
-        assert before + 3 <= scene.told["written"] <= before + 6
+        begun = scene.clock.time
+        scene.index.upsert(pod("there", on="n1", app="web", namespace="shop"))
+        scene.reject("honest", namespace="shop")
+        await until(lambda: any(each.pod.namespace == "shop" for each in scene.api.events))
+        assert scene.clock.time - begun < SETTLED_SECONDS + 10 * REFILL_SECONDS
 
 
 async def test_a_failure_is_counted_and_the_next_rejection_of_the_pod_is_told() -> None:
