@@ -111,8 +111,7 @@ def run_test(arguments: argparse.Namespace) -> int:
     for name, labels in known.namespaces.items():
         index.upsert(Namespace(name, labels))
     table, policies = index.policies, _policies(arguments.policies, settings, index.policies)
-    nodes, releases = None if known.nodes is None else known, settings.release.enabled
-    verb = AdmitVerb(table, known, settings.policies, settings.limits, nodes=nodes, releases=releases)
+    verb = AdmitVerb(table, known, settings, None if known.nodes is None else known)
     for each in policies:
         if not each.errors:
             response = verb.decide(review_of(each.value, _namespace_of(each.value)))["response"]

@@ -19,6 +19,7 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.timing import Clock
 from extender.kube.writer import PolicyObjects, WebhookObjects
 from extender.model.constraints.node_affinity import NodeAffinity
+from extender.model.policies import FailurePolicy
 from extender.model.units import Address
 from extender.server.admission import AdmissionService, JsonObject, admitting
 from extender.server.transport.tls import WebhookTls
@@ -97,6 +98,7 @@ def _decide(verb: AdmitVerb, metrics: AdmissionMetrics, status: PolicyStatus, re
     found = verb.admit(review)
     for each in found.changes:
         result = "conflict" if each.conflicts else "unchanged" if each.is_empty else "applied"
+        result = "failed" if each.has(*FailurePolicy) else result
         metrics.record_policy(each.policy.key.kind, result)
         if not found.dry_run:
             status.record(each)
@@ -123,10 +125,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     policies, tls = settings.policies, WebhookTls()
     listed = ListedOnce(reflectors.freshness, {NAMESPACES.name, *policy_kinds(settings)})
     readiness = Readiness(listed, tls)
-    releases = settings.release.enabled
-    verb = AdmitVerb(
-        index.policies, index.namespaces, policies, settings.limits, nodes=_Nodes(index), releases=releases
-    )
+    verb = AdmitVerb(index.policies, index.namespaces, settings, _Nodes(index))
     counts = metrics.admission()
     objects_of_policies = PolicyObjects(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write)
     events = EventRecorder(objects_of_policies.create_policy_event, clock, EVENT_LIMIT)

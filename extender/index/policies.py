@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -63,8 +64,8 @@ class PoliciesView:
         """A valid policy, None where there is none of that key."""
         return self._policies.get(key)
 
-    def select(self, subject: Subject, moment: Moment) -> list[Policy]:
-        """The policies that select a subject and act at the moment, in the order in which they apply.
+    def select(self, subject: Subject, *moments: Moment) -> list[Policy]:
+        """The policies that select a subject and act at one of the moments, in the order in which they apply.
 
         O(labels of pod and namespace + policies that have one of these labels, or none, in their selectors).
         """
@@ -73,10 +74,10 @@ class PoliciesView:
         found = [
             policy
             for policy in map(self._policies.__getitem__, self._candidates(subject))
-            if moment in policy.when and policy.scope.selects(subject)
+            if not policy.when.isdisjoint(moments) and policy.scope.selects(subject)
         ]
         if len(found) > 1:
-            found.sort(key=_order)
+            found.sort(key=attrgetter("order"))
         return found
 
     def candidates(self, subject: Subject) -> Iterator[Policy]:
@@ -197,10 +198,6 @@ class PolicyTable(PoliciesView):
 
 def _nothing(_signature: PodSignature) -> None:
     """Where nothing is compiled."""
-
-
-def _order(policy: Policy) -> tuple[int, bool, str, str]:
-    return policy.order
 
 
 def _is_inert(scope: Scope) -> bool:

@@ -44,12 +44,14 @@ class Excess:
     """A limit of the configuration that a pod is above: the limit's name, and a text that is equal for equal pods.
 
     ``namespace`` is set where the pod is within its own limits, and its namespace would be above one of those for the whole
-    namespace. Such an excess ends when pods of the namespace are deleted.
+    namespace. Such an excess ends when pods of the namespace are deleted. ``hides_labels``: the labels and the owner have not
+    been read either.
     """
 
     limit: str
     text: str
     namespace: str = ""
+    hides_labels: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

@@ -172,13 +172,20 @@ class Scope:
 
     def selects(self, subject: Subject) -> bool:
         """Whether the policy concerns the subject. O(requirements)."""
-        if self.namespace and self.namespace != subject.namespace:
-            return False
         return (
-            self.pod_selector.matches(subject.labels)
-            and (self.namespace_selector.is_empty or self.namespace_selector.matches(subject.known_namespace_labels))
+            (not self.namespace or self.namespace == subject.namespace)
+            and self.pod_selector.matches(subject.labels)
+            and self._covers(subject)
             and self.conditions.matches(subject)
         )
+
+    def _covers(self, subject: Subject) -> bool:
+        selector = self.namespace_selector
+        return selector.is_empty or selector.matches(subject.known_namespace_labels)
+
+    def may_select_any(self, subject: Subject) -> bool:
+        """Whether the policy selects some pods of the subject's namespace. O(requirements)."""
+        return self.namespace in ("", subject.namespace) and not self.pod_selector.nothing and self._covers(subject)
 
 
 class Size(NamedTuple):
@@ -310,9 +317,12 @@ class Policy:
     resource_version: str = field(default="", compare=False)
 
     @property
-    def order(self) -> tuple[int, bool, str, str]:
-        """Sorts policies as they apply: the higher priority first, then the cluster-wide kind, then by name."""
-        return (-self.priority, bool(self.key.namespace), self.key.name, self.key.group)
+    def order(self) -> tuple[bool, int, str, str]:
+        """Sorts policies as they apply: the cluster-wide kind first, then the higher priority, then by name.
+
+        A tenant writes the policies of a namespace, whatever their priority: they never come before those of the platform.
+        """
+        return (bool(self.key.namespace), -self.priority, self.key.name, self.key.group)
 
     @property
     def is_cross_namespace(self) -> bool:

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 from weakref import ref
 
@@ -41,7 +42,7 @@ from extender.index.view import ClusterView
 from extender.model.bounded import BoundedCache
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm, node_selector
-from extender.model.constraints.spread import SpreadConstraint, SpreadConstraints
+from extender.model.constraints.spread import NO_SPREAD, SpreadConstraint, SpreadConstraints
 from extender.model.constraints.terms import (
     NO_AFFINITY,
     AffinityTerm,
@@ -117,8 +118,10 @@ def policy_terms(signature: PodSignature, view: ClusterView, settings: Settings)
     """
     if not view.policies.about_placed_pods or signature.enforced is not None or _is_exempt(signature, settings):
         return NO_AFFINITY
+    if signature.excess is not None:
+        return NO_AFFINITY
     subject = signature.subject(view.namespace_labels(signature.namespace))
-    policies = [each for each in view.policies.select(subject, Moment.SCHEDULING) if _concerns(each, signature)]
+    policies = _selecting(signature, subject, view)
     if not any(each.holds_placed_pods for each in policies):
         return NO_AFFINITY
     try:
@@ -129,18 +132,18 @@ def policy_terms(signature: PodSignature, view: ClusterView, settings: Settings)
 
 
 def _is_exempt(signature: PodSignature, settings: Settings) -> bool:
-    return signature.is_exempt(settings.policies.exempt_namespaces) or signature.excess is not None
+    return signature.is_exempt(settings.policies.exempt_namespaces)
 
 
 def _made(signature: PodSignature, labels: Labels | None, view: ClusterView, settings: Settings) -> Effective:
-    if _is_exempt(signature, settings):
-        return Effective(labels)
+    if _is_exempt(signature, settings) or (signature.excess is not None and settings.mode == "offload"):
+        return Effective(labels)  # above a limit: it is rejected on every node
     subject = signature.subject(labels)
     for invalid in view.policies.invalid_for(subject):
         if invalid.scope is not None and invalid.must_not_be_missed(Moment.SCHEDULING):
             return Effective(labels, _refused(signature, invalid.key, Reason.POLICY_FAILED))
     releasing = _releasing(subject, view) if settings.release.enabled else ()
-    policies = [each for each in view.policies.select(subject, Moment.SCHEDULING) if _concerns(each, signature)]
+    policies = _selecting(signature, subject, view)
     if not policies:
         return Effective(labels, gating=releasing)
     found, audited = _enforce(signature, policies, settings)
@@ -150,13 +153,20 @@ def _made(signature: PodSignature, labels: Labels | None, view: ClusterView, set
     return Effective(labels, found, missed, audited, releasing)
 
 
+def _selecting(signature: PodSignature, subject: Subject, view: ClusterView) -> list[Policy]:
+    """The policies that hold such pods. Where labels are too large to be read, that is each one that selects pods of the namespace."""
+    if signature.excess is None or not signature.excess.hides_labels:
+        return [each for each in view.policies.select(subject, Moment.SCHEDULING) if _concerns(each, signature)]
+    reaching = (each for each in view.policies if each.acts(Moment.SCHEDULING) and each.scope.may_select_any(subject))
+    return sorted(reaching, key=attrgetter("order"))
+
+
 def _releasing(subject: Subject, view: ClusterView) -> tuple[PolicyKey, ...]:
     """The policy that releases such pods. A pod with a schedulingGroup needs none, but that field is not known here."""
     if why_no_gate(subject, {}):
         return ()
-    return tuple(
-        each.key for each in gating(view.policies.select(subject, Moment.RELEASE)) if each.mode is Mode.ENFORCE
-    )
+    policies = gating(view.policies.select(subject, Moment.RELEASE))
+    return tuple(each.key for each in policies if each.mode is Mode.ENFORCE)
 
 
 def _concerns(policy: Policy, signature: PodSignature) -> bool:
@@ -216,10 +226,14 @@ def _enforce(
 
     O(elements of the pod and of the policies); twice that where a pod with a record conflicts with a policy.
     """
-    bounds = Bounds(settings.limits, settings.policies.max_terms)
+    bounds = Bounds.of(settings)
     first = _Enforcement(signature, policies, bounds)
     audited = tuple(first.audited)
-    if signature.injected and (first.conflicts or any(each.directives.soft_min_domains for each in policies)):
+    if (
+        signature.injected
+        and signature.excess is None
+        and (first.conflicts or any(each.directives.soft_min_domains for each in policies))
+    ):
         again = _without_injected(signature, policies, bounds)
         if again is not None:
             held = dict.fromkeys((*first.held, *(key for key, _ in first.conflicts - again.conflicts)))
@@ -265,7 +279,8 @@ class _Enforcement:
         self._crossing: set[int] = set()  # the identities of the elements that put a pod into the scope of quotas
         self._keys: dict[tuple[str, Element], str] = {}
         self._policies = [self._of_pod(each) for each in policies]  # kept, as identities of their elements are
-        spec = _node_json(signature.node_affinity)
+        is_read = signature.excess is None
+        spec = _node_json(signature.node_affinity if is_read else NodeAffinity(signature.node_affinity.node_selector))
         items: list[JsonObject] = []
         if injected is not None:
             spec, items = subtract(spec, injected), injected.items(SPREAD)
@@ -309,6 +324,8 @@ class _Enforcement:
     def _held(self) -> Held:
         own = self._signature
         affinity, spread = own.affinity, own.spread
+        if own.excess is not None:
+            return Held({}, Size(), own.excess.text)
         size = size_of_parts(affinity, spread, own.node_affinity, own.preferred_nodes, own.tolerations)
         lists: dict[str, Sequence[Element]] = {
             PREFERRED_NODES: own.preferred_nodes,
@@ -335,7 +352,7 @@ class _Enforcement:
         fields = self._injection.fields
         spec = put({}, TERMS_PATH, terms) if (terms := fields.required_terms) is not None else {}
         _, (nodes, _) = parse_affinity(orjson.dumps(spec.get("affinity")), "")
-        return NodeAffinity(node_selector(fields.node_selector), nodes.terms)
+        return NodeAffinity(node_selector(fields.node_selector), nodes.terms, fields.apart)
 
     def effective(self, rules: Rules, held: Collection[PolicyKey], *, keeps_nodes: bool) -> PodSignature | None:
         """The signature with all that was applied; None where ``held``, the policies that the pod lacks a part of, is empty.
@@ -346,6 +363,8 @@ class _Enforcement:
         if outcome.refused_by is not None:
             reason = Reason.POLICY_FAILED if outcome.conflict is None else Reason.POLICY_CONFLICT
             return _refused(signature, outcome.refused_by, reason)
+        if signature.excess is not None:
+            return self._about_nodes(held)
         spread = self._spread(rules)
         wished = _with_soft_min_domains(spread, self._enforcing, signature.labels)
         if not held and wished is spread:
@@ -363,6 +382,19 @@ class _Enforcement:
             spread=wished,
             node_affinity=own,
             enforced=Enforced(tuple(held), required, preferred),
+            shown=ref(signature),
+        )
+
+    def _about_nodes(self, held: Collection[PolicyKey]) -> PodSignature | None:
+        """The same of a pod above a limit in augment mode, whose own constraints are left to kube-scheduler."""
+        if not held:
+            return None
+        signature, node_name = self._signature, self._injection.fields.scalars["nodeName"]
+        return replace(
+            signature,
+            affinity=PodAffinity(cross_namespace=signature.affinity.cross_namespace),
+            spread=NO_SPREAD,
+            enforced=Enforced(tuple(held), self.nodes.at(node_name) if node_name else self.nodes),
             shown=ref(signature),
         )
 

@@ -40,7 +40,7 @@ def test_those_that_select_a_pod_are_found_in_the_order_in_which_they_apply() ->
         policy("no-team", namespaceSelector=matching(team="b")),
         policy("inert", podSelector=None),
     ])  # fmt: skip
-    assert names(table.select(WEB, Moment.ADMISSION)) == ["by-team", "by-label", "own", "late"]
+    assert names(table.select(WEB, Moment.ADMISSION)) == ["by-team", "by-label", "late", "own"]
 
 
 def test_a_policy_is_found_at_its_moments_only() -> None:

@@ -66,9 +66,9 @@ def with_spec(**fields: Any) -> Json:
 class AugmentedAsker(Asker):
     """The same in augment mode, where the in-tree plugins decide what the pod says itself."""
 
-    def __init__(self, *policies: Any) -> None:
+    def __init__(self, *policies: Any, **sections: Any) -> None:
         super().__init__()
-        self.settings = settings(mode="augment", policies={"enabled": True})
+        self.settings = settings(mode="augment", policies={"enabled": True}, **sections)
         self.index = ClusterIndex(self.settings.rules, counts_of_rules(), rejects_excess=False)
         for zone in "abc":
             self.index.upsert(stage(f"n{zone}", labels={"zone": zone}))

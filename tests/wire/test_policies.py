@@ -135,14 +135,14 @@ def test_match_conditions_narrow_what_the_selectors_select(conditions: Json, who
     assert selects(policy(matchConditions=conditions), who) is selected
 
 
-def test_policies_apply_by_priority_then_cluster_wide_ones_first_then_by_name() -> None:
+def test_cluster_wide_policies_apply_first_then_by_priority_then_by_name() -> None:
     made = [policy("b"), policy("a", "shop"), policy("a"), policy("z", "shop", priority=5), policy("c", priority=-1)]
     assert [str(each.key) for each in sorted(made, key=lambda each: each.order)] == [
-        "PodSchedulingPolicy/shop/z",
         "ClusterPodSchedulingPolicy/a",
         "ClusterPodSchedulingPolicy/b",
-        "PodSchedulingPolicy/shop/a",
         "ClusterPodSchedulingPolicy/c",
+        "PodSchedulingPolicy/shop/z",
+        "PodSchedulingPolicy/shop/a",
     ]
 
 

@@ -257,11 +257,11 @@ class ConstraintCompiler:
         return len(self._compiled)
 
     def find(self, signature: PodSignature) -> CompiledConstraints:
-        """The compiled constraints of a signature, compiled or corrected if needed. Nothing is compiled for a pod above a limit."""
-        if signature.excess is not None:
+        """The compiled constraints of a signature, compiled or corrected if needed. Of a pod above a limit, only what policies enforce."""
+        if signature.excess is not None and signature.enforced is None:
             return CompiledConstraints(signature, excess=signature.excess if self._budgets.rejects_excess else None)
         known = self._compiled.get(signature)
-        if known is None or not known.is_admitted:
+        if signature.excess is None and (known is None or not known.is_admitted):
             excess = self._budgets.admit(signature, self._pods, is_compiled=known is not None)
             if excess is not None:
                 return CompiledConstraints(signature, excess=excess)

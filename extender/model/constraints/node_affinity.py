@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from extender.model.constraints.labels import Labels, Operator, is_label_key, is_label_value, satisfies
 from extender.model.constraints.selectors import SelectorError, requirement
@@ -141,18 +141,20 @@ def _file(term: NodeSelectorTerm, clause: NodeRequirement, filed: _Filed) -> Non
 class NodeAffinity:
     """nodeSelector AND (any of the required terms); ``terms`` None means no required node affinity.
 
+    ``beside`` are others that the node must match too: terms of policies that are too many to be joined with others.
     The hash is computed once, as it is part of the key of each spread group of a pod; where there are many terms they
     are indexed once, as each node is matched.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeSelectorTerm, ...] | None = None
+    beside: tuple[NodeAffinity, ...] = ()
     _hash: int = field(init=False, repr=False, compare=False)
     _index: TermIndex | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Computes the hash and the index. O(terms × clauses + values)."""
-        object.__setattr__(self, "_hash", hash((self.node_selector, self.terms)))
+        object.__setattr__(self, "_hash", hash((self.node_selector, self.terms, self.beside)))
         indexed = TermIndex(self.terms) if self.terms is not None and len(self.terms) > _FEW else None
         object.__setattr__(self, "_index", indexed)
 
@@ -163,11 +165,13 @@ class NodeAffinity:
     @property
     def admits_all(self) -> bool:
         """Whether every node passes without looking at it."""
-        return not self.node_selector and self.terms is None
+        return not self.node_selector and self.terms is None and not self.beside
 
     def matches(self, name: str, labels: Labels) -> bool:
         """Whether the pod may be placed on a node with this name and these labels."""
         if any(labels.get(key) != value for key, value in self.node_selector):
+            return False
+        if self.beside and not all(each.matches(name, labels) for each in self.beside):
             return False
         if self.terms is None:
             return True
@@ -178,8 +182,8 @@ class NodeAffinity:
         """The same requirements on the node of this name alone."""
         here = NodeRequirement(NAME_FIELD, Operator.IN, (name,))
         if self.terms is None:
-            return NodeAffinity(self.node_selector, (NodeSelectorTerm(fields=(here,)),))
-        return NodeAffinity(self.node_selector, tuple(term.also(here) for term in self.terms))
+            return replace(self, terms=(NodeSelectorTerm(fields=(here,)),))
+        return replace(self, terms=tuple(term.also(here) for term in self.terms))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,8 @@ from extender.model.policies import (
     Policy,
     PolicyKey,
     Subject,
-    Targets,
 )
-from extender.settings.limits import Limits
-from extender.settings.policies import Policies
+from extender.settings.configuration import Settings
 from extender.verbs.admit.injected import (
     Record,
     annotated,
@@ -36,7 +34,7 @@ from extender.verbs.admit.injected import (
     subtract,
     write_records,
 )
-from extender.verbs.admit.injection import Injection, Outcome, gating, why_no_gate
+from extender.verbs.admit.injection import Injection, Outcome, directs, gating, why_no_gate
 from extender.verbs.admit.json_edits import Operation, drop, make_patch
 from extender.verbs.admit.pod_fields import Bounds, Changes, Conflict
 from extender.verbs.admit.policy_reviews import NodeReader, review_policy
@@ -158,20 +156,17 @@ class AdmitVerb:
         self,
         policies: PoliciesView,
         namespaces: NamespaceReader,
-        settings: Policies,
-        limits: Limits,
-        *,
+        settings: Settings,
         nodes: NodeReader | None = None,
-        releases: bool = True,
     ) -> None:
         self._policies = policies
         self._namespaces = namespaces
         self._nodes = nodes
-        self._releases = releases
-        self._templates = settings.templates
-        self._most_templates = settings.max_templates
-        self._exempt = frozenset(settings.exempt_namespaces)
-        self._bounds = Bounds(limits, settings.max_terms)
+        self._releases = settings.release.enabled
+        self._templates = settings.policies.templates
+        self._most_templates = settings.policies.max_templates
+        self._exempt = frozenset(settings.policies.exempt_namespaces)
+        self._bounds = Bounds.of(settings)
 
     def decide(self, review: Any) -> JsonObject:
         """The AdmissionReview with the response to one with a request. Never raises."""
@@ -270,16 +265,14 @@ class AdmitVerb:
             findings.check()
         clean = spec if is_pod or record is None else subtract(spec, record)
         seed = crc32(_seed(request, is_pod=is_pod).encode())
-        injection = Injection(clean, self._bounds, findings.budget, is_pod=is_pod, scheduler_seed=seed)
-        changes = findings.apply(injection, self._selected(subject, is_pod=is_pod))
+        selected = self._policies.select(subject, *_AT_THE_WEBHOOK)
+        is_gated = selected and is_pod and self._releases and not why_no_gate(subject, spec)
+        gates = {each.key for each in gating(selected)} if is_gated else ()
+        injection = Injection(clean, self._bounds, findings.budget, is_pod=is_pod, scheduler_seed=seed, gates=gates)
+        policies = [each for each in selected if each.key in gates or directs(each, is_pod=is_pod)]
+        changes = findings.apply(injection, policies)
         findings.changes += changes
         findings.check()
-        if (
-            is_pod
-            and self._releases
-            and not why_no_gate(subject, spec | {"nodeName": injection.fields.scalars["nodeName"]})
-        ):
-            self._gate(injection, subject, changes, findings)
         new = record_of(injection.fields, changes)
         if is_pod:
             new = record if new is None else joined(record, new)
@@ -287,22 +280,6 @@ class AdmitVerb:
         else:
             finished = injection.spec
         return (template if finished is spec else {**template, "spec": finished}), new
-
-    def _selected(self, subject: Subject, *, is_pod: bool) -> list[Policy]:
-        other = Targets.TEMPLATES if is_pod else Targets.PODS
-        return [each for each in self._policies.select(subject, Moment.ADMISSION) if each.targets is not other]
-
-    def _gate(self, injection: Injection, subject: Subject, changes: list[Changes], findings: _Findings) -> None:
-        """Adds the gate of the policy that releases the pod."""
-        policies = gating(self._policies.select(subject, Moment.RELEASE))
-        for each in findings.apply(injection, policies, Moment.RELEASE):
-            earlier = next((done for done in changes if done.policy == each.policy), None)
-            if earlier is None:
-                changes.append(each)
-                findings.changes.append(each)
-            else:
-                earlier.absorb_gate(each)
-        findings.check()
 
 
 def _must_not_be_missed(policy: Policy, namespace: str) -> bool:

@@ -1,17 +1,20 @@
 """Applies the directives of policies to the scheduling fields of a pod, one policy after the other, and says what each did.
 
 A policy adds where the pod says nothing; what the API server filled in counts as nothing said. Where both say something else it
-is a conflict, which the policy's `conflictPolicy` decides. Applying the same policies again changes nothing.
+is a conflict, which the policy's `conflictPolicy` decides. Where a limit leaves no room for a directive, its `failurePolicy`
+decides. Applying the same policies again changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import sub
 from typing import Any, Final
 
 from extender.model.constraints.clauses import LABEL, Clause, are_contradictory
+from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.constraints.spread import SpreadConstraint
 from extender.model.policies import (
     ConflictPolicy,
@@ -27,6 +30,7 @@ from extender.model.policies import (
     PolicyKey,
     Size,
     Subject,
+    Targets,
 )
 from extender.verbs.admit.pod_fields import GATES, Bounds, Changes, Conflict, Held, PodFields, RejectedError, short
 from extender.verbs.admit.term_product import (
@@ -58,7 +62,8 @@ class Injection:
     """The fields of one pod while policies are applied to them. The spec that it is given is never changed.
 
     ``is_pod``: it is that of a pod and not of a template, so the API server has filled in more. ``scheduler_seed``
-    chooses among several scheduler names. ``held``: see `PodFields`. Each policy costs O(what it directs).
+    chooses among several scheduler names. ``held``: see `PodFields`. ``gates``: the policies whose gate is to hold the pod until
+    its group is released. Each policy costs O(what it directs).
     """
 
     def __init__(
@@ -70,8 +75,10 @@ class Injection:
         is_pod: bool,
         scheduler_seed: int = 0,
         held: Held | None = None,
+        gates: Container[PolicyKey] = (),
     ) -> None:
         self.fields = PodFields(spec, bounds, budget, held)
+        self._gates = gates
         self._nodes = _NodeDirectives(self.fields)
         self._is_pod = is_pod
         self._seed = scheduler_seed
@@ -86,7 +93,7 @@ class Injection:
     def apply(self, policy: Policy, moment: Moment = Moment.ADMISSION) -> Changes:
         """Applies one policy. Raises `RejectedError` where a conflict is to reject the pod; then nothing is changed.
 
-        ``moment`` Release: only the gate that holds the pod until then. Scheduling: only what can hold for a pod that exists.
+        ``moment`` Scheduling: only what can hold for a pod that exists.
         """
         saved = self.fields.save()
         changes = Changes(policy)
@@ -114,24 +121,27 @@ class Injection:
         self._nodes.forget_witness()
 
     def _apply(self, policy: Policy, moment: Moment, changes: Changes) -> None:
-        if self.fields.excess:
-            self.fields.conflict(changes, "spec", self.fields.excess)
+        if self.fields.excess and not self.fields.is_unlimited(policy):
+            self.fields.leave_out(changes, "spec", self.fields.excess)
         elif not self._is_affordable(policy):
-            self.fields.conflict(changes, "spec", "the policies before it direct all that one admission applies")
-        elif moment is not Moment.RELEASE:
-            exists = moment is Moment.SCHEDULING
-            self._place(policy.directives, PLACING_LISTS if exists else LISTS, changes)
-            if not exists:
+            self.fields.leave_out(changes, "spec", "the policies before it direct all that one admission applies")
+        elif moment is Moment.SCHEDULING:
+            self._place(policy.directives, PLACING_LISTS, changes)
+        else:
+            if directs(policy, is_pod=self._is_pod):
+                self._place(policy.directives, LISTS, changes)
                 self._complete(policy.directives, changes)
-        elif policy.release is not None:
-            self._add_gates((policy.release.gate,), changes)
+            if policy.key in self._gates and policy.release is not None and not self.fields.scalars["nodeName"]:
+                self._add_gates((policy.release.gate,), changes)
 
     def _place(self, directives: Directives, lists: Collection[str], changes: Changes) -> None:
         """What decides about nodes, which a pod that exists can be held to as well; of the lists, those given by path."""
         if directives.required_node_terms is not None:
             self._nodes.join_terms(changes)
         for path, items in directives.lists.items():
-            if path == SPREAD:
+            if self.fields.excess and path != TOLERATIONS:
+                self.fields.leave_out(changes, path, self.fields.excess)
+            elif path == SPREAD:
                 self._add_spread(items, changes)
             elif path in lists:
                 self._add_items(path, items, changes)
@@ -153,7 +163,9 @@ class Injection:
         """Whether the budget allows the policy. Asked once for each: applying one again costs nothing more."""
         found = self._affordable.get(policy.key)
         if found is None:
-            found = self._affordable[policy.key] = self.fields.budget.spend_directives(policy.directives.weight)
+            found = self._affordable[policy.key] = self.fields.budget.share(policy.key).spend_directives(
+                policy.directives.weight
+            )
         return found
 
     # ---- scalar fields
@@ -181,7 +193,7 @@ class Injection:
         """One of the names; a pod that has one of them already keeps it."""
         found = self.fields.scalars["schedulerName"]
         wanted = found if found in names else names[self._seed % len(names)]
-        unset = ("",) if self.fields.is_claimed("schedulerName") else ("", DEFAULT_SCHEDULER)
+        unset = ("",) if "schedulerName" in self.fields.claims else ("", DEFAULT_SCHEDULER)
         self._set("schedulerName", wanted, changes, unset=unset)
 
     # ---- lists
@@ -189,7 +201,7 @@ class Injection:
     def _add_items(self, path: str, items: Items, changes: Changes) -> None:
         fields = self.fields
         new = items.without(fields.known(path))
-        if not new or not fields.fits(new.size, path, changes):
+        if not new or not fields.fits(new.size, path, changes, selects_nodes=path == TOLERATIONS):
             return
         present = fields.items(path)
         if path == TOLERATIONS and self._is_pod:
@@ -241,7 +253,7 @@ class Injection:
         if self.fields.scalars["nodeName"]:
             self.fields.conflict(changes, GATES, "the API server refuses scheduling gates in a pod with a node name")
             return
-        changes.added[GATES] = [each.value for each in new]
+        changes.added[GATES] = [*changes.added.get(GATES, ()), *(each.value for each in new)]
         self.fields.append(GATES, new)
 
 
@@ -249,8 +261,8 @@ class Injection:
 class Outcome:
     """What policies did to one object. ``audited``: what those in mode Audit would do. ``failed``: errors by policy.
 
-    ``refused_by`` is the policy that refuses the object, for ``conflict`` or, without one, because it cannot be applied. No
-    policy is applied after it.
+    ``refused_by`` is the policy that refuses the object, for ``conflict`` or, without one, because it cannot be applied: because
+    of an error or a limit. No policy is applied after it.
     """
 
     changes: list[Changes] = field(default_factory=list)
@@ -287,7 +299,10 @@ class Outcome:
                 return injection.apply(policy, moment)
             self.audited.append(injection.preview(policy, moment))
         except RejectedError as error:
-            self.refused_by, self.conflict = policy.key, error.conflict
+            if error.conflict.resolution is FailurePolicy.FAIL:
+                self.fail(policy.key, f"{error.conflict.field}: {error.conflict.message}", is_strict=True)
+            else:
+                self.refused_by, self.conflict = policy.key, error.conflict
         except Exception as error:  # noqa: BLE001 (the other policies are applied; the policy is named in the answer)
             is_strict = policy.mode is Mode.ENFORCE and policy.failure_policy is FailurePolicy.FAIL
             self.fail(policy.key, f"{type(error).__name__}: {error}", is_strict=is_strict)
@@ -341,14 +356,14 @@ class _NodeDirectives:
         fields = self._fields
         present = fields.node_selector
         added: dict[str, str] = {}
-        merged = dict(present)
+        merged = ChainMap(added, present)
         for key, value in pairs.items():
             if present.get(key) != value and self._is_to_be_written(key, value, merged, changes):
-                added[key] = merged[key] = value
+                added |= {key: value}
         replaced = {key: present[key] for key in added if key in present}
         fresh = {key: value for key, value in added.items() if key not in present}
         size = Size(pod_bytes=len(canonical(fresh)), node_requirements=len(fresh)) if fresh else Size()
-        if added and fields.fits(size, "nodeSelector", changes):
+        if added and fields.fits(size, "nodeSelector", changes, selects_nodes=True):
             changes.added["nodeSelector"] = added
             if replaced:
                 changes.replaced["nodeSelector"] = {**changes.replaced.get("nodeSelector", {}), **replaced}
@@ -414,30 +429,42 @@ class _NodeDirectives:
         """Requires a node that matches the pod's terms and the policy's. No such node, or too many terms: a conflict."""
         fields, mine = self._fields, self._fields.terms
         theirs = changes.policy.directives.required_node_terms or ()
-        joined, message = self._joined(mine, theirs)
+        try:
+            joined, message = self._joined(mine, theirs, changes.policy)
+        except TooManyTermsError as error:
+            self._hold_apart(changes, str(error))
+            return
         if joined is mine and mine:
             fields.claim(NODE_TERMS)
             return
         resolution = fields.conflict(changes, NODE_TERMS, message) if message else ConflictPolicy.COMBINE
         if resolution is ConflictPolicy.OVERRIDE:
             self._override(policy_terms(theirs), changes)
-        elif resolution is ConflictPolicy.COMBINE and joined is not None:
+        elif resolution is ConflictPolicy.COMBINE:
             self._replace_terms(joined or impossible_term(mine, theirs), changes)
 
-    def _joined(self, mine: list[JoinedTerm], theirs: Sequence[NodeTerm]) -> tuple[list[JoinedTerm] | None, str]:
-        """Both lists joined, None where that is too much; and why it is a conflict, empty where it is none."""
-        bounds = self._fields.bounds
-        if mine and not self._fields.has_room_for_requirements():
+    def _hold_apart(self, changes: Changes, message: str) -> None:
+        """Terms that cannot be joined with those of the pod: a pod that exists is held to both lists, each by itself."""
+        fields, policy = self._fields, changes.policy
+        if fields.held is None or not fields.is_unlimited(policy):
+            fields.leave_out(changes, NODE_TERMS, message)
+            return
+        fields.apart = (*fields.apart, NodeAffinity(terms=policy.directives.nodes.terms))
+        changes.terms_changed = True
+
+    def _joined(
+        self, mine: list[JoinedTerm], theirs: Sequence[NodeTerm], policy: Policy
+    ) -> tuple[list[JoinedTerm], str]:
+        """Both lists joined, and why it is a conflict, empty where it is none. Raises `TooManyTermsError`."""
+        fields, bounds = self._fields, self._fields.bounds
+        if not fields.reads_terms:
+            raise TooManyTermsError(fields.excess)
+        most = bounds.limits.node_requirements
+        if mine and not fields.is_unlimited(policy) and fields.size.node_requirements >= most:
             if is_satisfied(mine, theirs):
                 return mine, ""
-            return (
-                None,
-                f"no further requirement fits, {limit_name('node_requirements')} is {bounds.limits.node_requirements}",
-            )
-        try:
-            joined = join(mine, theirs, bounds.max_terms, self._fields.budget) if mine else policy_terms(theirs)
-        except TooManyTermsError as error:
-            return None, str(error)
+            raise TooManyTermsError(f"no further requirement fits, {limit_name('node_requirements')} is {most}")
+        joined = join(mine, theirs, bounds.max_terms, fields.budget.share(policy.key)) if mine else policy_terms(theirs)
         if joined is mine or self._can_match(joined) or (mine and not self._can_match(mine)):
             return joined, ""
         return joined, "no node can match the pod's requirements and the policy's"
@@ -448,7 +475,7 @@ class _NodeDirectives:
         if not self._can_match(terms):
             keys = {part.key for each in terms for part in each.clauses}
             present = fields.node_selector
-            left = {k: v for k, v in present.items() if k not in keys or fields.is_claimed(f"nodeSelector[{k}]")}
+            left = {k: v for k, v in present.items() if k not in keys or f"nodeSelector[{k}]" in fields.claims}
             if not self._can_match(terms, left):  # policies that apply first exclude them
                 return
             changes.replaced["nodeSelector"] = {key: present[key] for key in present if key not in left}
@@ -462,10 +489,12 @@ class _NodeDirectives:
         return any(self._is_possible(each, pairs) for each in terms)
 
     def _replace_terms(self, terms: list[JoinedTerm], changes: Changes) -> None:
-        if self._fields.fits(self._growth(terms), NODE_TERMS, changes):
-            self._fields.terms, self._witness = terms, None
-            self._fields.claim(NODE_TERMS)
-            changes.terms_changed = True
+        if above := self._fields.grow(self._growth(terms), changes.policy, selects_nodes=True):
+            self._hold_apart(changes, above)
+            return
+        self._fields.terms, self._witness = terms, None
+        self._fields.claim(NODE_TERMS)
+        changes.terms_changed = True
 
     def _growth(self, terms: list[JoinedTerm]) -> Size:
         """How much larger (or smaller) the terms are than those that stand there now."""
@@ -490,12 +519,18 @@ def why_no_gate(subject: Subject, spec: JsonObject) -> str:
     return ""
 
 
-def gating(policies: Sequence[Policy]) -> Sequence[Policy]:
-    """The policies whose gates are considered, of those that select a pod at release, in their order.
+def gating(policies: Iterable[Policy]) -> Iterator[Policy]:
+    """The policies whose gates are considered, of those that select a pod, in their order.
 
     One policy releases a pod: the first that enforces. Those before it only audit.
     """
-    for number, policy in enumerate(policies):
-        if policy.mode is Mode.ENFORCE:
-            return policies[: number + 1]
-    return policies
+    for policy in policies:
+        if policy.acts(Moment.RELEASE):
+            yield policy
+            if policy.mode is Mode.ENFORCE:
+                return
+
+
+def directs(policy: Policy, *, is_pod: bool) -> bool:
+    """Whether admission injects what the policy directs into a pod, or into a template."""
+    return policy.acts(Moment.ADMISSION) and policy.targets is not (Targets.TEMPLATES if is_pod else Targets.PODS)

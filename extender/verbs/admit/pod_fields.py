@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import le
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from extender.model.policies import ConflictPolicy, Item, JsonObject, Policy, PolicyKey, Size
+from extender.model.constraints.node_affinity import NodeAffinity
+from extender.model.policies import ConflictPolicy, FailurePolicy, Item, JsonObject, Policy, PolicyKey, Size
+from extender.settings.configuration import Settings
 from extender.settings.limits import Limits
 from extender.verbs.admit.json_edits import drop, get, missing_parents, put
 from extender.verbs.admit.term_product import Budget, JoinedTerm, own_terms
@@ -25,20 +27,24 @@ SCALARS: Final = ("nodeName", "schedulerName", "priorityClassName")
 TERMS_PATH: Final = (*NODE_TERMS.split("."), "nodeSelectorTerms")
 _SELECTOR: Final = ("nodeSelector",)
 _SHOWN: Final = 64
+_LAST_READ: Final = 500  # elements of a list that is above a limit
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A pod and a policy that contradict each other in one field; ``resolution``: what was done."""
+    """A pod and a policy that contradict each other in one field; ``resolution``: what was done.
+
+    Where a limit leaves no room for a directive, the policy's `failurePolicy` is the resolution.
+    """
 
     policy: PolicyKey
     field: str
     message: str
-    resolution: ConflictPolicy
+    resolution: ConflictPolicy | FailurePolicy
 
 
 class RejectedError(Exception):
-    """A conflict with a policy that rejects pods for it."""
+    """A conflict with a policy that rejects pods for it, or a limit that keeps out one that must not fail."""
 
     def __init__(self, conflict: Conflict) -> None:
         super().__init__(f"{conflict.policy}: {conflict.field}: {conflict.message}")
@@ -47,10 +53,19 @@ class RejectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """``limits``: what a pod may have in all. ``max_terms``: how many required node terms policies may make of it."""
+    """``limits``: what a pod may have in all. ``max_terms``: how many required node terms policies may make of it.
+
+    ``rejects_excess``: pods above a limit are rejected when they are scheduled (offload mode).
+    """
 
     limits: Limits = DEFAULT_LIMITS
     max_terms: int = 64
+    rejects_excess: bool = True
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Those of the configuration."""
+        return cls(settings.limits, settings.policies.max_terms, settings.mode == "offload")
 
 
 @dataclass(slots=True)
@@ -68,15 +83,9 @@ class Changes:
         """Whether the policy left the pod as it was."""
         return not (self.added or self.replaced or self.terms_changed)
 
-    def has(self, resolution: ConflictPolicy) -> bool:
-        """Whether a conflict was resolved in this way."""
-        return any(each.resolution is resolution for each in self.conflicts)
-
-    def absorb_gate(self, other: Changes) -> None:
-        """Takes over what the same policy did for the moment of release."""
-        for name, items in other.added.items():
-            self.added[name] = [*self.added.get(name, ()), *items]
-        self.conflicts += other.conflicts
+    def has(self, *resolutions: ConflictPolicy | FailurePolicy) -> bool:
+        """Whether a conflict was resolved in one of these ways."""
+        return any(each.resolution in resolutions for each in self.conflicts)
 
     def fields(self) -> list[str]:
         """The fields that the policy changed, for people."""
@@ -92,47 +101,66 @@ def short(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The lists of a pod that exists, by path: model objects, with keys that equal elements share; and the pod's size."""
+    """The lists of a pod that exists, by path: model objects, with keys that equal elements share; and the pod's size.
+
+    ``excess`` names a limit that the pod is above.
+    """
 
     lists: Mapping[str, Sequence[Item]]
     size: Size
+    excess: str = ""
 
 
 class PodFields:
     """The fields as they are now. Each is read when it is first asked for, replaced as a whole, and never changed in place.
 
-    ``excess`` names a limit that the pod is above by itself: then its lists are not read, and nothing is injected. ``held``: the
-    lists of a pod that exists, in place of those of the spec. Reading all costs O(the spec's scheduling fields), once.
+    ``excess`` names a limit that the pod is above by itself: then its lists are not read, and it gets what selects nodes at most
+    (`is_unlimited`). ``held``: the lists of a pod that exists, in place of those of the spec. ``apart``: required node terms of
+    policies that are held to beside those of the pod. ``claims``: the fields that have the value of a policy. Reading all costs O(the spec's scheduling fields), once.
     """
 
     def __init__(self, spec: JsonObject, bounds: Bounds, budget: Budget, held: Held | None = None) -> None:
         self.bounds = bounds
         self.budget = budget
         self.scalars: dict[str, Any] = {name: spec.get(name) or "" for name in SCALARS}
-        self.node_selector: Mapping[str, str] = spec.get("nodeSelector") or {}
-        self._own_selector = self.node_selector
+        self._own_selector: Mapping[str, str] = spec.get("nodeSelector") or {}
+        self.node_selector = self._own_selector
         self.own_terms: Any = get(spec, TERMS_PATH)
+        self.apart: tuple[NodeAffinity, ...] = ()
         self._spec = spec
-        self._held = held
+        self.held = held
         self._own_lists: dict[str, Sequence[Item]] = {} if held is None else dict(held.lists)
         self._lists: dict[str, Sequence[Item]] = {}  # those that were changed
         self._keys: dict[str, set[str]] = {}
         self._own: list[JoinedTerm] | None = None
         self._terms: list[JoinedTerm] | None = None
-        self._claims: dict[str, None] = {}
+        self.claims: dict[str, None] = {}
         self._size: Size | None = None if held is None else held.size
+        self._let = Size()
         self._most = Size(*(getattr(bounds.limits, name) for name in Size._fields))
-        self.excess = "" if held is not None else self._excess(lengths_of(spec)) or self._excess(counts_of(spec))
+        if held is not None:
+            self.excess = held.excess
+        else:
+            self.excess = self._excess(lengths_of(spec)) or self._excess(counts_of(spec))
+        self.reads_terms = held is not None or not self.excess or self._has_few_terms()
+
+    def _has_few_terms(self) -> bool:
+        terms = self.own_terms if isinstance(self.own_terms, list) else []
+        few = len(terms) <= self.bounds.limits.node_selector_terms
+        return few and not self._excess(counts_of(put({}, TERMS_PATH, terms)))
 
     def save(self) -> tuple[Any, ...]:
         """What `restore` needs. O(fields)."""
-        return self.scalars, self.node_selector, dict(self._lists), self._terms, self._size, len(self._claims)
+        claims = len(self.claims)
+        sizes = self._size, self._let
+        return self.scalars, self.node_selector, dict(self._lists), self._terms, self.apart, sizes, claims
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """Takes back every change since `save`."""
-        self.scalars, self.node_selector, self._lists, self._terms, self._size, claims = saved
-        while len(self._claims) > claims:
-            self._claims.popitem()
+        self.scalars, self.node_selector, self._lists, self._terms, self.apart, sizes, claims = saved
+        self._size, self._let = sizes
+        while len(self.claims) > claims:
+            self.claims.popitem()
         self._keys = {}  # made anew when they are needed
 
     # ---- fields
@@ -149,10 +177,18 @@ class PodFields:
     def _own_items(self, path: str) -> Sequence[Item]:
         found = self._own_lists.get(path)
         if found is None:
-            values = get(self._spec, path.split(".")) if self._held is None else None
-            made = (Item(each, _key(path, each), Size()) for each in values or ()) if isinstance(values, list) else ()
-            found = self._own_lists[path] = list(made)
+            values = get(self._spec, path.split(".")) if self.held is None else None
+            read = values[len(self._unread(path)) :] if isinstance(values, list) else ()
+            found = self._own_lists[path] = [Item(each, _key(path, each), Size()) for each in read]
         return found
+
+    def _unread(self, path: str) -> list[Any]:
+        """The elements of a list that are left alone, as the pod is above a limit: those in front of the last ones.
+
+        Policies append theirs, so they are found when the pod is asked about again.
+        """
+        values = get(self._spec, path.split(".")) if self.excess and path != GATES else None
+        return values[:-_LAST_READ] if isinstance(values, list) else []
 
     def known(self, path: str) -> set[str]:
         """The keys of the elements that stand in a list."""
@@ -178,7 +214,7 @@ class PodFields:
         if self._terms is not None:
             return self._terms
         if self._own is None:
-            values = self.own_terms if isinstance(self.own_terms, list) else []
+            values = self.own_terms if isinstance(self.own_terms, list) and self.reads_terms else []
             self._own = own_terms(node_term(each if isinstance(each, dict) else {}) for each in values)
         return self._own
 
@@ -198,9 +234,9 @@ class PodFields:
         """The spec with all that was changed. Parts that were not changed are the same objects as before. O(changes)."""
         spec = self._with_terms
         for path, items in self._lists.items():
-            spec = put(spec, path.split("."), [each.value for each in items])
+            spec = put(spec, path.split("."), [*self._unread(path), *(each.value for each in items)])
         if self.node_selector is not self._own_selector:
-            spec = put(spec, _SELECTOR, self.node_selector)
+            spec = put(spec, _SELECTOR, dict(self.node_selector))
         for name, value in self.scalars.items():
             if value != (spec.get(name) or ""):
                 spec = put(spec, (name,), value)
@@ -238,16 +274,12 @@ class PodFields:
 
     def claim(self, where: str) -> None:
         """Notes that a policy's value stands in a field: a policy that applies later does not override it."""
-        self._claims[where] = None
-
-    def is_claimed(self, where: str) -> bool:
-        """Whether a field has the value of a policy."""
-        return where in self._claims
+        self.claims[where] = None
 
     def conflict(self, changes: Changes, where: str, message: str) -> ConflictPolicy:
         """Records a conflict; returns how it is resolved, or raises `RejectedError`."""
         resolution = changes.policy.conflict_policy
-        if where in self._claims and resolution is ConflictPolicy.OVERRIDE:
+        if where in self.claims and resolution is ConflictPolicy.OVERRIDE:
             resolution = ConflictPolicy.KEEP_POD
             message = f"{message}; that is the value of a policy that applies first"
         found = Conflict(changes.policy.key, where, message, resolution)
@@ -256,17 +288,42 @@ class PodFields:
         changes.conflicts.append(found)
         return resolution
 
-    def fits(self, growth: Size, where: str, changes: Changes) -> bool:
-        """Whether the pod stays within the limits with so much more; else it is a conflict, and the pod stays as it is.
+    def leave_out(self, changes: Changes, where: str, message: str) -> None:
+        """Records a directive that a limit keeps out of the pod; raises `RejectedError` where the policy must not fail."""
+        found = Conflict(changes.policy.key, where, message, changes.policy.failure_policy)
+        if found.resolution is FailurePolicy.FAIL:
+            raise RejectedError(found)
+        changes.conflicts.append(found)
 
-        A pod above a limit would be rejected in offload mode.
+    def is_unlimited(self, policy: Policy) -> bool:
+        """Whether what a cluster policy says about nodes is applied whatever the pod has: a tenant could fill it up beforehand.
+
+        A pod that exists does not grow by what it is held to, and in augment mode no pod is rejected for its size.
         """
-        size = self.size.plus(growth)
-        if above := self._excess(size, growth):
-            self.conflict(changes, where, above)
-            return False
-        self._size = size
-        return True
+        return not policy.key.namespace and (self.held is not None or not self.bounds.rejects_excess)
+
+    def fits(self, growth: Size, where: str, changes: Changes, *, selects_nodes: bool = False) -> bool:
+        """Whether the pod stays within the limits with so much more; else the policy fails, and the pod stays as it is."""
+        above = self.grow(growth, changes.policy, selects_nodes=selects_nodes)
+        if above:
+            self.leave_out(changes, where, above)
+        return not above
+
+    def grow(self, growth: Size, policy: Policy, *, selects_nodes: bool) -> str:
+        """Makes the pod larger. Returns the limit that forbids it, or an empty text.
+
+        A pod above a limit would be rejected in offload mode. What is unlimited by the pod has the limits to itself.
+        """
+        is_let = selects_nodes and self.is_unlimited(policy)
+        if self.excess and not is_let:
+            return self.excess
+        size = (self._let if is_let else self.size).plus(growth)
+        above = self._excess(size, growth)
+        if is_let and not above:
+            self._let = size
+        if not (self.excess or above):
+            self._size = self.size.plus(growth)
+        return above
 
     def _excess(self, size: Size, growth: Size | None = None) -> str:
         """The first limit that is exceeded, and that grows where a growth is given; empty where there is none."""
@@ -276,10 +333,6 @@ class PodFields:
             if count > most and more > 0:
                 return f"{count} in the pod, {limit_name(name)} is {getattr(self.bounds.limits, name)}"
         return ""
-
-    def has_room_for_requirements(self) -> bool:
-        """Whether one more requirement about nodes stays within the limits."""
-        return self.size.node_requirements < self._most.node_requirements
 
     @property
     def size(self) -> Size:

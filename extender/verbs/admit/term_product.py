@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from extender.model.constraints.clauses import OPAQUE, Clause, absorb, are_contradictory
-from extender.model.policies import JsonObject, NodeTerm, Size
+from extender.model.policies import JsonObject, NodeTerm, PolicyKey, Size
 
 OPERATIONS: Final = 6000
 CLAUSES_READ: Final = 12_000
@@ -33,12 +33,22 @@ class Budget:
     1,000 policies of 64 required terms each would join 64 × 64 terms 1,000 times. An operation compares two node selector
     terms, or reads one clause; they are counted, so that the same object and policies always get the same answer.
     ``directives``: the weight of directives that is left. It counts them by their number alone, whatever the object has of
-    them, so that applying the same policies again stops at the same one.
+    them, so that applying the same policies again stops at the same one. Policies of a namespace have a budget of their own,
+    half as large (`share`): what a tenant's policies cost takes nothing from those of the cluster.
     """
 
-    def __init__(self, operations: int = OPERATIONS) -> None:
+    def __init__(self, operations: int = OPERATIONS, directives: int = DIRECTIVES) -> None:
         self.left = operations
-        self.directives = DIRECTIVES
+        self.directives = directives
+        self._of_namespaces: Budget | None = None
+
+    def share(self, policy: PolicyKey) -> Budget:
+        """The budget of policies of that kind."""
+        if not policy.namespace:
+            return self
+        if self._of_namespaces is None:
+            self._of_namespaces = Budget(OPERATIONS // 2, DIRECTIVES // 2)
+        return self._of_namespaces
 
     def spend(self, operations: int) -> bool:
         """Takes operations; False, and none taken, where there are not enough left."""

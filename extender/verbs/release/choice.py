@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from extender.index.view import ClusterView
-from extender.model.constraints.node_affinity import NodeAffinity, node_selector
+from extender.model.constraints.node_affinity import node_selector
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Reason
 from extender.model.release import (
@@ -283,7 +283,7 @@ def _narrow(signature: PodSignature, levels: Sequence[Level]) -> PodSignature:
     """The signature with the levels in its node selector."""
     nodes = signature.node_affinity
     pinned = {level.key: level.value for level in levels} | dict(nodes.node_selector)
-    return replace(signature, node_affinity=NodeAffinity(node_selector(pinned), nodes.terms))
+    return replace(signature, node_affinity=replace(nodes, node_selector=node_selector(pinned)))
 
 
 def _is_unconstrained(pod: Pod, view: ClusterView) -> bool:

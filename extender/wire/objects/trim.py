@@ -8,6 +8,7 @@ parsed once and share their objects. The caches are bounded in bytes.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime
 from hashlib import blake2b
 from sys import intern
@@ -258,7 +259,7 @@ def _signature(template: Template, *, counts: bool) -> PodSignature:
     size = sum(map(len, parts))
     # Compared before anything is parsed, so that a pod of a megabyte costs no more than its bytes.
     if size > limits.pod_bytes:
-        return _large_signature(namespace, template[1] if counts else b"", parts[1], excess_bytes(size, limits))
+        return _large_signature(template, size, counts=counts)
     held = held_by(len(namespace) + size) + len(identity[2])
     # As lengths separate the names, no two templates have the same text.
     names = f"{len(namespace)} {len(identity[0])} {len(identity[1])} {namespace}{''.join(identity)}"
@@ -299,13 +300,21 @@ def _parse_signature(template: Template, held: int) -> PodSignature:
     )
 
 
-def _large_signature(namespace: str, labels: bytes, affinity: bytes, excess: Excess) -> PodSignature:
-    """The signature of a pod above ``limits.podBytes``: its labels without constraints. O(bytes).
+def _large_signature(template: Template, size: int, *, counts: bool) -> PodSignature:
+    """The signature of a pod above ``limits.podBytes``: what others count and policies select it by, without constraints. O(bytes).
 
-    Whether a term names namespaces is searched for in the bytes, so that no pod leaves the quota scope by its size.
+    Whether a term names namespaces is searched for in the bytes, so that no pod leaves the quota scope by its size. Labels and
+    owners that are above the limit by themselves are read only of a pod that is bound or nominated.
     """
+    namespace, labels, affinity, _, _, _, owners, identity, limits = template
+    excess = excess_bytes(size, limits)
+    if len(labels) + len(owners) > limits.pod_bytes:
+        owners = b""
+        if not counts:
+            labels, excess = b"", replace(excess, hides_labels=True)
     is_cross = _NAMES_NAMESPACES.search(affinity) is not None
-    key = (excess, _digest(labels, b"cross" if is_cross else b"", namespace.encode(errors="surrogatepass")))
+    names = "\0".join((namespace, *identity[:2])).encode(errors="surrogatepass")
+    key = (excess, _digest(labels, owners, b"cross" if is_cross else b"", names))
     found = _LIVE.get(key)
     if found is None:
         found = _LIVE[key] = PodSignature(
@@ -314,6 +323,9 @@ def _large_signature(namespace: str, labels: bytes, affinity: bytes, excess: Exc
             PodAffinity(cross_namespace=True) if is_cross else NO_AFFINITY,
             excess=excess,
             size=held_by(len(labels)),
+            owner_kind=intern(parse_owner(owners).kind),
+            service_account=intern(identity[0]),
+            priority_class=intern(identity[1]),
         )
     return found
 

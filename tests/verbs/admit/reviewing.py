@@ -13,8 +13,9 @@ import orjson
 from extender.index.policies import PolicyTable
 from extender.model.constraints.labels import Labels
 from extender.model.policies import InvalidPolicy, Policy
+from extender.settings.configuration import Settings
 from extender.settings.limits import Limits
-from extender.settings.policies import Policies
+from extender.settings.policies import Policies, Release
 from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.verbs.admit.decision import AdmitVerb
 from extender.verbs.admit.policy_reviews import NodeReader
@@ -56,12 +57,19 @@ def verb(
     namespaces: Mapping[str, Labels] | None = None,
     nodes: NodeReader | None = None,
     releases: bool = True,
+    rejects_excess: bool = True,
 ) -> AdmitVerb:
     """The verb over a table of these policies."""
     table = PolicyTable()
     table.replace(policies, invalid)
     known = KnownNamespaces({"shop": {"team": "a"}} if namespaces is None else namespaces)
-    return AdmitVerb(table, known, settings or Policies(), limits or Limits(), nodes=nodes, releases=releases)
+    whole = Settings(
+        mode="offload" if rejects_excess else "augment",
+        limits=limits or Limits(),
+        policies=settings or Policies(),
+        release=Release(enabled=releases),
+    )
+    return AdmitVerb(table, known, whole, nodes)
 
 
 def pod(spec: Json | None = None, **metadata: Any) -> Json:

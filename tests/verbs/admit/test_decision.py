@@ -177,7 +177,7 @@ def test_policies_together_do_not_push_a_pod_over_a_limit() -> None:
     found = ask(verb(*many, limits=Limits(tolerations=10)), pod({"tolerations": [{"key": "own"}]}))
     assert len(found.obj["spec"]["tolerations"]) == 9
     assert found.warnings == [
-        "ClusterPodSchedulingPolicy/p2: tolerations: 13 in the pod, limits.tolerations is 10 (KeepPod)"
+        "ClusterPodSchedulingPolicy/p2: tolerations: 13 in the pod, limits.tolerations is 10 (Ignore)"
     ]
 
 

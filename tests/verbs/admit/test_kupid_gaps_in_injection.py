@@ -41,12 +41,13 @@ def terms_of(spec: Json) -> Any:
 class TestPrecedence:
     """kupid: the order of policies varies from call to call."""
 
-    def test_the_higher_priority_wins_then_the_cluster_wide_kind_then_the_name(self) -> None:
+    def test_the_cluster_wide_kind_wins_then_the_higher_priority_then_the_name(self) -> None:
         ranked = [
-            policy("z", "shop", priority=2, nodeName="first"),
+            policy("zz", priority=1, nodeName="first"),
             policy("y", nodeName="second"),
             policy("z", nodeName="third"),
-            policy("a", "shop", nodeName="fourth"),
+            policy("z", "shop", priority=9, nodeName="fourth"),
+            policy("a", "shop", nodeName="fifth"),
         ]
         for left in range(len(ranked)):
             for order in itertools.permutations(ranked[left:]):

@@ -1,0 +1,170 @@
+"""No way around a platform's policies: what a tenant writes into pods, policies and annotations takes nothing from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.model.policies import Policy
+from extender.settings.limits import Limits
+from extender.settings.policies import Policies
+from extender.verbs.admit.decision import AdmitVerb
+from tests.builders import Json
+from tests.policies import REQUIRED, expression, node_term, policy, preferring, requiring
+from tests.verbs.admit.reviewing import Answer, ask, pod, template_spec, verb, workload
+
+POOL = {"pool": "tenants"}
+TAINTED = {"key": "pool", "operator": "Exists"}
+REQUIRES = requiring(node_term(expression("zone", "In", "a", "b")), node_term(expression("disk", "Exists")))
+
+
+def platform(**spec: Any) -> Policy:
+    """A policy of the platform that no pod may do without."""
+    return policy("platform", **{"conflictPolicy": "Override", "failurePolicy": "Fail", **spec})
+
+
+def tenants(count: int, **spec: Any) -> list[Policy]:
+    """Policies of the tenant, which want to be first."""
+    return [policy(f"t{number:03}", "shop", priority=1000 + number, **spec) for number in range(count)]
+
+
+def tolerating(count: int, prefix: str = "k") -> list[Json]:
+    """Tolerations of keys of their own."""
+    return [{"key": f"{prefix}{number}", "operator": "Exists"} for number in range(count)]
+
+
+HOSTILE: dict[str, list[Policy]] = {
+    "a higher priority": tenants(1, nodeSelector={"pool": "mine"}, schedulerName="mine", priorityClassName="high"),
+    "a value that stays": tenants(1, nodeSelector={"pool": "mine"}, conflictPolicy="Override"),
+    "220 policies of 95 tolerations": [
+        policy(f"t{number:03}", "shop", priority=1000, tolerations=tolerating(95, f"k{number}-"))
+        for number in range(220)
+    ],
+    "terms without number": [
+        policy(f"t{number}", "shop", priority=1000, affinity=requiring(*(
+            node_term(expression(f"k{number}", "In", f"v{each}")) for each in range(60)
+        )))
+        for number in range(40)
+    ],
+    "all requirements of a pod": [
+        policy(f"t{number}", "shop", priority=1000, nodeSelector={f"k{number}-{each}": "v" for each in range(95)})
+        for number in range(3)
+    ],
+    "a node": tenants(1, nodeName="n7"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("conflict_policy", ["KeepPod", "Override"])
+def test_policies_of_a_namespace_take_nothing_from_those_of_the_cluster(
+    hostile: list[Policy], conflict_policy: str
+) -> None:
+    first = platform(
+        conflictPolicy=conflict_policy,
+        nodeSelector=POOL,
+        affinity=REQUIRES,
+        tolerations=[TAINTED],
+        schedulerName="ours",
+        priorityClassName="low",
+    )
+    gate = policy("gate", when=["Release"], release={"topology": ["zone"]})
+    spec = ask(verb(first, gate, *hostile), pod()).obj["spec"]
+    assert (spec["nodeSelector"]["pool"], spec["schedulerName"], spec["priorityClassName"]) == (
+        "tenants",
+        "ours",
+        "low",
+    )
+    assert TAINTED in spec["tolerations"]
+    assert [each["name"] for each in spec["schedulingGates"]] == ["placement.extender.dev/group"]
+    assert "nodeName" not in spec
+    for term in spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]:
+        assert {"zone", "disk"} & {each["key"] for each in term["matchExpressions"]}
+
+
+PADDED: dict[str, tuple[Json, Json]] = {
+    "nodeRequirements": ({"nodeSelector": {f"k{n}": "v" for n in range(200)}}, {"nodeSelector": POOL}),
+    "maxTerms": (
+        {"affinity": requiring(*(node_term(expression("k", "In", f"v{n}")) for n in range(64)))},
+        {"affinity": REQUIRES},
+    ),
+    "nodeSelectorTerms": (
+        {"affinity": preferring(*((1, node_term(expression("k", "In", f"v{n}"))) for n in range(100)))},
+        {"affinity": REQUIRES},
+    ),
+    "tolerations": ({"tolerations": tolerating(100)}, {"tolerations": [TAINTED]}),
+    "podBytes": (
+        {"affinity": requiring(*(node_term(expression("k", "In", "v" * 63, f"v{n}")) for n in range(60)))},
+        {"nodeSelector": POOL},
+    ),
+}
+
+
+def _settings(name: str) -> tuple[Limits, Policies]:
+    return Limits(pod_bytes=6000 if name == "podBytes" else 65_536), Policies()  # type: ignore[arg-type]
+
+
+def _ask(name: str, *policies: Policy, rejects_excess: bool = True) -> Answer:
+    limits, settings = _settings(name)
+    admit: AdmitVerb = verb(*policies, limits=limits, settings=settings, rejects_excess=rejects_excess)
+    return ask(admit, pod(PADDED[name][0]))
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_what_a_padded_pod_has_no_room_for_is_a_failure_of_the_policy(name: str) -> None:
+    """With `failurePolicy: Fail` the pod is refused; else it is told, and the filter holds the pod to it."""
+    directives = PADDED[name][1]
+    refused = _ask(name, platform(**directives))
+    assert refused.response["allowed"] is False
+    assert f"{name} is " in refused.message
+    admitted = _ask(name, platform(failurePolicy="Ignore", **directives))
+    assert admitted.response["allowed"] is True
+    assert "(Ignore)" in admitted.warnings[0]
+
+
+@pytest.mark.parametrize("name", ["nodeRequirements", "nodeSelectorTerms", "tolerations", "podBytes"])
+def test_in_augment_mode_what_selects_nodes_is_added_beyond_the_limits(name: str) -> None:
+    """There the limits are those of the extender alone: kube-scheduler's own plugins place a pod above them."""
+    directives = PADDED[name][1]
+    found = _ask(name, platform(**directives), rejects_excess=False)
+    assert found.response["allowed"] is True
+    spec = found.obj["spec"]
+    assert spec.get("nodeSelector", {}).get("pool") == directives.get("nodeSelector", {}).get("pool")
+    assert (TAINTED in spec.get("tolerations", ())) == ("tolerations" in directives)
+    if "affinity" in directives:
+        assert spec["affinity"]["nodeAffinity"][REQUIRED] == REQUIRES["nodeAffinity"][REQUIRED]
+
+
+ABOVE: dict[str, Json] = {
+    "tolerations": {"tolerations": tolerating(101)},
+    "pairs": {"nodeSelector": {f"k{n}": "v" for n in range(201)}},
+    "preferred terms": {"affinity": preferring(*((1, node_term(expression("k", "In", f"v{n}"))) for n in range(101)))},
+}
+
+
+@pytest.mark.parametrize("spec", ABOVE.values(), ids=ABOVE)
+def test_in_augment_mode_a_pod_above_a_limit_gets_what_selects_nodes_and_its_gate(spec: Json) -> None:
+    first = platform(nodeSelector=POOL, tolerations=[TAINTED], affinity=REQUIRES, schedulerName="ours")
+    gate = policy("gate", when=["Release"], release={"topology": ["zone"]})
+    admit = verb(first, gate, rejects_excess=False)
+    found = ask(admit, pod(spec))
+    placed = found.obj["spec"]
+    assert (placed["nodeSelector"]["pool"], placed["schedulerName"]) == ("tenants", "ours")
+    assert TAINTED in placed["tolerations"]
+    assert placed["affinity"]["nodeAffinity"][REQUIRED] == REQUIRES["nodeAffinity"][REQUIRED]
+    assert placed["schedulingGates"]
+    assert ask(admit, found.obj).patch == [], "asked again, nothing is added twice"
+
+
+def test_a_pod_above_a_limit_is_refused_where_a_policy_that_must_not_be_missed_cannot_be_applied() -> None:
+    spread = [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 1}]
+    for rejects in (True, False):
+        found = ask(verb(platform(topologySpreadConstraints=spread), rejects_excess=rejects), pod(ABOVE["tolerations"]))
+        assert found.response["allowed"] is False
+        assert "limits.tolerations is 100" in found.message
+
+
+def test_a_template_is_held_as_a_pod_is() -> None:
+    hostile = tenants(1, targets="Both", nodeSelector={"pool": "mine"}, conflictPolicy="Override")
+    found = ask(verb(platform(targets="Both", nodeSelector=POOL), *hostile), workload())
+    assert template_spec(found.obj)["nodeSelector"] == POOL
