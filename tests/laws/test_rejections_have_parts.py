@@ -13,7 +13,16 @@ from extender.rules.frames import IndexFrame, RequestFrame
 from extender.rules.rule import MOST_BLAMED
 from extender.simulator.json_objects import is_finished, is_terminating, name_of, namespace_of, selects
 from extender.simulator.oracle import brute_force
-from extender.simulator.oracle.brute_force import ClusterState, Placed, Term, effective_selector, is_empty
+from extender.simulator.oracle.brute_force import (
+    ANTI_AFFINITY,
+    ClusterState,
+    Placed,
+    Term,
+    are_parsable,
+    effective_selector,
+    is_empty,
+    required_pod_terms,
+)
 from extender.wire.objects.kinds import NODES, PODS
 from tests.builders import Json, asking, node_json, pod_json, spread, taint
 from tests.deciding import filter_nodes
@@ -34,7 +43,7 @@ def state_of(cluster: Cluster) -> ClusterState:
 def meaning(term: Term) -> str:
     """Equal for terms that select the same pods by the same words, whichever pod carries them."""
     names = sorted(set(term.names)) or ([] if term.namespaces is not None else [term.owner_namespace])
-    return f"{term.selector} {names} {term.namespaces}"
+    return f"{term.selector.raw} {names} {term.namespaces}"
 
 
 class Recount:
@@ -118,15 +127,18 @@ class Recount:
         domain = self.state.domain(node, term.key)
         return [
             placed
-            for placed in self.affinity._selected(term)
+            for placed in self.affinity.selected(term)
             if domain is not None and self.state.domain(placed.node, term.key) == domain
         ]
 
     def _carried(self, key: str, node: str) -> list[list[Placed]]:
         """By term over the key that selects the incoming pod, the pods in the node's domain that carry it."""
         by_term: dict[str, list[Placed]] = {}
-        for placed, terms in self.state.repelling.values():
-            there = placed.node in self.state.nodes and self.state.domain(placed.node, key)
+        for placed in self.state.pods():
+            terms = [Term(raw, namespace_of(placed.pod)) for raw in required_pod_terms(placed.pod, ANTI_AFFINITY)]
+            if not are_parsable(placed.pod, required_of=ANTI_AFFINITY):
+                continue
+            there = self.state.domain(placed.node, key)
             if there == self.state.domain(node, key):
                 selecting = [each for each in terms if each.key == key]
                 selecting = [each for each in selecting if each.selects_for_existing(self.pod, self.state.namespaces)]

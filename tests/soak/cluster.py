@@ -97,8 +97,7 @@ class Changes:
         self._made = 0
         self._keys: list[str] = []
         self._removed: list[JsonObject] = []
-        self._nodes_at = -1
-        self._schedulable: list[str] = []
+        self._cordoned: set[str] = set()
 
     @property
     def living(self) -> int:
@@ -152,7 +151,12 @@ class Changes:
 
     def _cordon(self) -> None:
         is_off = self._rng.random() < 0.5
-        self._change_spare("node cordoned or uncordoned", lambda found: found["spec"].update(unschedulable=is_off))
+
+        def edit(node: JsonObject) -> None:
+            node["spec"]["unschedulable"] = is_off
+            (self._cordoned.add if is_off else self._cordoned.discard)(name_of(node))
+
+        self._change_spare("node cordoned or uncordoned", edit)
 
     def _relabel_pod(self) -> None:
         if self._keys and (key := self._rng.choice(self._keys)) in self._api.store.table(PODS).objects:
@@ -175,10 +179,5 @@ class Changes:
             self._count("node deleted")
 
     def schedulable(self) -> list[str]:
-        """The nodes that are not cordoned. O(nodes) after a change of one."""
-        table = self._api.store.table(NODES)
-        if table.end != self._nodes_at:
-            self._nodes_at = table.end
-            nodes = (stored.read() for stored in table.objects.values())
-            self._schedulable = [name_of(node) for node in nodes if not node["spec"].get("unschedulable")]
-        return self._schedulable
+        """The nodes that are not cordoned. O(nodes)."""
+        return [name for name in self._api.store.table(NODES).objects if name not in self._cordoned]

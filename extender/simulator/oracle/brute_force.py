@@ -40,12 +40,33 @@ def preferred_pod_terms(pod: JsonObject, side: str) -> list[JsonObject]:
     return [weighted["podAffinityTerm"] for weighted in rules.get(_PREFERRED) or []]
 
 
+Labels: TypeAlias = frozenset[tuple[str, str]]
+_MOST_KNOWN = 10_000  # labels
+
+
+class Selector:
+    """A label selector that remembers which labels it matches: many pods have equal ones."""
+
+    def __init__(self, raw: JsonObject | None) -> None:
+        self.raw = raw
+        self._known: dict[Labels, bool] = {}
+
+    def matches(self, labels: Labels) -> bool:
+        """Whether it matches."""
+        found = self._known.get(labels)
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[labels] = selects(self.raw, dict(labels))
+        return found
+
+
 class Term:
     """One required term, and the namespace of its pod."""
 
     def __init__(self, raw: JsonObject, owner_namespace: str) -> None:
         self.key: str = raw["topologyKey"]
-        self.selector: JsonObject | None = raw.get("labelSelector")
+        self.selector = Selector(raw.get("labelSelector"))
         self.names: list[str] = raw.get("namespaces") or []
         self.namespaces: JsonObject | None = raw.get("namespaceSelector")
         self.owner_namespace = owner_namespace
@@ -63,12 +84,17 @@ class Term:
     def selects_for_incoming(self, other: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
         """As a term of the incoming pod: a namespace without an object is covered by name or by `{}` only."""
         namespace = namespace_of(other)
-        return selects(self.selector, labels_of(other)) and self.covers(namespace, namespaces.get(namespace))
+        return self.selector.matches(label_set(other)) and self.covers(namespace, namespaces.get(namespace))
 
     def selects_for_existing(self, incoming: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
         """As a term of an existing pod: a namespace without an object has no labels."""
         namespace = namespace_of(incoming)
-        return selects(self.selector, labels_of(incoming)) and self.covers(namespace, namespaces.get(namespace, {}))
+        return self.selector.matches(label_set(incoming)) and self.covers(namespace, namespaces.get(namespace, {}))
+
+
+def label_set(pod: JsonObject) -> Labels:
+    """The labels of a pod, to compare them with those of others."""
+    return frozenset(labels_of(pod).items())
 
 
 def effective_selector(constraint: JsonObject, pod: JsonObject) -> JsonObject | None:
@@ -201,8 +227,8 @@ class Placed(NamedTuple):
 class ClusterState:
     """Nodes, namespaces, and the existing pods with their nodes.
 
-    Pods are kept by namespace, and those with required anti-affinity also in `repelling`, so that a check need not read
-    all of them. Equal terms share one object, so that a check evaluates each term once.
+    Pods are kept by namespace and labels, and those with required anti-affinity by term as well, so that a check evaluates
+    each selector once for equal labels, and each of their terms once.
     """
 
     def __init__(self, nodes: Iterable[JsonObject] = (), namespaces: Iterable[JsonObject] = ()) -> None:
@@ -211,11 +237,12 @@ class ClusterState:
         for node in nodes:
             self.set_node(node)
         self.namespaces = {name_of(namespace): labels_of(namespace) for namespace in namespaces}
-        self.by_namespace: dict[str, dict[str, Placed]] = {}
-        self.repelling: dict[str, tuple[Placed, list[Term]]] = {}
-        self._namespace_by_key: dict[str, str] = {}
+        self.repelling: dict[Term, dict[str, Placed]] = {}
+        self._alike: dict[str, dict[Labels, dict[str, Placed]]] = {}  # by namespace
+        self._groups: dict[str, tuple[str, Labels, list[Term]]] = {}  # by key, where it is counted
         self._on_nodes: dict[str, dict[str, Placed]] = {}
         self._terms: dict[str, Term] = {}
+        self._selectors: dict[str, Selector] = {}
 
     @property
     def nodes(self) -> Mapping[str, JsonObject]:
@@ -235,27 +262,50 @@ class ClusterState:
     def place(self, key: str, pod: JsonObject, node: str) -> None:
         """Counts a pod on a node, in place of the pod that had this key."""
         self.remove(key)
-        placed = Placed(pod, node)
-        namespace = self._namespace_by_key[key] = namespace_of(pod)
-        self.by_namespace.setdefault(namespace, {})[key] = placed
+        placed, namespace, labels = Placed(pod, node), namespace_of(pod), label_set(pod)
+        self._alike.setdefault(namespace, {}).setdefault(labels, {})[key] = placed
         self._on_nodes.setdefault(node, {})[key] = placed
         terms = required_pod_terms(pod, ANTI_AFFINITY)
         # kube-scheduler ignores the anti-affinity of an existing pod whose terms it cannot parse.
-        if terms and are_parsable(pod, required_of=ANTI_AFFINITY):
-            self.repelling[key] = placed, [self._term(raw, namespace) for raw in terms]
+        own = [self.term(raw, namespace) for raw in terms] if terms and _can_read(terms) else []
+        for term in own:
+            self.repelling.setdefault(term, {})[key] = placed
+        self._groups[key] = namespace, labels, own
 
     def remove(self, key: str) -> None:
         """Stops counting a pod."""
-        namespace = self._namespace_by_key.pop(key, None)
-        if namespace is not None:
-            placed = self.by_namespace[namespace].pop(key)
-            del self._on_nodes[placed.node][key]
-            self.repelling.pop(key, None)
+        if key not in self._groups:
+            return
+        namespace, labels, own = self._groups.pop(key)
+        alike = self._alike[namespace][labels]
+        del self._on_nodes[alike.pop(key).node][key]
+        if not alike:
+            del self._alike[namespace][labels]
+        for term in set(own):
+            del self.repelling[term][key]
+            if not self.repelling[term]:
+                del self.repelling[term]
 
     def pods(self, namespace: str | None = None) -> Iterable[Placed]:
         """The pods of one namespace or of all, without those on unknown nodes."""
-        groups = self.by_namespace.values() if namespace is None else [self.by_namespace.get(namespace, {})]
-        return (placed for group in groups for placed in group.values() if placed.node in self.nodes)
+        groups = self._alike.values() if namespace is None else [self._alike.get(namespace, {})]
+        return (
+            placed
+            for group in groups
+            for alike in group.values()
+            for placed in alike.values()
+            if placed.node in self._nodes
+        )
+
+    def selected(self, selector: Selector, namespace: str) -> Iterable[Placed]:
+        """The pods of a namespace that a selector matches, without those on unknown nodes."""
+        for labels, alike in self._alike.get(namespace, {}).items():
+            if selector.matches(labels):
+                yield from (placed for placed in alike.values() if placed.node in self._nodes)
+
+    def covered(self, term: Term) -> Iterable[str]:
+        """The namespaces of pods that a term of an incoming pod covers."""
+        return (name for name in self._alike if term.covers(name, self.namespaces.get(name)))
 
     def on_node(self, node: str) -> Iterable[Placed]:
         """The pods on one node."""
@@ -265,8 +315,15 @@ class ClusterState:
         """The node's value of a topology key; None without the key."""
         return self._labels[node].get(key)
 
-    def _term(self, raw: JsonObject, namespace: str) -> Term:
-        return self._terms.setdefault(f"{namespace} {raw}", Term(raw, namespace))
+    def term(self, raw: JsonObject, namespace: str) -> Term:
+        """A term of a pod in a namespace: one object for equal ones."""
+        key = f"{namespace} {raw}"
+        return self._terms.get(key) or self._terms.setdefault(key, Term(raw, namespace))
+
+    def selector(self, raw: JsonObject | None) -> Selector:
+        """A selector: one object for equal ones."""
+        key = f"{raw}"
+        return self._selectors.get(key) or self._selectors.setdefault(key, Selector(raw))
 
 
 Domain: TypeAlias = tuple[str, str]
@@ -326,8 +383,9 @@ class InterPodAffinity:
         self.is_parsable = are_parsable(pod)
         if not self.is_parsable:
             return
-        self.affinity_terms = [Term(raw, namespace_of(pod)) for raw in required_pod_terms(pod, AFFINITY)]
-        self.anti_affinity_terms = [Term(raw, namespace_of(pod)) for raw in required_pod_terms(pod, ANTI_AFFINITY)]
+        own = namespace_of(pod)
+        self.affinity_terms = [state.term(raw, own) for raw in required_pod_terms(pod, AFFINITY)]
+        self.anti_affinity_terms = [state.term(raw, own) for raw in required_pod_terms(pod, ANTI_AFFINITY)]
         self.selects_itself = all(term.selects_for_incoming(pod, state.namespaces) for term in self.affinity_terms)
         self.matched = self._matched()
         self.occupied = self._occupied()
@@ -341,7 +399,7 @@ class InterPodAffinity:
             return AFFINITY_REJECTED
         if any(self._domain(node, term) in self.occupied for term in self.anti_affinity_terms):
             return ANTI_AFFINITY_REJECTED
-        if any(domain in self.forbidden for domain in labels_of(self.state.nodes[node]).items()):
+        if not self.forbidden.isdisjoint(labels_of(self.state.nodes[node]).items()):
             return EXISTING_REJECTED
         return SUCCESS
 
@@ -358,9 +416,6 @@ class InterPodAffinity:
         value = self.state.domain(node, term.key)
         return NO_DOMAIN if value is None else (term.key, value)
 
-    def _domains(self, placed: Placed, terms: Iterable[Term]) -> set[Domain]:
-        return {self._domain(placed.node, term) for term in terms} - {NO_DOMAIN}
-
     def _matched(self) -> set[Domain]:
         """The domains of pods that match every term of the required affinity at once."""
         if not self.affinity_terms:
@@ -368,38 +423,31 @@ class InterPodAffinity:
         first, *others = self.affinity_terms
         domains: set[Domain] = set()
         # A pod counts for affinity only if it matches all terms at once, unlike for anti-affinity.
-        for placed in self._selected(first):
+        for placed in self.selected(first):
             if all(term.selects_for_incoming(placed.pod, self.state.namespaces) for term in others):
-                domains |= self._domains(placed, self.affinity_terms)
-        return domains
+                domains |= {self._domain(placed.node, term) for term in self.affinity_terms}
+        return domains - {NO_DOMAIN}
 
     def _occupied(self) -> set[Domain]:
         """The domains of pods that match an anti-affinity term of the incoming pod, for each term."""
-        domains: set[Domain] = set()
-        for term in self.anti_affinity_terms:
-            for placed in self._selected(term):
-                domains |= self._domains(placed, [term])
-        return domains
+        terms = self.anti_affinity_terms
+        return {self._domain(placed.node, term) for term in terms for placed in self.selected(term)} - {NO_DOMAIN}
 
     def _forbidden(self, pod: JsonObject) -> set[Domain]:
         """The domains of existing pods whose required anti-affinity selects the incoming pod."""
-        domains: set[Domain] = set()
-        does_select: dict[Term, bool] = {}
-        for placed, terms in self.state.repelling.values():
-            for term in terms:
-                if term not in does_select:
-                    does_select[term] = term.selects_for_existing(pod, self.state.namespaces)
-                if does_select[term] and placed.node in self.state.nodes:
-                    domains |= self._domains(placed, [term])
-        return domains
+        labels, namespace = label_set(pod), namespace_of(pod)
+        known = self.state.namespaces.get(namespace, {})  # one without an object has no labels
+        return {
+            self._domain(placed.node, term)
+            for term, carriers in self.state.repelling.items()
+            if term.selector.matches(labels) and term.covers(namespace, known)
+            for placed in carriers.values()
+            if placed.node in self.state.nodes
+        } - {NO_DOMAIN}
 
-    def _selected(self, term: Term) -> Iterable[Placed]:
+    def selected(self, term: Term) -> Iterable[Placed]:
         """The pods that a term of the incoming pod selects."""
-        for namespace in self.state.by_namespace:
-            if term.covers(namespace, self.state.namespaces.get(namespace)):
-                for placed in self.state.pods(namespace):
-                    if selects(term.selector, labels_of(placed.pod)):
-                        yield placed
+        return (placed for name in self.state.covered(term) for placed in self.state.selected(term.selector, name))
 
 
 class TopologySpread:
@@ -416,24 +464,27 @@ class TopologySpread:
         ]
         self.is_parsable = all(is_parsable(constraint.get("labelSelector")) for constraint in self.constraints)
         self.counts = [self._count(constraint) for constraint in self.constraints] if self.is_parsable else []
+        self._most = list(map(self._most_in_domain, self.constraints, self.counts))
 
     def check(self, node: str) -> Status:
         """The failure of the first constraint in the order of the pod's spec."""
         if not self.is_parsable:
             return UNPARSABLE_CONSTRAINT
-        for constraint, counts in zip(self.constraints, self.counts, strict=True):
+        for constraint, counts, most in zip(self.constraints, self.counts, self._most, strict=True):
             domain = self.state.domain(node, constraint["topologyKey"])
             if domain is None:
                 return SPREAD_UNLABELLED
-            least = min(counts.values(), default=0)
-            # With fewer domains than minDomains the global minimum is 0 (KEP-3022).
-            if len(counts) < (constraint.get("minDomains") or 1):
-                least = 0
-            selector = effective_selector(constraint, self.pod)
-            self_match = 1 if selects(selector, labels_of(self.pod)) else 0
-            if counts.get(domain, 0) + self_match - least > constraint["maxSkew"]:
+            if counts.get(domain, 0) > most:
                 return SPREAD_REJECTED
         return SUCCESS
+
+    def _most_in_domain(self, constraint: JsonObject, counts: Mapping[str, int]) -> int:
+        """How many pods that match a domain may have for one more to be allowed."""
+        # With fewer domains than minDomains the global minimum is 0 (KEP-3022).
+        least = min(counts.values(), default=0) if len(counts) >= (constraint.get("minDomains") or 1) else 0
+        self_match = 1 if selects(effective_selector(constraint, self.pod), labels_of(self.pod)) else 0
+        most: int = constraint["maxSkew"] + least - self_match
+        return most
 
     def _count(self, constraint: JsonObject) -> Mapping[str, int]:
         """The matching pods of each domain with an eligible node, 0 included."""
@@ -443,14 +494,14 @@ class TopologySpread:
         selector = effective_selector(constraint, self.pod)
         if is_empty(selector):  # kube-scheduler counts no pods for it, although it matches every pod
             return counts
-        for placed in self.state.pods(namespace_of(self.pod)):
-            if placed.node in eligible and not is_terminating(placed.pod) and selects(selector, labels_of(placed.pod)):
+        for placed in self.state.selected(self.state.selector(selector), namespace_of(self.pod)):
+            if placed.node in eligible and not is_terminating(placed.pod):
                 counts[self.state.domain(placed.node, key) or ""] += 1
         return counts
 
     def _eligibility(self, constraint: JsonObject) -> Callable[[str], bool]:
         """A predicate for eligible nodes: they have all keys and pass the constraint's inclusion policies."""
-        keys = [each["topologyKey"] for each in self.constraints]
+        keys = {each["topologyKey"] for each in self.constraints}
         has_node_affinity = bool(self.pod["spec"].get("nodeSelector")) or required_terms(self.pod) is not None
         honors_affinity = has_node_affinity and (constraint.get("nodeAffinityPolicy") or "Honor") == "Honor"
         honors_taints = (constraint.get("nodeTaintsPolicy") or "Ignore") == "Honor"
@@ -458,7 +509,7 @@ class TopologySpread:
         def is_eligible(name: str) -> bool:
             node = self.state.nodes[name]
             # A node must have the keys of all constraints to count for any of them.
-            if any(self.state.domain(name, key) is None for key in keys):
+            if not keys <= labels_of(node).keys():
                 return False
             if honors_affinity and not matches_node_affinity(self.pod, node):
                 return False

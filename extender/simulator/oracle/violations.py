@@ -356,20 +356,21 @@ class Replay:
     def _show_pod(self, stored: Stored | None, other: Stored | None) -> None:
         if stored is None:
             if other is not None:
-                self.state.remove(uid_of(other.read()))
-                self._pending.pop(uid_of(other.read()), None)
-                self._deleted.add(uid_of(other.read()))
+                uid = uid_of(other.read())
+                self.state.remove(uid)
+                self._pending.pop(uid, None)
+                self._deleted.add(uid)
             return
         pod = stored.read()
-        node = self._node_of(pod)
+        uid, node = uid_of(pod), self._node_of(pod)
         if node_of(pod) or is_finished(pod) or is_terminating(pod):
-            self._pending.pop(uid_of(pod), None)
+            self._pending.pop(uid, None)
         else:
-            self._pending[uid_of(pod)] = pod
+            self._pending[uid] = pod
         if node:
-            self.state.place(uid_of(pod), pod, node)
+            self.state.place(uid, pod, node)
         else:
-            self.state.remove(uid_of(pod))
+            self.state.remove(uid)
 
 
 def _keys(pod: JsonObject) -> set[str]:
