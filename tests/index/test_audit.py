@@ -10,10 +10,10 @@ import pytest
 
 from extender.index.audit import _places, audit, audit_steps, part
 from extender.index.cluster import ClusterIndex
-from extender.index.counts.groups import SpreadGroup
+from extender.index.counts.groups import SelectedGroup, SpreadGroup
 from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.counts.term_counts import OwnerGroup
-from extender.model.bounded import without_item
+from extender.model.bounded import Few, without_item
 from extender.model.constraints.taints import PREFER_NO_SCHEDULE, Taint
 from extender.model.objects import Pod
 from extender.rules.catalog import counts_of_rules
@@ -22,6 +22,7 @@ from extender.settings.rules import Rules
 from extender.wire.objects.kinds import NODES, PODS
 
 HOST = "kubernetes.io/hostname"
+SOFT = Taint("busy", effect=PREFER_NO_SCHEDULE)
 WEB = {"matchLabels": {"app": "web"}}
 TERM: dict[str, Any] = {"topologyKey": HOST, "labelSelector": WEB}
 APART: dict[str, Any] = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}}
@@ -70,118 +71,83 @@ def apart(index: ClusterIndex) -> SignatureCounts:
     return found
 
 
-def nowhere(index: ClusterIndex) -> None:
-    del index.nodes._pods[index.view.known["n1"]]["plain"]
+def on(index: ClusterIndex, name: str) -> dict[str, Pod]:
+    """The pods that are filed under a node."""
+    return index.nodes._pods[index.view.known[name]]
 
 
-def assumed_nowhere(index: ClusterIndex) -> None:
-    index.nodes._pods[index.view.known["n2"]].clear()
+def unfile(buckets: dict[str, Few[SignatureCounts]], index: ClusterIndex) -> None:
+    """Takes the pods without a term out of where their namespace is looked for."""
+    buckets["ns"] = without_item(buckets["ns"], plain(index))
 
 
-def stranger(index: ClusterIndex) -> None:
-    index._count(pod("stranger", "n2"), 1)
+def groups(index: ClusterIndex, kind: type[SpreadGroup] | None) -> list[SelectedGroup]:
+    """Those of spread constraints, or those of terms."""
+    every = [group for _, groups in index.counts.selections.acquired() for group in groups]
+    return [group for group in every if isinstance(group, SpreadGroup) is (kind is SpreadGroup)]
 
 
-def miscounted(index: ClusterIndex) -> None:
-    plain(index).nodes[index.view.known["n1"]] += 1
-
-
-def counted_elsewhere(index: ClusterIndex) -> None:
-    plain(index).nodes[index.view.known["n2"]] += 1
-
-
-def not_in_its_namespace(index: ClusterIndex) -> None:
-    by_namespace = index.counts.signatures._by_namespace
-    by_namespace["ns"] = without_item(by_namespace["ns"], plain(index))
-
-
-def not_under_its_label(index: ClusterIndex) -> None:
-    there = index.counts.signatures._by_label["app"]["web"]
-    there["ns"] = without_item(there["ns"], plain(index))
-
-
-def a_label_too_many(index: ClusterIndex) -> None:
-    index.counts.signatures.acquire_label("tier")
-
-
-def not_an_owner(index: ClusterIndex) -> None:
-    groups = apart(index).groups
-    del groups[next(each for each in groups if isinstance(each, OwnerGroup))]
-
-
-def asked_group(index: ClusterIndex) -> None:
-    groups = [group for _, groups in index.counts.selections.acquired() for group in groups]
-    next(group for group in groups if not isinstance(group, SpreadGroup)).counts.clear()
-
-
-def owned_group(index: ClusterIndex) -> None:
-    next(iter(index.counts.terms.owned())).counts.clear()
-
-
-def not_offered(index: ClusterIndex) -> None:
-    index.counts.terms._offer(next(iter(index.counts.terms.owned())), -1)
-
-
-def spread_group(index: ClusterIndex) -> None:
-    groups = [group for _, groups in index.counts.selections.acquired() for group in groups]
-    next(group for group in groups if isinstance(group, SpreadGroup)).counts.clear()
-
-
-def not_without_a_node(index: ClusterIndex) -> None:
-    index.upsert(pod("waiting"))
-    del index.unplaced["waiting"]
-
-
-def without_a_node(index: ClusterIndex) -> None:
-    index.unplaced["plain"] = index.pods["plain"]
-
-
-def without_a_node_and_gone(index: ClusterIndex) -> None:
-    index.unplaced["gone"] = pod("gone")
-
-
-def requested_more(index: ClusterIndex) -> None:
-    index.shares.cpu[index.view.known["n2"]] += 1
-
-
-def tainted(index: ClusterIndex) -> None:
-    index.topology.soft_taints[Taint("busy", effect=PREFER_NO_SCHEDULE),] = {index.view.known["n1"]}
+def owned(index: ClusterIndex) -> OwnerGroup:
+    """The group of the term that a pod carries."""
+    return next(iter(index.counts.terms.owned()))
 
 
 def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
     assert audit(index) == []
 
 
-@pytest.mark.parametrize(
-    ("harm", "told"),
-    [
-        (nowhere, "pod ns/plain: is not on n1"),
-        (assumed_nowhere, "assumed pod ns/assumed: is not on n2"),
-        (stranger, "pod ns/stranger: is on n2, and not held"),
-        (not_without_a_node, "pod ns/waiting: is not among those without a node"),
-        (without_a_node, "pod plain: is among those without a node"),
-        (without_a_node_and_gone, "pod gone: is among those without a node"),
-        (
-            requested_more,
-            "requested on n2: (201, 419430400, 0.0, 0.0, 0.0) counted, (200, 419430400, 0.0, 0.0, 0.0) there",
-        ),
-        (tainted, "node n1: is filed under other taints than it has"),
-        (miscounted, "pods on n1: 3 counted, 2 there"),
-        (counted_elsewhere, "a signature of ns: is counted where its pods are not"),
-        (not_in_its_namespace, "a signature of ns: is not filed under its namespace and labels"),
-        (not_under_its_label, "a signature of ns: is not filed under its namespace and labels"),
-        (a_label_too_many, "label tier: 1 selections anchor on it, should be 0"),
-        (not_an_owner, "a signature of ns: is not counted once for each of its terms"),
-        (asked_group, f"term group over {HOST}: 'n1' is counted 0 times, should be 2"),
-        (owned_group, f"inverse group (required anti-affinity) over {HOST}: 'n1' is counted 0 times, should be 1"),
-        (
-            not_offered,
-            f"inverse group (required anti-affinity) over {HOST}: is part of compiled constraints, or is not, against what nodes carry",
-        ),
-        (spread_group, f"spread group over {HOST} in ns: 'n2' is counted 0 times, should be 1"),
-    ],
-)
-def test_what_is_not_true_is_named(index: ClusterIndex, harm: Callable[[ClusterIndex], None], told: str) -> None:
+UNFILED = "a signature of ns: is not filed under its namespace and labels"
+REQUESTED = "requested on n2: (201, 419430400, 0.0, 0.0, 0.0) counted, (200, 419430400, 0.0, 0.0, 0.0) there"
+INVERSE = f"inverse group (required anti-affinity) over {HOST}"
+HARM: list[tuple[Callable[[ClusterIndex], object], str]] = [
+    (lambda index: on(index, "n1").pop("plain"), "pod ns/plain: is not on n1"),
+    (lambda index: on(index, "n2").clear(), "assumed pod ns/assumed: is not on n2"),
+    (lambda index: index._count(pod("stranger", "n2"), 1), "pod ns/stranger: is on n2, and not held"),
+    (lambda index: index.unplaced.pop("waiting"), "pod ns/waiting: is not among those without a node"),
+    (
+        lambda index: index.unplaced.update(plain=index.pods["plain"]),
+        "pod plain: is among those without a node",
+    ),
+    (lambda index: index.unplaced.update(gone=pod("gone")), "pod gone: is among those without a node"),
+    (lambda index: index.shares.cpu.__setitem__(index.view.known["n2"], 201), REQUESTED),
+    (
+        lambda index: index.topology.soft_taints.update({(SOFT,): {index.view.known["n1"]}}),
+        "node n1: is filed under other taints than it has",
+    ),
+    (lambda index: plain(index).nodes.update({index.view.known["n1"]: 2}), "pods on n1: 3 counted, 2 there"),
+    (
+        lambda index: plain(index).nodes.update({index.view.known["n2"]: 2}),
+        "a signature of ns: is counted where its pods are not",
+    ),
+    (lambda index: unfile(index.counts.signatures._by_namespace, index), UNFILED),
+    (lambda index: unfile(index.counts.signatures._by_label["app"]["web"], index), UNFILED),
+    (
+        lambda index: index.counts.signatures.acquire_label("tier"),
+        "label tier: 1 selections anchor on it, should be 0",
+    ),
+    (
+        lambda index: apart(index).groups.pop(owned(index)),
+        "a signature of ns: is not counted once for each of its terms",
+    ),
+    (
+        lambda index: groups(index, None)[0].counts.clear(),
+        f"term group over {HOST}: 'n1' is counted 0 times, should be 2",
+    ),
+    (lambda index: owned(index).counts.clear(), f"{INVERSE}: 'n1' is counted 0 times, should be 1"),
+    (
+        lambda index: index.counts.terms._offer(owned(index), -1),
+        f"{INVERSE}: is part of compiled constraints, or is not, against what nodes carry",
+    ),
+    (
+        lambda index: groups(index, SpreadGroup)[0].counts.clear(),
+        f"spread group over {HOST} in ns: 'n2' is counted 0 times, should be 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("harm", "told"), HARM, ids=[told for _, told in HARM])
+def test_what_is_not_true_is_named(index: ClusterIndex, harm: Callable[[ClusterIndex], object], told: str) -> None:
+    index.upsert(pod("waiting"))
     harm(index)
     assert told in audit(index)
 

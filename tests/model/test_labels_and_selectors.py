@@ -12,7 +12,6 @@ from extender.model.constraints.labels import LabelKey, ObjectName, is_label_key
 from extender.model.constraints.selectors import (
     EVERYTHING,
     NOTHING,
-    SelectorError,
     parse_selector,
     requirement,
     selector,
@@ -46,16 +45,6 @@ def test_the_null_selector_matches_nothing_and_the_empty_one_everything() -> Non
     assert NOTHING != EVERYTHING
 
 
-def test_all_requirements_must_hold() -> None:
-    made = parse_selector({"app": "web"}, [requirement("tier", "NotIn", ["x"])])
-    assert [made.matches(WEB), made.matches(WEB | NONE), made.matches(DB)] == [True, False, False]
-
-
-def test_an_empty_value_is_a_value() -> None:
-    made = parse_selector({"app": ""})
-    assert [made.matches({"app": ""}), made.matches({})] == [True, False]
-
-
 def test_the_order_of_clauses_and_values_and_duplicates_mean_nothing() -> None:
     first = parse_selector({"a": "1"}, [requirement("b", "In", ["x", "y"]), requirement("c", "Exists")])
     second = selector(
@@ -69,41 +58,10 @@ def test_the_order_of_clauses_and_values_and_duplicates_mean_nothing() -> None:
     assert (first, hash(first)) == (second, hash(second))
 
 
-def test_requirements_that_contradict_each_other_match_no_pod() -> None:
-    made = parse_selector({"app": "web"}, [requirement("app", "In", ["db"])])
-    assert [made.matches(labels) for labels in (WEB, DB, NONE)] == [False, False, False]
-
-
 def test_the_anchor_is_the_clause_that_the_fewest_labels_satisfy() -> None:
     made = selector([requirement("a", "In", ["1", "2"]), requirement("b", "In", ["1"]), requirement("c", "Exists")])
     assert made.anchor() == requirement("b", "In", ["1"])
     assert selector([requirement("c", "Exists"), requirement("d", "NotIn", ["1"])]).anchor() is None
-
-
-def test_added_pairs_are_anded_and_never_wake_the_null_selector() -> None:
-    made = parse_selector({"app": "web"}).and_in({"tier": "x"})
-    assert [made.matches(WEB), made.matches(WEB | NONE)] == [False, True]
-    assert EVERYTHING.and_in({"tier": "x"}).matches(WEB) is False
-    assert NOTHING.and_in({"tier": "x"}) is NOTHING
-
-
-@pytest.mark.parametrize(
-    ("key", "operator", "values"),
-    [
-        ("app", "Near", ["a"]),
-        ("app", "Gt", ["1"]),
-        ("app", "In", []),
-        ("app", "NotIn", []),
-        ("app", "Exists", ["a"]),
-        ("app", "DoesNotExist", ["a"]),
-        ("", "Exists", []),
-        ("a b", "Exists", []),
-        ("app", "In", ["a", "b!"]),
-    ],
-)
-def test_what_the_api_rejects_is_no_requirement(key: str, operator: str, values: list[str]) -> None:
-    with pytest.raises(SelectorError):
-        requirement(key, operator, values)
 
 
 def test_a_selector_reads_as_kubectl_takes_it() -> None:

@@ -61,11 +61,6 @@ def test_gt_and_lt_compare_whole_64_bit_numbers_and_nothing_else(
     assert matches(expressions(("slots", operator, [bound])), labels=labels) is passes
 
 
-@pytest.mark.parametrize("values", [[], ["1", "2"]], ids=["no value", "two values"])
-def test_gt_needs_exactly_one_value(values: list[str]) -> None:
-    assert not matches(expressions(("slots", "Gt", values)), labels={"slots": "5"})
-
-
 def test_terms_are_alternatives_and_their_clauses_are_not() -> None:
     fast, near = ("disk", "In", ["ssd"]), ("rack", "Exists", list[str]())
     both, either = [expressions(fast, near)], [expressions(fast), expressions(near)]
@@ -76,63 +71,9 @@ def test_terms_are_alternatives_and_their_clauses_are_not() -> None:
     assert [matches(*either, labels=labels) for labels in ({"disk": "ssd"}, {"rack": "r"}, {})] == [True, True, False]
 
 
-def test_an_absent_label_satisfies_not_in_and_does_not_exist() -> None:
-    assert matches(expressions(("rack", "NotIn", ["r1"]), ("rack", "DoesNotExist", [])))
-
-
-def test_an_empty_term_matches_no_node_and_hides_no_other() -> None:
-    assert not matches({})
-    assert matches({}, named("In", "n1"))
-
-
-@pytest.mark.parametrize(
-    "term",
-    [
-        expressions(("disk", "NotIn", [])),
-        expressions(("disk", "DoesNotExist", ["ssd"])),
-        expressions(("disk", "NotIn", ["not a value"])),
-        expressions(("not a key", "DoesNotExist", [])),
-        expressions(("disk", "Near", ["ssd"])),
-        expressions(("rack", "Exists", []), ("disk", "In", [])),
-        expressions(("not a key", "Lt", ["9"])),
-        named("NotIn"),
-        named("In", "n1", "n2"),
-        named("NotIn", "n3", "n4"),
-        named("Exists"),
-        expressions(("rack", "Exists", [])) | named("In", "n1", "n2"),
-    ],
-    ids=str,
-)
-def test_a_term_that_cannot_be_parsed_matches_no_node_and_hides_no_other(term: Json) -> None:
-    labels = {"rack": "r1"}
-    assert not matches(term, labels=labels)
-    assert matches(term, expressions(("rack", "In", ["r1"])), labels=labels)
-
-
-def test_required_affinity_without_terms_matches_no_node() -> None:
-    held = pod("a", node_terms=[]).signature.node_affinity
-    assert (held.matches("n1", {}), held.admits_all) == (False, False)
-
-
 def test_fields_are_about_the_node_s_name() -> None:
     assert [matches(named("In", "n1"), name=name) for name in ("n1", "n2")] == [True, False]
     assert [matches(named("NotIn", "n1"), name=name) for name in ("n1", "n2")] == [False, True]
-
-
-def test_a_label_called_like_the_field_is_not_the_field() -> None:
-    assert not matches(named("In", "n2"), labels={"metadata.name": "n2"}, name="n1")
-
-
-def test_fields_and_expressions_of_a_term_must_both_hold() -> None:
-    wanted = named("In", "n1") | expressions(("rack", "In", ["r1"]))
-    assert [matches(wanted, labels=labels) for labels in ({"rack": "r1"}, {})] == [True, False]
-
-
-def test_a_node_selector_asks_for_every_pair_beside_the_terms() -> None:
-    assert matches(rack="r1", labels={"rack": "r1"})
-    assert not matches(rack="r1", labels={"rack": "r2"})
-    assert not matches(named("In", "n1"), rack="r1", labels={})
-    assert not matches(named("In", "n2"), rack="r1", labels={"rack": "r1"})
 
 
 def test_a_pod_without_any_wish_admits_all_nodes() -> None:

@@ -28,7 +28,17 @@ from tests.mutants.mutating import Mutant, mutated
 
 # The tests that are to notice a change of each floor; its own first, the slowest last.
 RELEVANT: Final = {
-    "model": ("model", "wire", "index", "rules", "verbs", "test_settings.py", "tasks/test_filter_service.py", "laws"),
+    "model": (
+        "model",
+        "wire",
+        "index",
+        "rules",
+        "verbs",
+        "test_settings.py",
+        "tasks/test_filter_service.py",
+        "laws",
+        "parity/test_parity.py",
+    ),
     "wire": ("wire", "model", "index", "rules", "verbs", "server/test_verbs.py", "tasks/test_binding.py", "laws"),
     "index": (
         "index",

@@ -16,7 +16,7 @@ from extender.index.view import ClusterView
 from extender.model.objects import Object, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
-from extender.rules.frames import Frame, IndexFrame
+from extender.rules.frames import Frame
 from extender.rules.rule import SUCCESS, PreparedFilter, PreparedScore, Rule, Status
 from extender.settings.rules import Rules
 from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer, dependency_version, is_unchanged
@@ -140,13 +140,6 @@ class Asker:
         return decide_preemption(args, self.index.view, self.settings, 0)
 
 
-def test_it_rejects_nodes_for_pods_without_any_constraints(closing: Closing) -> None:
-    asker = Asker()
-    assert list(asker.ask().result.passed) == ["n0", "n1"]
-    closing.close(0)
-    assert list(asker.ask().result.passed) == ["n1"]
-
-
 def test_the_rejection_cache_does_not_answer_after_it_has_changed_its_mind(closing: Closing) -> None:
     asker = Asker(preemption={"mode": "off"})
     closing.close(0, 1)
@@ -205,29 +198,6 @@ def test_a_rejection_by_another_rule_is_decided_again_once_it_becomes_active(clo
     closing.close(0)
     texts = asker.ask(**LONELY).result.unresolvable
     assert (asker.verb.rejections.hits, set(texts)) == (0, {"n0", "n1"})
-
-
-def test_its_rejections_have_parts(closing: Closing) -> None:
-    asker = Asker(*WEB_ON_BOTH, preemption={"mode": "off"})
-    closing.close(0, 2)
-    view = asker.index.view
-    pod = asker.args(**LONELY).pod
-    filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame())
-    found = [filters.verdict(node) for node in range(3)]
-    assert [None if each is None else (each.rule, each.blamed) for each in found] == [
-        ("InterPodAffinity", ("default/w0",)),
-        ("InterPodAffinity", ("default/w1",)),
-        ("Closing", ("n2",)),
-    ]
-    assert asker.ask("n2", **LONELY).result.reasons == {Reason.CORDONED}
-
-
-def test_no_pod_is_preempted_on_a_node_that_it_closes(closing: Closing) -> None:
-    asker = Asker(*WEB_ON_BOTH, contender("w2", on="n2", app="web", priority=1))
-    closing.close(0)
-    plan = asker.ask(**LONELY).plan
-    assert plan is not None
-    assert plan.node == "n1"
 
 
 def test_nodes_where_preemption_did_not_help_are_tried_again_after_it_has_changed_its_mind(closing: Closing) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from extender.index.audit import audit
 from extender.index.claims.assumed import Limits
 from extender.rules.quota import AUDITED, REJECTED
 from tests.builders import Json, namespace, term, weighted
-from tests.quotas import NODES, SCOPE, Tenants, limited, quota, reaching, reaching_json
+from tests.quotas import SCOPE, Tenants, limited, quota, reaching, reaching_json
 
 PLAIN: list[Json] = [term("zone", app="db")]
 
@@ -19,13 +18,6 @@ PLAIN: list[Json] = [term("zone", app="db")]
 async def test_two_requests_in_a_row_with_one_place_left_let_one_pod_pass() -> None:
     tenants = Tenants(limited(2), reaching("bound", on="n1"))
     assert [await tenants.passes("a"), await tenants.passes("b")] == [True, False]
-    assert audit(tenants.index) == []
-
-
-async def test_requests_of_several_schedulers_at_once_let_as_many_pods_pass_as_there_are_places() -> None:
-    tenants = Tenants(limited(7))
-    passed = await asyncio.gather(*(tenants.passes(f"p{number}") for number in range(30)))
-    assert sum(passed) == 7
     assert audit(tenants.index) == []
 
 
@@ -78,27 +70,6 @@ async def test_a_pod_that_is_not_placed_after_all_gives_its_place_back(how: str)
     assert audit(tenants.index) == []
 
 
-async def test_a_pod_of_undetermined_node_counts_once() -> None:
-    """It may be on three nodes, and counts on none of them."""
-    tenants = Tenants(limited(2))
-    assert (await tenants.filter(reaching_json("a"))).passed == list(NODES)
-    assert [await tenants.passes("b"), await tenants.passes("c")] == [True, False]
-
-
-async def test_a_pod_in_doubt_still_counts() -> None:
-    tenants = Tenants(limited(1))
-    assert await tenants.passes("a")
-    tenants.index.assumed.review(tenants.clock.now() + 10, Limits(expiry=1e6, failure_grace=1, doubt=5))
-    assert tenants.index.assumed.doubted == 1
-    assert not await tenants.passes("b")
-    assert audit(tenants.index) == []
-
-
-async def test_pods_that_were_created_before_the_quota_are_held_to_it() -> None:
-    tenants = Tenants(reaching("a"), reaching("b"), reaching("c", on="n1"), limited(1))
-    assert not await tenants.passes("a")
-
-
 async def test_a_terminating_pod_counts_until_it_is_gone_as_its_terms_do() -> None:
     tenants = Tenants(limited(1), reaching("leaving", on="n1", terminating=True))
     assert not await tenants.passes("a")
@@ -117,26 +88,6 @@ async def test_a_pod_for_which_pods_are_preempted_keeps_its_place() -> None:
     tenants.put(reaching("preemptor", on="n1"))
     tenants.index.end_nomination("uid-preemptor")
     assert (tenants.version("a"), await tenants.passes("a")) == (before, False)
-
-
-@pytest.mark.parametrize("how", ["released", "over", "deleted"])
-async def test_a_preemption_that_comes_to_nothing_gives_the_place_back(how: str) -> None:
-    tenants = Tenants(limited(1), reaching("preemptor"))
-    tenants.index.nominate_in_memory(tenants.index.pods["uid-preemptor"], "n1", ["victim"])
-    match how:
-        case "released":
-            tenants.index.release_nomination("uid-preemptor")
-        case "over":
-            tenants.index.end_nomination("uid-preemptor")
-        case "deleted":
-            tenants.index.delete(reaching("preemptor"))
-    assert await tenants.passes("a")
-    assert audit(tenants.index) == []
-
-
-async def test_pending_pods_do_not_count() -> None:
-    tenants = Tenants(limited(1), *(reaching(f"waits-{n}") for n in range(5)))
-    assert await tenants.passes("a")
 
 
 async def test_where_pending_pods_count_the_oldest_are_placed() -> None:

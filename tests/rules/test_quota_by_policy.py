@@ -28,15 +28,6 @@ async def test_terms_that_a_policy_adds_count_and_the_text_names_the_policy(mode
     assert audit(tenants.index) == []
 
 
-async def test_pods_count_no_more_once_the_policy_is_gone() -> None:
-    tenants = Tenants(limited(1), policies=[apart_by_policy()])
-    tenants.put(reaching("bound", apart=(), on="n1"))
-    assert tenants.index.statistics()["quota_pods"] == 1
-    tenants.index.delete(PolicyObject(apart_by_policy()))
-    assert tenants.index.statistics()["quota_pods"] == 0
-    assert audit(tenants.index) == []
-
-
 @pytest.mark.parametrize(
     "made",
     [

@@ -14,7 +14,6 @@ from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.tasks.rejected_pods import dependency_version, is_unchanged
 from extender.verbs.filter import FilterDecision, FilterVerb
-from extender.verbs.select_host import find_node_elsewhere
 from tests.builders import asking, node_json, settings
 from tests.contenders import cluster, contender, contender_json, stage
 from tests.explaining import explained
@@ -115,12 +114,6 @@ def test_a_rejected_pod_is_tried_again_once_a_pod_of_the_team_has_left() -> None
     racks.index.delete(racks.red[0])
     assert not is_unchanged(pod, version, racks.index.view)
     assert list(racks.ask("n0", "n1").result.passed) == ["n0", "n1"]
-
-
-def test_a_node_elsewhere_is_found_for_it() -> None:
-    racks = Racks(preemption={"mode": "off"})
-    pod = asking(contender_json("asking", **ASKED)).pod
-    assert find_node_elsewhere(pod, racks.index.view, racks.settings, 0)[0] == "n2"
 
 
 def test_it_counts_nothing_before_a_node_has_a_rack_and_from_then_on() -> None:
