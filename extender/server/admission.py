@@ -19,7 +19,7 @@ import orjson
 from aiohttp import web
 
 from extender.model.units import Address
-from extender.server.failures import Failure, NotReady, failure_of
+from extender.server.failures import Failure, failure_of, not_ready
 from extender.server.health import livez, readiness_answer
 from extender.server.request_checks import BodyMemory, check_encoding, read_body
 from extender.server.transport.listening import listening_limits, listening_within
@@ -38,10 +38,6 @@ _LONGEST_KIND: Final = 80
 _API_VERSION: Final = "admission.k8s.io/v1"
 
 _LOG = logging.getLogger(__name__)
-
-
-class MalformedReview(Exception):  # noqa: N818 (a state, not an error)
-    """Raised when a body is no AdmissionReview to which an answer could refer; the text says what is wrong."""
 
 
 @dataclass(slots=True)
@@ -108,7 +104,7 @@ async def _review(request: web.Request) -> web.Response:
         response, result = web.Response(body=orjson.dumps(answer), content_type="application/json"), _result_of(answer)
     except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered
         failure = _failure_of(error, service)
-        response, result = _as_response(failure), _RESULTS.get(failure.reason, "failed")
+        response, result = failure.answer(), _RESULTS.get(failure.reason, "failed")
         _log_failure(error, failure, webhook, service)
     service.metrics.record_review(webhook, kind, result, perf_counter() - started)
     if service.is_draining:
@@ -119,7 +115,7 @@ async def _review(request: web.Request) -> web.Response:
 async def _read(request: web.Request, service: AdmissionService) -> JsonObject:
     """The review, read within its time. Raises what `_failure_of` knows."""
     if not service.readiness.is_ready:
-        raise NotReady(", ".join(name for name, problem in service.readiness.checks().items() if problem))
+        raise not_ready(service.readiness.checks())
     held = service.bodies.acquire(request)
     try:
         async with asyncio.timeout(service.deadline):
@@ -136,24 +132,29 @@ async def _answer_errors(request: web.Request, handler: Any) -> web.StreamRespon
             check_encoding(request)  # else the body is read, and its encoding checked, where the review is counted
         answer: web.StreamResponse = await handler(request)
     except Exception as error:  # noqa: BLE001 - as above
-        return _as_response(_failure_of(error, request.app[_SERVICE]))
+        return _failure_of(error, request.app[_SERVICE]).answer()
     return answer
 
 
 def _decode(body: bytes) -> JsonObject:
-    """The review. Raises MalformedReview where it has no request with a uid, so that no answer could refer to it."""
+    """The review. Raises Failure where it has no request with a uid, so that no answer could refer to it."""
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise MalformedReview(f"no JSON: {error}") from None
+        raise _malformed(f"no JSON: {error}") from None
     if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
-        raise MalformedReview("expected an object of kind AdmissionReview")
+        raise _malformed("expected an object of kind AdmissionReview")
     if review.get("apiVersion") != _API_VERSION:
-        raise MalformedReview(f"apiVersion: expected {_API_VERSION}")
+        raise _malformed(f"apiVersion: expected {_API_VERSION}")
     request = review.get("request")
     if not isinstance(request, dict) or not isinstance(request.get("uid"), str) or not request["uid"]:
-        raise MalformedReview("request.uid: is missing")
+        raise _malformed("request.uid: is missing")
     return review
+
+
+def _malformed(problem: str) -> Failure:
+    """A body is no AdmissionReview to which an answer could refer."""
+    return Failure(HTTPStatus.BAD_REQUEST, "malformed", f"cannot read the review: {problem}")
 
 
 def _kind_of(review: JsonObject) -> str:
@@ -183,12 +184,9 @@ _RESULTS: Final = {
 
 
 def _failure_of(error: Exception, service: AdmissionService) -> Failure:
-    match error:
-        case MalformedReview():
-            return Failure(HTTPStatus.BAD_REQUEST, "malformed", f"cannot read the review: {error}")
-        case TimeoutError():
-            text = f"the review did not arrive within {service.deadline:g} s, {_SHARE_OF_TIMEOUT:.0%} of policies.webhook.timeout"
-            return Failure(HTTPStatus.REQUEST_TIMEOUT, "timeout", text)
+    if isinstance(error, TimeoutError):
+        text = f"the review did not arrive within {service.deadline:g} s, {_SHARE_OF_TIMEOUT:.0%} of policies.webhook.timeout"
+        return Failure(HTTPStatus.REQUEST_TIMEOUT, "timeout", text)
     return failure_of(error, service.server)
 
 
@@ -198,9 +196,3 @@ def _log_failure(error: Exception, failure: Failure, webhook: str, service: Admi
         _LOG.error("admission review failed", extra={"webhook": webhook}, exc_info=error)
     else:
         service.warnings.warn((webhook, failure.reason), webhook=webhook, reason=failure.reason, problem=failure.text)
-
-
-def _as_response(failure: Failure) -> web.Response:
-    return web.Response(
-        status=failure.status, body=failure.body(), content_type="application/json", headers=failure.headers
-    )

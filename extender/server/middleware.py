@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import perf_counter
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS, Collaborators
-from extender.server.failures import Failure, Late, NotReady, Overloaded, Stale, failure_of
+from extender.server.failures import Failure, Late, Stale, failure_of, not_ready, overloaded
 from extender.server.request_checks import (
     DEADLINE,
     Deadline,
@@ -95,13 +95,13 @@ class VerbEndpoint:
     async def _in_time(self, call: VerbCall) -> bytes:
         """The handler's answer within the time that a request has. Raises Late, or TimeoutError where it never arrived.
 
-        The handler holds one of the slots of requests in flight, or of bindings. Raises Overloaded where there is none.
+        The handler holds one of the slots of requests in flight, or of bindings. Raises Failure where there is none.
         """
         app, request = self._app, call.request
         limits, readiness = app.settings.server, app.readiness
         check_verb(request, limits)
         if not (readiness.is_ready or readiness.is_stale):
-            raise NotReady(_missing(app))
+            raise not_ready(readiness.checks())
         held = app.bodies.acquire(request)
         try:
             with Deadline(app.deadlines):
@@ -110,17 +110,17 @@ class VerbEndpoint:
                 if len(call.body) >= LARGE_BYTES:
                     await app.turns.take()
                 if self._takes_slot and app.in_flight >= limits.max_in_flight:
-                    raise Overloaded(f"server.maxInFlight ({limits.max_in_flight}) requests are being answered")
+                    raise overloaded(f"server.maxInFlight ({limits.max_in_flight}) requests are being answered")
                 answer = await self._in_slot(call)
         except TimeoutError:
             if request.content.at_eof():
-                raise Late(f"server.requestTimeout ({limits.request_timeout}) is over") from None
+                raise Late(limits) from None
             raise
         finally:
             app.bodies.release(held)
             call.body = b""  # the call may live until the garbage collector finds it
         if call.pass_all is not None and not readiness.may_answer:  # another replica may lead by now
-            raise NotReady(_missing(app))
+            raise not_ready(readiness.checks())
         return answer
 
     async def _in_slot(self, call: VerbCall) -> bytes:
@@ -138,7 +138,7 @@ class VerbEndpoint:
     async def _in_bind_slot(self, call: VerbCall) -> bytes:
         most = call.app.settings.server.max_binds_in_flight
         if self._binds >= most:
-            raise Overloaded(f"server.maxBindsInFlight ({most}) pods are being bound")
+            raise overloaded(f"server.maxBindsInFlight ({most}) pods are being bound")
         self._binds += 1
         try:
             return await self._handler(call)
@@ -157,7 +157,7 @@ class VerbEndpoint:
         if self.verb == "filter" and failure.concerns_the_pod:
             return _OK, encode_filter_error(failure.text), None
         response = _as_json(failure)
-        return response.status, failure.body(), response
+        return response.status, cast(bytes, response.body), response
 
     def _fall_back(self, call: VerbCall, cause: Stale | Late) -> bytes | None:
         """The answer that passes everything, if the settings choose it; None where the cause is the answer."""
@@ -188,11 +188,6 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return _as_json(_log_failure(error, request, app, route.resource.canonical if route.resource else ""))
 
 
-def _missing(app: Collaborators) -> str:
-    """The readiness checks that fail; only their names, so that the text stays the same."""
-    return ", ".join(name for name, problem in app.readiness.checks().items() if problem)
-
-
 def _log_failure(error: Exception, request: web.Request, app: Collaborators, route: str) -> Failure:
     """The failure for an error, logged at a level that fits. ``route``: its path, empty where there is none.
 
@@ -211,9 +206,7 @@ def _log_failure(error: Exception, request: web.Request, app: Collaborators, rou
 
 def _as_json(failure: Failure) -> web.Response:
     """A JSON error with the status of the failure, for all requests but filter."""
-    response = web.Response(
-        status=failure.status, body=failure.body(), content_type="application/json", headers=failure.headers
-    )
+    response = failure.answer()
     if failure.reason == "not_ready":
         response.force_close()  # behind a Service only a new connection reaches the replica that is ready
     return response

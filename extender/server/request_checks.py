@@ -13,24 +13,14 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final, Literal, TypedDict, TypeGuard
 from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
-from extender.server.failures import (
-    Compressed,
-    CrossSite,
-    NoCertificate,
-    NoLength,
-    NotJson,
-    NotLocal,
-    OtherHost,
-    Overloaded,
-    TooLarge,
-    UnknownName,
-)
+from extender.server.failures import Failure, forbidden, overloaded
 from extender.server.transport.connection_slots import Stage
 from extender.server.transport.connections import enter_stage
 from extender.settings.connections import Clients, Server
@@ -56,6 +46,7 @@ _LONGEST_NAMES: Final = 500  # characters of names in an answer and in the log
 
 _LOCALHOST: Final = "localhost"  # https://www.rfc-editor.org/rfc/rfc6761#section-6.3
 _IDENTITY: Final = "identity"
+_OTHER_SITE: Final = "a page of another site asked for this request; only pages of the extender may"
 _LONGEST_ENCODING: Final = 40  # characters of a client's header in an answer and in the log
 
 
@@ -67,7 +58,7 @@ class PeerCertificate(TypedDict, total=False):
 
 
 def check_verb(request: web.Request, server: Server) -> None:
-    """Raises NoCertificate or UnknownName where the client may not use the verbs; OtherHost, CrossSite or NotJson where a page may ask.
+    """Raises Failure where the client may not use the verbs, or where a page may ask.
 
     Without a client CA every client may that reaches the port, but for a browser that another site's page has sent here: a
     verb nominates, binds and deletes pods. kube-scheduler sends none of a browser's headers, the host of its urlPrefix, and JSON.
@@ -80,11 +71,11 @@ def check_verb(request: web.Request, server: Server) -> None:
     _check_site(request)
     kind = request.headers.get(hdrs.CONTENT_TYPE)
     if kind != _JSON and (kind is None or request.content_type in _SIMPLE_TYPES):
-        raise NotJson(request.content_type[:_LONGEST_ENCODING])
+        raise _not_json(request.content_type)
 
 
 def check_client(request: web.Request, server: Server) -> None:
-    """Raises NoCertificate, UnknownName, NotLocal or OtherHost where the client must not have an answer of another path than the verbs'.
+    """Raises Failure where the client must not have an answer of another path than the verbs'.
 
     The kubelet's probes have no certificate, and their answer is no secret. Without a client CA every client that reaches
     the port is answered; only changes of the service and questions about the cluster are limited to this machine.
@@ -105,21 +96,22 @@ def check_client(request: web.Request, server: Server) -> None:
 
 
 def _check_local(request: web.Request, hosts: Sequence[str]) -> None:
-    """Raises NotLocal for a client on another machine, and OtherHost for a browser that was led here by another host's name."""
+    """Raises Failure for a client on another machine, and for a browser that was led here by another host's name."""
     if not _is_local(request.remote):
-        raise NotLocal
+        raise forbidden("without server.tls.clientCAFile only this machine may change anything or ask for explanations")
     _check_host(request, hosts)
 
 
 def _check_host(request: web.Request, hosts: Sequence[str]) -> None:
-    """Raises OtherHost where the name of the host may be another site's.
+    """Raises Failure where the name of the host may be another site's.
 
     A page of any site can have its own name resolve to 127.0.0.1, after which the browser takes the extender for that site
     (DNS rebinding). It still sends the name. An address, and localhost, cannot be made to resolve to anything else.
     """
     host = request.headers.get(hdrs.HOST)
     if host is not None and not _is_known_host(host, tuple(hosts)):
-        raise OtherHost(host[:_LONGEST_NAMES])
+        text = f'the host "{host[:_LONGEST_NAMES]}" is not among server.hosts'
+        raise forbidden(f"{text}; http://127.0.0.1 and http://localhost need not be")
 
 
 @lru_cache(maxsize=64)  # every request of the scheduler names the same one
@@ -137,33 +129,35 @@ def _is_known_host(host: str, hosts: tuple[str, ...]) -> bool:
 
 
 def _certificate(request: web.Request) -> PeerCertificate:
-    """That of the client. Raises NoCertificate."""
+    """That of the client. Raises Failure where it shows none."""
     found: PeerCertificate | None = request.get_extra_info("peercert")
     if not found:
-        raise NoCertificate
+        text = "a client certificate of server.tls.clientCAFile is needed"
+        raise Failure(HTTPStatus.UNAUTHORIZED, "unauthenticated", text)
     return found
 
 
 def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:
-    """Raises UnknownName unless one of the names has the role; an admin has them all."""
+    """Raises Failure unless one of the names has the role; an admin has them all."""
     if not clients.named:
         return
     by_role: Mapping[Role, Sequence[str]] = {"scheduler": clients.scheduler, "metrics": clients.metrics, "admin": ()}
     if not {*by_role[role], *clients.admin}.intersection(names):
-        raise UnknownName(_shortened(names), role)
+        text = f"the client certificate's names ({_shortened(names)}) are not among server.tls.clients.{role}"
+        raise forbidden(text)
 
 
 def check_same_site(request: web.Request) -> None:
-    """Raises CrossSite or NotJson where a page of another site may have a browser send a POST under /v1."""
+    """Raises Failure where a page of another site may have a browser send a POST under /v1."""
     if request.method in _READING or not _route(request).startswith(_API):
         return
     _check_site(request)
     if request.content_type != _JSON:
-        raise NotJson(request.content_type[:_LONGEST_ENCODING])
+        raise _not_json(request.content_type)
 
 
 def _check_site(request: web.Request) -> None:
-    """Raises CrossSite where a page of another site may have a browser send this.
+    """Raises Failure where a page of another site may have a browser send this.
 
     A browser sends what another site's page asks for, from the user's own machine and with the user's certificate. It says so
     in Sec-Fetch-Site, an older one in Origin alone. A type other than those of forms it sends only after asking here first.
@@ -172,9 +166,16 @@ def _check_site(request: web.Request) -> None:
     headers = request.headers
     if (site := headers.get("Sec-Fetch-Site")) is not None:
         if site not in _OWN_SITE:
-            raise CrossSite
+            raise forbidden(_OTHER_SITE)
     elif (origin := headers.get(hdrs.ORIGIN)) is not None and urlsplit(origin).netloc != headers.get(hdrs.HOST):
-        raise CrossSite
+        raise forbidden(_OTHER_SITE)
+
+
+def _not_json(kind: str) -> Failure:
+    text = (
+        f'the body of this request needs the header "Content-Type: application/json", got "{kind[:_LONGEST_ENCODING]}"'
+    )
+    return Failure(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not_json", text)
 
 
 def _route(request: web.Request) -> str:
@@ -212,17 +213,22 @@ def _shortened(names: Sequence[str]) -> str:
 
 
 def check_encoding(request: web.Request) -> None:
-    """Raises NoLength where the body comes in chunks, and Compressed where it has a content coding.
+    """Raises Failure where the body comes in chunks, or has a content coding.
+
+    Parsing chunks of one byte costs 500 times as much as the bytes, and inflating a body up to a thousand times its size.
 
     https://www.rfc-editor.org/rfc/rfc9112#section-6.1 , https://www.rfc-editor.org/rfc/rfc9110#section-8.4
     """
     headers = request.headers
     if hdrs.TRANSFER_ENCODING in headers:
-        raise NoLength
+        text = "request bodies need a Content-Length; Transfer-Encoding is not accepted"
+        raise Failure(HTTPStatus.LENGTH_REQUIRED, "no_length", text)
     if hdrs.CONTENT_ENCODING in headers:
         for value in headers.getall(hdrs.CONTENT_ENCODING):
             if value.strip().lower() != _IDENTITY:
-                raise Compressed(value[:_LONGEST_ENCODING])
+                text = f'request bodies must not be compressed (Content-Encoding "{value[:_LONGEST_ENCODING]}")'
+                accepted = {"Accept-Encoding": "identity"}
+                raise Failure(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed", text, headers=accepted)
 
 
 @dataclass(eq=False, slots=True)
@@ -265,15 +271,15 @@ class BodyMemory:
             self.size -= held.size
 
     def add(self, held: HeldBody, size: int) -> None:
-        """Adds a piece. Raises Overloaded where all other bodies are complete, or where this one was dropped."""
+        """Adds a piece. Raises Failure where all other bodies are complete, or where this one was dropped."""
         if held.is_dropped:
-            raise Overloaded("the body was not complete when its memory was needed")
+            raise overloaded("the body was not complete when its memory was needed")
         held.size += size
         self.size += size
         while self.size > self._most:
             oldest = next((each for each in self._held if not each.is_complete and each is not held), None)
             if oldest is None:
-                raise Overloaded("bodies of requests hold all memory that is set aside for them")
+                raise overloaded("bodies of requests hold all memory that is set aside for them")
             self.release(oldest)
             oldest.is_dropped = True
             if oldest.request.transport is not None:
@@ -355,13 +361,14 @@ class Deadlines:
 
 
 async def read_body(request: web.Request, limit: int, setting: str, bodies: BodyMemory, held: HeldBody) -> bytes:
-    """The whole body. Raises NoLength, Compressed or TooLarge before a byte of it is read, and Overloaded.
+    """The whole body. Raises Failure: before a byte of it is read where it is too large, or has no plain form.
 
     `setting` is where the limit comes from, for the text of the error.
     """
     check_encoding(request)
     if (request.content_length or 0) > limit:
-        raise TooLarge(f"{setting} ({limit})" if setting else f"{limit} bytes")
+        text = f"{setting} ({limit})" if setting else f"{limit} bytes"
+        raise Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", f"request body is larger than {text}")
     content = request.content
     if not content.is_eof():
         return await _read_pieces(request, bodies, held)

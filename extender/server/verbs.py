@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from extender.model.objects import Pod
-from extender.server.failures import Abandoned, Stale
+from extender.server.failures import Stale, abandoned
 from extender.server.middleware import LARGE_BYTES, VerbCall
 from extender.server.transport.connections import is_readable
 from extender.wire.extender_v1 import (
@@ -79,7 +79,7 @@ async def preempt_pods(call: VerbCall) -> bytes:
 
 
 async def bind_pod(call: VerbCall) -> bytes:
-    """Binds a pod for the scheduler. Raises Abandoned before anything is written where the scheduler does not wait for it."""
+    """Binds a pod for the scheduler. Raises Failure before anything is written where the scheduler does not wait for it."""
     app = call.app
     args = decode_binding_args(call.body)
     await _check_client_waits(call.request)
@@ -92,7 +92,7 @@ async def bind_pod(call: VerbCall) -> bytes:
 async def _prepare_decision(call: VerbCall, passing: Callable[[], bytes]) -> None:
     """Registers the answer that passes everything, and brings the index up to date.
 
-    Returns once the events that arrived before the request are in the index. Raises Stale or Abandoned.
+    Returns once the events that arrived before the request are in the index. Raises Failure.
     """
     app, call.pass_all = call.app, passing
     if app.verbs.catch_up is not None:
@@ -106,7 +106,7 @@ async def _prepare_decision(call: VerbCall, passing: Callable[[], bytes]) -> Non
 
 
 async def _check_client_waits(request: web.Request) -> None:
-    """Raises Abandoned where the client does not wait for the answer any more. One system call where it does (1 µs).
+    """Raises Failure where the client does not wait for the answer any more. One system call where it does (1 µs).
 
     A request may have been unread for longer than the scheduler waits (extenders[].httpTimeout). Then the pod is back in
     the queue, and may have been sent again by another connection; an answer now would assume a pod that is never bound.
@@ -119,7 +119,7 @@ async def _check_client_waits(request: web.Request) -> None:
             return
         iterations -= 1
         await asyncio.sleep(0)
-    raise Abandoned
+    raise abandoned()
 
 
 def _filtered(result: FilterResult, args: ExtenderArgs) -> bytes:

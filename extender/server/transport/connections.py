@@ -280,9 +280,7 @@ class Connection(web.RequestHandler):
             raise ConnectionError("an answer has begun already")
         problem = (message or "").partition("\n")[0][:_LONGEST_PROBLEM].rstrip(": ") or type(exc).__name__
         self._connections.warnings.warn(("no HTTP", type(exc).__name__), problem=problem, status=status)
-        response = web.Response(
-            status=status, body=Failure(status, "no_http", problem).body(), content_type="application/json"
-        )
+        response = Failure(status, "no_http", problem).answer()
         response.force_close()
         return response
 

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS, Collaborators
-from extender.server.failures import NotReady
+from extender.server.failures import not_ready, unavailable
 from extender.server.openapi import Parameter
 from extender.tasks.browse_service import BrowseService
 from extender.wire.errors import WireError
@@ -63,16 +63,16 @@ class Number:
 
 
 def browser_of(app: Collaborators) -> BrowseService:
-    """What computes pages of the cluster. Raises NotReady where nothing does."""
+    """What computes pages of the cluster. Raises Failure where nothing does."""
     if app.verbs.browser is None:
-        raise NotReady("nothing computes pages here")
+        raise unavailable("nothing computes pages here")
     return app.verbs.browser
 
 
 async def index_is_current(app: Collaborators) -> None:
-    """Waits until all events that have arrived are in the index. Raises NotReady."""
+    """Waits until all events that have arrived are in the index. Raises Failure."""
     if not (app.readiness.is_ready or app.readiness.is_stale):
-        raise NotReady(", ".join(name for name, problem in app.readiness.checks().items() if problem))
+        raise not_ready(app.readiness.checks())
     if app.verbs.catch_up is not None:
         await app.verbs.catch_up()
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from extender.model.answers.explanations import Explanation
 from extender.model.objects import Pod
 from extender.server.collaborators import COLLABORATORS, Collaborators
-from extender.server.failures import NotReady
+from extender.server.failures import unavailable
 from extender.server.openapi import Operation, Parameter
 from extender.server.request_checks import read_body
 from extender.server.v1.answers import POD_PARAMETERS, check_parameters, index_is_current, json_answer
@@ -35,7 +35,7 @@ async def explain_given_pod(request: web.Request) -> web.Response:
 
 
 async def _given(request: web.Request, app: Collaborators) -> Pod:
-    """The pod in the body. Raises WireError, TooLarge or Overloaded."""
+    """The pod in the body. Raises WireError or Failure."""
     held = app.bodies.acquire(request)
     try:
         body = await read_body(request, min(_MOST_BYTES, app.settings.server.max_body_bytes), "", app.bodies, held)
@@ -46,10 +46,10 @@ async def _given(request: web.Request, app: Collaborators) -> Pod:
 
 
 async def _ready(app: Collaborators) -> ExplainService:
-    """What explains, once all events that have arrived are in the index. Raises NotReady."""
+    """What explains, once all events that have arrived are in the index. Raises Failure."""
     await index_is_current(app)
     if app.verbs.explainer is None:
-        raise NotReady("nothing explains pods here")
+        raise unavailable("nothing explains pods here")
     return app.verbs.explainer
 
 

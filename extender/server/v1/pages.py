@@ -110,7 +110,7 @@ def _page_of(request: web.Request) -> PageOf:
 
 
 async def _answer(request: web.Request, compute: Callable[[BrowseService], Awaitable[object]]) -> web.Response:
-    """The page, once all events that have arrived are in the index. Raises NotReady or NotExplained."""
+    """The page, once all events that have arrived are in the index. Raises Failure or NotExplained."""
     app = request.app[COLLABORATORS]
     await index_is_current(app)
     browser = browser_of(app)

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from extender.model.answers.what_if import MOST_PLACED, PLACE_LIMIT, Displaced, WhatIfAnswer
 from extender.server.collaborators import COLLABORATORS, Collaborators
-from extender.server.failures import Abandoned, NotReady
+from extender.server.failures import abandoned, unavailable
 from extender.server.openapi import Operation
 from extender.server.request_checks import DEADLINE, read_body
 from extender.server.v1.answers import check_parameters, index_is_current
@@ -34,21 +34,21 @@ async def what_if(request: web.Request) -> web.Response:
 
 
 async def _ready(app: Collaborators) -> WhatIfService:
-    """What answers what-ifs, once all events that have arrived are in the index. Raises NotReady."""
+    """What answers what-ifs, once all events that have arrived are in the index. Raises Failure."""
     await index_is_current(app)
     if app.verbs.what_ifs is None:
-        raise NotReady("whatIf.enabled is false")
+        raise unavailable("whatIf.enabled is false")
     return app.verbs.what_ifs
 
 
 async def _while_awaited(request: web.Request, what_ifs: WhatIfService, body: bytes) -> bytes:
-    """The answer. Ends the computation when the client closes the connection. Raises Abandoned then."""
+    """The answer. Ends the computation when the client closes the connection. Raises Failure then."""
     task = asyncio.create_task(what_ifs.answer(body))
     try:
         while not task.done():
             await asyncio.wait((task,), timeout=_LOOK_SECONDS)
             if request.transport is None or request.transport.is_closing():
-                raise Abandoned
+                raise abandoned()
         return task.result()
     finally:
         if not task.done():
