@@ -8,7 +8,7 @@ outcome of each preemption.
 
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -25,7 +25,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.telemetry.scraped import ScrapedCollector, ScrapedMetric
+from extender.telemetry.scraped import ScrapedCollector, ScrapedMetric, Values
 from extender.telemetry.verb_metrics import SECONDS, RequestCollector
 
 # The first three are answers of the webhook. After the others the API server follows the failure policy.
@@ -205,8 +205,6 @@ class ReleaseMetrics:
         self._waits.observe(seconds)
 
 
-T = TypeVar("T", float, Mapping[str, float], Mapping[tuple[str, str], float])
-
 EXPOSITION_TYPE: Final = CONTENT_TYPE_LATEST
 
 
@@ -263,9 +261,9 @@ class Metrics:
         """Sets the mode and the placement, which do not change."""
         self._config.info({"mode": mode, "placement": placement})
 
-    def report(self, metric: ScrapedMetric[T], read: Callable[[], T]) -> None:
+    def report(self, metric: ScrapedMetric, read: Callable[[], Values]) -> None:
         """Reads the metric from the part that counts it, at each scrape. Call it once for each metric."""
-        self._registry.register(ScrapedCollector(metric.family, read))
+        self._registry.register(ScrapedCollector(metric, read))
 
     def preemption(self) -> PreemptionMetrics:
         """Declares the metrics of preemption and returns them. Call it once."""
