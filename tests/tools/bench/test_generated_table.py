@@ -9,7 +9,7 @@ from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
 from extender.simulator.apiserver import kinds
 from extender.simulator.apiserver.server import ApiServer
-from extender.simulator.apiserver.store import ADDED, DELETED, MODIFIED, Store, Stored
+from extender.simulator.apiserver.store import ADDED, MODIFIED, Store, Stored
 from tests.tools.bench.api_server import Disturbances, GeneratedTable
 from tests.tools.bench.cluster import SyntheticCluster
 from tests.tools.bench.small_scenario import load
@@ -53,21 +53,6 @@ async def test_pages_have_each_pod_once_and_generate_about_their_own() -> None:
                 break
     assert names == [*(f"made-{number}" for number in range(1000)), "held"]
     assert most <= 120, "a page, and a binary search for its beginning"
-
-
-def test_held_objects_come_after_the_generated_ones_at_any_version_of_the_history() -> None:
-    generated = Generated(3)
-    generated.table.record(ADDED, stored("held", version=2), 0.0)
-    generated.table.record(DELETED, stored("held", version=3), 0.0)
-    assert generated.names() == ["made-0", "made-1", "made-2"]
-    earlier = generated.table.at(2)
-    assert earlier is not None
-    assert [each.key for each in earlier][-1] == "ns/held"
-    assert (len(earlier), earlier[0].key, [each.key for each in earlier[2:]]) == (
-        4,
-        " 000000000",
-        [" 000000002", "ns/held"],
-    )
 
 
 def test_an_announced_change_is_watched_and_not_held() -> None:
