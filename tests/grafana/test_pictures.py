@@ -81,28 +81,6 @@ def test_a_curve_has_its_legend_its_mean_and_its_largest_value() -> None:
     assert texts(picture, "axis")[:4] == ["0 ms", "100 ms", "200 ms", "300 ms"]
 
 
-def test_a_line_is_interrupted_where_there_were_no_values() -> None:
-    whole = drawn(Panel("Latency", "", {"a": "b"}, "s"), [Series("one", [(0, 1), (10, 2), (20, 1)])])
-    broken = drawn(Panel("Latency", "", {"a": "b"}, "s"), [Series("one", [(0, 1), (10, 2), (40, 1), (50, 1)])])
-    assert [len(elements(picture, "path", "curve")) for picture in (whole, broken)] == [1, 2]
-
-
-def test_stacked_curves_stand_on_each_other() -> None:
-    series = [flat("one", 3), flat("other", 3)]
-    beside = drawn(Panel("Refusals", "", {"a": "b"}), series)
-    stacked = drawn(Panel("Refusals", "", {"a": "b"}, stacked=True), series)
-    assert len(elements(stacked, "path", "area")) == 2
-    assert len({path.get("d") for path in elements(beside, "path", "curve")}) == 1
-    assert len({path.get("d") for path in elements(stacked, "path", "curve")}) == 2
-
-
-def test_many_curves_are_all_drawn_and_the_largest_are_listed() -> None:
-    picture = drawn(Panel("Events", "", {"a": "b"}), [flat(f"{number}", number) for number in range(20)])
-    assert len(elements(picture, "path", "curve")) == 20
-    assert texts(picture, "name") == ["19", "18", "17", "16", "15"]
-    assert "and 15 more" in texts(picture, "axis")
-
-
 def test_a_figure_is_the_last_value_in_the_colour_of_its_threshold() -> None:
     steps = ((None, "green"), (0.05, "yellow"), (0.1, "red"))
     panel = Panel("Filter p99", "", {"p99": "b"}, "s", "stat", 4, 4, steps=steps)
@@ -112,12 +90,6 @@ def test_a_figure_is_the_last_value_in_the_colour_of_its_threshold() -> None:
         colors.append(found.get("fill"))
         assert found.text == shown(value, "s")
     assert len(set(colors)) == 3
-
-
-def test_a_figure_whose_legend_is_made_of_labels_has_its_name() -> None:
-    series = [flat("0.1.0", 3)]
-    assert texts(drawn(Panel("Version", "", {"{{version}}": "b"}, kind="stat"), series), "label") == ["0.1.0"]
-    assert texts(drawn(Panel("Version", "", {"version": "b"}, kind="stat"), series), "label") == []
 
 
 def test_a_panel_without_an_answer_says_so() -> None:

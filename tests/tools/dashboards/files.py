@@ -6,13 +6,8 @@ from typing import Any
 
 import yaml
 
-from tests.tools.dashboards.admission import ADMISSION
 from tests.tools.dashboards.catalogue import table
-from tests.tools.dashboards.index import INDEX
-from tests.tools.dashboards.overview import OVERVIEW
 from tests.tools.dashboards.panels import Dashboard
-from tests.tools.dashboards.preemption import PREEMPTION
-from tests.tools.dashboards.verbs import VERBS
 
 FOLDER = Path(__file__).resolve().parents[3] / "grafana"
 README = FOLDER / "README.md"
@@ -43,4 +38,4 @@ def load(name: str) -> Any:
     return yaml.safe_load((FOLDER / name).read_text("utf-8"))
 
 
-DASHBOARDS = (OVERVIEW, VERBS, INDEX, PREEMPTION, ADMISSION)
+DASHBOARDS = Dashboard.all()

@@ -1,4 +1,4 @@
-"""Dashboards as data, and their JSON form for Grafana 10 or later. Knows no metric; `description` does.
+"""The dashboards of `dashboards.yaml`, and their JSON form for Grafana 10 or later.
 
 Panels flow from left to right in rows of 24 columns. Every dashboard has a variable for the data source and one each
 for the Prometheus labels `job` and `instance`; its uid is the MD5 of its file name, as in kubernetes-mixin.
@@ -6,13 +6,17 @@ for the Prometheus labels `job` and `instance`; its uid is the MD5 of its file n
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import yaml
 
 Json: TypeAlias = dict[str, Any]
 
 _DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 _COLUMNS = 24
+_CHOSEN = 'job=~"$job", instance=~"$instance"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,13 @@ class Panel:
     height: int = 8
     stacked: bool = False
     steps: Sequence[tuple[float | None, str]] = ((None, "green"),)
+
+    @classmethod
+    def of(cls, title: str, description: str, queries: Json, look: Json | None = None) -> Self:
+        """A panel as the file has it."""
+        return cls(
+            title, description, {name: each.replace("$chosen", _CHOSEN) for name, each in queries.items()}, **look or {}
+        )
 
     def render(self, number: int, x: int, y: int) -> Json:
         """The panel at its place on the grid."""
@@ -87,7 +98,18 @@ class Dashboard:
     title: str
     description: str
     rows: Mapping[str, Sequence[Panel]]
-    links: Sequence[str] = field(default_factory=list)
+
+    @classmethod
+    def all(cls) -> list[Self]:
+        """Those of the file."""
+        found = yaml.safe_load(Path(__file__).with_name("dashboards.yaml").read_text("utf-8"))
+        return [
+            cls(
+                **each
+                | {"rows": {row: [Panel.of(**panel) for panel in panels] for row, panels in each["rows"].items()}}
+            )
+            for each in found
+        ]
 
     @property
     def panels(self) -> list[Panel]:
@@ -178,27 +200,3 @@ _VARIABLES: list[Json] = [
     _label_values("job", "label_values(extender_build_info, job)"),
     _label_values("instance", 'label_values(extender_build_info{job=~"$job"}, instance)'),
 ]
-
-
-_ALL = 'job=~"$job", instance=~"$instance"'
-
-
-def at(name: str, more: str = "") -> str:
-    """The series of a metric that the variables choose."""
-    return f"{name}{{{_ALL}{', ' + more if more else ''}}}"
-
-
-def rate(name: str, by: str = "", more: str = "") -> str:
-    """The summed rate of a counter, per second."""
-    over = f"rate({at(name, more)}[$__rate_interval])"
-    return f"sum by ({by}) ({over})" if by else f"sum({over})"
-
-
-def quantile(share: float, name: str, by: str = "verb") -> str:
-    """A quantile of a histogram."""
-    return f"histogram_quantile({share}, {rate(f'{name}_bucket', f'le, {by}')})"
-
-
-def mean(name: str, by: str = "verb") -> str:
-    """The mean of what a histogram has seen."""
-    return f"{rate(f'{name}_sum', by)} / {rate(f'{name}_count', by)}"
