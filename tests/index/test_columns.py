@@ -13,7 +13,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.nodes.columns import NodeColumn, SparseColumn
 from extender.rules.interpod_affinity import own_terms, terms_of_others
 from tests.builders import Json, index_of, node, pod, pod_json, spread, term, weighted
-from tests.index.counting import apart, compiled_of, inverse, near, spread_over
+from tests.index.counting import apart, compiled_of
 from tests.index.test_compile_costs import Calls
 
 NODES = 200
@@ -126,86 +126,48 @@ def test_terms_of_each_kind_get_their_count_with_the_first_node_that_carries_the
     assert audit(index) == []
 
 
-class TestTheFirstAndTheLastNodeOfAKey:
-    """What did not count starts to count with the first node that carries the key, and ends with the last one."""
+def racked() -> ClusterIndex:
+    """Two web pods on two nodes, one of which keeps web pods out of its rack, on nodes that have none; asked about."""
+    made = cluster(5)
+    made.upsert(pod("web", on="n1", app="web"))
+    made.upsert(pod("repelling", on="n2", app="web", apart=[odd("rack", app="web")]))
+    rack = odd("rack", app="web")
+    compiled_of(made, pod_json(app="web", near=[rack], spreads=[spread("example.com/rack", app="web")]))
+    return made
 
-    ASKED = pod_json(app="web", near=[odd("rack", app="web")], spreads=[spread("example.com/rack", app="web")])
 
-    def index(self) -> ClusterIndex:
-        """Two web pods on two nodes, one of which keeps web pods out of its rack, on nodes that have none."""
-        made = cluster(5)
-        made.upsert(pod("web", on="n1", app="web"))
-        made.upsert(pod("repelling", on="n2", app="web", apart=[odd("rack", app="web")]))
-        assert self.seen(made) == ([{}], [({}, 0, 0)], [])
-        return made
+def test_terms_that_cannot_reject_have_no_group_before() -> None:
+    index = racked()
+    asked = pod_json(app="x", apart=[odd("rack", app="web")], prefers=[weighted(7, odd("rack", app="web"))])
+    groups = index.statistics()["term_groups"]
+    before = compiled_of(index, asked)
+    assert (own_terms(before).anti, own_terms(before).preferences, index.statistics()["term_groups"]) == (
+        (),
+        (),
+        groups,
+    )
+    index.upsert(node("n3", zone="z1", labels={"example.com/shelf": "s1"}))
+    assert compiled_of(index, asked) is before
+    index.upsert(node("n1", zone="z1", labels={"example.com/rack": "r1"}))
+    after = compiled_of(index, asked)
+    assert (apart(index, asked), [each.weight for each in own_terms(after).preferences]) == ([{"r1": 1}], [7])
+    assert after.serial != before.serial
+    index.upsert(node("n2", zone="z1", labels={"example.com/rack": "r2"}))
+    assert (apart(index, asked), audit(index)) == ([{"r1": 1, "r2": 1}], [])
 
-    def seen(self, index: ClusterIndex) -> tuple[object, object, object]:
-        """Affinity, spread and existing anti-affinity by rack."""
-        assert audit(index) == []
-        return near(index, self.ASKED), spread_over(index, self.ASKED), inverse(index, self.ASKED)
 
-    def test_its_pods_count_from_the_first_node_on(self) -> None:
-        index = self.index()
-        index.upsert(node("n1", zone="z1", labels={"example.com/rack": "r1"}))
-        assert self.seen(index) == ([{"r1": 1}], [({"r1": 1}, 1, 1)], [])
-        index.upsert(node("n2", zone="z2", labels={"example.com/rack": "r2"}))
-        assert self.seen(index) == ([{"r1": 1, "r2": 1}], [({"r1": 1, "r2": 1}, 2, 1)], [{"r2": 1}])
-
-    def test_they_count_no_more_after_the_last_one(self) -> None:
-        index = self.index()
-        for number in (1, 2):
-            index.upsert(node(f"n{number}", zone="z1", labels={"example.com/rack": "r1"}))
-        assert self.seen(index) == ([{"r1": 2}], [({"r1": 2}, 1, 2)], [{"r1": 1}])
-        index.upsert(node("n1", zone="z1"))
-        index.delete(node("n2", zone="z1", labels={"example.com/rack": "r1"}))
-        assert self.seen(index) == ([{}], [({}, 0, 0)], [])
-
-    def test_terms_that_cannot_reject_have_no_group_before(self) -> None:
-        index = self.index()
-        asked = pod_json(app="x", apart=[odd("rack", app="web")], prefers=[weighted(7, odd("rack", app="web"))])
-        groups = index.statistics()["term_groups"]
-        before = compiled_of(index, asked)
-        assert (own_terms(before).anti, own_terms(before).preferences, index.statistics()["term_groups"]) == (
-            (),
-            (),
-            groups,
-        )
-        index.upsert(node("n3", zone="z1", labels={"example.com/shelf": "s1"}))
-        assert compiled_of(index, asked) is before
-        index.upsert(node("n1", zone="z1", labels={"example.com/rack": "r1"}))
-        after = compiled_of(index, asked)
-        assert (apart(index, asked), [each.weight for each in own_terms(after).preferences]) == ([{"r1": 1}], [7])
-        assert after.serial != before.serial
-        index.upsert(node("n2", zone="z1", labels={"example.com/rack": "r2"}))
-        assert (apart(index, asked), audit(index)) == ([{"r1": 1, "r2": 1}], [])
-
-    def test_a_pod_that_comes_later_counts_too(self) -> None:
-        index = self.index()
-        index.upsert(node("n1", zone="z1", labels={"example.com/rack": "r1"}))
-        index.upsert(pod("later", on="n1", app="web", tier="x"))
-        assert self.seen(index)[0] == [{"r1": 2}]
-
-    def test_a_pod_with_a_term_over_yet_another_key_counts_once_when_it_is_back(self) -> None:
-        index = self.index()
-        index.upsert(both := pod("both", on="n1", apart=[odd("rack", app="web"), odd("never", app="web")]))
-        for labels in ({"example.com/rack": "r1"}, {}, {"example.com/rack": "r2"}):
-            index.upsert(node("n1", zone="z1", labels=labels))
-            assert self.seen(index)[2] == [{each: 1} for each in labels.values()]
-        index.delete(both)
-        assert self.seen(index)[2] == []
-
-    def test_the_terms_over_it_are_offered_once_and_taken_back_once(self) -> None:
-        index = self.index()
-        versions = [index.counts.terms.inverse_version]
-        for labels in ({"example.com/rack": "r1"}, {"example.com/rack": "r2"}, {}):
-            index.upsert(node("n1", zone="z1", labels=labels))
-            versions.append(index.counts.terms.inverse_version)
-        assert [later - first for first, later in pairwise(versions)] == [
-            2,
-            0,
-            2,
-        ]  # that of the pod, and that of its constraints
-        assert [index.counts.terms.is_offered(each) for each in index.counts.terms.owned()] == [False, False]
+def test_the_terms_over_it_are_offered_once_and_taken_back_once() -> None:
+    index = racked()
+    versions = [index.counts.terms.inverse_version]
+    for labels in ({"example.com/rack": "r1"}, {"example.com/rack": "r2"}, {}):
+        index.upsert(node("n1", zone="z1", labels=labels))
+        versions.append(index.counts.terms.inverse_version)
+    assert [later - first for first, later in pairwise(versions)] == [
+        2,
+        0,
+        2,
+    ]  # that of the pod, and that of its constraints
+    assert [index.counts.terms.is_offered(each) for each in index.counts.terms.owned()] == [False, False]
 
 
 def test_columns_get_shorter_with_the_last_node_numbers() -> None:

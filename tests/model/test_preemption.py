@@ -23,36 +23,16 @@ def candidate(node: str, *victims: Victim, violations: int = 0) -> Candidate:
 @pytest.mark.parametrize(
     ("better", "worse"),
     [
-        pytest.param(
-            candidate("a", victim(1000), victim(1000)),
-            candidate("b", victim(-5), violations=1),
-            id="fewer budget violations",
-        ),
         pytest.param(candidate("a", victim(1), victim(1)), candidate("b", victim(2)), id="a lower highest priority"),
-        pytest.param(
-            candidate("a", victim(5), victim(1)), candidate("b", victim(5), victim(2)), id="a lower sum of priorities"
-        ),
         pytest.param(
             candidate("a", victim(-5)),
             candidate("b", victim(-5), victim(-10)),
             id="fewer, though the others are negative",
         ),
-        pytest.param(
-            candidate("a", victim(5, started=10), victim(1, started=0)),
-            candidate("b", victim(5, started=5), victim(1, started=30)),
-            id="a later start of the most important victim",
-        ),
-        pytest.param(
-            candidate("a", victim(5, started=5), victim(5, started=9)),
-            candidate("b", victim(5, started=4), victim(5, started=30)),
-            id="the earliest of several equally important ones",
-        ),
-        pytest.param(
-            candidate("a", Victim("new", 5)), candidate("b", victim(5, started=30)), id="one that has not started"
-        ),
     ],
 )
 def test_a_candidate_is_preferred_for(better: Candidate, worse: Candidate) -> None:
+    """Two examples; tests/parity has the choices of kube-scheduler."""
     assert best_candidates([better, worse]) == [better]
     assert best_candidates([worse, better]) == [better]
 

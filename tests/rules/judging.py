@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sized
+from typing import Any
+
 import orjson
 
 from extender.index.cluster import ClusterIndex
@@ -10,9 +14,16 @@ from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import IndexFrame
 from extender.rules.rule import PreparedScore
+from extender.settings.configuration import Settings
 from extender.settings.rules import InterPodAffinity, Rules
+from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer
+from extender.verbs.filter import FilterDecision, FilterVerb
+from extender.verbs.select_host import find_node_elsewhere
+from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.objects.kinds import PODS
-from tests.builders import Json
+from tests.builders import Json, asking
+from tests.contenders import contender_json
+from tests.fakes import FakeClock, FakeWriter, until
 
 
 def prepared(index: ClusterIndex, asked: Json) -> PreparedFilters:
@@ -82,3 +93,40 @@ def normalized(index: ClusterIndex, asked: Json, *names: str, hard_weight: int =
     """The scores from 0 to 100 of the one rule that has something to add."""
     (only,) = scored(index, asked, *names, hard_weight=hard_weight)
     return only.normalized()
+
+
+class Asker:
+    """A filter verb over an index, and requests for some nodes that differ in little. ``fields`` are those of each pod."""
+
+    def __init__(self, index: ClusterIndex, settings: Settings, nodes: tuple[str, ...], **fields: Any) -> None:
+        self.index = index
+        self.settings = settings
+        self.verb = FilterVerb(index.view, settings)
+        self._nodes = nodes
+        self._fields = fields
+
+    def args(self, name: str = "c", *nodes: str, **fields: Any) -> ExtenderArgs:
+        return asking(contender_json(name, **(self._fields | fields)), *(nodes or self._nodes))
+
+    def ask(self, name: str = "c", *nodes: str, **fields: Any) -> FilterDecision:
+        return self.verb.decide(self.args(name, *nodes, **fields), 0)
+
+    def passed(self, name: str = "c", *nodes: str, **fields: Any) -> list[str]:
+        return list(self.ask(name, *nodes, **fields).result.passed)
+
+    async def requeued(self, args: ExtenderArgs, subscribers: Sized, change: Callable[[], object]) -> list[str]:
+        """What is written for a pod that is rejected now, after a change of which the subscribers are told."""
+        assert not self.verb.decide(args, 0).result.passed
+        writer, view = FakeWriter(), self.index.view
+        found = RejectedPodWriter(self.index, writer, lambda pod: find_node_elsewhere(pod, view, self.settings, 0))
+        requeuer = Requeuer(found, FakeClock(), per_second=50)
+        requeuer.consider(args)
+        running = asyncio.create_task(requeuer.run())
+        try:
+            await until(lambda: len(subscribers))
+            change()
+            await until(lambda: writer.effects)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        return writer.effects

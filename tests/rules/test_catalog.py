@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from extender.index.cluster import ClusterIndex
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.objects.changes import Subscribable, Subscribers
 from extender.index.view import ClusterView
@@ -19,15 +17,13 @@ from extender.rules import catalog
 from extender.rules.frames import Frame
 from extender.rules.rule import SUCCESS, PreparedFilter, PreparedScore, Rule, Status
 from extender.settings.rules import Rules
-from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer, dependency_version, is_unchanged
-from extender.verbs.filter import FilterDecision, FilterVerb
+from extender.tasks.rejected_pods import dependency_version, is_unchanged
 from extender.verbs.preempt import PreemptionDecision, decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.select_host import find_node_elsewhere
-from extender.wire.extender_v1 import ExtenderArgs
-from tests.builders import asking, preempting, settings, term
+from tests.builders import preempting, settings, term
 from tests.contenders import cluster, contender, contender_json, stage
-from tests.fakes import FakeClock, FakeWriter, until
+from tests.rules.judging import Asker
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +116,11 @@ WEB_ON_BOTH: tuple[Object, ...] = (
 )
 
 
-class Asker:
-    """Two nodes and a third one, one filter verb, and a pod that asks for the two."""
+class Nodes(Asker):
+    """Two nodes and a third one, and a pod that asks for the two."""
 
     def __init__(self, *objects: Object, **sections: Any) -> None:
-        self.index: ClusterIndex = cluster(stage("n0"), stage("n1"), stage("n2"), *objects)
-        self.settings = settings(**sections)
-        self.verb = FilterVerb(self.index.view, self.settings)
-
-    def args(self, *names: str, **fields: Any) -> ExtenderArgs:
-        return asking(contender_json("asking", **(fields or PLAIN)), *(names or NAMES))
-
-    def ask(self, *names: str, **fields: Any) -> FilterDecision:
-        return self.verb.decide(self.args(*names, **fields), 0)
+        super().__init__(cluster(stage("n0"), stage("n1"), stage("n2"), *objects), settings(**sections), NAMES, **PLAIN)
 
     def offered(self, **fields: Any) -> PreemptionDecision:
         """The preempt verb's decision where the scheduler offers both nodes, each with its web pod as victim."""
@@ -141,7 +129,7 @@ class Asker:
 
 
 def test_the_rejection_cache_does_not_answer_after_it_has_changed_its_mind(closing: Closing) -> None:
-    asker = Asker(preemption={"mode": "off"})
+    asker = Nodes(preemption={"mode": "off"})
     closing.close(0, 1)
     first = asker.ask().result
     assert set(first.unresolvable.values()) == {Reason.CORDONED.text}
@@ -157,7 +145,7 @@ def test_the_rejection_cache_does_not_answer_after_it_has_changed_its_mind(closi
 def test_a_rejection_is_not_given_again_to_a_pod_that_the_rule_tells_apart_from_others_of_its_signature(
     closing: Closing,
 ) -> None:
-    asker = Asker(preemption={"mode": "off"})
+    asker = Nodes(preemption={"mode": "off"})
     closing.from_priority = 100
     closing.close(0, 1)
     high, low = asker.args(), asker.args(priority=1)
@@ -168,32 +156,17 @@ def test_a_rejection_is_not_given_again_to_a_pod_that_the_rule_tells_apart_from_
 
 
 async def test_a_pod_that_it_rejected_is_requeued_once_it_has_changed_its_mind(closing: Closing) -> None:
-    asker = Asker(contender("asking", **PLAIN), preemption={"mode": "off"})
+    asker = Nodes(contender("c", **PLAIN), preemption={"mode": "off"})
     closing.close(0, 1, 2)
-    writer = FakeWriter()
-
-    def find(pod: Pod) -> tuple[str, bool]:
-        return find_node_elsewhere(pod, asker.index.view, asker.settings, 0)
-
-    requeuer = Requeuer(RejectedPodWriter(asker.index, writer, find), FakeClock(), per_second=50)
-    assert not asker.ask().result.passed
-    requeuer.consider(asker.args())
-    running = asyncio.create_task(requeuer.run())
-    try:
-        await until(lambda: len(closing.subscribers))
-        closing.close(0, 1)  # n2 would take the pod
-        await until(lambda: writer.effects)
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-    (effect,) = writer.effects
-    assert effect.startswith("annotate asking ")
+    # n2 would take the pod then.
+    (effect,) = await asker.requeued(asker.args(), closing.subscribers, lambda: closing.close(0, 1))
+    assert effect.startswith("annotate c ")
     assert not closing.subscribers
 
 
 def test_a_rejection_by_another_rule_is_decided_again_once_it_becomes_active(closing: Closing) -> None:
     """The version counts while the rule is inactive, too: here only the text of one node changes."""
-    asker = Asker(*WEB_ON_BOTH, preemption={"mode": "off"})
+    asker = Nodes(*WEB_ON_BOTH, preemption={"mode": "off"})
     asker.ask(**LONELY)
     closing.close(0)
     texts = asker.ask(**LONELY).result.unresolvable
@@ -201,7 +174,7 @@ def test_a_rejection_by_another_rule_is_decided_again_once_it_becomes_active(clo
 
 
 def test_nodes_where_preemption_did_not_help_are_tried_again_after_it_has_changed_its_mind(closing: Closing) -> None:
-    asker = Asker(*WEB_ON_BOTH, contender("w2", on="n2", app="web", priority=1))
+    asker = Nodes(*WEB_ON_BOTH, contender("w2", on="n2", app="web", priority=1))
     closing.close(0, 1)
     args = asker.args(**LONELY)
     assert asker.verb.decide(args, 0).plan is None
@@ -216,7 +189,7 @@ def test_nodes_where_preemption_did_not_help_are_tried_again_after_it_has_change
 @pytest.mark.parametrize("fields", [PLAIN, LONELY], ids=["without constraints", "with constraints"])
 def test_an_offered_node_that_it_closes_is_not_taken(closing: Closing, fields: dict[str, Any]) -> None:
     """A third node takes the pod as it is, so the one that helps goes back to the scheduler."""
-    asker = Asker(*WEB_ON_BOTH)
+    asker = Nodes(*WEB_ON_BOTH)
     closing.close(0)
     assert [each.node for each in asker.offered(**fields).candidates] == ["n1"]
     closing.close(1)
@@ -224,7 +197,7 @@ def test_an_offered_node_that_it_closes_is_not_taken(closing: Closing, fields: d
 
 
 def test_a_pod_is_not_nominated_to_a_node_that_it_closes(closing: Closing) -> None:
-    asker = Asker()
+    asker = Nodes()
     pod = asker.args().pod
     closing.close(0, 1)
     assert find_node_elsewhere(pod, asker.index.view, asker.settings, 0) == ("n2", True)
@@ -236,14 +209,14 @@ def test_a_pod_is_not_nominated_to_a_node_that_it_closes(closing: Closing) -> No
 
 
 def test_its_scores_are_added_and_choose_the_node(closing: Closing) -> None:
-    asker = Asker(placement="decisive", answers={"scoreScale": "inTree", "shortlist": 50})
-    assert prioritize_nodes(asker.args("n0", "n1", "n2"), asker.index.view, asker.settings) == {}
+    asker = Nodes(placement="decisive", answers={"scoreScale": "inTree", "shortlist": 50})
+    assert prioritize_nodes(asker.args("c", "n0", "n1", "n2"), asker.index.view, asker.settings) == {}
     closing.scores = True
-    scores = prioritize_nodes(asker.args("n0", "n1", "n2"), asker.index.view, asker.settings)
+    scores = prioritize_nodes(asker.args("c", "n0", "n1", "n2"), asker.index.view, asker.settings)
     assert scores == {"n0": 0, "n1": catalog.PLUGIN_WEIGHT, "n2": 2 * catalog.PLUGIN_WEIGHT}
-    assert list(asker.ask("n0", "n1", "n2").result.passed) == ["n2"]
+    assert list(asker.ask("c", "n0", "n1", "n2").result.passed) == ["n2"]
     closing.close(2)
-    assert list(asker.ask("n0", "n1", "n2").result.passed) == ["n1"]
+    assert list(asker.ask("c", "n0", "n1", "n2").result.passed) == ["n1"]
 
 
 def test_a_plugin_is_replaced_by_the_rule_that_claims_it(closing: Closing) -> None:

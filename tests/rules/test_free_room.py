@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -15,37 +14,24 @@ from extender.rules import catalog
 from extender.rules.catalog import counts_of_rules
 from extender.rules.frames import IndexFrame
 from extender.settings.rules import Rules
-from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer
-from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.verbs.preempt import decide_preemption
-from extender.verbs.select_host import find_node_elsewhere
-from extender.wire.extender_v1 import ExtenderArgs
 from tests.builders import asking, node, node_json, preempting, settings
 from tests.contenders import CPU, contender, contender_json, stage
-from tests.fakes import FakeClock, FakeWriter, until
+from tests.rules.judging import Asker
 
 HALF = CPU // 2
 
 
-class Scene:
+class Scene(Asker):
     """Two empty nodes, of which n1 has room for one pod of half a node less; every pod requests half a node."""
 
     def __init__(self, *objects: Object, schedulers: str = "many", **sections: Any) -> None:
-        self.index = ClusterIndex(Rules(), counts_of_rules(), counts_room=schedulers == "many")
+        index = ClusterIndex(Rules(), counts_of_rules(), counts_room=schedulers == "many")
         for each in (stage("n0"), stage("n1", cpu=HALF), *objects):
-            self.index.upsert(each)
+            index.upsert(each)
         placement = "decisive" if schedulers == "many" else "cooperative"
-        self.settings = settings(schedulers=schedulers, placement=placement, **sections)
-        self.verb = FilterVerb(self.index.view, self.settings)
-
-    def args(self, name: str, *nodes: str, **fields: Any) -> ExtenderArgs:
-        return asking(contender_json(name, **({"cpu": HALF} | fields)), *(nodes or ("n0", "n1")))
-
-    def ask(self, name: str = "c", *nodes: str, **fields: Any) -> FilterDecision:
-        return self.verb.decide(self.args(name, *nodes, **fields), 0)
-
-    def passed(self, name: str = "c", *nodes: str, **fields: Any) -> list[str]:
-        return list(self.ask(name, *nodes, **fields).result.passed)
+        made = settings(schedulers=schedulers, placement=placement, **sections)
+        super().__init__(index, made, ("n0", "n1"), cpu=HALF)
 
     def assume(self, name: str, *nodes: str, doubted: bool = False, **fields: Any) -> Pod:
         """A pod that any scheduler asked about passed on the nodes."""
@@ -207,30 +193,13 @@ def test_a_rejection_ends_with_the_assumption_that_it_was_for(end: str) -> None:
     assert (before, scene.passed("c", "n1")) == ([], ["n1"])
 
 
-def test_a_rejected_pod_is_requeued_when_an_assumed_pod_gives_its_room_back() -> None:
+async def test_a_rejected_pod_is_requeued_when_an_assumed_pod_gives_its_room_back() -> None:
     """kube-scheduler watches nothing of a pod that another one had assumed."""
-
-    async def scenario() -> list[str]:
-        scene, clock, writer = Scene(preemption={"mode": "off"}), FakeClock(), FakeWriter()
-        scene.index.upsert(contender("c", cpu=CPU))
-        scene.index.upsert(contender("x", cpu=HALF, on="n0"))
-        pod = scene.assume("a", "n0")
-        shared = RejectedPodWriter(
-            scene.index, writer, lambda each: find_node_elsewhere(each, scene.index.view, scene.settings, 0)
-        )
-        requeuer = Requeuer(shared, clock, 50.0)
-        running = asyncio.create_task(requeuer.run())
-        await asyncio.sleep(0)
-        scene.index.delete(contender("x", cpu=HALF, on="n0"))
-        args = scene.args("c", "n0", cpu=CPU)
-        assert not scene.verb.decide(args, 0).result.passed
-        requeuer.consider(args)
-        scene.index.delete(pod)
-        await until(lambda: bool(writer.effects))
-        running.cancel()
-        return writer.effects
-
-    assert asyncio.run(scenario())[0].startswith("annotate c ")
+    scene = Scene(contender("c", cpu=CPU), preemption={"mode": "off"})
+    pod = scene.assume("a", "n0")
+    given_back = scene.index.assumed.given_back
+    effects = await scene.requeued(scene.args("c", "n0", cpu=CPU), given_back, lambda: scene.index.delete(pod))
+    assert effects[0].startswith("annotate c ")
 
 
 # -- preemption --------------------------------------------------------------------------------------------------------

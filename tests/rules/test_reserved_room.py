@@ -2,50 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from extender.index.cluster import ClusterIndex
-from extender.model.objects import Object, Pod
+from extender.model.objects import Object
 from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.model.release import GroupKey, Slot
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer
-from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.verbs.preempt import decide_preemption
 from extender.verbs.select_host import find_node_elsewhere
-from extender.wire.extender_v1 import ExtenderArgs
 from tests.builders import asking, node_json, preempting, settings, term
 from tests.contenders import CPU, cluster, contender, contender_json, stage
-from tests.fakes import FakeClock, FakeWriter, until
+from tests.rules.judging import Asker
 
 GROUP = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "job-1")
 HALF = CPU // 2
 BOTH_MODES = pytest.mark.parametrize("mode", ["offload", "augment"])
 
 
-class Scene:
+class Scene(Asker):
     """Two empty nodes; "a" and "b", half a node each, have slots on n0."""
 
     def __init__(self, *objects: Object, slots: str = "n0", **sections: Any) -> None:
         members = (contender("a", cpu=HALF), contender("b", cpu=HALF))
-        self.index: ClusterIndex = cluster(stage("n0"), stage("n1"), *members, *objects)
-        self.settings = settings(**({"preemption": {"mode": "off"}} | sections))
-        self.verb = FilterVerb(self.index.view, self.settings)
-        self.index.reserved.reserve(GROUP, [Slot(f"uid-{name}", slots) for name in "ab"], until=60.0)
-
-    def args(self, name: str = "c", *nodes: str, **fields: Any) -> ExtenderArgs:
-        return asking(contender_json(name, **({"cpu": HALF} | fields)), *(nodes or ("n0", "n1")))
-
-    def ask(self, name: str = "c", *nodes: str, **fields: Any) -> FilterDecision:
-        return self.verb.decide(self.args(name, *nodes, **fields), 0)
-
-    def passed(self, name: str = "c", *nodes: str, **fields: Any) -> list[str]:
-        return list(self.ask(name, *nodes, **fields).result.passed)
+        index = cluster(stage("n0"), stage("n1"), *members, *objects)
+        super().__init__(index, settings(**({"preemption": {"mode": "off"}} | sections)), ("n0", "n1"), cpu=HALF)
+        index.reserved.reserve(GROUP, [Slot(f"uid-{name}", slots) for name in "ab"], until=60.0)
 
 
 @BOTH_MODES
@@ -180,24 +165,9 @@ def test_a_rejection_beside_pods_of_undetermined_node_is_not_cached() -> None:
 
 async def test_a_rejected_pod_is_requeued_when_the_room_is_freed() -> None:
     scene = Scene(contender("c", cpu=CPU), contender("x", cpu=HALF, on="n1"))
-    writer = FakeWriter()
-
-    def find(pod: Pod) -> tuple[str, bool]:
-        return find_node_elsewhere(pod, scene.index.view, scene.settings, 0)
-
-    requeuer = Requeuer(RejectedPodWriter(scene.index, writer, find), FakeClock(), per_second=50)
-    args = scene.args("c", "n0", cpu=CPU)
-    assert not scene.verb.decide(args, 0).result.passed
-    requeuer.consider(args)
-    running = asyncio.create_task(requeuer.run())
-    try:
-        await until(lambda: len(scene.index.reserved.changes))
-        scene.index.reserved.release(GROUP)
-        await until(lambda: writer.effects)
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-    assert writer.effects[0].startswith("annotate c ")
+    reserved = scene.index.reserved
+    effects = await scene.requeued(scene.args("c", "n0", cpu=CPU), reserved.changes, lambda: reserved.release(GROUP))
+    assert effects[0].startswith("annotate c ")
 
 
 def test_a_pod_is_not_nominated_to_a_node_whose_room_is_reserved() -> None:
