@@ -1,4 +1,4 @@
-"""The API for people and tools: what it answers, which clients, and the one form of its errors."""
+"""Explanations and the last answers about pods over HTTP; `test_openapi` has the errors that all of the API share."""
 
 from dataclasses import replace
 from http import HTTPStatus
@@ -8,9 +8,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp.plugin import AiohttpClient
 
-from extender.model.answers.explanations import Cause, NotExplained
-from extender.server import request_checks
-from tests.server.serving import AGREEABLE, POD, Answering, Switch, app_with
+from tests.server.serving import AGREEABLE, BY_NAMES, POD, PREEMPTION, Answering, Switch, app_with
 
 
 def serving(explainer: Answering, readiness: Switch | None = None) -> web.Application:
@@ -36,22 +34,6 @@ async def test_a_pod_that_does_not_exist_is_explained_without_the_node_that_it_n
 
 
 @pytest.mark.parametrize(
-    ("cause", "status"),
-    [
-        (Cause.UNKNOWN, HTTPStatus.NOT_FOUND),
-        (Cause.BUSY, HTTPStatus.TOO_MANY_REQUESTS),
-        (Cause.TOO_EXPENSIVE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-    ],
-)
-async def test_a_pod_that_is_not_explained_has_a_reason(
-    aiohttp_client: AiohttpClient, cause: Cause, status: HTTPStatus
-) -> None:
-    client = await aiohttp_client(serving(Answering(problem=NotExplained(cause, "because"))))
-    answer = await client.get("/v1/explain/team-a/web-1")
-    assert (answer.status, await answer.json()) == (status, {"error": "because"})
-
-
-@pytest.mark.parametrize(
     ("body", "field_at_fault"),
     [
         ({**POD, "kind": "Deployment"}, "kind"),
@@ -70,30 +52,25 @@ async def test_a_body_that_is_no_pod_names_the_field(
     assert (await answer.json()).get("field", "") == field_at_fault
 
 
-async def test_an_unknown_parameter_is_an_error_and_not_ignored(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(serving(Answering()))
-    answer = await client.get("/v1/explain/team-a/web-1?nodes=node-a")
-    assert (answer.status, (await answer.json())["field"]) == (HTTPStatus.BAD_REQUEST, "nodes")
+async def test_answers_about_a_pod_are_shown_the_latest_first(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with())
+    await client.post("/filter", json=BY_NAMES)
+    await client.post("/preempt", json=PREEMPTION)
+    answer = await (await client.get("/debug/decisions?namespace=team-a&pod=web-1")).json()
+    assert [(each["verb"], each["nodes"], each["passed"], each["suchAs"]) for each in answer["decisions"]] == [
+        ("preempt", 1, 1, ["node-a"]),
+        ("filter", 2, 2, ["node-a", "node-bb"]),
+    ]
+    assert {(each["namespace"], each["pod"], each["uid"]) for each in answer["decisions"]} == {
+        ("team-a", "web-1", "u-1")
+    }
+    assert answer["kept"] == 2
+    other = await (await client.get("/debug/decisions?pod=web-2&limit=1")).json()
+    assert other["decisions"] == []
 
 
-async def test_a_body_above_its_limit_is_refused_before_it_is_read(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(serving(Answering()))
-    answer = await client.post("/v1/explain", json=[" " * (256 * 2**10)])
-    assert answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-
-
-async def test_nothing_is_explained_before_the_index_is_complete(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(serving(Answering(), Switch({"pods": "not listed yet"})))
-    answer = await client.get("/v1/explain/team-a/web-1")
-    assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
-    assert "not ready: pods" in (await answer.json())["error"]
-
-
-async def test_without_a_client_ca_only_this_machine_may_ask(
-    aiohttp_client: AiohttpClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = await aiohttp_client(serving(Answering()))
-    monkeypatch.setattr(request_checks, "_is_local", lambda _address: False)
-    assert (await client.get("/v1/explain/team-a/web-1")).status == HTTPStatus.FORBIDDEN
-    assert (await client.post("/v1/explain", json=POD)).status == HTTPStatus.FORBIDDEN
-    assert (await client.get("/version")).status == HTTPStatus.OK
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=-1", "limit=²", "limit=x", "name=web-1"])
+async def test_a_wrong_parameter_is_named(aiohttp_client: AiohttpClient, query: str) -> None:
+    client = await aiohttp_client(app_with())
+    answer = await client.get(f"/debug/decisions?{query}")
+    assert (answer.status, (await answer.json())["field"]) == (HTTPStatus.BAD_REQUEST, query.partition("=")[0])

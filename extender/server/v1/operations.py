@@ -10,7 +10,7 @@ from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS
 from extender.server.openapi import Operation, document_of
-from extender.server.v1 import decisions, explain, overview, pages, what_if
+from extender.server.v1 import decisions, explain, pages, what_if
 from extender.server.v1.answers import check_parameters
 
 
@@ -21,7 +21,6 @@ async def openapi(request: web.Request) -> web.Response:
 
 
 OPERATIONS: Final = (
-    *overview.OPERATIONS,
     *pages.OPERATIONS,
     *explain.OPERATIONS,
     *decisions.OPERATIONS,

@@ -1,11 +1,15 @@
-"""Pages of the cluster: domains with what is in them, workloads, what constraints count, and pods without a node.
+"""Pages of the cluster: the overview, domains with what is in them, workloads, what constraints count, and pods without a node.
 
-Each handler reads what is asked for; `tasks/browse_service.py` computes the page, and equal requests share it.
+Each handler reads what is asked for; `tasks/browse_service.py` computes the page, and equal requests share it. The overview is
+answered at any time, also by a replica that is not ready.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 from aiohttp import web
@@ -13,8 +17,12 @@ from msgspec import structs
 
 from extender.model.answers.pages import (
     MOST_ROWS,
+    ClusterFigures,
     ConstraintsPage,
+    Features,
     GroupPage,
+    HealthCheck,
+    Overview,
     PageOf,
     PendingPage,
     PendingRow,
@@ -25,6 +33,7 @@ from extender.model.answers.pages import (
     WorkloadPage,
 )
 from extender.model.constraints.labels import is_label_key
+from extender.model.units import times
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.openapi import Operation, Parameter
 from extender.server.v1.answers import (
@@ -40,10 +49,75 @@ from extender.telemetry.decision_log import Decision
 from extender.wire.errors import WireError
 from extender.wire.objects.constraints import parse_selector_text
 
+_MEMORY: Final = Path("/proc/self/statm")  # sizes in pages; the second one is resident
 _LIMIT: Final = Number("limit", "How many rows.", 1, MOST_ROWS, 100)
 _AFTER: Final = Parameter("after", "query", "Continue after this position, the `next` of the page before.")
 _NAMESPACE: Final = Parameter("namespace", "query", "Only pods of this namespace.")
 _NAMES: Final = ("namespace", "after", "limit")
+
+
+async def overview(request: web.Request) -> web.Response:
+    """`GET /v1/overview`."""
+    check_parameters(request)
+    app = request.app[COLLABORATORS]
+
+    browser = browser_of(app)
+
+    async def compute() -> Overview:
+        return _overview(await browser.figures(), browser.freshness(), app)
+
+    return await shared_answer(request, compute)
+
+
+def _overview(figures: ClusterFigures, freshness: float | None, app: Collaborators) -> Overview:
+    settings, readiness = app.settings, app.readiness
+    return Overview(
+        **structs.asdict(figures),
+        version=app.version,
+        mode=settings.mode,
+        placement=settings.placement,
+        uptime_seconds=round(monotonic() - app.started, 3),
+        leader=readiness.may_answer,
+        ready=readiness.is_ready,
+        health=(*_checks(app), *_warnings(figures)),
+        freshness_seconds=freshness,
+        resident_bytes=_resident_bytes(),
+        verbs=tuple(metrics.recent.rate(verb) for verb, metrics in app.metrics.verbs.items()),
+        features=Features(
+            whatif=app.verbs.what_ifs is not None,
+            policies=settings.policies.enabled,
+            preemption=settings.preemption.mode,
+            quotas=settings.quota.enabled,
+        ),
+    )
+
+
+def _checks(app: Collaborators) -> Iterator[HealthCheck]:
+    """The readiness checks in words."""
+    is_stale = app.readiness.is_stale
+    for name, problem in app.readiness.checks().items():
+        if not problem:
+            yield HealthCheck(check=name, status="ok", text="ok")
+        else:
+            yield HealthCheck(check=name, status="warning" if is_stale else "failing", text=problem)
+
+
+def _warnings(figures: ClusterFigures) -> Iterator[HealthCheck]:
+    """What does not keep the extender from answering, and is wrong."""
+    if figures.rebuilds:
+        text = f"the counts were wrong and were built again {times(figures.rebuilds)}; the log has what was wrong"
+        yield HealthCheck(check="index", status="warning", text=text)
+    if figures.invalid_policies:
+        text = f"{figures.invalid_policies} scheduling policies are invalid and are not applied"
+        yield HealthCheck(check="policies", status="warning", text=text)
+
+
+def _resident_bytes() -> int:
+    """The memory of this process, 0 where the system does not tell. 10 µs."""
+    try:
+        return int(_MEMORY.read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 async def topology(request: web.Request) -> web.Response:
@@ -69,11 +143,17 @@ async def pending(request: web.Request) -> web.Response:
     return await _answer(request, compute)
 
 
-async def workloads(request: web.Request) -> web.Response:
-    """`GET /v1/workloads?namespace=NS&after=POSITION&limit=N`."""
-    check_parameters(request, _NAMES)
-    asked = _page_of(request)
-    return await _answer(request, lambda browser: browser.workloads(asked))
+def _listing(
+    read: Callable[[BrowseService, PageOf], Awaitable[object]],
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Answers `GET /v1/NAME?namespace=NS&after=POSITION&limit=N` with what is read of the cluster."""
+
+    async def handle(request: web.Request) -> web.Response:
+        check_parameters(request, _NAMES)
+        asked = _page_of(request)
+        return await _answer(request, lambda browser: read(browser, asked))
+
+    return handle
 
 
 async def constraints(request: web.Request) -> web.Response:
@@ -81,27 +161,6 @@ async def constraints(request: web.Request) -> web.Response:
     check_parameters(request)
     namespace, pod = request.match_info["namespace"], request.match_info["pod"]
     return await _answer(request, lambda browser: browser.constraints(namespace, pod))
-
-
-async def preemptions(request: web.Request) -> web.Response:
-    """`GET /v1/preemptions?namespace=NS&after=POSITION&limit=N`: the longest first."""
-    check_parameters(request, _NAMES)
-    asked = _page_of(request)
-    return await _answer(request, lambda browser: browser.preemptions(asked))
-
-
-async def groups(request: web.Request) -> web.Response:
-    """`GET /v1/groups?namespace=NS&after=POSITION&limit=N`."""
-    check_parameters(request, _NAMES)
-    asked = _page_of(request)
-    return await _answer(request, lambda browser: browser.groups(asked))
-
-
-async def policies(request: web.Request) -> web.Response:
-    """`GET /v1/policies?namespace=NS&after=POSITION&limit=N`."""
-    check_parameters(request, _NAMES)
-    asked = _page_of(request)
-    return await _answer(request, lambda browser: browser.policies(asked))
 
 
 def _page_of(request: web.Request) -> PageOf:
@@ -142,6 +201,15 @@ def _operation(
 
 
 OPERATIONS: Final = (
+    Operation(
+        "getOverview",
+        "GET",
+        "/v1/overview",
+        overview,
+        "The extender and the cluster at a glance: health, rates, counts, topology keys.",
+        Overview,
+        errors=frozenset({413, 429, 503}),
+    ),
     _operation(
         "getTopology",
         "/v1/topology",
@@ -156,7 +224,7 @@ OPERATIONS: Final = (
     _operation(
         "listWorkloads",
         "/v1/workloads",
-        workloads,
+        _listing(lambda browser, asked: browser.workloads(asked)),
         "Pods by namespace and labels: how many wait, and what constraints they have.",
         WorkloadPage,
         _NAMESPACE,
@@ -182,7 +250,7 @@ OPERATIONS: Final = (
     _operation(
         "listPreemptions",
         "/v1/preemptions",
-        preemptions,
+        _listing(lambda browser, asked: browser.preemptions(asked)),
         "The preemptions whose preemptor is not bound yet, the longest first. Only the leader has any.",
         PreemptionPage,
         _NAMESPACE,
@@ -190,7 +258,7 @@ OPERATIONS: Final = (
     _operation(
         "listGroups",
         "/v1/groups",
-        groups,
+        _listing(lambda browser, asked: browser.groups(asked)),
         "The groups of gated pods with a pod that has no node yet.",
         GroupPage,
         _NAMESPACE,
@@ -198,7 +266,7 @@ OPERATIONS: Final = (
     _operation(
         "listPolicies",
         "/v1/policies",
-        policies,
+        _listing(lambda browser, asked: browser.policies(asked)),
         "The scheduling policies, and how many pods each selects now.",
         PolicyPage,
         Parameter("namespace", "query", "Only policies of this namespace."),
