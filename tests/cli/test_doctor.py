@@ -32,10 +32,12 @@ from extender.simulator.apiserver.fault_points import Call
 from extender.simulator.apiserver.kinds import SECRETS, SERVICES, VALIDATING_WEBHOOKS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
+from tests.cli.test_groups import POLICY, member
 from tests.cli.test_serve import PENDING, QUESTION, configuration
 from tests.deploy.building import DEPLOY, load_all
 from tests.deploy.policies.examples import policy
 from tests.fakes import PATIENCE
+from tests.quotas import quota_json
 from tests.server.serving import app_with
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -348,3 +350,48 @@ async def test_a_webhook_that_the_api_server_cannot_call_is_found(tmp_path: Path
         f"the caBundle of {MUTATING} is not that of the serving certificate: every call of the webhook fails",
         f"the Service default/{WEBHOOK} of the webhook does not exist",
     ]
+
+
+# -- groups of gated pods, and quotas ----------------------------------------------------------------------
+
+
+async def test_a_group_that_is_held_longer_than_its_policy_allows_is_found(tmp_path: Path) -> None:
+    objects = [*installed_policies(), POLICY, member("a-0", minutes=20), member("b-0", "b", minutes=2)]
+    async with set_up(tmp_path, pods=objects, policies=with_policies()) as setup:
+        _, document = await setup.doctor()
+    (found,) = [one for one in document["findings"] if one["check"] == "gates"]
+    assert found["problem"] == (
+        "group shop/a (ClusterPodSchedulingPolicy/rings): 1 pod is held at its gate for 20 minutes, "
+        "release.decisionTimeout is 10 minutes: 1 of 3 pods exists"
+    )
+    assert "release.size" in found["remedy"]
+
+
+async def test_pods_that_no_policy_releases_are_found(tmp_path: Path) -> None:
+    lost = member("lost", minutes=20)
+    lost["spec"]["schedulingGates"] = [{"name": "placement.extender.dev/of-a-deleted-policy"}]
+    async with set_up(tmp_path, pods=[*installed_policies(), POLICY, lost], policies=with_policies()) as setup:
+        _, document = await setup.doctor()
+    (found,) = [one for one in document["findings"] if one["check"] == "gates"]
+    assert found["problem"].endswith("such as shop/lost (placement.extender.dev/of-a-deleted-policy)")
+
+
+async def test_a_quota_that_charges_nothing_is_named(tmp_path: Path) -> None:
+    quota = {"apiVersion": "v1", **quota_json(hard={"count/secrets": "5"})}
+    async with set_up(tmp_path, pods=[quota], quota={"enabled": True}) as setup:
+        code, document = await setup.doctor()
+    assert (code, checks(document)) == (1, [("warning", "quotas")])
+    assert document["findings"][0]["problem"].startswith("ResourceQuota team/cross can charge no pod")
+
+
+async def test_without_quotas_none_is_read(tmp_path: Path) -> None:
+    quota = {"apiVersion": "v1", **quota_json(hard={"count/secrets": "5"})}
+    async with set_up(tmp_path, pods=[quota]) as setup:
+        assert (await setup.doctor())[0] == 0
+
+
+async def test_quotas_that_may_not_be_read_are_a_missing_permission(tmp_path: Path) -> None:
+    async with set_up(tmp_path, quota={"enabled": True}) as setup:
+        setup.api.denied = frozenset({"list/resourcequotas"})
+        code, document = await setup.doctor()
+    assert (code, checks(document)) == (2, [("error", "permissions")])

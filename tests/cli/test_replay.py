@@ -190,33 +190,6 @@ def _without_counts(printed: str) -> list[str]:
     return sorted(lines) if lines else []
 
 
-async def test_pods_that_would_have_been_elsewhere_or_nowhere_say_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With policies where none were, quorum pods of other settings, and one limit that all of them exceed."""
-    file, other = tmp_path / "recording.jsonl", tmp_path / "other.yaml"
-    play = read_scenario("config/scenarios/mixed.yaml")
-    await record("config/scenarios/mixed.yaml", file)
-    document = settings_document(scenario_settings(play, "test"))
-    document["placement"] = "cooperative"
-    document["limits"]["tolerations"] = 2
-    other.write_bytes(orjson.dumps(document))
-    _, found = replayed(capsys, file, "--config", other)
-    outcomes = Counter(each["outcome"] for each in found["differences"])
-    assert outcomes["wider"]
-    assert not outcomes["elsewhere"]
-    for each in found["differences"]:
-        if each["outcome"] == "wider":
-            assert set(each["recorded"]["passed"]) < set(each["replayed"]["passed"])
-            assert each["why"] == []
-        if each["outcome"] == "rejected":
-            assert each["why"] == ["over_limit"]
-    assert main(["replay", str(file), "--config", str(other)]) == 1
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[:2] == ["limits.tolerations: 100 -> 2", "placement: decisive -> cooperative"]
-    assert printed[-1].endswith("pods: more nodes to choose from")
-
-
 async def test_other_weights_change_which_of_the_nodes_that_pass_is_preferred_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

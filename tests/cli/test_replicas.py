@@ -338,3 +338,38 @@ async def test_a_leader_that_stops_under_load_leaves_no_pod_misplaced(api: ApiSe
         await load.more()
     assert violations(load.loop.journal) == []
     assert lease(api)["leaseTransitions"] == 1
+
+
+# -- a process that is stopped and goes on: what others placed meanwhile lies unread in its sockets, and counts all the same
+
+STOPS = (0.1, 0.8)  # seconds; the scheduler waits for five
+
+
+async def test_a_process_that_is_stopped_again_and_again_misplaces_no_pod(
+    api: ApiServer,
+    tmp_path: Path,
+) -> None:
+    kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
+    config = configuration(tmp_path, kube={"kubeconfig": str(kubeconfig)}, placement="decisive")
+    numbers = count()
+
+    def place_by_hand() -> None:
+        """Pods that stand in the way of others, one of each variant, on nodes that are drawn one after the other."""
+        for variant in range(VARIANTS):
+            number = next(numbers)
+            labels, node = {"app": f"apart-{variant}"}, f"node-{number % NODES}"
+            api.operations.create(PODS, pod(f"by-hand-{number}", labels=labels, cpu="1m", on=node))
+
+    async with serving("--config", config) as (process, url), balancing(url) as balancer:
+        assert process.stderr
+        logs = asyncio.create_task(process.stderr.read())
+        async with traffic(api, balancer) as load:
+            for seconds in STOPS:
+                await load.more(40)
+                process.send_signal(signal.SIGSTOP)
+                place_by_hand()
+                await asyncio.sleep(seconds)
+                process.send_signal(signal.SIGCONT)
+            await load.more(40)
+        logs.cancel()
+    assert violations(load.loop.journal) == []
