@@ -7,8 +7,7 @@ tries a bounded number of candidates, so an empty result means that none of thos
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -30,7 +29,9 @@ from extender.rules.frames import IndexFrame, RequestFrame
 from extender.rules.free_resources import FreeResources, claims_on, free_resources_on
 from extender.rules.interpod_affinity import own_terms
 from extender.rules.node_fit import static_rejection
-from extender.verbs.dry_run import Budget, DryRun, Removal
+from extender.settings.configuration import Settings
+from extender.verbs.dry_run import Budget, DryRun, KeptNodes, Removal
+from extender.verbs.effective_pod import effective_pod
 from extender.verbs.request import worst_case
 
 _NEW_NODE: Final = "new-node"
@@ -312,16 +313,22 @@ def _lacked(selector: LabelSelector, labels: Labels) -> dict[str, str] | None:
 # A change is tried with the rules that filter, never guessed. What a trial cannot express exactly is not offered.
 
 
-@dataclass(frozen=True, slots=True)
 class Incoming:
-    """The effective pod, its constraints, the nodes ``kept`` for nominated pods, what node fit says, and what passes."""
+    """A pod that is on no node: its effective form, its constraints, and what is known of each node.
 
-    pod: Pod
-    compiled: CompiledConstraints
-    view: ClusterView
-    kept: AbstractSet[NodeNumber]
-    rejections: Mapping[NodeNumber, Rejection | None]
-    passing: Sequence[NodeNumber]
+    ``asked`` is the pod without what policies direct, as kube-scheduler checks it against nodes. ``kept`` are nodes kept for
+    nominated pods, ``passing`` those that filter lets pass, ``rejections`` are those of node fit.
+    """
+
+    def __init__(self, asked: Pod, view: ClusterView, settings: Settings) -> None:
+        self.asked, self.view = asked, view
+        self.pod = effective_pod(asked, view, settings)
+        self.compiled = view.compiled(self.pod.signature)
+        self.frame = worst_case(IndexFrame(), self.compiled, view)
+        self.numbers: Sequence[NodeNumber] = list(view.known.values())
+        self.kept = {view.known[name] for name in KeptNodes(self.pod, view, settings).among(view.known)}
+        self.passing: list[NodeNumber] = []
+        self.rejections: dict[NodeNumber, Rejection | None] = {}
 
     def may_fit(self, number: NodeNumber) -> bool:
         """Whether nothing but room keeps the pod off the node, as far as node fit tells."""

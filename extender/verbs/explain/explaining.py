@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
-from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState, DomainState, Explanation, NodeState, Obstacle
@@ -22,13 +22,9 @@ from extender.model.resources import CPU
 from extender.model.units import agreeing, counted
 from extender.rules import catalog
 from extender.rules.constraint_states import Steps
-from extender.rules.frames import IndexFrame
 from extender.rules.rule import PreparedFilter, Rule
 from extender.settings.configuration import Settings
-from extender.verbs.dry_run import KeptNodes
-from extender.verbs.effective_pod import effective_pod
 from extender.verbs.explain.changes import Incoming, find_changes
-from extender.verbs.request import worst_case
 
 _EXAMPLES: Final = 3
 _FITS_A_STEP: Final = 120  # checks of node fit, at 4 µs
@@ -45,166 +41,151 @@ def explain(
 
     O(nodes × clauses + signatures + nodes with a counted pod), and the trials of `find_changes`.
     """
-    asked, pod = pod, effective_pod(pod, view, settings)
-    compiled = view.compiled(pod.signature)
-    subject = _Subject(pod, asked, compiled, view, settings)
-    version = subject.version()
-    passing = yield from subject.passing()
-    obstacles = [*subject.kept_obstacles(), *(yield from subject.rule_obstacles())]
-    yield from subject.check_fit()
-    obstacles += subject.fit_obstacles()
+    incoming = Incoming(pod, view, settings)
+    version = _version(incoming)
+    yield from _check(incoming)
+    obstacles = [*_kept_obstacles(incoming), *(yield from _rule_obstacles(incoming))]
+    yield from _check_fit(incoming)
+    obstacles += _fit_obstacles(incoming)
     constraints: list[ConstraintState] = []
-    for rule, part in catalog.active(compiled, view):
-        constraints += yield from rule.constraint_states(part, view, subject.frame)
-    fitting = [number for number in passing if subject.fits(number)]
+    for rule, part in catalog.active(incoming.compiled, view):
+        constraints += yield from rule.constraint_states(part, view, incoming.frame)
+    fitting = [number for number in incoming.passing if incoming.rejections.get(number) is None]
     changes = []
     if offers_changes and not fitting:
-        incoming = Incoming(pod, compiled, view, frozenset(subject.kept), subject.rejections, passing)
         changes = yield from find_changes(incoming, constraints)
-    enforced = pod.signature.enforced
+    enforced = incoming.pod.signature.enforced
     return Explanation(
-        pod=asked.full_name,
-        state=state or ("gated" if asked.gated else "pending"),
-        rejection=asked.rejection,
-        nodes=len(subject.numbers),
-        passing=len(passing),
+        pod=pod.full_name,
+        state=state or ("gated" if pod.gated else "pending"),
+        rejection=pod.rejection,
+        nodes=len(incoming.numbers),
+        passing=len(incoming.passing),
         fitting=len(fitting),
-        candidates=tuple(subject.names(fitting)),
+        candidates=tuple(_names(fitting, view)),
         obstacles=tuple(obstacles),
         constraints=tuple(constraints),
         changes=tuple(changes),
-        node=subject.state_of(node) if node in view.known else None,
-        preempting=view.uncleared_node(asked.uid) or view.plan_node(asked.uid),
+        node=_state_of(node, incoming) if node in view.known else None,
+        preempting=view.uncleared_node(pod.uid) or view.plan_node(pod.uid),
         policies=() if enforced is None else tuple(map(str, enforced.policies)),
-        unchecked=UNSEEN if asked.has_unseen_needs else "",
-        is_changed=version != subject.version(),
+        unchecked=UNSEEN if pod.has_unseen_needs else "",
+        is_changed=version != _version(incoming),
     )
 
 
-class _Subject:
-    """The pod and the filters that apply to it. ``kept`` are nodes kept for nominated pods, ``rejections`` those of node fit."""
+def _version(incoming: Incoming) -> Hashable:
+    """Equal while nothing changes that the explanation depends on."""
+    view, compiled = incoming.view, incoming.compiled
+    return catalog.dependencies(incoming.pod, compiled, view), catalog.NODE_FIT.version(compiled, view), len(view.known)
 
-    def __init__(
-        self, pod: Pod, asked: Pod, compiled: CompiledConstraints, view: ClusterView, settings: Settings
-    ) -> None:
-        """``asked`` is the pod without what policies direct, as kube-scheduler checks it against nodes."""
-        self.view = view
-        self.numbers: Sequence[NodeNumber] = list(view.known.values())
-        self.rejections: dict[NodeNumber, Rejection | None] = {}
-        self._pod = pod
-        self._compiled = compiled
-        self.frame = worst_case(IndexFrame(), compiled, view)
-        self._filters = catalog.prepare_beside_fit(pod, compiled, view, self.frame)
-        self._fit = catalog.NODE_FIT.prepare_filter(asked, compiled, view, self.frame)
-        self.kept = {view.known[name] for name in KeptNodes(pod, view, settings).among(view.known)}
 
-    def version(self) -> Hashable:
-        """Equal while nothing changes that the explanation depends on."""
-        view = self.view
-        depends = catalog.dependencies(self._pod, self._compiled, view)
-        return depends, catalog.NODE_FIT.version(self._compiled, view), len(view.known)
+def _check(incoming: Incoming) -> Steps[None]:
+    """Finds the nodes that filter lets pass, in order."""
+    filters = catalog.prepare_beside_fit(incoming.pod, incoming.compiled, incoming.view, incoming.frame)
+    for piece in _pieces(incoming):
+        incoming.passing += (number for number in filters.passing(piece) if number not in incoming.kept)
+        yield
 
-    def passing(self) -> Steps[list[NodeNumber]]:
-        """The nodes that filter lets pass, in order."""
-        found: list[NodeNumber] = []
-        for piece in self._pieces():
-            found += (number for number in self._filters.passing(piece) if number not in self.kept)
+
+def _pieces(incoming: Incoming) -> Iterator[Sequence[NodeNumber]]:
+    size = max(_CLAUSES_A_STEP // (1 + len(incoming.compiled.filter_groups())), 1)
+    for start in range(0, len(incoming.numbers), size):
+        yield incoming.numbers[start : start + size]
+
+
+def _kept_obstacles(incoming: Incoming) -> Iterator[Obstacle]:
+    """The obstacle of nominated pods."""
+    if incoming.kept:
+        view, nodes = incoming.view, sorted(incoming.kept)
+        nominated = (view.nominated.get(name, {}).values() for name in _names(incoming.kept, view))
+        pods = [pod.full_name for here in nominated for pod in here]
+        yield _as_obstacle(replace(_NOMINATED, blamed=tuple(pods[:_EXAMPLES])), nodes, view)
+
+
+def _prepared(incoming: Incoming) -> Iterator[tuple[Rule, PreparedFilter]]:
+    """The filter of each rule that may reject the pod."""
+    for rule, part in catalog.active(incoming.compiled, incoming.view):
+        prepared = rule.prepare_filter(incoming.pod, part, incoming.view, incoming.frame)
+        if prepared.status.code is not Code.SKIP:
+            yield rule, prepared
+
+
+def _rule_obstacles(incoming: Incoming) -> Steps[list[Obstacle]]:
+    """What each rule alone rejects, by reason, also where another rule rejects the same nodes."""
+    found: list[Obstacle] = []
+    for rule, prepared in _prepared(incoming):
+        by_reason: dict[Reason, list[NodeNumber]] = {}
+        for piece in _pieces(incoming):
+            for reason, nodes in prepared.rejected(piece):
+                by_reason.setdefault(reason, []).extend(nodes)
             yield
-        return found
+        for reason, nodes in by_reason.items():
+            found += [_as_obstacle(_of_rule(rule, prepared, reason, nodes), nodes, incoming.view)] if nodes else []
+    return found
 
-    def _pieces(self) -> Iterator[Sequence[NodeNumber]]:
-        size = max(_CLAUSES_A_STEP // (1 + len(self._compiled.filter_groups())), 1)
-        for start in range(0, len(self.numbers), size):
-            yield self.numbers[start : start + size]
 
-    def kept_obstacles(self) -> Iterator[Obstacle]:
-        """The obstacle of nominated pods."""
-        if self.kept:
-            nominated = self.view.nominated
-            pods = [pod.full_name for name in self.names(self.kept) for pod in nominated.get(name, {}).values()]
-            yield self._obstacle(_NOMINATED, sorted(self.kept), tuple(pods[:_EXAMPLES]))
+def _of_rule(rule: Rule, prepared: PreparedFilter, reason: Reason, nodes: Sequence[NodeNumber]) -> Rejection:
+    """The rejection with the parts that it has on the first of the nodes, unless constraint states show these."""
+    rejection = None
+    if not (rule.counts_by_domain and reason.resolvable):
+        rejection = prepared.verdict(nodes[0])
+    if rejection is None or rejection.reason is not reason:
+        rejection = Rejection(rule.name, reason)
+    if rule.counts_by_domain:  # other nodes may be in other domains
+        rejection = replace(rejection, domain=None, count=0, limit=None, blamed=())
+    return rejection
 
-    def rule_obstacles(self) -> Steps[list[Obstacle]]:
-        """What each rule alone rejects, by reason, also where another rule rejects the same nodes."""
-        found: list[Obstacle] = []
-        for rule, part in catalog.active(self._compiled, self.view):
-            prepared = rule.prepare_filter(self._pod, part, self.view, self.frame)
-            by_reason: dict[Reason, list[NodeNumber]] = {}
-            if prepared.status.code is Code.SKIP:
-                continue
-            for piece in self._pieces():
-                for reason, nodes in prepared.rejected(piece):
-                    by_reason.setdefault(reason, []).extend(nodes)
-                yield
-            for reason, nodes in by_reason.items():
-                found += [self._of_rule(rule, prepared, reason, nodes)] if nodes else []
-        return found
 
-    def _of_rule(self, rule: Rule, prepared: PreparedFilter, reason: Reason, nodes: Sequence[NodeNumber]) -> Obstacle:
-        """The obstacle with the parts that it has on the first of the nodes, unless constraint states show these."""
-        rejection = None
-        if not (rule.counts_by_domain and reason.resolvable):
-            rejection = prepared.verdict(nodes[0])
-        if rejection is None or rejection.reason is not reason:
-            rejection = Rejection(rule.name, reason)
-        if rule.counts_by_domain:  # other nodes may be in other domains
-            rejection = replace(rejection, domain=None, count=0, limit=None, blamed=())
-        return self._obstacle(rejection, nodes)
+def _check_fit(incoming: Incoming) -> Steps[None]:
+    """Checks node fit on every node."""
+    fit = catalog.NODE_FIT.prepare_filter(incoming.asked, incoming.compiled, incoming.view, incoming.frame)
+    for at, number in enumerate(incoming.numbers):
+        incoming.rejections[number] = fit.verdict(number)
+        if at % _FITS_A_STEP == _FITS_A_STEP - 1:
+            yield
 
-    def check_fit(self) -> Steps[None]:
-        """Checks node fit on every node."""
-        for at, number in enumerate(self.numbers):
-            self.rejections[number] = self._fit.verdict(number)
-            if at % _FITS_A_STEP == _FITS_A_STEP - 1:
-                yield
 
-    def fits(self, number: NodeNumber) -> bool:
-        """Whether the node could take the pod by itself."""
-        return self.rejections.get(number) is None
+def _fit_obstacles(incoming: Incoming) -> Iterator[Obstacle]:
+    """What keeps nodes from taking the pod by themselves: by taint, by resource."""
+    groups: dict[tuple[Reason, tuple[str, ...]], dict[NodeNumber, Rejection]] = {}
+    for number, each in incoming.rejections.items():
+        if each is not None:
+            groups.setdefault((each.reason, each.blamed), {})[number] = each
+    for nodes in groups.values():  # for a resource: of the node with most of it left
+        yield _as_obstacle(max(nodes.values(), key=lambda each: each.limit or 0), list(nodes), incoming.view)
 
-    def fit_obstacles(self) -> Iterator[Obstacle]:
-        """What keeps nodes from taking the pod by themselves: by taint, by resource."""
-        groups: dict[tuple[Reason, tuple[str, ...]], list[NodeNumber]] = {}
-        for number, each in self.rejections.items():
-            if each is not None:
-                groups.setdefault((each.reason, each.blamed), []).append(number)
-        for nodes in groups.values():
-            rejections = [found for number in nodes if (found := self.rejections[number]) is not None]
-            # For a resource: of the node with most of it left.
-            yield self._obstacle(max(rejections, key=lambda each: each.limit or 0), nodes)
 
-    def state_of(self, name: str) -> NodeState:
-        """One node with all obstacles, each with the parts that it has there."""
-        number = self.view.known[name]
-        found: list[Rejection] = [_NOMINATED] if number in self.kept else []
-        for rule, part in catalog.active(self._compiled, self.view):
-            prepared = rule.prepare_filter(self._pod, part, self.view, self.frame)
-            rejection = None if prepared.status.code is Code.SKIP else prepared.verdict(number)
-            found += () if rejection is None else (rejection,)
-        passes = not found
-        fit = self._fit.verdict(number)
-        found += () if fit is None else (fit,)
-        obstacles = tuple(self._obstacle(each, [number]) for each in found)
-        return NodeState(name=name, passes=passes, fits=fit is None, obstacles=obstacles)
+def _state_of(name: str, incoming: Incoming) -> NodeState:
+    """One node with all obstacles, each with the parts that it has there."""
+    number = incoming.view.known[name]
+    found: list[Rejection] = [_NOMINATED] if number in incoming.kept else []
+    found += (each for _, prepared in _prepared(incoming) if (each := prepared.verdict(number)) is not None)
+    fit = catalog.NODE_FIT.prepare_filter(incoming.asked, incoming.compiled, incoming.view, incoming.frame)
+    rejection = fit.verdict(number)
+    every = found if rejection is None else [*found, rejection]
+    obstacles = tuple(_as_obstacle(each, [number], incoming.view) for each in every)
+    return NodeState(name=name, passes=not found, fits=rejection is None, obstacles=obstacles)
 
-    def _obstacle(self, each: Rejection, nodes: Sequence[NodeNumber], blamed: tuple[str, ...] = ()) -> Obstacle:
-        return Obstacle(
-            rule=each.rule,
-            reason=each.reason.label,
-            text=each.text,
-            nodes=len(nodes),
-            examples=tuple(self.names(nodes)),
-            blamed=blamed or each.blamed,
-            topology_key=each.topology_key,
-            domain=each.domain,
-            count=each.count,
-            limit=each.limit,
-        )
 
-    def names(self, nodes: Iterable[NodeNumber]) -> list[str]:
-        """The first few names."""
-        names = self.view.node_names
-        return [names[number] for number, _ in zip(nodes, range(_EXAMPLES), strict=False)]
+def _as_obstacle(each: Rejection, nodes: Sequence[NodeNumber], view: ClusterView) -> Obstacle:
+    return Obstacle(
+        rule=each.rule,
+        reason=each.reason.label,
+        text=each.text,
+        nodes=len(nodes),
+        examples=tuple(_names(nodes, view)),
+        blamed=each.blamed,
+        topology_key=each.topology_key,
+        domain=each.domain,
+        count=each.count,
+        limit=each.limit,
+    )
+
+
+def _names(nodes: Iterable[NodeNumber], view: ClusterView) -> list[str]:
+    """The first few names."""
+    return [view.node_names[number] for number in islice(nodes, _EXAMPLES)]
 
 
 # -- the note of an event ---------------------------------------------------------------------------------------------
