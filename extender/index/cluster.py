@@ -15,13 +15,14 @@ from extender.index.counts.compiled_constraints import Counted
 from extender.index.counts.counts import Counts
 from extender.index.counts.groups import IndexDriftError
 from extender.index.counts.namespace_budgets import NamespaceBudgets
+from extender.index.disruption_budgets import Budgets
 from extender.index.gated import GatedGroups, Placements
 from extender.index.nodes.requested_shares import RequestedShares
 from extender.index.nodes.room import RoomTable
 from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.changes import Journal, PodSubscribers, Subscribable, Subscribers
 from extender.index.objects.namespaces import Namespaces
-from extender.index.objects.workloads import Budgets, Workloads
+from extender.index.objects.workloads import Workloads
 from extender.index.policies import PolicyTable
 from extender.index.usage import QuotaTable
 from extender.index.view import ClusterView

@@ -10,7 +10,7 @@ Nothing here or reachable from here changes the index: rooms that are given out 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from extender.index.objects.changes import Subscribable
 from extender.index.policies import PoliciesView
 from extender.index.usage import QuotasView
 from extender.model.constraints.taints import Taint
-from extender.model.objects import DisruptionBudget, Namespace, Pod, PodSignature
+from extender.model.objects import Namespace, Pod, PodSignature
 from extender.model.resources import Resources
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ class ClusterView:
     given_back: Subscribable
     reserved: ReservedView
     nominated: Mapping[str, Mapping[str, Pod]]
-    budgets_in: Callable[[str], Collection[DisruptionBudget]]
 
     def __init__(self, index: ClusterIndex) -> None:
         # Objects
@@ -76,7 +75,7 @@ class ClusterView:
         self.namespace_changes = index.namespaces.changes
         self.workload_changes = index.workloads.changes
         self._budgets = index.budgets
-        self.budgets_in = index.budgets.of
+        self.budgets_protecting = index.budgets.protecting
         self.policies = index.policies
         self.quotas = index.quotas
         self.quota_changes = index.quotas.changes

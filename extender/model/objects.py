@@ -243,14 +243,6 @@ class DisruptionBudget(msgspec.Struct, frozen=True, gc=False):
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
-    def protects(self, pod: Pod) -> bool:
-        """Whether removing the pod uses up one of the allowed disruptions."""
-        return (
-            self.namespace == pod.namespace
-            and self.selector.matches(pod.signature.labels)
-            and pod.name not in self.disrupted
-        )
-
 
 class QuotaScope(msgspec.Struct, frozen=True, gc=False):
     """One scope of a quota. A scope of ``spec.scopes`` has the operator Exists."""

@@ -115,7 +115,7 @@ def test_a_snapshot_has_the_disruption_budgets_that_a_preemption_is_planned_with
     index = ClusterIndex(Settings().rules, counts_of_rules())
     for each in found.objects:
         index.upsert(each)
-    (held,) = index.view.budgets_in("ns")
+    (held,) = index.budgets.objects.values()
     assert isinstance(held, DisruptionBudget)
     assert (found.skipped, found.unreadable) == ({}, [])
 

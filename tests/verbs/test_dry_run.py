@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.groups import Group
+from extender.index.disruption_budgets import MOST_BUDGETS
 from extender.index.nodes.topology import NodePods
-from extender.model.objects import Object, Pod
+from extender.model.objects import DisruptionBudget, Object, Pod
 from extender.model.preemption import PreemptionPlan
 from extender.settings.configuration import Settings
 from extender.verbs import dry_run
-from extender.verbs.dry_run import DryRun, best_among
+from extender.verbs.dry_run import DryRun, best_among, is_forbidden, violating_budgets
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs
 from tests.builders import Json, matching, settings, term
@@ -77,11 +80,40 @@ def test_violated_budgets_are_counted_victim_by_victim(allowed: int, violations:
     assert removal.candidate().pdb_violations == violations
 
 
-def test_a_pod_that_is_going_violates_no_budget() -> None:
-    held = cluster(stage(), web("w1", terminating=True), budget(app="web"))
-    removal = DryRun(lonely(), held.view).on(held.view.known["n1"])
-    assert removal is not None
-    assert removal.pdb_violations == 0
+WEB: dict[str, Any] = {"app": "web"}
+
+
+@pytest.mark.parametrize(
+    ("budgets", "pods", "violating", "forbidden"),
+    [
+        ([budget(allowed=1, **WEB)], [WEB, WEB], ["p1"], True),
+        ([budget(allowed=1, **WEB)], [WEB | {"terminating": True}, WEB], ["p1"], False),
+        ([budget(allowed=1, disrupted=("p0",), **WEB)], [WEB, WEB], [], False),
+        ([budget(selector={})], [WEB], [], True),
+        ([budget(selector=matching(("app", "DoesNotExist", [])))], [{}, {"tier": "x"}], ["p1"], True),
+        ([budget("a", 5, **WEB), budget("b", 5, **WEB)], [WEB], [], True),
+        ([budget("a", 0, **WEB), budget("b", 5, tier="x")], [{"tier": "x"}, WEB], ["p1"], True),
+        ([budget(f"b{n}", 5, **WEB) for n in range(MOST_BUDGETS + 1)], [WEB, {"tier": "x"}], ["p0"], True),
+    ],
+    ids=["used up", "terminating", "let through", "empty selector", "no labels", "two", "others", "too many"],
+)
+def test_budgets_count_as_in_kube_scheduler_for_victims_and_as_in_the_api_server_for_evictions(
+    budgets: list[DisruptionBudget], pods: list[Json], violating: list[str], *, forbidden: bool
+) -> None:
+    """Both read more or less of: terminating pods, pods without labels, the empty selector, and several budgets of a pod."""
+    there = [contender(f"p{number}", on="n1", **fields) for number, fields in enumerate(pods)]
+    view = cluster(stage(), *there, *budgets).view
+    assert [each.name for each in violating_budgets(there, view)] == violating
+    assert is_forbidden(there, view) is forbidden
+
+
+def test_what_is_read_of_budgets_is_charged_to_the_dry_runs() -> None:
+    wide = [budget(f"b{n}", selector=matching((f"key-{n}", "DoesNotExist", []))) for n in range(60)]
+    nodes = [stage(f"n{number}") for number in range(30)]
+    pods = [web(f"w{number}-{n}", f"n{number}", tier=f"{number}-{n}") for number in range(30) for n in range(40)]
+    run = DryRun(lonely(), cluster(*nodes, *pods, *wide).view)
+    assert best_among(range(30), run, 0) is not None
+    assert run.budget.is_spent()
 
 
 def test_room_is_judged_only_where_the_scheduler_has_not_judged_it() -> None:

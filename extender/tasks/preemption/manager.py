@@ -208,7 +208,8 @@ class PreemptionManager:
             self._close(known, "replaced")
         now = self._clock.now()
         self._observer.record_start(self._additional_victims(plan))
-        violating = {each.uid for each in violating_budgets(plan.victims, self._index.view)}
+        leaving = [each for each in plan.victims if not each.terminating]  # the others are deleted already
+        violating = {each.uid for each in violating_budgets(leaving, self._index.view)}
         record = self._records[uid] = Record(plan, now, now, violating=violating)
         self._index.nominate_in_memory(plan.preemptor, plan.node, {each.uid for each in plan.victims})
         for lower in plan.displaced:
