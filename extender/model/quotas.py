@@ -50,30 +50,23 @@ def _matches(scope: QuotaScope, pod: Pod) -> bool:
     match scope.name:
         case "CrossNamespacePodAffinity":
             return True
-        case "Terminating":
-            return pod.quota.has_deadline
-        case "NotTerminating":
-            return not pod.quota.has_deadline
-        case "BestEffort":
-            return pod.quota.best_effort
-        case "NotBestEffort":
-            return not pod.quota.best_effort
+        case "Terminating" | "NotTerminating":
+            return pod.quota.has_deadline is (scope.name == "Terminating")
+        case "BestEffort" | "NotBestEffort":
+            return pod.quota.best_effort is (scope.name == "BestEffort")
         case "PriorityClass":
-            return _matches_priority_class(scope, pod.signature.priority_class)
+            return _matches_class(scope, pod.signature.priority_class)
         case _:
             return False
 
 
-def _matches_priority_class(scope: QuotaScope, name: str) -> bool:
+def _matches_class(scope: QuotaScope, name: str) -> bool:
+    """Whether the name of a priority class, empty where a pod has none, is as the scope requires."""
     match scope.operator:
-        case "Exists":
-            return bool(name)
-        case "DoesNotExist":
-            return not name
-        case "In":
-            return bool(name) and name in scope.values
-        case "NotIn":
-            return name not in scope.values
+        case "Exists" | "DoesNotExist":
+            return bool(name) is (scope.operator == "Exists")
+        case "In" | "NotIn":
+            return (bool(name) and name in scope.values) is (scope.operator == "In")
         case _:
             return False
 

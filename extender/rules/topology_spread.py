@@ -96,8 +96,8 @@ class SpreadGroups(Counted):
             found = replace(found, hard=tuple([replace(each, min_domains=1) for each in found.hard]))
         hard_keys, soft_keys = (_keys_of(tuple(c.topology_key for c in some)) for some in (found.hard, found.soft))
         return cls(
-            tuple([_counted(signature, each, counts, _inclusion(signature, each, hard_keys)) for each in found.hard]),
-            tuple([_soft_counted(signature, each, counts, soft_keys, needs_all=needs_all) for each in found.soft]),
+            tuple([_counted(signature, each, counts, hard_keys) for each in found.hard]),
+            tuple([_counted(signature, each, counts, soft_keys if needs_all else None) for each in found.soft]),
             needs_all,
             found.hard_error,
             found.soft_error,
@@ -137,7 +137,7 @@ def _in_force(signature: PodSignature, counts: Counting, settings: Rules) -> tup
     selector = counts.deduced_selector()
     if selector is None:
         return SpreadConstraints(), True
-    made = [constraint.with_selector(selector) for constraint in defaults]
+    made = [replace(constraint, selector=selector) for constraint in defaults]
     hard, soft = tuple(c for c in made if c.hard), tuple(c for c in made if not c.hard)
     return SpreadConstraints(hard, soft), settings.topology_spread.defaulting_type != "System"
 
@@ -167,38 +167,26 @@ def _keys_of(topology_keys: tuple[str, ...]) -> frozenset[str]:
 
 
 def _counted(
-    signature: PodSignature,
-    constraint: SpreadConstraint,
-    counts: Counting,
-    inclusion: Inclusion,
-    key: str | None = None,
+    signature: PodSignature, constraint: SpreadConstraint, counts: Counting, keys: frozenset[str] | None
 ) -> Spread:
-    """Counts the pods of the namespace that the constraint selects; the empty selector counts none."""
+    """Counts the pods of the namespace that the constraint selects; the empty selector counts none.
+
+    ``keys``: those that a node must have to count; None where a node without the key counts as having the value "".
+    For ScheduleAnyway over hostname each node counts by itself, whatever the policies.
+    """
+    topology_key, inclusion = "", Inclusion()
+    if constraint.hard or constraint.topology_key != HOSTNAME:
+        honors_affinity = constraint.honor_affinity and not signature.node_affinity.admits_all
+        topology_key = constraint.topology_key
+        inclusion = Inclusion(
+            keys=keys or frozenset(),
+            affinity=signature.node_affinity if honors_affinity else None,
+            tolerations=signature.tolerations if constraint.honor_taints else None,
+            missing_as_empty=keys is None,
+        )
     selector = NOTHING if constraint.selector.is_empty else constraint.selector
-    wanted = PodSelector(selector, (signature.namespace,))
-    group = counts.living_pods(wanted, constraint.topology_key if key is None else key, inclusion)
+    group = counts.living_pods(PodSelector(selector, (signature.namespace,)), topology_key, inclusion)
     return Spread(constraint, group, int(constraint.selector.matches(signature.labels)))
-
-
-def _soft_counted(
-    signature: PodSignature, constraint: SpreadConstraint, counts: Counting, keys: frozenset[str], *, needs_all: bool
-) -> Spread:
-    """The same for ScheduleAnyway. Over hostname each node counts by itself, whatever the policies."""
-    if constraint.topology_key == HOSTNAME:
-        return _counted(signature, constraint, counts, Inclusion(), "")
-    inclusion = _inclusion(signature, constraint, keys if needs_all else frozenset())
-    if not needs_all:
-        inclusion = Inclusion(inclusion.keys, inclusion.affinity, inclusion.tolerations, missing_as_empty=True)
-    return _counted(signature, constraint, counts, inclusion)
-
-
-def _inclusion(signature: PodSignature, constraint: SpreadConstraint, keys: frozenset[str]) -> Inclusion:
-    honors_affinity = constraint.honor_affinity and not signature.node_affinity.admits_all
-    return Inclusion(
-        keys=keys,
-        affinity=signature.node_affinity if honors_affinity else None,
-        tolerations=signature.tolerations if constraint.honor_taints else None,
-    )
 
 
 def most_matching(constraint: SpreadConstraint, self_match: int, min_match: int) -> int:

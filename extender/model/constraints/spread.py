@@ -7,7 +7,7 @@ KEP-3022 (minDomains), KEP-3094 (inclusion policies), KEP-3243 (matchLabelKeys).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.constraints.selectors import NOTHING, LabelSelector
@@ -27,10 +27,6 @@ class SpreadConstraint:
     min_domains: int = 1
     honor_affinity: bool = True
     honor_taints: bool = False
-
-    def with_selector(self, selector: LabelSelector) -> SpreadConstraint:
-        """A default constraint made a pod's own: the same clause, counting what the selector selects."""
-        return replace(self, selector=selector)
 
 
 @dataclass(frozen=True, slots=True)
