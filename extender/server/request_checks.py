@@ -29,7 +29,8 @@ Role = Literal["scheduler", "metrics", "admin"]
 
 # By the path of the route. Verbs are recognised by the name of the route, as their paths are settings.
 _PROBES: Final = frozenset({"/livez", "/readyz", "/readyz/{check}", "/healthz"})
-_ROLES: Final[Mapping[str, Role]] = {"/metrics": "metrics", "/configz": "admin", "/debug/loglevel": "admin"}
+_METRICS: Final = "/metrics"
+_ROLES: Final[Mapping[str, Role]] = {_METRICS: "metrics", "/configz": "admin", "/debug/loglevel": "admin"}
 _API: Final = "/v1/"
 _OWN_SITE: Final = frozenset({"same-origin", "none"})  # the latter: typed or bookmarked by the user
 _JSON: Final = "application/json"
@@ -44,6 +45,7 @@ _PLAIN_FORMS: Final = frozenset({"DNS", "URI", "email", "IP Address"})
 _PAIR: Final = 2  # (form, value)
 _LONGEST_NAMES: Final = 500  # characters of names in an answer and in the log
 
+_OF_SERVICES: Final = (".svc", ".svc.cluster.local")  # another cluster domain needs server.hosts
 _LOCALHOST: Final = "localhost"  # https://www.rfc-editor.org/rfc/rfc6761#section-6.3
 _IDENTITY: Final = "identity"
 _OTHER_SITE: Final = "a page of another site asked for this request; only pages of the extender may"
@@ -78,7 +80,8 @@ def check_client(request: web.Request, server: Server) -> None:
     """Raises Failure where the client must not have an answer of another path than the verbs'.
 
     The kubelet's probes have no certificate, and their answer is no secret. Without a client CA every client that reaches
-    the port is answered; only changes of the service and questions about the cluster are limited to this machine.
+    the port is answered, but for a browser that another site's page has sent here; only changes of the service and questions about
+    the cluster are limited to this machine. Prometheus may name a Service.
     """
     path = _route(request)
     if path in _PROBES and request.method in _READING:
@@ -87,36 +90,33 @@ def check_client(request: web.Request, server: Server) -> None:
     tls = server.tls
     if not tls.client_ca_file:
         is_open = request.method in _READING and not path.startswith(_ABOUT_PODS)
-        if role == "admin" and not is_open:
-            _check_local(request, server.hosts)
+        if role == "admin" and not is_open and not _is_local(request.remote):
+            raise forbidden(
+                "without server.tls.clientCAFile only this machine may change anything or ask for explanations"
+            )
+        _check_host(request, server.hosts, of_services=path == _METRICS)
         return
     certificate = _certificate(request)
     if role is not None:
         _check_role(list(names_in(certificate)), role, tls.clients)
 
 
-def _check_local(request: web.Request, hosts: Sequence[str]) -> None:
-    """Raises Failure for a client on another machine, and for a browser that was led here by another host's name."""
-    if not _is_local(request.remote):
-        raise forbidden("without server.tls.clientCAFile only this machine may change anything or ask for explanations")
-    _check_host(request, hosts)
-
-
-def _check_host(request: web.Request, hosts: Sequence[str]) -> None:
+def _check_host(request: web.Request, hosts: Sequence[str], *, of_services: bool = False) -> None:
     """Raises Failure where the name of the host may be another site's.
 
     A page of any site can have its own name resolve to 127.0.0.1, after which the browser takes the extender for that site
-    (DNS rebinding). It still sends the name. An address, and localhost, cannot be made to resolve to anything else.
+    (DNS rebinding). It still sends the name. An address, and localhost, cannot be made to resolve to anything else. ``of_services``: names of
+    Services are answered as well; outside of the cluster none can have such a name, inside a tenant can.
     """
     host = request.headers.get(hdrs.HOST)
-    if host is not None and not _is_known_host(host, tuple(hosts)):
+    if host is not None and not _is_known_host(host, tuple(hosts), of_services=of_services):
         text = f'the host "{host[:_LONGEST_NAMES]}" is not among server.hosts'
         raise forbidden(f"{text}; http://127.0.0.1 and http://localhost need not be")
 
 
 @lru_cache(maxsize=64)  # every request of the scheduler names the same one
-def _is_known_host(host: str, hosts: tuple[str, ...]) -> bool:
-    """Whether the Host of a request is an address, localhost or one of the settings, whatever its port."""
+def _is_known_host(host: str, hosts: tuple[str, ...], *, of_services: bool) -> bool:
+    """Whether the Host of a request is an address, localhost or one of the settings, whatever its port; or that of a Service."""
     try:
         name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:
@@ -124,7 +124,8 @@ def _is_known_host(host: str, hosts: tuple[str, ...]) -> bool:
     try:
         ip_address(name)
     except ValueError:
-        return name == _LOCALHOST or name.endswith(f".{_LOCALHOST}") or name in hosts
+        is_service = of_services and name.endswith(_OF_SERVICES)
+        return name == _LOCALHOST or name.endswith(f".{_LOCALHOST}") or name in hosts or is_service
     return True
 
 

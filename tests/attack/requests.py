@@ -186,3 +186,18 @@ async def _at_once(target: Target, number: int, request: bytes) -> str:
 
 def _short(answer: str | BaseException) -> str:
     return answer if isinstance(answer, str) else type(answer).__name__
+
+
+@ATTACKS.attack("a name that another site has pointed here")
+async def _(target: Target) -> str:
+    """DNS rebinding: the browser takes the service for the site, and says its name alone."""
+    paths = ("/metrics", "/debug/loglevel", "/debug/decisions", "/configz", "/version", "/v1/openapi.json", "/ui/")
+    if target.tls is not None:
+        return "the certificate has another name"
+    answers = {path: await _named(target, path) for path in paths}
+    told_all = ", ".join(f"{path} {status}" for path, status in answers.items())
+    return told_all if set(answers.values()) == {"403"} else f"failed: {told_all}"
+
+
+async def _named(target: Target, path: str) -> str:
+    return await target.status(head_of("GET", path).replace(b"Host: localhost", b"Host: evil.example.org"))

@@ -1,4 +1,4 @@
-"""Names of hosts in requests on this machine: a site whose name is made to resolve to 127.0.0.1 reads nothing."""
+"""Names of hosts in requests: a site whose name is made to resolve to the service reads nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from extender.settings.connections import Clients, Server
 from tests.server.pki import NOW, Pki, new_connections
 from tests.server.serving import BY_NAMES, app_with
 
-ABOUT_PODS: Final = ("/ui/", "/v1/openapi.json", "/v1/explain/team-a/web-1", "/debug/decisions")
+PATHS: Final = (
+    *("/ui/", "/v1/openapi.json", "/v1/explain/team-a/web-1", "/debug/decisions"),
+    *("/debug/loglevel", "/configz", "/version"),
+)
 NAMES: Final = ("cluster.example.org", "a.example.org")
 
 
@@ -42,8 +45,8 @@ NAMES: Final = ("cluster.example.org", "a.example.org")
 )
 async def test_which_hosts_are_answered(aiohttp_client: AiohttpClient, host: str, status: HTTPStatus) -> None:
     client = await aiohttp_client(app_with(server=Server(hosts=NAMES)))
-    answers = [await client.get(path, headers={"Host": host}) for path in ABOUT_PODS]
-    assert [answer.status for answer in answers] == [status] * len(ABOUT_PODS)
+    answers = [await client.get(path, headers={"Host": host}) for path in (*PATHS, "/metrics")]
+    assert [answer.status for answer in answers] == [status] * (1 + len(PATHS))
 
 
 async def test_the_error_names_the_host_and_the_setting(aiohttp_client: AiohttpClient) -> None:
@@ -64,7 +67,19 @@ async def test_a_change_of_the_service_and_a_verb_are_refused_too(aiohttp_client
     assert (await client.post("/filter", json=BY_NAMES, headers=other)).status == HTTPStatus.FORBIDDEN
     named = await aiohttp_client(app_with(server=Server(hosts=(name,))))
     assert (await named.post("/filter", json=BY_NAMES, headers=other)).status == HTTPStatus.OK
-    assert [(await client.get(path, headers=other)).status for path in ("/livez", "/metrics", "/version")] == [200] * 3
+
+
+@pytest.mark.parametrize("name", ["extender.kube-system.svc", "extender.kube-system.svc.cluster.local:8888"])
+async def test_of_a_service_by_its_name_only_the_metrics_are_answered(aiohttp_client: AiohttpClient, name: str) -> None:
+    client = await aiohttp_client(app_with())
+    answers = {path: (await client.get(path, headers={"Host": name})).status for path in (*PATHS, "/metrics")}
+    assert answers == {**dict.fromkeys(PATHS, HTTPStatus.FORBIDDEN), "/metrics": HTTPStatus.OK}
+
+
+@pytest.mark.parametrize("path", ["/livez", "/healthz", "/readyz", "/readyz/pods"])
+async def test_a_probe_may_name_any_host(aiohttp_client: AiohttpClient, path: str) -> None:
+    client = await aiohttp_client(app_with())
+    assert (await client.get(path, headers={"Host": "evil.example.org"})).status == HTTPStatus.OK
 
 
 async def test_with_client_certificates_the_name_of_the_host_says_nothing(tmp_path: Path) -> None:
