@@ -9,13 +9,13 @@ READY := $(VENV)/ready
 # What running needs; a virtual environment with the tools as well will do.
 RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 
-.PHONY: run test check laws attack mutants scenarios bench soak e2e e2e-scale e2e-table e2e-preemption lock clean
+.PHONY: run test check laws attack mutants scenarios bench soak e2e e2e-table e2e-preemption lock clean
 
 run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
 
-test: check ## everything but what needs real binaries, thousands of nodes or much time; two tests at a time or JOBS=1
-	$(BIN)/pytest -n $(or $(JOBS),2) --dist worksteal
+test: check ## everything but what needs real binaries, thousands of nodes or much time; four tests at a time, as half of them wait, or JOBS=1
+	$(BIN)/pytest -n $(or $(JOBS),4) --dist worksteal
 
 check: $(READY) ## what can be said without running the code
 	$(BIN)/ruff check .
@@ -43,11 +43,6 @@ soak: $(READY) ## a million decisions under faults, in virtual time on two cores
 
 e2e: $(READY) ## against a real control plane: make e2e KUBE_ASSETS_DIR=/dir/with/etcd,kube-apiserver,kube-scheduler
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" $(BIN)/pytest -m e2e -rs tests/e2e
-
-e2e-scale: $(READY) ## as e2e, speed at 5,000 nodes; all of it or make e2e-scale WORKLOADS="W1 W2" EXISTING="5000 30000"
-	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" SCALE_WORKLOADS="$(WORKLOADS)" SCALE_EXISTING="$(EXISTING)" \
-		SCALE_NODES="$(NODES)" SCALE_ASKING="$(ASKING)" SCALE_PERCENTAGE="$(PERCENTAGE)" \
-		$(BIN)/pytest -m scale -rs tests/e2e/test_scale.py
 
 e2e-table: $(READY) ## one table of speed, row by row; goes on where it was cut, FRESH=1 begins again; or WORKLOADS="W1 W7" EXISTING=5000
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" TABLE_WORKLOADS="$(WORKLOADS)" TABLE_EXISTING="$(EXISTING)" \

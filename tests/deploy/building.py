@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import yaml
@@ -33,7 +34,7 @@ def _built(folder: Path) -> str:
 
 def built(folder: Path) -> list[Json]:
     """The documents of a kustomization. AssertionError when it does not build, or not without a warning."""
-    return list(yaml.safe_load_all(_built(folder)))
+    return list(yaml.load_all(_built(folder), yaml.CSafeLoader))
 
 
 def overlay(name: str) -> list[Json]:
@@ -41,12 +42,18 @@ def overlay(name: str) -> list[Json]:
     return built(DEPLOY / "overlays" / name)
 
 
-def overlay_with(component: str, name: str, folder: Path) -> list[Json]:
-    """The documents of an overlay to which a component was added, in a copy of deploy/."""
-    shutil.copytree(DEPLOY, folder / "deploy")
-    file = folder / "deploy" / "overlays" / name / "kustomization.yaml"
-    file.write_text(f"{file.read_text('utf-8')}components: [../../{component}]\n", "utf-8")
-    return built(file.parent)
+def overlay_with(component: str, name: str) -> list[Json]:
+    """The documents of an overlay to which a component was added."""
+    return list(yaml.load_all(_with_component(component, name), yaml.CSafeLoader))
+
+
+@cache
+def _with_component(component: str, name: str) -> str:
+    with TemporaryDirectory() as folder:
+        shutil.copytree(DEPLOY, Path(folder) / "deploy")
+        file = Path(folder) / "deploy" / "overlays" / name / "kustomization.yaml"
+        file.write_text(f"{file.read_text('utf-8')}components: [../../{component}]\n", "utf-8")
+        return _built(file.parent)
 
 
 def of_kind(documents: list[Json], *kinds: str) -> list[Json]:

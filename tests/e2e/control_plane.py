@@ -186,15 +186,6 @@ class ControlPlane:
         program.start(lambda: _answers(_to_scheduler(port), "/readyz"))
         return port
 
-    def scheduler_metrics(self) -> str:
-        """The scheduler's metrics page."""
-        connection = _to_scheduler(self._scheduler_port)
-        try:
-            connection.request("GET", "/metrics")
-            return connection.getresponse().read().decode()
-        finally:
-            connection.close()
-
     def stop(self) -> None:
         """End everything and remove the folder."""
         try:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,16 +31,6 @@ WARMING = 5
 JUDGED = 5000
 _LONGEST = 600.0  # seconds for all asking pods
 IN_TREE: JsonObject = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How many of each. `percentage` is percentageOfNodesToScore, in `compare` that of offload mode; 0 leaves it to the scheduler."""
-
-    nodes: int
-    existing: int
-    asking: int
-    percentage: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,21 +159,6 @@ class Course:
             *([extender.program] if extender else []),
         ]
         return {program.name: program.cpu_seconds() for program in programs}
-
-
-async def compare(
-    assets: Path, folder: Path, workload: Workload, size: Size, tell: Callable[[str], None]
-) -> list[Measurement]:
-    """In-tree and offload, one after the other on one cluster."""
-    async with open_course(assets, workload, size.nodes) as course:
-        seconds = await course.fill(size.existing)
-        tell(f"{workload.name}: {size.nodes} nodes, {size.existing} pods after {seconds:.0f} s")
-        results = [await course.measure("in-tree", size.asking)]
-        tell(f"{workload.name} in-tree: {results[0].rate:.1f} pods/s")
-        async with extender_at(course.plane, folder) as extender:
-            results.append(await course.measure("offload", size.asking, extender, size.percentage))
-        tell(f"{workload.name} offload: {results[1].rate:.1f} pods/s")
-    return results
 
 
 def _document(extender: Extender | None, percentage: int) -> JsonObject:

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import AsyncIterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,12 +28,11 @@ NEEDED = "requiredDuringSchedulingIgnoredDuringExecution"
 POOL = {
     "nodeAffinity": {NEEDED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]}}
 }
-WRITERS = 8
 
 
 @pytest.mark.parametrize("name", ["service", "second-scheduler"])
-async def test_kubectl_applies_the_overlay_with_policies(cluster: Cluster, name: str, tmp_path: Path) -> None:
-    documents = [each for each in overlay_with("policies", name, tmp_path) if each["kind"] != "Namespace"]
+async def test_kubectl_applies_the_overlay_with_policies(cluster: Cluster, name: str) -> None:
+    documents = [each for each in overlay_with("policies", name) if each["kind"] != "Namespace"]
     spaces = {each["metadata"]["namespace"] for each in documents if "namespace" in each["metadata"]}
     for space in spaces:
         await cluster.api.request("POST", NAMESPACES, {"metadata": {"name": space}}, allow=[409])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import kubernetes_validate  # type: ignore[import-untyped]  # has no types
 import pytest
 
@@ -20,9 +18,9 @@ EACH = pytest.mark.parametrize("name", DEPLOYED)
 
 
 @pytest.fixture
-def documents(name: str, tmp_path: Path) -> list[Json]:
+def documents(name: str) -> list[Json]:
     """The overlay with policies."""
-    return overlay_with("policies", name, tmp_path)
+    return overlay_with("policies", name)
 
 
 def namespace_of(name: str) -> str:
@@ -130,9 +128,9 @@ def test_the_service_reaches_the_port_of_the_webhook_on_every_replica(documents:
     assert {"ports": [{"port": opened["webhook"], "protocol": "TCP"}]} in network["spec"]["ingress"]
 
 
-def test_a_sidecar_is_reached_by_a_url_and_its_user_may_do_what_it_needs(tmp_path: Path) -> None:
+def test_a_sidecar_is_reached_by_a_url_and_its_user_may_do_what_it_needs() -> None:
     """Each API server calls the extender of its own machine: no Service leads to a static pod of the host's network."""
-    documents = overlay_with("policies", "sidecar", tmp_path)
+    documents = overlay_with("policies", "sidecar")
     own = settings(policies={"enabled": True, "webhook": {"url": "https://127.0.0.1:9443"}})
     granted = set(rules(documents, "ClusterRole", "Role"))
     needed = {(each.group, each.resource, each.verb) for each in needed_permissions(own) if not each.subresource}
@@ -151,8 +149,8 @@ def test_a_sidecar_is_reached_by_a_url_and_its_user_may_do_what_it_needs(tmp_pat
     assert differs(wanted, mutating["webhooks"]), "the leader replaces the Service of the manifest"
 
 
-def test_with_cert_manager_the_certificate_is_mounted_and_the_leader_needs_no_secret(tmp_path: Path) -> None:
-    documents = overlay_with("policies-cert-manager", "service-cert-manager", tmp_path)
+def test_with_cert_manager_the_certificate_is_mounted_and_the_leader_needs_no_secret() -> None:
+    documents = overlay_with("policies-cert-manager", "service-cert-manager")
     (certificate,) = [
         one for one in of_kind(documents, "Certificate") if one["metadata"]["name"] == POLICIES.webhook.service
     ]

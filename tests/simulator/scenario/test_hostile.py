@@ -19,19 +19,6 @@ from extender.simulator.scenario.report import Cost
 HOSTILE = Path(__file__).parents[3] / "config" / "scenarios" / "hostile.yaml"
 
 
-def test_honest_pods_are_placed_and_hostile_ones_wait(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", str(HOSTILE), "--seed", "2", "--short"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "placed 100, pending 21, violations 0"
-    waiting = [line for line in lines if line.startswith("pending: ")]
-    assert waiting
-    assert all(line.startswith("pending: hostile-") for line in waiting)
-    assert any("spec.affinity: 200 terms of pods, limits.affinityTerms is 100" in line for line in waiting)
-    assert (
-        sum(line.startswith(("filter without hostile-*: 100 answers, p50 ", "filter with them")) for line in lines) == 2
-    )
-
-
 def scenario(folder: Path, **comparison: Any) -> str:
     """Two good pods and one that is above a limit."""
     terms = {"repeat": 101, "each": {"topologyKey": "host", "labelSelector": {"matchLabels": {"app": "{n}"}}}}
