@@ -87,6 +87,17 @@ class PolicyKey(NamedTuple):
     namespace: str
     name: str
 
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """The reverse of ``str``; None for any other text, as a tenant may write it."""
+        kind, *names = text.split("/")
+        if kind.partition(".")[0] == CLUSTER_KIND:
+            names = ["", *names]
+        if len(names) != len(cls._fields) - 1:
+            return None
+        found = cls(kind.partition(".")[2] or GROUP, *names)
+        return found if str(found) == text else None
+
     @property
     def kind(self) -> str:
         """The kind of its object."""

@@ -24,7 +24,7 @@ from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import Phase, ReflectorStatus
 from extender.kube.timing import Clock
 from extender.model.objects import Object, Pod, PodSignature
-from extender.model.policies import CLUSTER_KIND, GROUP, INJECTED_ANNOTATION, NAMESPACED_KIND, PolicyKey
+from extender.model.policies import PolicyKey
 from extender.settings.limits import Limits
 from extender.tasks.readiness import Freshness
 from extender.telemetry.logs import RepeatedWarnings
@@ -292,7 +292,6 @@ class Reflectors:
 
 
 Told = Callable[[PodSignature, Collection[PolicyKey]], None]
-_PARTS: Final = {NAMESPACED_KIND: 3, CLUSTER_KIND: 2}  # of the policy's name in the annotation
 
 
 def _tell_nothing(_signature: PodSignature, _policies: Collection[PolicyKey]) -> None:
@@ -324,15 +323,7 @@ class InjectedPods:
 
     def _policies(self, text: str) -> tuple[PolicyKey, ...]:
         if text != self._last[0]:
-            record = read_records({INJECTED_ANNOTATION: text}).get("")
-            found = [] if record is None else [_key(each.policy) for each in record.policies]
+            record = read_records(text).get("")
+            found = [] if record is None else [PolicyKey.parse(each.policy) for each in record.policies]
             self._last = text, tuple(key for key in found if key is not None)
         return self._last[1]
-
-
-def _key(text: str) -> PolicyKey | None:
-    """The reverse of ``str(PolicyKey)`` for a policy of our group; None for any other text, as a tenant may write it."""
-    kind, *rest = text.split("/")
-    if len(rest) + 1 != _PARTS.get(kind):
-        return None
-    return PolicyKey(GROUP, *([""] if kind == CLUSTER_KIND else []), *rest)

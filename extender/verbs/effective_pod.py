@@ -53,7 +53,6 @@ from extender.model.constraints.terms import (
 from extender.model.objects import Effective, Pod, PodSignature
 from extender.model.policies import (
     CLUSTER_KIND,
-    INJECTED_ANNOTATION,
     NAMESPACED_KIND,
     ConflictPolicy,
     Enforced,
@@ -251,7 +250,7 @@ def _refused(signature: PodSignature, policy: PolicyKey, reason: Reason) -> PodS
 
 def _without_injected(signature: PodSignature, policies: Sequence[Policy], bounds: Bounds) -> _Enforcement | None:
     """The same for the pod without what was injected earlier; None without a record that can be read."""
-    found = read_records({INJECTED_ANNOTATION: signature.injected}).get(_POD)
+    found = read_records(signature.injected).get(_POD)
     if found is None:
         return None
     record, most = found.without_replaced(), bounds.limits

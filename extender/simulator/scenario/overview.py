@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from extender.model.policies import GROUP, Moment
+from extender.model.policies import GROUP, INJECTED_ANNOTATION, Moment
 from extender.model.release import RELEASED_ANNOTATION
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES
 from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of, name_of, namespace_of
@@ -56,7 +56,7 @@ class PolicyMoments:
 
     def acts(self, pod: JsonObject) -> list[Act]:
         """What was done to this pod. O(policies) for a pod that admission missed, else O(its annotation)."""
-        record = read_records(pod["metadata"].get("annotations")).get("")
+        record = read_records((pod["metadata"].get("annotations") or {}).get(INJECTED_ANNOTATION)).get("")
         found = [_injected(each) for each in record.policies if not _only_gates(each)] if record is not None else []
         if record is not None:
             found += _released(record, pod)

@@ -26,8 +26,11 @@ from extender.model.policies import (
 )
 from extender.settings.configuration import Settings
 from extender.verbs.admit.injected import (
+    ANNOTATION,
+    MOST_RECORDED,
     Record,
     annotated,
+    is_true,
     joined,
     read_records,
     record_of,
@@ -35,7 +38,7 @@ from extender.verbs.admit.injected import (
     write_records,
 )
 from extender.verbs.admit.injection import Injection, Outcome, directs, gating, why_no_gate
-from extender.verbs.admit.json_edits import Operation, drop, make_patch
+from extender.verbs.admit.json_edits import Operation, drop, get, make_patch
 from extender.verbs.admit.pod_fields import Bounds, Changes, Conflict
 from extender.verbs.admit.policy_reviews import NodeReader, review_policy
 from extender.verbs.admit.reviews import (
@@ -107,6 +110,7 @@ class _Findings(Outcome):
     """What is found while the pod specs of one object are injected."""
 
     budget: Budget = field(default_factory=Budget)
+    note: str = ""
 
     def check(self) -> None:
         """Raises `DeniedError` where a policy refuses the object."""
@@ -122,7 +126,8 @@ class _Findings(Outcome):
 
     def warnings(self) -> list[str]:
         """Of policies that are passed over, as they cannot be applied."""
-        return [f"{key} is not applied: {text}" for key, text in self.failed.items() if key != self.refused_by]
+        failed = [f"{key} is not applied: {text}" for key, text in self.failed.items() if key != self.refused_by]
+        return [*failed, *([self.note] if self.note else [])]
 
     def notes(self) -> dict[str, str]:
         """The audit annotations: the API server writes the webhook's name in front of each."""
@@ -130,7 +135,9 @@ class _Findings(Outcome):
             "applied": "; ".join(_titles(self.changes)),
             "audited": "; ".join(_titles(self.audited)),
             "conflicts": "; ".join(map(_describe, self.conflicts()[:_MOST_DESCRIBED])),
-            "errors": "; ".join(f"{key}: {text}" for key, text in self.failed.items()),
+            "errors": "; ".join(
+                [*(f"{key}: {text}" for key, text in self.failed.items()), *([self.note] if self.note else [])]
+            ),
         }
         return {name: text for name, text in found.items() if text}
 
@@ -234,7 +241,10 @@ class AdmitVerb:
 
     def _patch(self, request: Request, kind: str, findings: _Findings) -> list[Operation]:
         obj = request.obj
-        records = read_records(obj["metadata"].get("annotations"))
+        text = get(obj, ANNOTATION)
+        found = records = read_records(text)
+        if found and text != get(request.old, ANNOTATION):  # else an earlier review wrote it
+            records = {place: each for place, each in found.items() if is_true(each, self._policies)}
         kept: dict[str, Record] = {}
         changed: dict[Path, JsonObject] = {}
         for path in template_paths(kind, obj, self._templates, self._most_templates):
@@ -246,8 +256,11 @@ class AdmitVerb:
                 kept[place] = record
         if changed:
             obj = written(obj, changed)
-        if kept != records:
-            obj = annotated(obj, write_records(kept))
+        if kept != found or (text is not None and not kept):
+            text = write_records(kept)
+            if len(text) > MOST_RECORDED:
+                findings.note = f"what was injected is not recorded and stays when policies change: the annotation would have {len(text)} bytes, {MOST_RECORDED} are allowed"
+            obj = annotated(obj, text if len(text) <= MOST_RECORDED else "")
         return make_patch(request.obj, obj) if obj is not request.obj else []
 
     def _template(

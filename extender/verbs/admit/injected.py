@@ -14,15 +14,18 @@ from typing import Any, Final
 
 import msgspec
 
+from extender.index.policies import PoliciesView
 from extender.model.constraints.clauses import Clause
-from extender.model.policies import INJECTED_ANNOTATION, JsonObject, NodeTerm
+from extender.model.policies import INJECTED_ANNOTATION, JsonObject, NodeTerm, Policy, PolicyKey
 from extender.verbs.admit.json_edits import drop, get, put
 from extender.verbs.admit.pod_fields import GATES, SCALARS, TERMS_PATH, Changes, PodFields
-from extender.wire.policies.node_terms import LISTS, SPREAD, item_key, node_term
+from extender.wire.policies.node_terms import LISTS, SPREAD, counts_of, item_key, node_term
 
 _PATHS: Final = frozenset({*LISTS, GATES})
 _PARENTS: Final = frozenset(path.split(".")[0] for path in (*_PATHS, "nodeSelector"))
-_MOST_RECORDED: Final = 2**17  # bytes of the annotation; all annotations of an object may have 2**18
+ANNOTATION: Final = ("metadata", "annotations", INJECTED_ANNOTATION)
+MOST_RECORDED: Final = 2**17  # bytes of the annotation; all annotations of an object may have 2**18
+_MOST_SEARCHED: Final = 4000  # elements, requirements or values
 
 
 class _Record(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -89,10 +92,9 @@ _DECODER: Final = msgspec.json.Decoder(dict[str, Record])
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
-def read_records(annotations: Any) -> dict[str, Record]:
-    """The records of an object's annotations, by pointer; empty where there are none, or none that can be read."""
-    text = annotations.get(INJECTED_ANNOTATION) if isinstance(annotations, dict) else None
-    if not isinstance(text, str):
+def read_records(text: Any) -> dict[str, Record]:
+    """The records of the annotation, by pointer; empty where there are none, where it is none of ours, or larger than ours are."""
+    if not isinstance(text, str) or len(text) > MOST_RECORDED:
         return {}
     try:
         return _DECODER.decode(text)
@@ -105,19 +107,61 @@ def write_records(records: dict[str, Record]) -> str:
     return _ENCODER.encode(records).decode() if records else ""
 
 
-class RecordTooLargeError(ValueError):
-    """Raised where an object cannot carry the record of its injection, so that it could not be taken out again."""
-
-
 def annotated(obj: JsonObject, text: str) -> JsonObject:
     """The object with the record as its annotation; without the annotation where there is nothing to record."""
-    names = ("metadata", "annotations", INJECTED_ANNOTATION)
-    if len(text) > _MOST_RECORDED:
-        raise RecordTooLargeError(f"the annotation would have {len(text)} bytes, {_MOST_RECORDED} are allowed")
     if text:
-        return put(obj, names, text)
-    without = drop(obj, names)
-    return drop(without, names[:-1]) if without["metadata"].get("annotations") == {} else without
+        return put(obj, ANNOTATION, text)
+    without = drop(obj, ANNOTATION)
+    return drop(without, ANNOTATION[:-1]) if without["metadata"].get("annotations") == {} else without
+
+
+def is_true(record: Record, policies: PoliciesView) -> bool:
+    """Whether the policies that a record names inject what it says, in the generations that it names. O(record).
+
+    The annotation is the tenant's to write. What it says was there before cannot be known, and restoring that gives a tenant
+    nothing: it is what the tenant might have written in the first place.
+    """
+    known = [(each, _policy_of(each, policies)) for each in record.policies]
+    required = {
+        part
+        for _, policy in known
+        if policy
+        for term in policy.directives.required_node_terms or ()
+        for part in term.clauses
+    }
+    after = () if record.terms is None else record.terms.after
+    return all(policy is not None and _injects(policy, each) for each, policy in known) and all(
+        node_term(added).clauses <= required for _, added in after
+    )
+
+
+def _policy_of(record: PolicyRecord, policies: PoliciesView) -> Policy | None:
+    key = PolicyKey.parse(record.policy)
+    found = None if key is None else policies.get(key)
+    return found if found is not None and found.generation == record.generation else None
+
+
+def _injects(policy: Policy, record: PolicyRecord) -> bool:
+    directs = policy.directives
+    gates = {*directs.scheduling_gates, *([] if policy.release is None else [policy.release.gate])}
+    keys = {path: items.keys for path, items in directs.lists.items()} | {
+        GATES: {item_key(GATES, {"name": name}) for name in gates}
+    }
+    fields = {
+        "nodeName": (directs.node_name,),
+        "schedulerName": directs.scheduler_names,
+        "priorityClassName": (directs.priority_class,),
+    }
+    spread = [new for new, _ in record.were_constraints]
+    return (
+        all(value in fields.get(name, ()) for name, value in record.fields.items())
+        and record.node_selector.items() <= directs.node_selector.items()
+        and all(
+            item_key(path, item) in keys.get(path, ())
+            for path, items in (*record.lists.items(), (SPREAD, spread))
+            for item in items
+        )
+    )
 
 
 def record_of(fields: PodFields, changes: Iterable[Changes]) -> Record | None:
@@ -152,9 +196,17 @@ def _policy_record(changes: Changes) -> PolicyRecord:
 
 
 def subtract(spec: JsonObject, record: Record) -> JsonObject:
-    """The spec without what was injected, where it still stands as it was injected. O(record + lists that it names)."""
-    for each in reversed(record.policies):
-        spec = _subtract_policy(spec, each)
+    """The spec without what was injected, where it still stands as it was injected. O(record + lists that it names).
+
+    A list that is far above every limit stays: it is the user's, and policies add nothing to it.
+    """
+    spec = _without_values(spec, record)
+    for path in _PATHS:
+        if items := record.items(path):
+            spec = _without_items(spec, path, items)
+    replaced = {item_key(SPREAD, new): old for each in record.policies for new, old in each.were_constraints}
+    if replaced and isinstance(spec.get(SPREAD), list) and len(spec[SPREAD]) <= _MOST_SEARCHED:
+        spec = put(spec, (SPREAD,), [replaced.get(item_key(SPREAD, each), each) for each in spec[SPREAD]])
     if record.terms is not None:
         spec = _subtract_terms(spec, record.terms)
     for path in reversed(record.created):
@@ -164,34 +216,39 @@ def subtract(spec: JsonObject, record: Record) -> JsonObject:
     return spec
 
 
-def _subtract_policy(spec: JsonObject, record: PolicyRecord) -> JsonObject:
-    for name, value in record.fields.items():
-        if name in SCALARS and spec.get(name) == value:
-            spec = _restore(spec, (name,), record.were_fields.get(name))
-    present = get(spec, ("nodeSelector",))
-    for key, value in record.node_selector.items():
-        if isinstance(present, dict) and present.get(key) == value:
-            spec = _restore(spec, ("nodeSelector", key), record.was_node_selector.get(key))
-    for key, was in record.was_node_selector.items():
-        if key not in record.node_selector and key not in (get(spec, ("nodeSelector",)) or {}):
-            spec = put(spec, ("nodeSelector", key), was)
-    for path, items in record.lists.items():
-        if path in _PATHS:
-            spec = _without_items(spec, path, items)
-    for new, old in record.were_constraints:
-        spec = _with_constraint(spec, item_key(SPREAD, new), old)
+def _without_values(spec: JsonObject, record: Record) -> JsonObject:
+    """Without the scalar fields and the pairs of the node selector."""
+    selector = spec.get("nodeSelector")
+    scalars: JsonObject = {name: spec[name] for name in SCALARS if name in spec}
+    pairs = dict(selector) if isinstance(selector, dict) else {}
+    for each in reversed(record.policies):
+        _restore(scalars, each.fields, each.were_fields)
+        _restore(pairs, each.node_selector, each.was_node_selector)
+        for key in each.was_node_selector.keys() - each.node_selector.keys():
+            pairs.setdefault(key, each.was_node_selector[key])
+    for name in SCALARS:
+        if scalars.get(name) != spec.get(name):
+            spec = put(spec, (name,), scalars[name]) if name in scalars else drop(spec, (name,))
+    if pairs != selector and (pairs or isinstance(selector, dict)):
+        spec = put(spec, ("nodeSelector",), pairs)
     return spec
 
 
-def _restore(spec: JsonObject, names: tuple[str, ...], was: str | None) -> JsonObject:
-    return drop(spec, names) if was is None else put(spec, names, was)
+def _restore(values: JsonObject, added: dict[str, str], were: dict[str, str]) -> None:
+    """Puts back what was there before, of values that still stand as they were added."""
+    for name, value in added.items():
+        if values.get(name) == value:
+            if name in were:
+                values[name] = were[name]
+            else:
+                del values[name]
 
 
 def _without_items(spec: JsonObject, path: str, items: Sequence[JsonObject]) -> JsonObject:
     """Takes out each element once: the last that is equal, as elements are appended."""
     names = tuple(path.split("."))
     present = get(spec, names)
-    if not isinstance(present, list):
+    if not isinstance(present, list) or len(present) > _MOST_SEARCHED:
         return spec
     missing = Counter(item_key(path, item) for item in items)
     left = []
@@ -204,17 +261,12 @@ def _without_items(spec: JsonObject, path: str, items: Sequence[JsonObject]) -> 
     return put(spec, names, left[::-1]) if len(left) < len(present) else spec
 
 
-def _with_constraint(spec: JsonObject, key: str, old: JsonObject) -> JsonObject:
-    present = spec.get(SPREAD)
-    if not isinstance(present, list):
-        return spec
-    return put(spec, (SPREAD,), [old if item_key(SPREAD, each) == key else each for each in present])
-
-
 def _subtract_terms(spec: JsonObject, record: TermsRecord) -> JsonObject:
     """The terms as they were before. Where the user has changed the list, each term without what was added to it."""
     present = get(spec, TERMS_PATH)
     present = present if isinstance(present, list) else []
+    if len(present) > _MOST_SEARCHED or max(counts_of(put({}, TERMS_PATH, present))) > _MOST_SEARCHED:
+        return spec
     before = [node_term(each if isinstance(each, dict) else {}) for each in record.before or ()]
     injected = [_Injected.of(origin, added, before) for origin, added in record.after]
     now = [node_term(each) if isinstance(each, dict) else NodeTerm(each, frozenset()) for each in present]

@@ -17,10 +17,10 @@ from typing import Any, Final
 import orjson
 
 from extender.model.objects import Node, Pod
-from extender.model.policies import INJECTED_ANNOTATION, JsonObject
+from extender.model.policies import JsonObject
 from extender.rules.node_fit import static_rejection
-from extender.verbs.admit.injected import read_records, subtract
-from extender.verbs.admit.json_edits import Operation, drop, pointer, put
+from extender.verbs.admit.injected import ANNOTATION, read_records, subtract
+from extender.verbs.admit.json_edits import Operation, drop, get, pointer, put
 from extender.wire.policies.field_errors import FieldError
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -284,7 +284,7 @@ def written(value: Any, changes: Mapping[Path, Any]) -> Any:
 # -- trying out policies without an API server (`extender policy test`)
 
 _OTHER_NODE: Final = "node(s) other than the pod's spec.nodeName"
-_SET_LATER: Final = ("status", ("metadata", "uid"), ("metadata", "resourceVersion"), ("metadata", "managedFields"))
+_SET_LATER: Final = (("status",), ("metadata", "uid"), ("metadata", "resourceVersion"), ("metadata", "managedFields"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,14 +318,12 @@ def as_created(pod: JsonObject) -> JsonObject:
     """A pod of a cluster as it would be created again: without status, its node, and what policies had injected."""
     was_bound = bool(pod.get("status"))
     for path in _SET_LATER:
-        pod = drop(pod, (path,) if isinstance(path, str) else path)
+        pod = drop(pod, path)
     if was_bound:
         pod = drop(pod, ("spec", "nodeName"))
-    annotations = pod["metadata"].get("annotations")
-    record = read_records(annotations).get("")
+    record = read_records(get(pod, ANNOTATION)).get("")
     if record is not None:
-        pod = put(pod, ("spec",), subtract(pod["spec"], record))
-        pod = drop(pod, ("metadata", "annotations", INJECTED_ANNOTATION))
+        pod = drop(put(pod, ("spec",), subtract(pod["spec"], record)), ANNOTATION)
     return pod
 
 

@@ -130,7 +130,7 @@ def test_an_object_that_fails_as_a_whole_honours_the_failure_policy_of_policies_
     assert "cannot be read" in found.review["response"]["auditAnnotations"]["errors"]
 
 
-def test_a_record_that_an_annotation_cannot_hold_means_no_injection() -> None:
+def test_what_an_annotation_cannot_record_is_injected_and_says_so() -> None:
     """An object may have 256 KiB of annotations in all."""
     limits = Limits(pod_bytes=ByteSize(10**6), selector_values=10**6)
     values = [f"value-{number:05}" for number in range(12_000)]
@@ -138,9 +138,10 @@ def test_a_record_that_an_annotation_cannot_hold_means_no_injection() -> None:
     for failure_policy in ("Ignore", "Fail"):
         large = read_policy(policy_json(affinity=affinity, failurePolicy=failure_policy), limits)
         found = ask(verb(large, limits=limits), pod())
-        assert found.patch == []
-        assert found.response["allowed"] is (failure_policy == "Ignore")
+        assert found.obj["spec"]["affinity"] == affinity
+        assert INJECTED_ANNOTATION not in found.obj["metadata"].get("annotations", {})
         assert "131072 are allowed" in found.response["auditAnnotations"]["errors"]
+        assert "131072 are allowed" in found.warnings[0]
 
 
 def test_an_object_of_three_megabytes_costs_no_more_than_its_scheduling_fields() -> None:
