@@ -5,8 +5,10 @@ share bugs with the code that they test.
 """
 
 import re
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -72,8 +74,12 @@ def set_condition(obj: JsonObject, condition: JsonObject) -> None:
 
 def timestamp(offset: float = 0.0) -> str:
     """The time `offset` seconds from now in the API's format (RFC 3339, whole seconds, UTC)."""
-    moment = datetime.fromtimestamp(datetime.now(UTC).timestamp() + offset, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _formatted(int(time.time() + offset))
+
+
+@lru_cache(maxsize=1_000)
+def _formatted(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def selects(selector: JsonObject | None, labels: Mapping[str, str]) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Kind
 from extender.simulator.apiserver.store import DELETED, Store
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.oracle.brute_force import SUCCESS, InterPodAffinity, TopologySpread
+from extender.simulator.oracle.brute_force import SUCCESS, check
 from extender.simulator.oracle.journal import Decision, Journal, StoreChange
 from extender.simulator.oracle.violations import Replay, Violation
 
@@ -80,9 +80,7 @@ class Judge:
     def feasible(self, pod: JsonObject, names: Sequence[str]) -> list[str]:
         """The nodes that affinity and spread let the pod go to. O(pods + nodes)."""
         state = self.replay.state
-        spread, affinity = TopologySpread(pod, state), InterPodAffinity(pod, state)
-        known = [name for name in names if name in state.nodes]
-        return [name for name in known if spread.check(name) == SUCCESS and affinity.check(name) == SUCCESS]
+        return [name for name in names if name in state.nodes and check(pod, name, state) == SUCCESS]
 
     def would_take(self, pod: JsonObject, names: Sequence[str]) -> str:
         """The first of these nodes that takes the pod, whichever of the failed bindings count; empty if none does."""

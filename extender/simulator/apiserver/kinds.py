@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from extender.simulator.json_objects import JsonObject
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """One resource: the names in its URL and in its objects."""
+    """One resource: the names in its URL and in its objects. One object each, so that a look-up by it costs little."""
 
     plural: str
     kind: str
@@ -19,7 +19,7 @@ class Kind:
     namespaced: bool = True
     has_status: bool = True
     # The fields of a bookmark beside metadata: Go's zero value of the type.
-    zero: JsonObject = field(default_factory=dict, hash=False)
+    zero: JsonObject = field(default_factory=dict)
 
     @property
     def api_version(self) -> str:

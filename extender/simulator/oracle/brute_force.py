@@ -232,11 +232,13 @@ class ClusterState:
     """
 
     def __init__(self, nodes: Iterable[JsonObject] = (), namespaces: Iterable[JsonObject] = ()) -> None:
+        self.changes = 0  # so far
+        self.prepared: Prepared | None = None  # by `check`
         self._nodes: dict[str, JsonObject] = {}
         self._labels: dict[str, dict[str, str]] = {}
         for node in nodes:
             self.set_node(node)
-        self.namespaces = {name_of(namespace): labels_of(namespace) for namespace in namespaces}
+        self._namespaces = {name_of(namespace): labels_of(namespace) for namespace in namespaces}
         self.repelling: dict[Term, dict[str, Placed]] = {}
         self._alike: dict[str, dict[Labels, dict[str, Placed]]] = {}  # by namespace
         self._groups: dict[str, tuple[str, Labels, list[Term]]] = {}  # by key, where it is counted
@@ -249,19 +251,35 @@ class ClusterState:
         """The nodes by name; changed through `set_node` and `remove_node`."""
         return self._nodes
 
+    @property
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of namespaces by name; changed through `set_namespace`."""
+        return self._namespaces
+
+    def set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
+        """Sets the labels of a namespace; None removes it."""
+        self.changes += 1
+        if labels is None:
+            self._namespaces.pop(name, None)
+        else:
+            self._namespaces[name] = labels
+
     def set_node(self, node: JsonObject) -> None:
         """Adds or replaces a node."""
+        self.changes += 1
         self._nodes[name_of(node)] = node
         self._labels[name_of(node)] = labels_of(node)
 
     def remove_node(self, name: str) -> None:
         """Removes a node. Its pods do not count until it is added again."""
+        self.changes += 1
         self._nodes.pop(name, None)
         self._labels.pop(name, None)
 
     def place(self, key: str, pod: JsonObject, node: str) -> None:
         """Counts a pod on a node, in place of the pod that had this key."""
         self.remove(key)
+        self.changes += 1
         placed, namespace, labels = Placed(pod, node), namespace_of(pod), label_set(pod)
         self._alike.setdefault(namespace, {}).setdefault(labels, {})[key] = placed
         self._on_nodes.setdefault(node, {})[key] = placed
@@ -276,6 +294,7 @@ class ClusterState:
         """Stops counting a pod."""
         if key not in self._groups:
             return
+        self.changes += 1
         namespace, labels, own = self._groups.pop(key)
         alike = self._alike[namespace][labels]
         del self._on_nodes[alike.pop(key).node][key]
@@ -362,17 +381,24 @@ def feasible(
         node = existing.get("spec", {}).get("nodeName")
         if node and not is_finished(existing):
             state.place(f"{number}", existing, node)
-    spread, affinity = TopologySpread(pod, state), InterPodAffinity(pod, state)
-    return {name: _first_rejection(spread.check(name), affinity, name) for name in state.nodes}
+    return {name: check(pod, name, state) for name in state.nodes}
 
 
 def check(pod: JsonObject, node: str, state: ClusterState) -> Status:
-    """The status of one node by both plugins."""
-    return _first_rejection(TopologySpread(pod, state).check(node), InterPodAffinity(pod, state), node)
+    """The status of one node by both plugins. What they compute for the pod is kept until the state changes, or for another pod."""
+    if state.prepared is None or state.prepared.pod is not pod or state.prepared.at != state.changes:
+        state.prepared = Prepared(pod, state.changes, TopologySpread(pod, state), InterPodAffinity(pod, state))
+    status = state.prepared.spread.check(node)
+    return status if status != SUCCESS else state.prepared.affinity.check(node)
 
 
-def _first_rejection(spread: Status, affinity: "InterPodAffinity", node: str) -> Status:
-    return spread if spread != SUCCESS else affinity.check(node)
+class Prepared(NamedTuple):
+    """Both plugins for one pod, in the state after so many changes."""
+
+    pod: JsonObject
+    at: int
+    spread: "TopologySpread"
+    affinity: "InterPodAffinity"
 
 
 class InterPodAffinity:

@@ -343,9 +343,9 @@ class Replay:
         elif kind is not NAMESPACES:
             return
         elif stored is not None:
-            self.state.namespaces[stored.key] = labels_of(stored.read())
+            self.state.set_namespace(stored.key, labels_of(stored.read()))
         elif other is not None:
-            self.state.namespaces.pop(other.key, None)
+            self.state.set_namespace(other.key, None)
 
     def _show_node(self, stored: Stored | None, other: Stored | None) -> None:
         if stored is not None:
