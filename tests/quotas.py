@@ -86,7 +86,7 @@ class Tenants:
             counts_of_rules(),
             rejects_excess=mode == "offload",
             quota=self.settings.quota,
-            exempt_from_policies=self.settings.policies.exempt_namespaces,
+            policies=self.settings.policies,
         )
         self.clock = FakeClock()
         self.verb = FilterVerb(self.index.view, self.settings)

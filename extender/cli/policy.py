@@ -58,11 +58,9 @@ class Surroundings:
         """The labels of a namespace, None where its object is not known."""
         return self.namespaces.get(name)
 
-    def matching(self, affinity: NodeAffinity) -> int | None:
-        """How many nodes an affinity matches; None where the nodes are not known."""
-        if self.nodes is None:
-            return None
-        return sum(affinity.matches(node.name, node.labels) for node in self.nodes)
+    def are_matched(self, affinity: NodeAffinity) -> bool | None:
+        """Whether an affinity matches any node; None where the nodes are not known."""
+        return None if self.nodes is None else any(affinity.matches(node.name, node.labels) for node in self.nodes)
 
 
 def add_parser(commands: Commands) -> None:
@@ -158,7 +156,7 @@ def _policies(paths: Iterable[str], settings: Settings, table: PolicyTable) -> l
                 table.put(policy)
             except PolicyError as error:
                 each = PolicyFound(path, error.invalid.key, document, errors=list(error.invalid.errors))
-                table.put_invalid(error.invalid)
+                table.put(error.invalid)
             if any(each.key == other.key for other in found):
                 raise CommandError(f"{path}: {each.key} is given twice")
             found.append(each)

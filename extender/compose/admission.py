@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from extender.compose.foundation import COMPONENT, Foundation, Job
@@ -107,15 +107,21 @@ def _decide(verb: AdmitVerb, metrics: AdmissionMetrics, status: PolicyStatus, re
     return found.review
 
 
+_MOST_LOOKS: Final = 50_000  # of terms at nodes in one review: 15 ms
+
+
 class _Nodes:
-    """The nodes of the index, as the verb counts them for its warnings."""
+    """The nodes of the index, as the verb looks at them for its warnings."""
 
     def __init__(self, index: ClusterIndex) -> None:
         self._topology = index.topology
 
-    def matching(self, affinity: NodeAffinity) -> int:
-        """How many nodes an affinity matches now. O(nodes)."""
-        return sum(node is not None and affinity.matches(node.name, node.labels) for node in self._topology.nodes)
+    def are_matched(self, affinity: NodeAffinity) -> bool | None:
+        """Whether an affinity matches any node now, None where that takes too long to tell. O(nodes × terms)."""
+        nodes = self._topology.nodes
+        if len(nodes) * len(affinity.terms or ()) > _MOST_LOOKS:
+            return None
+        return any(node is not None and affinity.matches(node.name, node.labels) for node in nodes)
 
 
 def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:

@@ -69,7 +69,7 @@ def make_index(settings: Settings) -> ClusterIndex:
         counts_of_rules(),
         rejects_excess=settings.mode == "offload",
         quota=settings.quota,
-        exempt_from_policies=settings.policies.exempt_namespaces,
+        policies=settings.policies,
         namespace_limits=settings.limits.per_namespace,
         counts_room=settings.schedulers == "many",
     )

@@ -32,11 +32,13 @@ from extender.model.group_placements import GroupPlacement
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodQuota, Workload
 from extender.model.policies import InvalidPolicy, Policy, PolicyObject
 from extender.settings.limits import NamespaceLimits
+from extender.settings.policies import Policies
 from extender.settings.quota import Quota
 from extender.settings.rules import Rules
 
 _NO_QUOTA: Final = Quota()
 _NAMESPACE_LIMITS: Final = NamespaceLimits()
+_POLICIES: Final = Policies()
 
 
 class ClusterIndex:
@@ -53,10 +55,10 @@ class ClusterIndex:
         rejects_excess: bool = True,
         namespace_limits: NamespaceLimits = _NAMESPACE_LIMITS,
         quota: Quota = _NO_QUOTA,
-        exempt_from_policies: Collection[str] = (),
+        policies: Policies = _POLICIES,
         counts_room: bool = False,
     ) -> None:
-        """``counted``: what the rules count. ``exempt_from_policies``: namespaces whose pods no scheduling policy applies to.
+        """``counted``: what the rules count. ``policies``: how many act, and the namespaces that are exempt.
 
         ``counts_room``: the rules count free resources, as several schedulers place pods.
         """
@@ -68,7 +70,7 @@ class ClusterIndex:
         self.workloads = Workloads()
         self.budgets = Budgets()
         self.deleted = DeletedPods(self.pods)
-        self.policies = PolicyTable()
+        self.policies = PolicyTable(policies)
         self.placements = Placements()
         self.pod_changes = PodSubscribers()
         self.room_changes: Subscribers[str] = Subscribers()  # nodes that changed or that a pod has left
@@ -92,7 +94,7 @@ class ClusterIndex:
             self.nominations.in_memory,
             self.namespaces,
             self.policies,
-            exempt_from_policies,
+            policies.exempt_namespaces,
         )
         # None where quotas are disabled: then no event of a pod costs a call.
         self._observe = self.quotas.observe if quota.enabled else None
@@ -172,10 +174,8 @@ class ClusterIndex:
         before = self.policies.version
         if is_gone:
             self.policies.remove(policy.key)
-        elif isinstance(policy, Policy):
-            self.policies.put(policy)
         else:
-            self.policies.put_invalid(policy)
+            self.policies.put(policy)
         return self.policies.version != before
 
     def _change_pod(self, uid: str, new: Pod | None) -> bool:

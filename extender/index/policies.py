@@ -7,22 +7,31 @@ every pod. So the cost of a pod grows with the policies that may select it, and 
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from extender.index.counts.selector_index import SelectorIndex
 from extender.index.objects.changes import Subscribable, Subscribers
 from extender.model.constraints.selectors import Requirement
 from extender.model.objects import Effective, PodSignature
-from extender.model.policies import InvalidPolicy, Moment, Policy, PolicyKey, Scope, Subject
+from extender.model.policies import FailurePolicy, InvalidPolicy, Mode, Moment, Policy, PolicyKey, Scope, Subject
+from extender.settings.policies import Policies
+
+T = TypeVar("T")
 
 _RELEASED: Final = (
     4  # for each that is kept: so they are gone before as many new ones are there, and no change waits for it
 )
 _NOWHERE: Final = ""  # files by labels of the namespace, which is no part of the slot there
+_LATEST: Final = (
+    256  # changes of policies that are compared with a signature; after more, what was made of it is made again
+)
+_DEFAULTS: Final = Policies()
 
 
 class PoliciesView:
@@ -30,20 +39,28 @@ class PoliciesView:
 
     ``about_placed_pods``: how many policies say how pods count against others once they are on a node. Subscribers of
     ``recounted`` are told when all counts are up to date with them again. ``version`` grows with every change. Subscribers of
-    ``changes`` are told of each policy that comes, changes or goes. ``effective`` is what verbs made of the policies for
-    signatures of pods; a change of any policy empties it.
+    ``changes`` are told of each policy that comes, changes or goes. ``made_of`` has what verbs made of the policies for
+    signatures of pods, until a policy that selects them changes.
+
+    Of those of a namespace, and of those of the cluster, a limited number acts: the first by name, whatever order they came in.
     """
 
     changes: Subscribable
     recounted: Subscribable
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Policies = _DEFAULTS) -> None:
+        self._settings = settings
         self.version = 0
         self.about_placed_pods = 0
-        self.effective: WeakKeyDictionary[PodSignature, Effective] = WeakKeyDictionary()
         self.release: Callable[[PodSignature], None] = _nothing
         self._policies: dict[PolicyKey, Policy] = {}
-        self._invalid: dict[PolicyKey, InvalidPolicy] = {}
+        self._invalid: dict[str, dict[PolicyKey, InvalidPolicy]] = {}  # by namespace, "" for those of the cluster
+        self._all: dict[PolicyKey, Policy | InvalidPolicy] = {}
+        self._keys: dict[str, list[PolicyKey]] = {}  # of all, sorted, by namespace; those above the limit do not act
+        self._strict_beyond: dict[str, dict[PolicyKey, None]] = {}
+        self._made: WeakKeyDictionary[PodSignature, tuple[int, Effective]] = WeakKeyDictionary()
+        self._enforced: WeakKeyDictionary[PodSignature, PodSignature] = WeakKeyDictionary()
+        self._latest: deque[tuple[Policy | InvalidPolicy, ...]] = deque(maxlen=_LATEST)
         self._by_pod: SelectorIndex[PolicyKey] = SelectorIndex()
         self._by_namespace: SelectorIndex[PolicyKey] = SelectorIndex()
         self._superseded: deque[PodSignature] = deque()
@@ -58,7 +75,7 @@ class PoliciesView:
     @property
     def is_empty(self) -> bool:
         """Whether there is no policy, valid or not."""
-        return not (self._policies or self._invalid)
+        return not self._all
 
     def get(self, key: PolicyKey) -> Policy | None:
         """A valid policy, None where there is none of that key."""
@@ -85,24 +102,72 @@ class PoliciesView:
         return map(self._policies.__getitem__, self._candidates(subject))
 
     def invalid_for(self, subject: Subject) -> list[InvalidPolicy]:
-        """The invalid policies that would, or may, select a subject. O(invalid policies)."""
-        return [each for each in self._invalid.values() if each.may_select(subject)] if self._invalid else []
+        """The invalid policies that would, or may, select a subject. O(those of the cluster and of its namespace)."""
+        found = []
+        for place in ("", subject.namespace):
+            found += [each for each in self._invalid.get(place, {}).values() if each.may_select(subject)]
+            if len(keys := self._keys.get(place, ())) > (most := self.most(place)):  # one stands for all of them
+                found.append(self._without_effect(next(iter(self._strict_beyond.get(place, ())), keys[most])))
+        return found
 
     def invalid(self) -> list[InvalidPolicy]:
-        """All invalid policies, for status, events and metrics."""
-        return list(self._invalid.values())
+        """All policies that cannot act, for status, events and metrics."""
+        beyond = (self._without_effect(key) for place, keys in self._keys.items() for key in keys[self.most(place) :])
+        return [*(each for found in self._invalid.values() for each in found.values()), *beyond]
+
+    def _without_effect(self, key: PolicyKey) -> InvalidPolicy:
+        """A policy above the limit, as one that cannot be applied."""
+        found = self._all[key]
+        text = f"{self.above(key.namespace)}: the first by name are in effect"
+        failure = FailurePolicy.FAIL if _must_not_be_missed(found) else FailurePolicy.IGNORE
+        return InvalidPolicy(key, (text,), failure, None, found.generation, found.when)
+
+    def most(self, namespace: str) -> int:
+        """How many policies of a namespace act; with an empty name, of the cluster."""
+        return self._settings.max_per_namespace if namespace else self._settings.max_of_cluster
+
+    def above(self, namespace: str) -> str:
+        """What a user is told of policies above the limit."""
+        where = (
+            "namespace has more policies than policies.maxPerNamespace"
+            if namespace
+            else "cluster has more policies than policies.maxOfCluster"
+        )
+        return f"the {where}, which is {self.most(namespace)}"
+
+    def count_of(self, namespace: str) -> int:
+        """How many policies a namespace has, valid or not; with an empty name the cluster."""
+        return len(self._keys.get(namespace, ()))
 
     def _candidates(self, subject: Subject) -> Iterator[PolicyKey]:
         yield from self._by_pod.candidates(subject.namespace, subject.labels)
         if self._filed_by_namespace:
             yield from self._by_namespace.candidates(_NOWHERE, subject.known_namespace_labels)
 
+    def made_of(self, signature: PodSignature) -> Effective | None:
+        """What verbs made of a signature; None where a policy that selects it has changed since. O(changes since it was asked)."""
+        kept = self._made.get(signature)
+        if kept is None:
+            return None
+        version, found = kept
+        if version != self.version:
+            since = self.version - version
+            if since > len(self._latest):
+                return None
+            changed = [each for of_one in islice(reversed(self._latest), since) for each in of_one]
+            if _may_select_any(changed, signature.subject(found.namespace_labels)):
+                return None
+            self._made[signature] = self.version, found
+        return found
+
     def keep(self, signature: PodSignature, found: Effective) -> None:
         """Keeps what verbs made of a signature, and releases some of what earlier policies had made. O(groups of these)."""
-        old = self.effective.get(signature)
-        if old is not None and old.signature is not None:
-            self._superseded.append(old.signature)
-        self.effective[signature] = found
+        old = self._enforced.pop(signature, None)
+        if old is not None:
+            self._superseded.append(old)
+        self._made[signature] = self.version, found
+        if found.signature is not None:
+            self._enforced[signature] = found.signature
         for _ in range(min(_RELEASED, len(self._superseded))):
             self.release(self._superseded.popleft())
 
@@ -116,55 +181,73 @@ class PolicyTable(PoliciesView):
     changes: Subscribers[Policy]
     recounted: Subscribers[None]
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, settings: Policies = _DEFAULTS) -> None:
+        super().__init__(settings)
         self.changes = Subscribers()
         self.recounted = Subscribers()
 
-    def put(self, policy: Policy) -> None:
-        """Adds a policy, or replaces the one of the same key, valid or not. Does nothing where it is the same."""
-        old = self._policies.get(policy.key)
-        if old == policy and policy.key not in self._invalid:
-            return
-        self._invalid.pop(policy.key, None)
-        if old is not None:
-            self._unfile(old)
-        self._policies[policy.key] = policy
-        self._file(policy)
-        self._changed(old, policy)
+    def put(self, policy: Policy | InvalidPolicy) -> None:
+        """Adds a policy, or replaces the one of the same key, valid or not. Does nothing where it is the same.
 
-    def put_invalid(self, invalid: InvalidPolicy) -> None:
-        """Keeps a policy out of the table, and names it. An earlier, valid version of it acts no more."""
-        if self._invalid.get(invalid.key) == invalid:
+        One that is invalid selects nothing. O(policies of its namespace) without a step of the interpreter for each.
+        """
+        key = policy.key
+        if (old := self._all.get(key)) == policy:
             return
-        old = self._policies.pop(invalid.key, None)
-        if old is not None:
-            self._unfile(old)
-        self._invalid[invalid.key] = invalid
-        self._changed(old, None)
+        keys = self._keys.setdefault(key.namespace, [])
+        if old is None:
+            insort(keys, key)
+        self._all[key] = policy
+        self._settle(key)
+        if old is None and len(keys) > self.most(key.namespace):
+            self._settle(keys[self.most(key.namespace)])  # the last one that acted
 
     def remove(self, key: PolicyKey) -> None:
         """Forgets a policy. Does nothing where there is none."""
-        invalid, old = self._invalid.pop(key, None), self._policies.pop(key, None)
-        if old is not None:
-            self._unfile(old)
-        if old is not None or invalid is not None:
-            self._changed(old, None)
+        if self._all.pop(key, None) is None:
+            return
+        keys = self._keys[key.namespace]
+        del keys[bisect_left(keys, key)]
+        self._settle(key)
+        if len(keys) >= self.most(key.namespace):
+            self._settle(keys[self.most(key.namespace) - 1])  # the first one that did not act
+        if not keys:
+            del self._keys[key.namespace]
 
-    def replace(self, policies: Iterable[Policy], invalid: Iterable[InvalidPolicy] = ()) -> None:
+    def _settle(self, key: PolicyKey) -> None:
+        """Lets a policy act as it is now, or not where it is gone or above the limit."""
+        place, new = key.namespace, self._all.get(key)
+        if new is not None and bisect_left(self._keys[place], key) >= self.most(place):
+            if _must_not_be_missed(new):
+                self._strict_beyond.setdefault(place, {})[key] = None
+            new = None
+        elif key in self._strict_beyond.get(place, ()):
+            _drop(self._strict_beyond, place, key)
+        old = self._policies.get(key) or self._invalid.get(place, {}).get(key)
+        if old is None and new is None:
+            return
+        if isinstance(old, Policy):
+            self._unfile(self._policies.pop(key))
+        elif old is not None:
+            _drop(self._invalid, place, key)
+        if isinstance(new, Policy):
+            self._policies[key] = new
+            self._file(new)
+        elif new is not None:
+            self._invalid.setdefault(place, {})[key] = new
+        self._changed(old, new)
+
+    def replace(self, policies: Iterable[Policy | InvalidPolicy]) -> None:
         """Makes the table hold exactly these, after a new list of all policies. O(policies)."""
-        valid, broken = list(policies), list(invalid)
-        keep = {each.key for each in valid} | {each.key for each in broken}
-        for key in [key for key in (*self._policies, *self._invalid) if key not in keep]:
+        new = {each.key: each for each in policies}
+        for key in [key for key in self._all if key not in new]:
             self.remove(key)
-        for policy in valid:
-            self.put(policy)
-        for each in broken:
-            self.put_invalid(each)
+        for each in new.values():
+            self.put(each)
 
     def statistics(self) -> dict[str, int]:
         """How many policies are kept."""
-        return {"policies": len(self._policies), "invalid_policies": len(self._invalid)}
+        return {"policies": len(self._policies), "invalid_policies": len(self._all) - len(self._policies)}
 
     def _file(self, policy: Policy) -> None:
         self.about_placed_pods += policy.holds_placed_pods
@@ -189,11 +272,34 @@ class PolicyTable(PoliciesView):
             return self._by_namespace, of_namespace, None
         return self._by_pod, anchor, None
 
-    def _changed(self, old: Policy | None, new: Policy | None) -> None:
+    def _changed(self, old: Policy | InvalidPolicy | None, new: Policy | InvalidPolicy | None) -> None:
         self.version += 1
-        self._superseded.extend([each.signature for each in self.effective.values() if each.signature is not None])
-        self.effective.clear()
-        self.changes.notify(old, new)
+        changed = tuple(each for each in (old, new) if each is not None)
+        self._latest.append(changed)
+        for signature, made in list(self._enforced.items()):
+            kept = self._made.get(signature)
+            if kept is None or _may_select_any(changed, signature.subject(kept[1].namespace_labels)):
+                self._superseded.append(made)
+                del self._enforced[signature]
+        valid = (each if isinstance(each, Policy) else None for each in (old, new))
+        self.changes.notify(*valid)
+
+
+def _may_select_any(policies: Iterable[Policy | InvalidPolicy], subject: Subject) -> bool:
+    return any(
+        each.scope.selects(subject) if isinstance(each, Policy) else each.may_select(subject) for each in policies
+    )
+
+
+def _must_not_be_missed(policy: Policy | InvalidPolicy) -> bool:
+    is_enforced = isinstance(policy, InvalidPolicy) or policy.mode is Mode.ENFORCE
+    return is_enforced and policy.failure_policy is FailurePolicy.FAIL
+
+
+def _drop(tables: dict[str, dict[PolicyKey, T]], place: str, key: PolicyKey) -> None:
+    del tables[place][key]
+    if not tables[place]:
+        del tables[place]
 
 
 def _nothing(_signature: PodSignature) -> None:

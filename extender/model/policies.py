@@ -281,6 +281,7 @@ class Directives:
 
     ``lists`` are elements to append, by the dotted path of the list below the pod's spec; ``soft_min_domains`` are
     constraints with ScheduleAnyway and minDomains, which the API rejects in a pod: they are scored and never injected.
+    ``node_keys``: the labels and fields of nodes that the selector and the required terms are about.
     """
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -293,6 +294,7 @@ class Directives:
     soft_min_domains: tuple[JsonObject, ...] = ()
     nodes: NodeAffinity = ANY_NODE
     preferred_nodes: tuple[PreferredNodeTerm, ...] = ()
+    node_keys: frozenset[str] = frozenset()
 
     @property
     def is_empty(self) -> bool:

@@ -79,7 +79,8 @@ class Policies(Section, frozen=True):
     """Scheduling policies. ``templates``: by group/version/Kind of a custom resource the place of its pod template.
 
     ``max_terms``: required node selector terms that policies may make of those of a pod, which multiply with theirs.
-    ``max_templates``: pod templates of one object, as those of a JobSet.
+    ``max_templates``: pod templates of one object, as those of a JobSet. ``max_of_cluster`` and ``max_per_namespace``: policies of
+    the cluster-wide kind, and of one namespace, that are in effect.
     """
 
     enabled: bool = False
@@ -90,6 +91,8 @@ class Policies(Section, frozen=True):
     exempt_namespaces: tuple[str, ...] = ("kube-system",)
     max_terms: Annotated[int, msgspec.Meta(ge=1)] = 64
     max_templates: Annotated[int, msgspec.Meta(ge=1)] = 100
+    max_of_cluster: Annotated[int, msgspec.Meta(ge=1)] = 2000
+    max_per_namespace: Annotated[int, msgspec.Meta(ge=1)] = 100
     webhook: Webhook = Webhook()
 
     def __post_init__(self) -> None:

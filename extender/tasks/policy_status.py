@@ -28,6 +28,7 @@ from extender.model.units import counted
 from extender.tasks.events import EventLimit, EventRecorder
 from extender.verbs.admit.pod_fields import Changes
 from extender.verbs.admit.policy_reviews import contradiction_between
+from extender.verbs.admit.term_product import Budget
 
 JsonObject = dict[str, Any]
 
@@ -39,7 +40,7 @@ PAUSE_SECONDS: Final = 0.01  # between slices
 WRITES_PER_SECOND: Final = 5
 APPLIED_EVERY: Final = timedelta(minutes=1)
 MOST_CONFLICTS: Final = 16
-MOST_TERM_PAIRS: Final = 64  # of two policies; more are compared by the webhook only, where a policy is written
+MOST_OPERATIONS: Final = 700  # for the node terms of two policies, 64 pairs; more are compared by the webhook only, where a policy is written
 # The bounds of the CRD.
 EVENT_LIMIT: Final = EventLimit(at_once=50, refill=2.0, repeated_after=600.0)
 _LONGEST_CONFLICT: Final = 700  # characters; the note of an event has 1 KiB
@@ -183,7 +184,7 @@ class PolicyStatus:
                 if (
                     policy is not None
                     and each.key != key
-                    and (field := contradiction_between(policy, each, MOST_TERM_PAIRS))
+                    and (field := contradiction_between(policy, each, Budget(MOST_OPERATIONS)))
                 ):
                     self._contradictions.setdefault(key, {})[each.key] = field
                     self._contradictions.setdefault(each.key, {})[key] = field

@@ -95,7 +95,7 @@ def effective_pod(pod: Pod, view: ClusterView, settings: Settings) -> Pod:
 def effective(signature: PodSignature, view: ClusterView, settings: Settings) -> Effective:
     """What the policies make of a signature; kept by the table of policies until one of them changes."""
     labels = view.namespace_labels(signature.namespace)
-    known = view.policies.effective.get(signature)
+    known = view.policies.made_of(signature)
     if known is None or known.namespace_labels is not labels:
         known = _made(signature, labels, view, settings)
         view.policies.keep(signature, known)
@@ -104,7 +104,7 @@ def effective(signature: PodSignature, view: ClusterView, settings: Settings) ->
 
 def known_effective_pod(pod: Pod, view: ClusterView) -> Pod:
     """The effective pod where it was made since the last change of a policy, else the pod itself. O(1)."""
-    found = view.policies.effective.get(pod.signature)
+    found = view.policies.made_of(pod.signature)
     if found is None or found.signature is None:
         return pod
     return msgspec.structs.replace(pod, signature=found.signature)
@@ -199,7 +199,7 @@ class PolicyCounts:
 
         O(1) unless it lacks something.
         """
-        found = view.policies.effective.get(pod.signature)
+        found = view.policies.made_of(pod.signature)
         if found is None:
             return ()
         escaped = found.gating if pod.gating is None else ()  # a pod that was released knows it

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from extender.index.objects.changes import Change
 from extender.index.policies import PolicyTable
-from extender.model.policies import InvalidPolicy, Moment, Policy, PolicyKey, Scope, Subject
+from extender.model.policies import FailurePolicy, InvalidPolicy, Moment, Policy, PolicyKey, Scope, Subject
+from extender.settings.policies import Policies
 from tests.builders import Json, matching
 from tests.policies import policy
 
@@ -73,7 +74,7 @@ def test_each_change_has_a_version_and_is_told_and_a_repetition_is_neither() -> 
 def test_an_invalid_policy_is_kept_out_and_named_and_replaces_its_earlier_version() -> None:
     table = table_of([policy()])
     invalid = InvalidPolicy(policy().key, ("spec.nodeName: ...",), scope=policy().scope)
-    table.put_invalid(invalid)
+    table.put(invalid)
     assert table.select(WEB, Moment.ADMISSION) == []
     assert table.invalid_for(WEB) == [invalid]
     assert table.statistics() == {"policies": 0, "invalid_policies": 1}
@@ -85,11 +86,49 @@ def test_an_invalid_policy_is_kept_out_and_named_and_replaces_its_earlier_versio
 def test_a_new_list_replaces_everything() -> None:
     table = table_of([policy("gone"), policy("stays")])
     before = table.version
-    table.replace([policy("stays"), policy("new")], [InvalidPolicy(PolicyKey("g", "", "bad"), ("x",))])
+    table.replace([policy("stays"), policy("new"), InvalidPolicy(PolicyKey("g", "", "bad"), ("x",))])
     assert sorted(names(table)) == ["new", "stays"]
     assert table.version == before + 3  # gone, new and bad; the one that stays is no change
     table.replace([])
     assert (len(table), table.invalid()) == (0, [])
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcde"), st.sampled_from(["", "shop"]), st.booleans(), st.booleans()), max_size=20
+    )
+)
+def test_of_more_policies_than_a_limit_the_first_by_name_act_in_whatever_order_they_come(
+    steps: list[tuple[str, str, bool, bool]],
+) -> None:
+    table, plain = PolicyTable(Policies(max_of_cluster=2, max_per_namespace=1)), dict[PolicyKey, Policy]()
+    for name, namespace, is_there, is_strict in steps:
+        each = policy(name, namespace, **({"failurePolicy": "Fail"} if is_strict else {}))
+        plain.pop(each.key, None)
+        if is_there:
+            plain[each.key] = each
+        (table.put if is_there else lambda gone: table.remove(gone.key))(each)
+    expected, strict = [], set[str]()
+    for place, most in (("", 2), ("shop", 1)):
+        of_place = sorted(key for key in plain if key.namespace == place)
+        expected += of_place[:most]
+        beyond = [plain[key] for key in of_place[most:]]
+        strict |= {place for each in beyond if each.failure_policy is FailurePolicy.FAIL}
+        assert table.count_of(place) == len(of_place)
+    assert sorted(each.key for each in table.select(WEB, Moment.ADMISSION)) == sorted(expected)
+    assert {each.key for each in table.invalid()} == plain.keys() - set(expected)
+    refusing = [each for each in table.invalid_for(WEB) if each.failure_policy is FailurePolicy.FAIL]
+    assert {each.key.namespace for each in refusing} == strict
+
+
+def test_a_policy_above_the_limit_is_named_with_the_limit() -> None:
+    table = PolicyTable(Policies(max_per_namespace=1))
+    table.replace([policy("a", "shop"), policy("b", "shop"), policy("c", "shop")])
+    (found,) = table.invalid_for(WEB)
+    assert (found.key.name, found.errors) == (
+        "b",
+        ("the namespace has more policies than policies.maxPerNamespace, which is 1: the first by name are in effect",),
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +192,7 @@ def test_the_table_selects_as_trying_every_policy_does_after_any_changes(steps: 
             plain[each.key] = each
             continue
         plain.pop(each.key, None)
-        table.remove(each.key) if step == "remove" else table.put_invalid(InvalidPolicy(each.key, ("x",)))
+        table.remove(each.key) if step == "remove" else table.put(InvalidPolicy(each.key, ("x",)))
     for who in SUBJECTS:
         expected = sorted((p for p in plain.values() if p.scope.selects(who)), key=lambda p: p.order)
         assert table.select(who, Moment.SCHEDULING) == expected

@@ -103,7 +103,7 @@ class Scene:
             self.table.put(made)
             key = made.key
         except PolicyError as error:
-            self.table.put_invalid(error.invalid)
+            self.table.put(error.invalid)
             key = error.invalid.key
         self.api.status.setdefault(key, {})
         return key
@@ -180,7 +180,7 @@ async def test_what_was_written_is_told_with_what_was_there_before_and_a_deleted
     scene.apply(generation=2, priority="high")
     await scene.status.round()
     await scene.status.round()
-    scene.table.put_invalid(InvalidPolicy(key, ("text",)))
+    scene.table.put(InvalidPolicy(key, ("text",)))
     await scene.status.round()
     assert scene.events.reasons == [(key, "Applied"), (key, "Invalid")]
     scene.table.remove(key)

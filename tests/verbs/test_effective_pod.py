@@ -430,11 +430,16 @@ def test_what_earlier_policies_made_of_pods_does_not_stay_compiled() -> None:
 def test_policies_are_selected_once_for_a_signature() -> None:
     asker = Asker(*(policy(f"p{number}", podSelector={"matchLabels": {"app": f"a{number}"}}) for number in range(200)))
     asker.passed()
-    effective = asker.index.policies.effective
-    ((signature, found),) = effective.items()
+    ((signature, _),) = asker.index.policies._made.items()
+    found = asker.index.policies.made_of(signature)
+    assert found is not None
     assert found.signature is None
     assert asker.passed() == list(NODES)
-    assert effective[signature] is found
+    assert asker.index.policies.made_of(signature) is found
+    asker.put(policy("p5", podSelector={"matchLabels": {"app": "another"}}))  # which selects no such pod
+    assert asker.index.policies.made_of(signature) is found
+    asker.put(policy("p6", podSelector={}))
+    assert asker.index.policies.made_of(signature) is None
 
 
 def test_what_policies_add_does_not_count_in_the_budget_of_the_pods_namespace() -> None:

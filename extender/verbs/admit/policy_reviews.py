@@ -14,9 +14,9 @@ from extender.model.constraints.clauses import LABEL, Clause, are_contradictory,
 from extender.model.constraints.labels import Operator, is_label_value
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, NodeRequirement, NodeSelectorTerm, as_int64
 from extender.model.constraints.selectors import LabelSelector
-from extender.model.policies import GROUP, Directives, JsonObject, Moment, Policy
+from extender.model.policies import CLUSTER_KIND, GROUP, Directives, JsonObject, Moment, Policy
 from extender.settings.limits import Limits
-from extender.verbs.admit.reviews import Request, allowed, invalid
+from extender.verbs.admit.reviews import FORBIDDEN, Request, allowed, denied, invalid
 from extender.verbs.admit.term_product import Budget, TooManyTermsError, join, policy_terms
 from extender.wire.policies.node_terms import NODE_TERMS, POD_TERMS, SPREAD, WEIGHTED_POD_TERMS, value_at
 from extender.wire.policies.policies_v1 import read_policy
@@ -26,8 +26,8 @@ from extender.wire.policies.policy_validation import RELEASE_FIELDS, validate
 class NodeReader(Protocol):
     """The nodes of the cluster."""
 
-    def matching(self, affinity: NodeAffinity) -> int | None:
-        """How many nodes an affinity matches now; None while the nodes are not known. O(nodes)."""
+    def are_matched(self, affinity: NodeAffinity) -> bool | None:
+        """Whether an affinity matches any node now; None where that is not known, or takes too long to tell."""
 
 
 def review_policy(request: Request, policies: PoliciesView, nodes: NodeReader | None, limits: Limits) -> JsonObject:
@@ -39,6 +39,9 @@ def review_policy(request: Request, policies: PoliciesView, nodes: NodeReader | 
     if request.operation not in ("CREATE", "UPDATE") or request.subresource:
         return allowed(request.uid)
     kind = str(request.kind.get("kind"))
+    place = "" if kind == CLUSTER_KIND else request.namespace
+    if request.operation == "CREATE" and policies.count_of(place) >= policies.most(place):
+        return denied(request.uid, FORBIDDEN, f"with this one {policies.above(place)}")
     errors = validate(request.obj, limits, kind=kind)
     if errors and request.operation == "UPDATE" and request.obj.get("spec") == request.old.get("spec"):
         errors, stored = [each for each in errors if not each.field.startswith("spec")], errors
@@ -63,7 +66,11 @@ _KNOWN_FIELDS: Final = frozenset({
 def warnings_of(policy: Policy, spec: JsonObject, policies: PoliciesView, nodes: NodeReader | None) -> Iterator[str]:
     """Every warning about a policy that is written now. ``spec`` is the JSON that it was read from."""
     yield from _own_warnings(policy, spec)
-    if nodes is not None and policy.directives.nodes != ANY_NODE and nodes.matching(policy.directives.nodes) == 0:
+    if (
+        nodes is not None
+        and policy.directives.nodes != ANY_NODE
+        and nodes.are_matched(policy.directives.nodes) is False
+    ):
         yield "spec: no node matches the node selector and the required node affinity now"
     yield from _missing_levels(policy, nodes)
     yield from _contradictions(policy, policies)
@@ -73,7 +80,7 @@ def _missing_levels(policy: Policy, nodes: NodeReader | None) -> Iterator[str]:
     """A group lands in no domain of a key that no node has."""
     for number, key in enumerate(policy.release.topology if policy.release is not None else ()):
         term = NodeSelectorTerm((NodeRequirement(key, Operator.EXISTS),))
-        if nodes is not None and nodes.matching(NodeAffinity(terms=(term,))) == 0:
+        if nodes is not None and nodes.are_matched(NodeAffinity(terms=(term,))) is False:
             yield f"spec.release.topology[{number}]: no node has the label {key} now"
 
 
@@ -140,10 +147,10 @@ def _quota_warnings(spec: JsonObject) -> Iterator[str]:
 
 
 def _contradictions(policy: Policy, policies: PoliciesView) -> Iterator[str]:
-    """Other policies that may select the same pod and direct the opposite."""
-    found = 0
+    """Other policies that may select the same pod and direct the opposite. Node terms are compared as far as one budget allows."""
+    found, budget = 0, Budget()
     for other in policies:
-        where = contradiction_between(policy, other) if other.key != policy.key else ""
+        where = contradiction_between(policy, other, budget) if other.key != policy.key else ""
         if where:
             winner = min(policy, other, key=lambda each: each.order)
             yield f"{where}: contradicts {_name(other)} for pods that both select; {_name(winner)} applies first"
@@ -152,21 +159,16 @@ def _contradictions(policy: Policy, policies: PoliciesView) -> Iterator[str]:
                 return
 
 
-def contradiction_between(one: Policy, other: Policy, most_pairs: int | None = None) -> str:
+def contradiction_between(one: Policy, other: Policy, budget: Budget) -> str:
     """The field in which two policies that may select the same pod direct the opposite; empty where there is none.
 
-    Node terms are compared up to so many pairs, of which each costs a few microseconds; by default all of them are.
+    About 2 µs for policies that do not contradict each other. Node terms are compared where they are about the same labels and the
+    budget allows: one with 64 terms that has 1,999 others of 64 beside it took 10 s.
     """
-    if not _may_meet(one, other):
-        return ""
+    where = _contradiction(one.directives, other.directives, budget)
     if one.release is not None and other.release is not None and one.release != other.release:
-        return "spec.release"
-    mine, its = one.directives, other.directives
-    return _contradiction(mine, its, with_terms=most_pairs is None or _pairs_of_terms(mine, its) <= most_pairs)
-
-
-def _pairs_of_terms(mine: Directives, its: Directives) -> int:
-    return max(len(mine.required_node_terms or ()), 1) * max(len(its.required_node_terms or ()), 1)
+        where = "spec.release"
+    return where if where and _may_meet(one, other) else ""
 
 
 def _name(policy: Policy) -> str:
@@ -190,30 +192,31 @@ def _both(one: LabelSelector, other: LabelSelector) -> tuple[Any, ...]:
     return (*one.requirements, *other.requirements)
 
 
-def _contradiction(mine: Directives, its: Directives, *, with_terms: bool) -> str:
+def _contradiction(mine: Directives, its: Directives, budget: Budget) -> str:
     """The field in which two policies direct the opposite; empty where there is none."""
-    for field, one, two in (
-        ("spec.nodeName", mine.node_name, its.node_name),
-        ("spec.priorityClassName", mine.priority_class, its.priority_class),
-    ):
-        if one and two and one != two:
-            return field
+    if mine.node_name and its.node_name and mine.node_name != its.node_name:
+        return "spec.nodeName"
+    if mine.priority_class and its.priority_class and mine.priority_class != its.priority_class:
+        return "spec.priorityClassName"
     if mine.scheduler_names and its.scheduler_names and not set(mine.scheduler_names) & set(its.scheduler_names):
         return "spec.schedulerName"
+    if mine.node_keys.isdisjoint(its.node_keys):
+        return ""
     for key, value in mine.node_selector.items():
         if its.node_selector.get(key, value) != value:
             return f"spec.nodeSelector[{key}]"
-    return "spec.affinity.nodeAffinity" if with_terms and _exclude_each_other(mine, its) else ""
+    return "spec.affinity.nodeAffinity" if _exclude_each_other(mine, its, budget) else ""
 
 
-def _exclude_each_other(mine: Directives, its: Directives) -> bool:
+def _exclude_each_other(mine: Directives, its: Directives, budget: Budget) -> bool:
     one, two = mine.required_node_terms, its.required_node_terms
     pairs = [*_pairs(mine), *_pairs(its)]
     if one is None or two is None:
-        terms = one or two
-        return terms is not None and all(are_contradictory([*each.clauses, *pairs]) for each in terms)
+        terms = one or two or ()
+        is_compared = bool(terms) and budget.spend(len(terms))
+        return is_compared and all(are_contradictory([*each.clauses, *pairs]) for each in terms)
     try:
-        joined = join(policy_terms(one), two, _MOST_TERMS, Budget())
+        joined = join(policy_terms(one), two, _MOST_TERMS, budget)
     except TooManyTermsError:
         return False
     return all(are_contradictory([*each.clauses, *pairs]) for each in joined)

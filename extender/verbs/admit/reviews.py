@@ -31,6 +31,7 @@ _LONGEST_WARNING: Final = 250
 _ALL_WARNINGS: Final = 4000
 _LONGEST_NOTE: Final = 4000
 _LONGEST_MESSAGE: Final = 4000
+_MOST_CAUSES: Final = 100  # errors of one object that are told
 
 MALFORMED: Final = 400
 FORBIDDEN: Final = 403
@@ -136,14 +137,16 @@ def denied(
 
 def invalid(request: Request, errors: Sequence[FieldError], warnings: Iterable[str] = ()) -> JsonObject:
     """A review that refuses an object for its fields, as the API server reports an invalid object."""
-    texts = "; ".join(map(str, errors))
+    texts = "; ".join(map(str, errors[:_MOST_CAUSES]))
     kind, group = str(request.kind.get("kind")), str(request.kind.get("group"))
     review = denied(request.uid, INVALID, f'{kind}.{group} "{request.name}" is invalid: {texts}', warnings=warnings)
     review["response"]["status"]["details"] = {
         "name": request.name,
         "group": group,
         "kind": kind,
-        "causes": [{"reason": str(each.type), "message": each.message, "field": each.field} for each in errors],
+        "causes": [
+            {"reason": str(each.type), "message": each.message, "field": each.field} for each in errors[:_MOST_CAUSES]
+        ],
     }
     return review
 

@@ -231,17 +231,19 @@ def _directives(spec: JsonObject) -> Directives:
     affinity = orjson.dumps(spec["affinity"]) if spec.get("affinity") else b""
     pairs = spec.get("nodeSelector") or {}
     _, (required, preferred) = parse_affinity(affinity, "")
+    required_terms = None if terms is None else normal_form(terms)
     return Directives(
         node_selector=pairs,
         node_name=spec.get("nodeName") or "",
         scheduler_names=tuple(names),
         priority_class=spec.get("priorityClassName") or "",
         scheduling_gates=tuple(each["name"] for each in spec.get("schedulingGates") or ()),
-        required_node_terms=None if terms is None else normal_form(terms),
+        required_node_terms=required_terms,
         lists=_items(spec),
         soft_min_domains=tuple(filter(is_soft_min_domains, spec.get(SPREAD) or ())),
         nodes=NodeAffinity(node_selector(pairs), required.terms),
         preferred_nodes=preferred,
+        node_keys=frozenset([*pairs, *(part.key for each in required_terms or () for part in each.clauses)]),
     )
 
 

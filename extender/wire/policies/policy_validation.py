@@ -128,10 +128,12 @@ def _check_names(found: Problems, spec: JsonObject) -> None:
     several = found.read_list(spec.get("schedulerNames"), "spec.schedulerNames")
     if one and several:
         found.forbidden("spec.schedulerNames", "may not be specified together with `schedulerName`")
+    names: set[str] = set()
     for name, at in found.items(several, "spec.schedulerNames"):
         check_subdomain(found, str(name), at)
-        if several.index(name) != int(at.rpartition("[")[2][:-1]):
+        if str(name) in names:
             found.add(ErrorType.DUPLICATE, at, "", name)
+        names.add(str(name))
     priority_class = found.read_text(spec.get("priorityClassName"), "spec.priorityClassName")
     if priority_class:
         check_subdomain(found, priority_class, "spec.priorityClassName")
@@ -269,7 +271,7 @@ def _check_topology(found: Problems, value: Any) -> None:
         found.required(path, "must name at least one label key of nodes")
     if len(keys) > MOST_LEVELS:
         found.add(ErrorType.TOO_MANY, path, f"must have at most {MOST_LEVELS} items", len(keys))
-    for number, key in enumerate(keys):
+    for number, key in enumerate(keys[: MOST_LEVELS + 1]):
         check_label_key(found, key, f"{path}[{number}]")
         if key in keys[:number]:
             found.add(ErrorType.DUPLICATE, f"{path}[{number}]", "", key)

@@ -60,8 +60,8 @@ def verb(
     rejects_excess: bool = True,
 ) -> AdmitVerb:
     """The verb over a table of these policies."""
-    table = PolicyTable()
-    table.replace(policies, invalid)
+    table = PolicyTable(settings or Policies())
+    table.replace([*policies, *invalid])
     known = KnownNamespaces({"shop": {"team": "a"}} if namespaces is None else namespaces)
     whole = Settings(
         mode="offload" if rejects_excess else "augment",

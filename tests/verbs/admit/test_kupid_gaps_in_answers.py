@@ -81,9 +81,9 @@ class Nodes:
     def __init__(self, *labels: dict[str, str]) -> None:
         self.labels = labels
 
-    def matching(self, affinity: NodeAffinity) -> int:
-        """How many match."""
-        return sum(affinity.matches("n", each) for each in self.labels)
+    def are_matched(self, affinity: NodeAffinity) -> bool:
+        """Whether one matches."""
+        return any(affinity.matches("n", each) for each in self.labels)
 
 
 class TestValidation:
@@ -100,6 +100,16 @@ class TestValidation:
         ]
         assert status["details"]["causes"][2]["reason"] == "FieldValueNotSupported"
         assert status["message"].startswith('ClusterPodSchedulingPolicy.placement.extender.dev "bad" is invalid: spec.')
+
+    def test_a_policy_above_the_number_of_its_namespace_or_of_the_cluster_is_refused(self) -> None:
+        few = Policies(max_of_cluster=1, max_per_namespace=1)
+        full = verb(policy("one"), policy("one", "shop"), settings=few)
+        for namespace, limit in (("shop", "policies.maxPerNamespace"), ("", "policies.maxOfCluster")):
+            found = ask(full, policy_json("two", namespace), namespace=namespace)
+            assert found.response["status"]["code"] == 403
+            assert f"{limit}, which is 1" in found.message
+        assert ask(full, policy_json("two", "bank"), namespace="bank").response["allowed"]
+        assert ask(full, policy_json("one"), "UPDATE", old=policy_json("one"), namespace="").response["allowed"]
 
     def test_a_good_policy_draws_no_warning(self) -> None:
         found = review_policy(policy_json(nodeSelector={"a": "b"}), nodes=Nodes({"a": "b"}))
