@@ -258,6 +258,8 @@ def test_undetermined_pods_count_in_the_parts_and_are_not_blamed(
 ) -> None:
     index, _ = built(history, SYSTEM_DEFAULTS)
     names, uncertain = sorted(index.view.known), 0
+    if len(names) < 2:  # then they are on it
+        case(is_there=False)
     for number, pod in enumerate(assumed):
         body = orjson.dumps(pod | {"metadata": pod["metadata"] | {"uid": f"u{number}", "name": f"assumed-{number}"}})
         index.assume(PODS.decode_object(body), names, now=0.0)

@@ -44,20 +44,17 @@ Labels: TypeAlias = frozenset[tuple[str, str]]
 _MOST_KNOWN = 10_000  # labels
 
 
-class Selector:
-    """A label selector that remembers which labels it matches: many pods have equal ones."""
+class Selector(dict[Labels, bool]):
+    """A label selector: by labels, whether it matches them. It remembers those, as many pods have equal ones."""
 
     def __init__(self, raw: JsonObject | None) -> None:
+        super().__init__()
         self.raw = raw
-        self._known: dict[Labels, bool] = {}
 
-    def matches(self, labels: Labels) -> bool:
-        """Whether it matches."""
-        found = self._known.get(labels)
-        if found is None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            found = self._known[labels] = selects(self.raw, dict(labels))
+    def __missing__(self, labels: Labels) -> bool:
+        if len(self) >= _MOST_KNOWN:
+            self.clear()
+        found = self[labels] = selects(self.raw, dict(labels))
         return found
 
 
@@ -84,12 +81,12 @@ class Term:
     def selects_for_incoming(self, other: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
         """As a term of the incoming pod: a namespace without an object is covered by name or by `{}` only."""
         namespace = namespace_of(other)
-        return self.selector.matches(label_set(other)) and self.covers(namespace, namespaces.get(namespace))
+        return self.selector[label_set(other)] and self.covers(namespace, namespaces.get(namespace))
 
     def selects_for_existing(self, incoming: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
         """As a term of an existing pod: a namespace without an object has no labels."""
         namespace = namespace_of(incoming)
-        return self.selector.matches(label_set(incoming)) and self.covers(namespace, namespaces.get(namespace, {}))
+        return self.selector[label_set(incoming)] and self.covers(namespace, namespaces.get(namespace, {}))
 
 
 def label_set(pod: JsonObject) -> Labels:
@@ -319,7 +316,7 @@ class ClusterState:
     def selected(self, selector: Selector, namespace: str) -> Iterable[Placed]:
         """The pods of a namespace that a selector matches, without those on unknown nodes."""
         for labels, alike in self._alike.get(namespace, {}).items():
-            if selector.matches(labels):
+            if selector[labels]:
                 yield from (placed for placed in alike.values() if placed.node in self._nodes)
 
     def covered(self, term: Term) -> Iterable[str]:
@@ -342,7 +339,8 @@ class ClusterState:
     def selector(self, raw: JsonObject | None) -> Selector:
         """A selector: one object for equal ones."""
         key = f"{raw}"
-        return self._selectors.get(key) or self._selectors.setdefault(key, Selector(raw))
+        found = self._selectors.get(key)
+        return self._selectors.setdefault(key, Selector(raw)) if found is None else found
 
 
 Domain: TypeAlias = tuple[str, str]
@@ -466,7 +464,7 @@ class InterPodAffinity:
         return {
             self._domain(placed.node, term)
             for term, carriers in self.state.repelling.items()
-            if term.selector.matches(labels) and term.covers(namespace, known)
+            if term.selector[labels] and term.covers(namespace, known)
             for placed in carriers.values()
             if placed.node in self.state.nodes
         } - {NO_DOMAIN}
