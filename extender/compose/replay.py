@@ -23,7 +23,7 @@ from extender.verbs.filter import FilterVerb
 from extender.verbs.preempt import decide_preemption
 from extender.verbs.prioritize import prioritize_watched
 from extender.wire.extender_v1 import PreemptionArgs
-from extender.wire.objects.constraints import BYTES_LIMIT, excess_parts
+from extender.wire.objects.constraints import BYTES_LIMIT, PORTS_LIMIT, excess_parts
 from extender.wire.recordings.recording import (
     Answer,
     Question,
@@ -137,8 +137,8 @@ class Replay:
                         self._apply(entry)
 
     def _within_limits(self, found: PodSignature) -> PodSignature:
-        """The signature by the limits of the given settings, but for ``limits.podBytes``: a pod's JSON is not recorded."""
-        if self._given is None or (found.excess is not None and found.excess.limit == BYTES_LIMIT):
+        """The signature by the limits of the given settings, but for those of bytes and ports: what is above is not recorded."""
+        if self._given is None or (found.excess is not None and found.excess.limit in (BYTES_LIMIT, PORTS_LIMIT)):
             return found
         parts = (found.affinity, found.spread, found.node_affinity, found.preferred_nodes, found.tolerations)
         return replace(found, excess=excess_parts(*parts, self._given.limits))

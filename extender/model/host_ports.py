@@ -5,7 +5,8 @@ https://kubernetes.io/docs/concepts/configuration/overview/#services
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 (compared, nothing listens there): it conflicts with every address; an IPv6 wildcard does not
@@ -28,42 +29,65 @@ HostPorts = tuple[HostPort, ...]
 
 
 class UsedPorts:
-    """The host ports that pods use on one node, each with the number of containers that have it."""
+    """Host ports by protocol and number, each with the addresses that containers have it on: of the pods on a node, or of a pod.
 
-    __slots__ = ("_used",)
+    About 150 bytes a port.
+    """
 
-    def __init__(self) -> None:
-        self._used: dict[tuple[str, int], dict[str, int]] = {}
+    __slots__ = ("_below", "_used")
+
+    def __init__(self, ports: Iterable[HostPort] = ()) -> None:
+        self._used: dict[tuple[str, int], tuple[str, ...]] = {}
+        self._below: Mapping[tuple[str, int], tuple[str, ...]] = {}
+        self.count(ports, 1)
 
     def __bool__(self) -> bool:
-        return bool(self._used)
+        return bool(self._used or self._below)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UsedPorts) and self._used == other._used
-
-    __hash__ = None  # type: ignore[assignment]  # changed in place, so no key of anything
+    def beside(self) -> UsedPorts:
+        """The same, to be changed apart within a step: it holds what differs. O(1)."""
+        found = UsedPorts()
+        found._below = self._used
+        return found
 
     def count(self, ports: Iterable[HostPort], sign: int) -> None:
         """Adds the ports of a pod (``sign`` 1) or takes them away (-1). O(ports)."""
+        used, below = self._used, self._below
         for protocol, ip, port in ports:
-            here = self._used.setdefault((protocol, port), {})
-            if left := here.get(ip, 0) + sign:
-                here[ip] = left
-                continue
-            del here[ip]
-            if not here:
-                del self._used[protocol, port]
+            key = protocol, port
+            here = self._addresses(key)
+            if sign > 0:
+                left = _ON_EVERY_ADDRESS if not here and ip == ANY_ADDRESS else (*here, ip)
+            elif below and ip not in here:
+                continue  # the others have changed meanwhile
+            else:
+                at = here.index(ip)
+                left = here[:at] + here[at + 1 :]
+            if left or key in below:
+                used[key] = left
+            else:
+                del used[key]
 
-    def conflict(self, ports: Iterable[HostPort]) -> HostPort | None:
-        """The first of the ports that a pod here uses already, None where all are free. O(ports)."""
-        for wanted in ports:
-            here = self._used.get((wanted.protocol, wanted.port))
-            if here and (wanted.ip == ANY_ADDRESS or wanted.ip in here or ANY_ADDRESS in here):
-                return wanted
-        return None
+    def conflict(self, wanted: UsedPorts) -> HostPort | None:
+        """The lowest of the wanted ports that is in use already, None where all are free. O(the fewer of both)."""
+        asked = wanted._used
+        if self._used.keys().isdisjoint(asked) and (not self._below or self._below.keys().isdisjoint(asked)):
+            return None
+        taken = (
+            (self._used.keys() | self._below.keys()) & asked.keys() if self._below else self._used.keys() & asked.keys()
+        )
+        found = [HostPort(key[0], ip, key[1]) for key in taken for ip in asked[key] if _meets(ip, self._addresses(key))]
+        return min(found, key=_by_number, default=None)
 
-    def copy(self) -> UsedPorts:
-        """The same, to be changed apart. O(ports in use)."""
-        found = UsedPorts()
-        found._used = {port: dict(addresses) for port, addresses in self._used.items()}
-        return found
+    def _addresses(self, key: tuple[str, int]) -> tuple[str, ...]:
+        found = self._used.get(key)
+        return self._below.get(key, ()) if found is None else found
+
+
+_ON_EVERY_ADDRESS: Final = (ANY_ADDRESS,)
+_by_number = attrgetter("port", "protocol", "ip")
+
+
+def _meets(ip: str, addresses: tuple[str, ...]) -> bool:
+    """Whether a port on an address conflicts with the same port on these."""
+    return bool(addresses) and (ip == ANY_ADDRESS or ip in addresses or ANY_ADDRESS in addresses)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
-from extender.model.host_ports import HostPorts, UsedPorts
+from extender.model.host_ports import UsedPorts
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.model.resources import PODS, Resources
@@ -49,7 +49,9 @@ class FreeResources:
 
     def takes(self, pod: Pod) -> bool:
         """Whether the pod's requests and host ports are free. O(resources + ports)."""
-        return not self.shortage(pod.requests) and (not pod.host_ports or self.ports.conflict(pod.host_ports) is None)
+        if self.shortage(pod.requests):
+            return False
+        return not pod.host_ports or self.ports.conflict(UsedPorts(pod.host_ports)) is None
 
 
 @dataclass(slots=True)
@@ -60,23 +62,23 @@ class NodeTrial(FreeResources):
     """
 
     requests: Resources = field(default_factory=dict)
-    host_ports: HostPorts = ()
+    wanted: UsedPorts = field(default_factory=UsedPorts)
     can_pass: bool = True
 
     def passes(self) -> bool:
         """Whether the pod fits now."""
         if not self.can_pass or self.shortage(self.requests):
             return False
-        return not self.host_ports or self.ports.conflict(self.host_ports) is None
+        return self.ports.conflict(self.wanted) is None
 
 
 def free_resources_on(view: ClusterView, number: NodeNumber, node: Node, others: Iterable[Pod] = ()) -> FreeResources:
-    """What is free beside the pods on the node and the ``others``. O(resources + others).
+    """What is free beside the pods on the node and the ``others``, for this step. O(resources + others).
 
     Terminating pods still hold their resources.
     """
     slots, ports = node.allocatable.get(PODS, 0) - len(view.pods_on(number)), view.ports_on(number)
-    found = FreeResources(dict(node.allocatable), slots, ports.copy() if ports else UsedPorts())
+    found = FreeResources(dict(node.allocatable), slots, ports.beside())
     for name, amount in view.requested(number).items():
         found.free[name] = found.free.get(name, 0) - amount
     for pod in others:
@@ -122,11 +124,11 @@ def claims_on(node: str, pod: Pod, view: ClusterView, nominated: Iterable[Pod] |
     return claims.values()
 
 
-def room_rejection(rule: str, pod: Pod, requests: Resources, free: FreeResources) -> Rejection | None:
-    """Why a node has no room for the pod: a resource with what is requested and what is free, or a host port; else None."""
+def room_rejection(rule: str, requests: Resources, wanted: UsedPorts, free: FreeResources) -> Rejection | None:
+    """Why a node has no room: a resource with what is requested and what is free, or one of the host ports; else None."""
     short = free.shortage(requests)
     if short:
         count, limit = (1, free.slots) if short == PODS else (requests[short], free.free.get(short, 0))
         return Rejection(rule, Reason.NO_ROOM, count=count, limit=limit, blamed=(short,))
-    taken = free.ports.conflict(pod.host_ports) if pod.host_ports else None
+    taken = free.ports.conflict(wanted)
     return None if taken is None else Rejection(rule, Reason.HOST_PORTS, count=1, limit=0, blamed=(f"port {taken}",))

@@ -19,12 +19,13 @@ from extender.index.nodes.columns import NodeNumber
 from extender.index.nodes.room import RoomView
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
+from extender.model.host_ports import UsedPorts
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.model.resources import PODS, Resources
 from extender.rules.frames import Frame
 from extender.rules.free_resources import NodeTrial, claims_on, free_beside, free_resources_on, room_rejection
-from extender.rules.rule import SUCCESS, PreparedFilter, Rule, Status
+from extender.rules.rule import SUCCESS, PreparedFilter, Rule, Status, VerdictOnPod
 
 _NAME = "FreeRoom"
 
@@ -33,8 +34,8 @@ _NAME = "FreeRoom"
 class FreeRoomFilter(PreparedFilter):
     """The nodes with room. ``columns`` are those of the requested resources with the amounts, ``others`` has no column.
 
-    ``crowded``: the positions of nodes with nominated pods, which no column counts. ``columns`` is None where positions are
-    not node numbers.
+    ``crowded``: the positions of nodes with nominated pods, or with claims that have ports, which no column counts. ``columns``
+    is None where positions are not node numbers. ``wanted``: the pod's host ports.
     """
 
     pod: Pod
@@ -44,6 +45,7 @@ class FreeRoomFilter(PreparedFilter):
     columns: Sequence[tuple[Sequence[int], int]] | None
     others: bool
     crowded: frozenset[int]
+    wanted: UsedPorts
     status: Status = SUCCESS
     rejects_all: Rejection | None = None
 
@@ -57,7 +59,9 @@ class FreeRoomFilter(PreparedFilter):
             found = [node for node in found if column[node] >= amount]
         if self.others:
             return [node for node in found if self.verdict(node) is None]
-        crowded = self.crowded
+        crowded, ports_on, wanted = self.crowded, self.view.ports_on, self.wanted
+        if wanted:
+            found = [node for node in found if node in crowded or ports_on(node).conflict(wanted) is None]
         return [node for node in found if node not in crowded or self.verdict(node) is None] if crowded else found
 
     def verdict(self, position: int) -> Rejection | None:
@@ -66,7 +70,7 @@ class FreeRoomFilter(PreparedFilter):
         if there is None:
             return None
         free = free_beside(there, claims_on(there.name, self.pod, self.view), self.view)
-        return room_rejection(_NAME, self.pod, _checked(self.pod, there, self.room), free)
+        return room_rejection(_NAME, _checked(self.pod, there, self.room), self.wanted, free)
 
     def reason(self, position: int) -> Reason | None:
         """Without ports there is one reason, and the columns tell it faster."""
@@ -105,16 +109,20 @@ class FreeRoom(Rule):
 
     def prepare_filter(
         self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, frame: Frame
-    ) -> FreeRoomFilter:
-        """The filter. O(resources + nodes with nominated pods)."""
+    ) -> PreparedFilter:
+        """The filter. O(resources + host ports + nodes with nominated pods)."""
         room = view.room
         if room is None:
             raise ValueError("room is counted for several schedulers only")
+        excess = pod.signature.excess
+        if excess is not None and excess.limit == "hostPorts":
+            return VerdictOnPod(Rejection(_NAME, Reason.OVER_LIMIT, excess.text, blamed=(excess.limit,)))
         wanted = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and name != PODS]
         columns = [(room.free[name], amount) for name, amount in wanted if name in room.free]
-        others = len(columns) < len(wanted) or bool(pod.host_ports)
-        crowded = frozenset(number for name in view.nominated if (number := view.known.get(name)) is not None)
-        return FreeRoomFilter(pod, view, frame, room, columns if frame.numbers_nodes else None, others, crowded)
+        special = (*view.nominated, *room.claims) if pod.host_ports else view.nominated
+        crowded = frozenset(number for name in special if (number := view.known.get(name)) is not None)
+        ports, others = UsedPorts(pod.host_ports), len(columns) < len(wanted)
+        return FreeRoomFilter(pod, view, frame, room, columns if frame.numbers_nodes else None, others, crowded, ports)
 
     def lasting_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
         """None: `on_node` is its part."""
@@ -127,4 +135,4 @@ class FreeRoom(Rule):
             return None
         claims = {each.uid: each for each in (*claims_on(there.name, pod, view, ()), *others)}
         free = free_resources_on(view, node, there, claims.values())
-        return NodeTrial(free.free, free.slots, free.ports, _checked(pod, there, view.room), pod.host_ports)
+        return NodeTrial(free.free, free.slots, free.ports, _checked(pod, there, view.room), UsedPorts(pod.host_ports))

@@ -19,6 +19,7 @@ from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.constraints.taints import NO_SCHEDULE, Taint, first_untolerated
+from extender.model.host_ports import UsedPorts
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules.frames import Frame
@@ -52,6 +53,7 @@ class NodeFitFilter(PreparedFilter):
 
     pod: Pod
     view: ClusterView
+    wanted: UsedPorts
     status: Status = SUCCESS
     rejects_all: Rejection | None = None
 
@@ -64,7 +66,7 @@ class NodeFitFilter(PreparedFilter):
         if found is not None:
             return found
         free = free_resources_on(view, position, there, claims_on(there.name, self.pod, view))
-        return room_rejection(_NAME, self.pod, self.pod.requests, free)
+        return room_rejection(_NAME, self.pod.requests, self.wanted, free)
 
 
 class NodeFit(Rule):
@@ -87,8 +89,8 @@ class NodeFit(Rule):
     def prepare_filter(
         self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, _frame: Frame
     ) -> NodeFitFilter:
-        """The filter over the nodes of the index. O(1)."""
-        return NodeFitFilter(pod, view)
+        """The filter over the nodes of the index. O(host ports)."""
+        return NodeFitFilter(pod, view, UsedPorts(pod.host_ports))
 
     def lasting_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
         """None: `on_node` is its part."""
@@ -101,4 +103,4 @@ class NodeFit(Rule):
             return None
         free = free_resources_on(view, node, there, claims_on(there.name, pod, view, others))
         can_pass = static_rejection(pod, there) is None
-        return NodeTrial(free.free, free.slots, free.ports, pod.requests, pod.host_ports, can_pass)
+        return NodeTrial(free.free, free.slots, free.ports, pod.requests, UsedPorts(pod.host_ports), can_pass)

@@ -43,6 +43,7 @@ class Limits(Section, frozen=True, cache_hash=True):
     node_requirements: AtLeastOne = 200
     selector_values: AtLeastOne = 2000
     tolerations: AtLeastOne = 100
+    host_ports: AtLeastOne = 200
     per_namespace: NamespaceLimits = NamespaceLimits()
 
     def __post_init__(self) -> None:

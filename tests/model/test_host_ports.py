@@ -26,7 +26,7 @@ def port(number: int = 80, ip: str = ANY_ADDRESS, protocol: str = "TCP") -> Host
 def test_ports_conflict_as_in_node_ports(used: HostPort, wanted: HostPort, *, conflicts: bool) -> None:
     ports = UsedPorts()
     ports.count([used], 1)
-    assert (ports.conflict([wanted]) is not None) is conflicts
+    assert (ports.conflict(UsedPorts([wanted])) is not None) is conflicts
 
 
 def test_a_port_stays_in_use_until_its_last_user_has_left() -> None:
@@ -34,13 +34,17 @@ def test_a_port_stays_in_use_until_its_last_user_has_left() -> None:
     ports.count([port()], 1)
     ports.count([port(), port(81)], 1)
     ports.count([port()], -1)
-    assert ports.conflict([port()]) == port()
+    assert ports.conflict(UsedPorts([port()])) == port()
     ports.count([port(), port(81)], -1)
     assert not ports
 
 
-def test_a_copy_is_changed_apart() -> None:
+def test_changes_beside_others_leave_these() -> None:
     ports = UsedPorts()
     ports.count([port()], 1)
-    ports.copy().count([port()], -1)
-    assert ports.conflict([port()]) == port()
+    beside = ports.beside()
+    beside.count([port()], -1)
+    beside.count([port(81)], 1)
+    assert beside.conflict(UsedPorts([port()])) is None
+    assert beside.conflict(UsedPorts([port(81), port()])) == port(81)
+    assert ports.conflict(UsedPorts([port()])) == port()

@@ -8,6 +8,7 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.model.host_ports import UsedPorts
 from extender.model.objects import Object, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
@@ -17,6 +18,7 @@ from extender.settings.rules import Rules
 from extender.verbs.preempt import decide_preemption
 from tests.builders import asking, node, node_json, preempting, settings
 from tests.contenders import CPU, contender, contender_json, stage
+from tests.index.test_compile_costs import Calls
 from tests.rules.judging import Asker
 
 HALF = CPU // 2
@@ -86,6 +88,32 @@ def test_what_an_assumed_pod_has_taken_counts(fields: dict[str, Any], reason: Re
     found = scene.rejection("n0", **fields)
     assert (found and found.reason) is reason
     assert (scene.passed("c", "n0", **fields) == ["n0"]) is (reason is None)
+
+
+@pytest.mark.parametrize("mode", ["offload", "augment"])
+def test_a_pod_with_too_many_host_ports_is_rejected_in_both_modes(mode: str) -> None:
+    """Not all of its ports are known then, and schedulers check those of bound pods alone."""
+    scene = Scene(mode=mode)
+    found = scene.ask("c", host_ports=range(1000, 1201)).result
+    assert set(found.unresolvable.values()) == {"spec.containers: 201 host ports, limits.hostPorts is 200"}
+    assert scene.passed("c", host_ports=range(1000, 1200)) == ["n0"]
+
+
+def test_a_claim_with_a_host_port_keeps_it() -> None:
+    scene = Scene()
+    scene.assume("a", "n0", "n1", doubted=True, cpu=1, host_ports=[80])
+    assert (scene.passed("b", "n0", cpu=1, host_ports=[80]), scene.passed("b", "n0", cpu=1)) == ([], ["n0"])
+
+
+def test_host_ports_are_compared_without_a_look_at_each_of_those_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node whose pods have thousands of them costs others no more than one without; they were copied for each node."""
+    scene = Scene(contender("full", cpu=0, on="n0", host_ports=range(1000, 1200)))
+    calls = Calls(monkeypatch, (UsedPorts, "count"))
+    assert scene.passed("c", "n0", host_ports=[80]) == ["n0"]
+    assert scene.rejection("n0", host_ports=[1000]) == Rejection(
+        "FreeRoom", Reason.HOST_PORTS, count=1, limit=0, blamed=("port 1000/TCP",)
+    )
+    assert calls.taken() <= 8, "once for the ports of the pod, in each filter and verdict"
 
 
 def test_devices_that_a_node_offers_are_counted() -> None:

@@ -122,7 +122,32 @@ def test_a_pod_at_the_limit_is_within_it_and_one_above_is_reported_with_its_numb
 
 def test_every_limit_has_a_case() -> None:
     names = {field.encode_name for field in msgspec.structs.fields(Limits)}
-    assert names == {*CASES, "podBytes", "perNamespace"}  # the last one is about many pods: tests/index
+    assert names == {*CASES, "podBytes", "hostPorts", "perNamespace"}  # the last one is about many pods: tests/index
+
+
+def with_ports(count: int, **fields: Any) -> Json:
+    """A pod with so many host ports, half of them in a sidecar, and a port that is not one of the host."""
+    ports = [{"containerPort": 1, "hostPort": 1000 + number} for number in range(count)]
+    body = pod_json(**fields)
+    body["spec"]["containers"] = [{"name": "main", "ports": [*ports[::2], {"containerPort": 1}]}]
+    body["spec"]["initContainers"] = [{"name": "sidecar", "restartPolicy": "Always", "ports": ports[1::2]}]
+    return body
+
+
+def test_a_pod_with_more_host_ports_than_the_limit_is_reported_and_keeps_so_many() -> None:
+    assert told(with_ports(200)) == ""
+    assert told(with_ports(201)) == "spec.containers: 201 host ports, limits.hostPorts is 200"
+    assert told(with_ports(201, apart=terms(101))) == "spec.containers: 201 host ports, limits.hostPorts is 200"
+    found = read(with_ports(300))
+    assert (len(found.host_ports), found.signature.excess.limit) == (200, "hostPorts")  # type: ignore[union-attr]  # it is told
+
+
+def test_replicas_share_their_host_ports_and_the_mark_of_having_too_many() -> None:
+    few, many = ([read(with_ports(count, name=name)) for name in "ab"] for count in (3, 201))
+    assert few[0].host_ports is few[1].host_ports
+    assert many[0].signature is many[1].signature
+    assert few[0].signature is not many[0].signature
+    assert read(with_ports(202)).signature is not many[0].signature
 
 
 def test_a_pod_above_the_bytes_is_marked_and_not_parsed() -> None:

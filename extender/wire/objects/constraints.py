@@ -293,11 +293,17 @@ def controller_of(owner: OwnerJson) -> Controller | None:
 
 DEFAULT_LIMITS: Final = Limits()
 BYTES_LIMIT: Final = "podBytes"
+PORTS_LIMIT: Final = "hostPorts"
 
 
 def excess_bytes(size: int, limits: Limits) -> Excess:
     """The excess of a pod whose labels and constraints have more bytes than ``limits.podBytes``."""
     return Excess(BYTES_LIMIT, f"labels and constraints: {size} bytes, limits.podBytes is {limits.pod_bytes}")
+
+
+def excess_ports(ports: int, limits: Limits) -> Excess:
+    """The excess of a pod with more host ports than ``limits.hostPorts``."""
+    return Excess(PORTS_LIMIT, f"spec.containers: {ports} host ports, limits.hostPorts is {limits.host_ports}")
 
 
 # The counts that are compared, in this order: the name in `Limits` and in the settings, and the text of what is too much.

@@ -8,6 +8,7 @@ parsed once and share their objects. The caches are bounded in bytes.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from hashlib import blake2b
@@ -61,6 +62,7 @@ from extender.wire.objects.constraints import (
     decode,
     excess_bytes,
     excess_parts,
+    excess_ports,
     held_by,
     parse_affinity,
     parse_label_selector,
@@ -75,7 +77,6 @@ from extender.wire.objects.objects_json import (
     BudgetJson,
     BudgetStatusJson,
     ConditionJson,
-    ContainerJson,
     MetaJson,
     NamespaceJson,
     NodeJson,
@@ -84,6 +85,7 @@ from extender.wire.objects.objects_json import (
     PodJson,
     PodSpecJson,
     PodStatusJson,
+    PortJson,
     Quantity,
     QuotaJson,
     QuotaSpecJson,
@@ -110,10 +112,12 @@ Template: TypeAlias = tuple[str, bytes, bytes, bytes, bytes, bytes, bytes, Ident
 _SIGNATURES_BYTES: Final = 8 * 2**20  # about 1,500 usual templates, more than watches and requests use at a time
 _AMOUNTS_BYTES: Final = 2**20
 _GATING_BYTES: Final = 2**18
+_PORTS_BYTES: Final = 2**19
 # Larger templates, from 9 KB of JSON, are rare, and a digest finds them while a pod has them. Kept here for longer than
 # their pods they would hold megabytes, in small pieces between which the freed memory cannot be returned to the system.
 _FAIR_SHARE: Final = 128
 _AMOUNT_BYTES: Final = 300
+_PORT_BYTES: Final = 120
 
 # `intern`: one string object for equal strings, as all pods of a node share its name. It is freed with its last user.
 # Names of one object that are interned; more are unlikely to occur in other objects, and the table never shrinks.
@@ -130,6 +134,7 @@ _NAMES_NAMESPACES: Final = re.compile(rb'"namespaces"\s*:\s*\[\s*"|"namespaceSel
 _USUAL_TEXT: Final = 500  # characters of a scheduler's message that are kept for each pending pod
 
 _SIGNATURES: Final[BoundedCache[Template, PodSignature]] = BoundedCache(_SIGNATURES_BYTES, _FAIR_SHARE)
+_PORTS: Final[BoundedCache[HostPorts, HostPorts]] = BoundedCache(_PORTS_BYTES)
 # Every signature in use, by a digest of its bytes. A template that was evicted from the cache keeps its signature, so that
 # an event of its pods is not taken for a change. The template does not return to the cache: where more templates are in use
 # than fit, it would evict another one that is needed just as soon.
@@ -142,7 +147,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
     A pod above a limit is marked (`PodSignature.excess`) and keeps its constraints, because its anti-affinity counts if
     it is bound. A pod above ``limits.podBytes`` is not parsed: it keeps its labels if it is bound or nominated, so that
     other pods count it, but its own terms have no effect. Such a pod is bound only if the limit was lowered later, or if
-    it was bound without the scheduler.
+    it was bound without the scheduler. Of a pod above ``limits.hostPorts`` so many ports are kept.
     """
     meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_SPEC, raw.status or _NO_STATUS
     namespace, name, conditions = meta.namespace or "", meta.name or "", bytes(status.conditions)
@@ -163,9 +168,12 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
     )
     is_gated, is_terminating = bytes(spec.scheduling_gates) not in _ABSENT, meta.deletion_timestamp is not None
     rejection = "" if spec.node_name else _rejection(conditions)
-    signature = _SIGNATURES.get(template)
+    ports = _host_ports(spec)
+    excess_of_ports = len(ports) if len(ports) > limits.host_ports else 0
+    signature = None if excess_of_ports else _SIGNATURES.get(template)
     if signature is None:
-        signature = _signature(template, counts=bool(spec.node_name or status.nominated_node_name))
+        counts = bool(spec.node_name or status.nominated_node_name)
+        signature = _signature(template, counts=counts, ports=excess_of_ports)
     return Pod(
         meta.uid or f"{namespace}/{name}",
         name,
@@ -187,7 +195,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         _gating(meta, spec) if is_gated or _RELEASED in bytes(meta.annotations) else None,
         _quota_facts(raw) if signature.affinity.cross_namespace else NO_FACTS,
         "" if spec.node_name else meta.creation_timestamp or "",
-        _host_ports(spec),
+        _shared_ports(ports[: limits.host_ports]) if ports else (),
         intern(spec.scheduler_name or DEFAULT_SCHEDULER),
         rejection.startswith(_BINDING_FAILED),
         ON_ITS_WAY in rejection,
@@ -230,30 +238,37 @@ def _has_unseen_needs(spec: PodSpecJson) -> bool:
     return False
 
 
-def _host_ports(spec: PodSpecJson) -> HostPorts:
+def _host_ports(spec: PodSpecJson) -> Sequence[PortJson]:
     """The host ports of containers and sidecars. Other init containers end before the containers start, and take none."""
-    found: list[HostPort] = []
+    found: list[PortJson] = []
     for container in spec.containers or ():
         if container.ports:
-            found += _ports_of(container)
+            found += [each for each in container.ports if each.host_port]
     for container in spec.init_containers or ():
         if container.ports and container.restart_policy == "Always":
-            found += _ports_of(container)
-    return tuple(found)
+            found += [each for each in container.ports if each.host_port]
+    return found
 
 
-def _ports_of(container: ContainerJson) -> list[HostPort]:
-    return [
-        HostPort(intern(each.protocol or "TCP"), intern(each.host_ip or ANY_ADDRESS), each.host_port)
-        for each in container.ports or ()
-        if each.host_port
-    ]
+def _shared_ports(ports: Sequence[PortJson]) -> HostPorts:
+    """The ports as values: the replicas of a workload have one tuple."""
+    found = tuple(
+        [
+            HostPort(intern(each.protocol or "TCP"), intern(each.host_ip or ANY_ADDRESS), each.host_port or 0)
+            for each in ports
+        ]
+    )
+    known = _PORTS.get(found)
+    if known is None:
+        _PORTS.put(found, found, _PORT_BYTES * len(found))
+    return found if known is None else known
 
 
-def _signature(template: Template, *, counts: bool) -> PodSignature:
+def _signature(template: Template, *, counts: bool, ports: int = 0) -> PodSignature:
     """The signature of a template that is not in the cache: the same object while any pod has it. O(bytes).
 
-    ``counts``: the pod is bound or nominated, so that its labels are needed however large it is.
+    ``counts``: the pod is bound or nominated, so that its labels are needed however large it is. ``ports``: how many host ports
+    it has, where these are above the limit.
     """
     namespace, *parts, identity, limits = template
     size = sum(map(len, parts))
@@ -263,11 +278,13 @@ def _signature(template: Template, *, counts: bool) -> PodSignature:
     held = held_by(len(namespace) + size) + len(identity[2])
     # As lengths separate the names, no two templates have the same text.
     names = f"{len(namespace)} {len(identity[0])} {len(identity[1])} {namespace}{''.join(identity)}"
-    key = (limits, _digest(*parts, names.encode(errors="surrogatepass")))
+    excess = excess_ports(ports, limits) if ports else None
+    key = (limits, _digest(*parts, f"{names} {ports or ''}".encode(errors="surrogatepass")))
     found = _LIVE.get(key)
     if found is None:
-        found = _LIVE[key] = _parse_signature(template, held)
-        _SIGNATURES.put(template, found, held)
+        found = _LIVE[key] = _parse_signature(template, held, excess)
+        if not ports:
+            _SIGNATURES.put(template, found, held)
     return found
 
 
@@ -276,7 +293,7 @@ def _digest(*parts: bytes) -> bytes:
     return blake2b(b"\0".join(parts), digest_size=16).digest()
 
 
-def _parse_signature(template: Template, held: int) -> PodSignature:
+def _parse_signature(template: Template, held: int, excess: Excess | None) -> PodSignature:
     namespace, labels, affinity, spread, selector, tolerations, owners, identity, limits = template
     parsed, owner = _labels(labels), parse_owner(owners)
     pods, (nodes, preferred) = parse_affinity(affinity, namespace)
@@ -291,7 +308,7 @@ def _parse_signature(template: Template, held: int) -> PodSignature:
         preferred,
         tolerated,
         controller_of(owner),
-        excess_parts(pods, spreads, wanted, preferred, tolerated, limits),
+        excess or excess_parts(pods, spreads, wanted, preferred, tolerated, limits),
         held,
         intern(owner.kind),
         intern(identity[0]),
