@@ -166,15 +166,10 @@ def big(**fields: Any) -> Json:
 
 
 @pytest.mark.parametrize("fields", [{"on": "n1"}, {}], ids=["on a node", "without a node"])
-def test_labels_of_a_pod_above_the_bytes_are_kept_where_they_count(fields: Json) -> None:
+def test_labels_of_a_pod_above_the_bytes_are_kept(fields: Json) -> None:
+    """Others count them, and policies select by them."""
     signature = read(big(**fields)).signature
-    assert (signature.labels, signature.affinity.is_empty) == ({"app": "web"} if fields else {}, True)
-
-
-def test_labels_of_a_nominated_pod_above_the_bytes_are_kept() -> None:
-    body = big()
-    body["status"] = {"nominatedNodeName": "n1"}
-    assert read(body).signature.labels == {"app": "web"}
+    assert (signature.labels, signature.affinity.is_empty) == ({"app": "web"}, True)
 
 
 def test_a_pod_above_a_number_keeps_what_it_asks_for() -> None:
