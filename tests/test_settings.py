@@ -251,6 +251,7 @@ OWN_FILES = {"certFile": "/tls.crt", "keyFile": "/tls.key"}
     [
         ({"webhook": {"timeout": "0s"}}, "webhook.timeout: must be more than zero"),
         ({"webhook": {"timeout": "1500ms"}}, "webhook.timeout: the API server accepts whole seconds up to 30s"),
+        ({"webhook": {"clients": ["kube-apiserver"]}}, "webhook.clients: needs clientCAFile"),
         ({"webhook": {"timeout": "31s"}}, "webhook.timeout: the API server accepts whole seconds up to 30s"),
         (
             {"webhook": {"url": "http://10.0.0.7"}},

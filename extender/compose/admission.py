@@ -93,14 +93,17 @@ class AdmissionPart:
         await self.clock.sleep(max(0.0, self._withdrawn + self.drain_seconds - self.clock.now()))
 
 
-def _decide(verb: AdmitVerb, metrics: AdmissionMetrics, status: PolicyStatus, review: JsonObject) -> JsonObject:
-    """The review with its response; what was done is counted by kind of policy. A dry run counts too: it costs the same."""
+def _decide(verb: AdmitVerb, metrics: AdmissionMetrics, status: PolicyStatus | None, review: JsonObject) -> JsonObject:
+    """The review with its response; what was done is counted by kind of policy. A dry run counts too: it costs the same.
+
+    ``status``: what keeps what reviews tell about policies; None where they may be forged.
+    """
     found = verb.admit(review)
     for each in found.changes:
         result = "conflict" if each.conflicts else "unchanged" if each.is_empty else "applied"
         result = "failed" if each.has(*FailurePolicy) else result
         metrics.record_policy(each.policy.key.kind, result)
-        if not found.dry_run:
+        if status is not None and not found.dry_run:
             status.record(each)
     for key in found.failed:
         metrics.record_policy(key.kind, "failed")
@@ -128,7 +131,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     """The webhook of a replica whose settings enable policies. ``pod`` is the replica's own."""
     settings, index, session, clock, metrics = base.settings, base.index, base.session, base.clock, base.metrics
     reflectors, namespace = base.reflectors, base.namespace
-    policies, tls = settings.policies, WebhookTls()
+    policies, tls = settings.policies, WebhookTls(settings.policies.webhook.client_ca_file)
     listed = ListedOnce(reflectors.freshness, {NAMESPACES.name, *policy_kinds(settings)})
     readiness = Readiness(listed, tls)
     verb = AdmitVerb(index.policies, index.namespaces, settings, _Nodes(index))
@@ -146,8 +149,9 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
         partial(datetime.now, UTC),
         lambda: reflectors.freshness.is_ready,
     )
-    decide = partial(_decide, verb, counts, status)
-    service = AdmissionService(decide, readiness, counts, settings.server, policies.webhook.timeout)
+    # Without a client CA anyone who reaches the port could put texts into the status of policies.
+    decide = partial(_decide, verb, counts, status if policies.webhook.client_ca_file else None)
+    service = AdmissionService(decide, readiness, counts, settings.server, policies.webhook)
     objects = WebhookObjects(session.writes, observe=metrics.record_write)
     target = target_of(policies, namespace)
     certificates = _certificates(settings, objects, target, clock, tls, namespace)

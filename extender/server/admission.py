@@ -21,9 +21,10 @@ from aiohttp import web
 from extender.model.units import Address
 from extender.server.failures import Failure, failure_of, not_ready
 from extender.server.health import livez, readiness_answer
-from extender.server.request_checks import BodyMemory, check_encoding, read_body
+from extender.server.request_checks import BodyMemory, check_encoding, check_names, client_names, read_body
 from extender.server.transport.listening import listening_limits, listening_within
 from extender.settings.connections import Server
+from extender.settings.policies import Webhook
 from extender.tasks.readiness import Readiness
 from extender.telemetry.logs import RepeatedWarnings
 from extender.telemetry.metrics import AdmissionMetrics
@@ -44,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 class AdmissionService:
     """What the handlers use. ``decide`` returns a review with its response: it never raises, and changes nothing of its argument.
 
-    ``timeout``: seconds that the API server waits; ``server`` has the limits of connections.
+    ``webhook`` says how long the API server waits, and how it is authenticated; ``server`` has the limits of connections.
     ``is_draining``: the replica is stopping. It answers every review and closes the connection, so that the client makes
     a new one, which leads to another replica; `/readyz` fails.
     """
@@ -53,7 +54,7 @@ class AdmissionService:
     readiness: Readiness
     metrics: AdmissionMetrics
     server: Server
-    timeout: float
+    webhook: Webhook
     is_draining: bool = False
     bodies: BodyMemory = field(default_factory=lambda: BodyMemory(_BODIES_AT_ONCE * MAX_BODY_BYTES))
     warnings: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "admission review not answered"))
@@ -61,7 +62,7 @@ class AdmissionService:
     @property
     def deadline(self) -> float:
         """Seconds within which a review has to arrive, so that the answer is in time."""
-        return self.timeout * _SHARE_OF_TIMEOUT
+        return self.webhook.timeout * _SHARE_OF_TIMEOUT
 
 
 _SERVICE: Final = web.AppKey("SERVICE", AdmissionService)
@@ -98,6 +99,7 @@ async def _review(request: web.Request) -> web.Response:
     webhook = request.path.removeprefix("/")
     service, started, kind = request.app[_SERVICE], perf_counter(), ""
     try:
+        _check_client(request, service.webhook)
         review = await _read(request, service)
         kind = _kind_of(review)
         answer = service.decide(review)
@@ -110,6 +112,15 @@ async def _review(request: web.Request) -> web.Response:
     if service.is_draining:
         response.force_close()
     return response
+
+
+def _check_client(request: web.Request, webhook: Webhook) -> None:
+    """Raises Failure for a client other than the API server, where the settings tell them apart."""
+    if not webhook.client_ca_file:
+        return
+    names = client_names(request, "policies.webhook.clientCAFile")
+    if webhook.clients:
+        check_names(names, webhook.clients, "policies.webhook.clients")
 
 
 async def _read(request: web.Request, service: AdmissionService) -> JsonObject:
@@ -179,6 +190,8 @@ _RESULTS: Final = {
     "no_length": "malformed",
     "not_ready": "not_ready",
     "overloaded": "overloaded",
+    "unauthenticated": "refused",
+    "forbidden": "refused",
     "timeout": "deadline",
 }
 

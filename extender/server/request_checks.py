@@ -10,7 +10,7 @@ time of a request.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
@@ -67,7 +67,7 @@ def check_verb(request: web.Request, server: Server) -> None:
     """
     tls = server.tls
     if tls.client_ca_file:
-        _check_role(list(names_in(_certificate(request))), "scheduler", tls.clients)
+        _check_role(client_names(request), "scheduler", tls.clients)
     else:
         _check_host(request, server.hosts)
     _check_site(request)
@@ -96,9 +96,9 @@ def check_client(request: web.Request, server: Server) -> None:
             )
         _check_host(request, server.hosts, of_services=path == _METRICS)
         return
-    certificate = _certificate(request)
+    names = client_names(request)
     if role is not None:
-        _check_role(list(names_in(certificate)), role, tls.clients)
+        _check_role(names, role, tls.clients)
 
 
 def _check_host(request: web.Request, hosts: Sequence[str], *, of_services: bool = False) -> None:
@@ -129,13 +129,12 @@ def _is_known_host(host: str, hosts: tuple[str, ...], *, of_services: bool) -> b
     return True
 
 
-def _certificate(request: web.Request) -> PeerCertificate:
-    """That of the client. Raises Failure where it shows none."""
+def client_names(request: web.Request, setting: str = "server.tls.clientCAFile") -> list[str]:
+    """The names in the client's certificate. Raises Failure where it shows none of the CA in ``setting``."""
     found: PeerCertificate | None = request.get_extra_info("peercert")
     if not found:
-        text = "a client certificate of server.tls.clientCAFile is needed"
-        raise Failure(HTTPStatus.UNAUTHORIZED, "unauthenticated", text)
-    return found
+        raise Failure(HTTPStatus.UNAUTHORIZED, "unauthenticated", f"a client certificate of {setting} is needed")
+    return list(names_in(found))
 
 
 def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:
@@ -143,9 +142,13 @@ def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:
     if not clients.named:
         return
     by_role: Mapping[Role, Sequence[str]] = {"scheduler": clients.scheduler, "metrics": clients.metrics, "admin": ()}
-    if not {*by_role[role], *clients.admin}.intersection(names):
-        text = f"the client certificate's names ({_shortened(names)}) are not among server.tls.clients.{role}"
-        raise forbidden(text)
+    check_names(names, {*by_role[role], *clients.admin}, f"server.tls.clients.{role}")
+
+
+def check_names(names: Sequence[str], known: Collection[str], setting: str) -> None:
+    """Raises Failure where none of the names in a client's certificate is among those of the setting."""
+    if set(known).isdisjoint(names):
+        raise forbidden(f"the client certificate's names ({_shortened(names)}) are not among {setting}")
 
 
 def check_same_site(request: web.Request) -> None:

@@ -31,7 +31,8 @@ class Webhook(Section, frozen=True):
 
     The API server uses ``url`` where it is set, else the Service. ``timeout`` is the API server's; the webhook answers
     before it is over. ``lifetime`` is that of own certificates, which are replaced after two thirds of it. ``drain``: for how
-    long a replica that is stopped still answers, until no API server calls it any more.
+    long a replica that is stopped still answers, until no API server calls it any more. ``client_ca_file``: only clients with a
+    certificate of it are answered, and of these one of ``clients`` where it has names.
     """
 
     bind_address: Address = Address("0.0.0.0:9443")
@@ -48,6 +49,8 @@ class Webhook(Section, frozen=True):
     cert_file: str = ""
     key_file: str = ""
     ca_file: str = msgspec.field(default="", name="caFile")
+    client_ca_file: str = msgspec.field(default="", name="clientCAFile")
+    clients: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Rejects what the API server would reject, and missing certificate files."""
@@ -71,6 +74,8 @@ class Webhook(Section, frozen=True):
                 raise ValueError(
                     f"{field}: {'needed' if has_files else 'not used'} with certificates {self.certificates}"
                 )
+        if self.clients and not self.client_ca_file:
+            raise ValueError("clients: needs clientCAFile")
         if self.ca_file and self.certificates != "files":
             raise ValueError(f"caFile: not used with certificates {self.certificates}")
 

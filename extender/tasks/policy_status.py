@@ -184,7 +184,7 @@ class PolicyStatus:
                 if (
                     policy is not None
                     and each.key != key
-                    and (field := contradiction_between(policy, each, Budget(MOST_OPERATIONS)))
+                    and (field := contradiction_between(policy, each, self._namespaces.labels, Budget(MOST_OPERATIONS)))
                 ):
                     self._contradictions.setdefault(key, {})[each.key] = field
                     self._contradictions.setdefault(each.key, {})[key] = field

@@ -28,8 +28,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.telemetry.scraped import ScrapedCollector, ScrapedMetric, Values
 from extender.telemetry.verb_metrics import SECONDS, RequestCollector
 
-# The first three are answers of the webhook. After the others the API server follows the failure policy.
-REVIEW_RESULTS: Final = ("allowed", "patched", "denied", "malformed", "not_ready", "overloaded", "deadline", "failed")
+# The first three are answers of the webhook. After the others the API server follows the failure policy; `refused`: no known client.
+REVIEW_RESULTS: Final = (
+    *("allowed", "patched", "denied", "malformed", "not_ready", "overloaded", "deadline", "failed", "refused"),
+)
 POLICY_KINDS: Final = ("PodSchedulingPolicy", "ClusterPodSchedulingPolicy")
 POLICY_RESULTS: Final = ("applied", "unchanged", "conflict", "failed")
 KINDS: Final = frozenset(

@@ -7,14 +7,18 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import aiohttp
 import pytest
 
+from extender.certificates.authority import Authority
 from extender.compose.embedded import FREE_PORT, StartError, service_running
 from extender.compose.service import Service
+from extender.model.policies import GROUP
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, Faults
@@ -39,7 +43,9 @@ from tests.e2e.programs import free_ports
 from tests.fakes import PATIENCE, until
 from tests.simulator.client import Client, connect
 from tests.simulator.plain import namespace, pod
+from tests.verbs.admit.reviewing import review
 
+KIND_OF_POLICIES = next(each for each in POLICY_KINDS if each.kind == "PodSchedulingPolicy" and each.group == GROUP)
 PODS = "/api/v1/namespaces/default/pods"
 POLICIES = "/apis/placement.extender.dev/v1alpha1/namespaces/default/podschedulingpolicies"
 SERVICE = "placement-extender-webhook"
@@ -332,6 +338,28 @@ async def test_the_leader_writes_the_status_of_a_policy() -> None:
         uid = (await cluster.client.get(path))[1]["metadata"]["uid"]
         assert (event["reason"], event["regarding"]["name"], event["regarding"]["uid"]) == ("Applied", "one", uid)
         assert 'extender_policy_events_total{result="failed"} 0.0' in metrics
+
+
+@pytest.mark.parametrize("is_authenticated", [False, True])
+async def test_a_review_reaches_the_status_of_a_policy_only_from_a_known_client(
+    tmp_path: Path, *, is_authenticated: bool
+) -> None:
+    """Without a client CA anyone who reaches the port could put texts into it."""
+    ca = tmp_path / "clients.crt"
+    ca.write_bytes(Authority.make("clients", datetime.now(UTC), 1).pair.certificate_pem)
+    async with running(enabled(webhook={"clientCAFile": str(ca)} if is_authenticated else {})) as cluster:
+        assert cluster.service.admission is not None
+        found = policy("PodSchedulingPolicy", nodeSelector={"pool": "a"})
+        cluster.api.operations.create(
+            KIND_OF_POLICIES, found
+        )  # not over its API, which shows the webhook no certificate
+        await until(lambda: len(cluster.service.index.policies) == 1)
+        forged = pod("one", labels={"app": "db"})
+        forged["spec"]["nodeSelector"] = {"pool": "forged"}
+        cluster.service.admission.service.decide(review(forged, namespace="default"))
+        await cluster.service.admission.status.round()
+        status = (await cluster.client.get(f"{POLICIES}/one"))[1]["status"]
+        assert ("forged" in json.dumps(status), "lastApplied" in status) == (is_authenticated, False)
 
 
 async def test_a_pod_that_admission_missed_has_an_event(cluster: Cluster) -> None:

@@ -14,9 +14,10 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 
-from extender.model.units import Address
+from extender.model.units import Address, Duration
 from extender.server.admission import MAX_BODY_BYTES, AdmissionService, JsonObject, admitting
 from extender.settings.connections import Server
+from extender.settings.policies import Webhook
 from extender.telemetry.metrics import AdmissionMetrics
 from tests.server.raw import wire
 from tests.server.serving import Switch
@@ -65,7 +66,7 @@ async def scene() -> AsyncIterator[Scene]:
     """A webhook on a free port, without TLS."""
     registry, decisions = CollectorRegistry(), Decisions()
     state = Switch({"policies": "", "webhook certificate": ""})
-    service = AdmissionService(decisions.decide, state, AdmissionMetrics(registry), Server(), timeout=10.0)
+    service = AdmissionService(decisions.decide, state, AdmissionMetrics(registry), Server(), Webhook())
     async with admitting(service, Address("127.0.0.1:0"), None) as url:
         yield Scene(url, service, decisions, state, registry)
 
@@ -150,11 +151,11 @@ async def test_a_compressed_body_is_rejected(scene: Scene) -> None:
 
 
 async def test_a_review_that_does_not_arrive_is_given_up_before_the_api_server_does(scene: Scene) -> None:
-    scene.service.timeout = 0.05
+    scene.service.webhook = Webhook(timeout=Duration(1))
     async with wire(scene.url) as connection:
         await connection.send(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         assert await connection.status() == 408
-    assert b"within 0.04 s, 80% of policies.webhook.timeout" in connection.body
+    assert b"within 0.8 s, 80% of policies.webhook.timeout" in connection.body
     assert scene.count("mutate", "deadline", "other") == 1
 
 

@@ -14,7 +14,7 @@ from extender.index.policies import PolicyTable
 from extender.kube.effects import PolicyEvent
 from extender.kube.errors import NotFound, Unreachable
 from extender.kube.writer import PolicyObjects
-from extender.model.objects import PodSignature
+from extender.model.objects import Namespace, PodSignature
 from extender.model.policies import ConflictPolicy, InvalidPolicy, Policy, PolicyKey
 from extender.tasks.events import EventRecorder
 from extender.tasks.policy_status import (
@@ -77,7 +77,7 @@ class Scene:
     """Policies, and pods by signature."""
 
     def __init__(self) -> None:
-        self.api, self.table, self.clock = Api(), PolicyTable(), FakeClock()
+        self.api, self.table, self.clock, self.namespaces = Api(), PolicyTable(), FakeClock(), Namespaces()
         self.pods: Counter[PodSignature] = Counter()
         self.time = NOON
         self.is_complete = True
@@ -87,7 +87,7 @@ class Scene:
             self.events,
             self.table,
             lambda: self.pods,
-            Namespaces(),
+            self.namespaces,
             ("kube-system",),
             self.clock,
             lambda: self.time,
@@ -223,6 +223,19 @@ async def test_two_policies_that_direct_the_opposite_name_each_other_until_one_g
     await scene.status.round()
     assert scene.api.status[one]["conflicts"] == []
     assert scene.told(one)["Conflicting"] == ("False", "NoConflict")
+
+
+async def test_a_policy_of_a_tenant_is_compared_with_those_that_select_its_namespace() -> None:
+    """The status tells the tenant nothing about what is directed for others."""
+    scene = Scene()
+    selecting = {"matchLabels": {"team": "b"}}
+    its = read_policy(policy("ClusterPodSchedulingPolicy", namespaceSelector=selecting, schedulerName="a"))
+    scene.table.put(its)
+    scene.api.status.setdefault(its.key, {})
+    scene.namespaces.change("default", Namespace("default", {"team": "a"}))
+    mine = scene.apply("mine", schedulerName="b")
+    await scene.status.round()
+    assert scene.api.status[mine]["conflicts"] == []
 
 
 async def test_node_terms_of_two_policies_are_compared_while_they_are_few() -> None:

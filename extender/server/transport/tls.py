@@ -26,7 +26,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
-from extender.certificates.rotation import CertificateError, ServingPair
+from extender.certificates.rotation import CertificateError, ServingPair, certificates_in
 from extender.kube.timing import Clock
 from extender.settings.connections import Tls
 
@@ -274,12 +274,19 @@ def _reject_password() -> Never:
 
 
 class WebhookTls:
-    """``context`` is for listening. ``use`` exchanges the certificate for all handshakes from then on."""
+    """``context`` is for listening. ``use`` exchanges the certificate for all handshakes from then on.
 
-    def __init__(self, now: Callable[[], datetime] = _now) -> None:
+    Clients may show a certificate of ``client_ca_file`` where that is given; probes of the kubelet have none.
+    """
+
+    def __init__(self, client_ca_file: str = "", now: Callable[[], datetime] = _now) -> None:
         self._now = now
+        self._client_ca_file = client_ca_file
+        self._client_ca = b""
         self._pair: ServingPair | None = None
-        self.context = self._current = _new_context()
+        self.context = self._current = (
+            self._made()
+        )  # a handshake is asked for a certificate by the one that it began with
         self.context.sni_callback = self._switch_context
 
     @property
@@ -303,17 +310,42 @@ class WebhookTls:
         return {} if self._pair is None else {"serving": self._pair.end.timestamp()}
 
     def use(self, pair: ServingPair) -> None:
-        """Serve this one. Raises CertificateError where OpenSSL refuses it; then the old one stays."""
-        if pair == self._pair:
+        """Serve this one, with the client CA as it is now. Raises CertificateError where OpenSSL refuses them; then the old ones stay."""
+        client_ca = self._read_client_ca()
+        if pair == self._pair and client_ca == self._client_ca:
             return
-        context = _new_context()
+        context = self._made()
+        if client_ca:
+            context.load_verify_locations(cadata=client_ca.decode("ascii", "replace"))
         with _as_file(pair.certificate_pem + b"\n" + pair.key_pem) as path:
             try:
                 context.load_cert_chain(path)
             except OSError as error:  # also every ssl.SSLError
                 raise CertificateError(str(error)) from None
-        self._pair, self._current = pair, context
+        self._pair, self._client_ca, self._current = pair, client_ca, context
         _LOG.info("the webhook has a certificate", extra={"expires": pair.end.isoformat()})
+
+    def _made(self) -> ssl.SSLContext:
+        context = _new_context()
+        if self._client_ca_file:
+            context.num_tickets = 0
+            context.options |= ssl.OP_NO_TICKET  # see `_context_of`
+            context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+    def _read_client_ca(self) -> bytes:
+        """The authorities of clients, empty where none are asked for. Raises CertificateError."""
+        if not self._client_ca_file:
+            return b""
+        place = f"policies.webhook.clientCAFile {self._client_ca_file}"
+        try:
+            found = Path(self._client_ca_file).read_bytes()
+            certificates_in(found)
+        except OSError as error:
+            raise CertificateError(f"{place}: {error.strerror}") from None
+        except CertificateError as error:
+            raise CertificateError(f"{place}: {error}") from None
+        return found
 
     def _switch_context(self, handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         """Called by OpenSSL in each handshake, before a certificate is chosen."""

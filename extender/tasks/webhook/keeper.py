@@ -177,6 +177,7 @@ class FileCertificates:
         self._clock = clock
         self._use = use
         self._loaded: tuple[bytes, ...] = ()
+        self._pair: ServingPair | None = None
 
     @property
     def ends(self) -> Mapping[str, float]:
@@ -199,9 +200,11 @@ class FileCertificates:
         """Reads the files. Unusable ones are logged once, and the old certificate stays in use."""
         try:
             content = tuple(Path(each).read_bytes() if each else b"" for each in self._files)
+            if self._pair is None or content != self._loaded:
+                self._pair = ServingPair.load(content[0], content[1])
+            self._use(self._pair)  # which reads the authorities of clients again
             if content == self._loaded:
                 return
-            self._use(ServingPair.load(content[0], content[1]))
         except (OSError, CertificateError) as error:
             if self.problem != str(error):
                 self.steps["failed"] += 1

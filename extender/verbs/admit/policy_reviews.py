@@ -6,12 +6,12 @@ policies are seldom written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from extender.index.policies import PoliciesView
 from extender.model.constraints.clauses import LABEL, Clause, are_contradictory, clause
-from extender.model.constraints.labels import Operator, is_label_value
+from extender.model.constraints.labels import Labels, Operator, is_label_value
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, NodeRequirement, NodeSelectorTerm, as_int64
 from extender.model.constraints.selectors import LabelSelector
 from extender.model.policies import CLUSTER_KIND, GROUP, Directives, JsonObject, Moment, Policy
@@ -30,7 +30,13 @@ class NodeReader(Protocol):
         """Whether an affinity matches any node now; None where that is not known, or takes too long to tell."""
 
 
-def review_policy(request: Request, policies: PoliciesView, nodes: NodeReader | None, limits: Limits) -> JsonObject:
+LabelsOf = Callable[[str], Labels | None]
+"""The labels of a namespace by its name, None where they are not known."""
+
+
+def review_policy(
+    request: Request, policies: PoliciesView, labels_of: LabelsOf, nodes: NodeReader | None, limits: Limits
+) -> JsonObject:
     """The answer to a policy that is created or updated.
 
     An update that leaves the spec as it was is not refused for it: the policy may have been stored under an older
@@ -51,7 +57,9 @@ def review_policy(request: Request, policies: PoliciesView, nodes: NodeReader | 
         return invalid(request, errors)
     version = f"{request.kind.get('group')}/{request.kind.get('version')}"
     policy = read_policy({**request.obj, "apiVersion": version}, limits, kind=kind)
-    return allowed(request.uid, warnings=warnings_of(policy, request.obj.get("spec") or {}, policies, nodes))
+    return allowed(
+        request.uid, warnings=_warnings_of(policy, request.obj.get("spec") or {}, policies, labels_of, nodes)
+    )
 
 
 _MOST_CONTRADICTIONS: Final = 5
@@ -63,7 +71,9 @@ _KNOWN_FIELDS: Final = frozenset({
 })  # fmt: skip
 
 
-def warnings_of(policy: Policy, spec: JsonObject, policies: PoliciesView, nodes: NodeReader | None) -> Iterator[str]:
+def _warnings_of(
+    policy: Policy, spec: JsonObject, policies: PoliciesView, labels_of: LabelsOf, nodes: NodeReader | None
+) -> Iterator[str]:
     """Every warning about a policy that is written now. ``spec`` is the JSON that it was read from."""
     yield from _own_warnings(policy, spec)
     if (
@@ -73,7 +83,7 @@ def warnings_of(policy: Policy, spec: JsonObject, policies: PoliciesView, nodes:
     ):
         yield "spec: no node matches the node selector and the required node affinity now"
     yield from _missing_levels(policy, nodes)
-    yield from _contradictions(policy, policies)
+    yield from _contradictions(policy, policies, labels_of)
 
 
 def _missing_levels(policy: Policy, nodes: NodeReader | None) -> Iterator[str]:
@@ -146,11 +156,11 @@ def _quota_warnings(spec: JsonObject) -> Iterator[str]:
                 break
 
 
-def _contradictions(policy: Policy, policies: PoliciesView) -> Iterator[str]:
+def _contradictions(policy: Policy, policies: PoliciesView, labels_of: LabelsOf) -> Iterator[str]:
     """Other policies that may select the same pod and direct the opposite. Node terms are compared as far as one budget allows."""
     found, budget = 0, Budget()
     for other in policies:
-        where = contradiction_between(policy, other, budget) if other.key != policy.key else ""
+        where = contradiction_between(policy, other, labels_of, budget) if other.key != policy.key else ""
         if where:
             winner = min(policy, other, key=lambda each: each.order)
             yield f"{where}: contradicts {_name(other)} for pods that both select; {_name(winner)} applies first"
@@ -159,8 +169,11 @@ def _contradictions(policy: Policy, policies: PoliciesView) -> Iterator[str]:
                 return
 
 
-def contradiction_between(one: Policy, other: Policy, budget: Budget) -> str:
+def contradiction_between(one: Policy, other: Policy, labels_of: LabelsOf, budget: Budget) -> str:
     """The field in which two policies that may select the same pod direct the opposite; empty where there is none.
+
+    Of a namespaced and a cluster-wide policy only where the latter selects the namespace by its labels: otherwise a tenant could
+    find out by guessing what policies direct for others.
 
     About 2 µs for policies that do not contradict each other. Node terms are compared where they are about the same labels and the
     budget allows: one with 64 terms that has 1,999 others of 64 beside it took 10 s.
@@ -168,18 +181,23 @@ def contradiction_between(one: Policy, other: Policy, budget: Budget) -> str:
     where = _contradiction(one.directives, other.directives, budget)
     if one.release is not None and other.release is not None and one.release != other.release:
         where = "spec.release"
-    return where if where and _may_meet(one, other) else ""
+    return where if where and _may_meet(one, other, labels_of) else ""
 
 
 def _name(policy: Policy) -> str:
     return str(policy.key) if policy.key.group == GROUP else f"kupid's {policy.key}"
 
 
-def _may_meet(one: Policy, other: Policy) -> bool:
+def _may_meet(one: Policy, other: Policy, labels_of: LabelsOf) -> bool:
     """Whether a pod can exist that both select at a moment that they share. Match conditions are not looked at."""
     mine, its = one.scope, other.scope
     if not one.when & other.when or (mine.namespace and its.namespace and mine.namespace != its.namespace):
         return False
+    for cluster, namespace in ((mine, its.namespace), (its, mine.namespace)):
+        if namespace and not cluster.namespace:
+            labels = labels_of(namespace)
+            if labels is None or not cluster.namespace_selector.matches(labels):
+                return False
     return _can_both(mine.pod_selector, its.pod_selector) and _can_both(mine.namespace_selector, its.namespace_selector)
 
 

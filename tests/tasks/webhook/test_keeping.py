@@ -276,9 +276,14 @@ def put(folder: Path, name: str) -> ServingPair:
 
 
 def files(folder: Path, served: list[ServingPair], ca_file: str = "ca.crt") -> FileCertificates:
-    """The source of these files."""
+    """The source of these files; ``served`` gets each certificate once, as `WebhookTls` does with the same one again."""
+
+    def use(pair: ServingPair) -> None:
+        if pair not in served:
+            served.append(pair)
+
     certificate, key, authority = (str(folder / each) for each in ("tls.crt", "tls.key", ca_file))
-    return FileCertificates(certificate, key, authority if ca_file else "", FakeClock(), served.append)
+    return FileCertificates(certificate, key, authority if ca_file else "", FakeClock(), use)
 
 
 def test_files_are_read_when_they_change_and_bad_ones_leave_the_old_in_use(tmp_path: Path) -> None:

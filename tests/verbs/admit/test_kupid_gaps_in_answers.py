@@ -179,6 +179,15 @@ class TestValidation:
         others = [policy("p", "bank", nodeSelector={"a": "c"}), policy("p", "shop", nodeSelector={"a": "c"})]
         assert review_policy(wanted, *others).warnings == []
 
+    @pytest.mark.parametrize(
+        ("selector", "told"), [({"matchLabels": {"team": "a"}}, 1), ({"matchLabels": {"team": "b"}}, 0), ({}, 1)]
+    )
+    def test_what_policies_direct_for_others_cannot_be_guessed(self, selector: Json, told: int) -> None:
+        """The namespace has the label team=a. Its tenant can try any value, with a dry run."""
+        of_platform = policy("its", namespaceSelector=selector, nodeSelector={"pool": "secret"})
+        found = review_policy(policy_json("mine", "shop", nodeSelector={"pool": "guess"}), of_platform)
+        assert len(found.warnings) == told
+
     def test_at_most_five_contradictions_are_named(self) -> None:
         others = [policy(f"p{number}", nodeSelector={"a": str(number)}) for number in range(9)]
         assert len(review_policy(policy_json(nodeSelector={"a": "x"}), *others).warnings) == 5
