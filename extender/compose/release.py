@@ -23,7 +23,8 @@ from extender.tasks.release.reconciler import GroupReconciler
 from extender.tasks.release.writes import PlacementWriter, PodReleaser
 from extender.tasks.takeover import is_caught_up
 from extender.telemetry import scraped
-from extender.verbs.release.choice import Rest, propose
+from extender.verbs.release.choice import Rest, propose_in_steps
+from extender.verbs.release.placing import Trials
 from extender.verbs.release.progress import GroupState
 from extender.wire.objects.kinds import GROUP_PLACEMENTS
 
@@ -116,6 +117,6 @@ def _propose(
     group: GroupState,
     levels: Sequence[Level] | None,
     taken: Sequence[tuple[GroupKey, Sequence[Level]]],
-) -> Proposal:
+) -> Trials[Proposal]:
     pods, siblings = (*group.waiting, *group.released), (*group.released, *group.bound)
-    return propose(Rest(group.key, group.spec, pods, siblings, levels, taken), index.view, settings)
+    return propose_in_steps(Rest(group.key, group.spec, pods, siblings, levels, taken), index.view, settings)

@@ -101,6 +101,7 @@ class ClusterView:
         self.dependency_version = index.counts.dependency_version
         self.is_touched = index.counts.is_touched
         self.is_counted = index.counts.is_counted
+        self.groups_that_count = index.counts.groups_that_count
         self.placed = index.counts.placed
         self.budget_changes = index.namespace_budgets.changes
         trials = CountTrials(index.pods, index.topology, index.counts)

@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeVar, get_args
 from extender.kube.timing import Clock
 from extender.model.answers.explanations import Cause, NotExplained
 from extender.rules.constraint_states import Steps
+from extender.verbs.release.placing import Trials
 
 SHORT_SLICE: Final = 0.00015
 LONG_SLICE: Final = 0.0005
@@ -135,6 +136,29 @@ class SlicedWork:
                 text = f"the {kind} would take more than {most_seconds:g} s of the event loop"
                 raise NotExplained(Cause.TOO_EXPENSIVE, text)
             most_in_slice = await self._traffic.gap()
+
+
+_TRIAL_SLICE_SECONDS: Final = 0.01
+_TRIAL_PAUSE_SECONDS: Final = 0.002
+
+
+async def in_slices(trials: Trials[T], clock: Clock) -> T:
+    """The result of work that tries something on the counts. It holds until the caller awaits anything else."""
+    begun = clock.now()
+    try:
+        while True:
+            is_clean = next(trials)
+            if clock.now() - begun >= _TRIAL_SLICE_SECONDS:
+                while not is_clean:
+                    is_clean = trials.send(True)
+                await clock.sleep(_TRIAL_PAUSE_SECONDS)
+                next(trials)  # what was taken back is tried again
+                begun = clock.now()
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        trials.close()
 
 
 class Places:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import orjson
 import pytest
 
+from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import Node, Object, Pod
 from extender.model.rejections import Reason
 from extender.model.release import GroupKey, Level, Proposal, RejectedDomain, ReleaseMode, ReleaseSpec, Slot, Strategy
-from extender.verbs.release.choice import Rest, propose
+from extender.verbs.release.choice import Rest, propose, propose_in_steps
+from extender.verbs.release.placing import Trials, kinds_of
 from extender.wire.objects.kinds import PODS
 from tests.builders import settings, spread, taint, term
 from tests.contenders import cluster, contender, stage
@@ -25,6 +28,7 @@ from tests.gangs import gated, gated_json
 KEY = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "x")
 OTHER = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "y")
 RACK = "rack"
+T = TypeVar("T")
 SETTINGS = settings()
 
 
@@ -296,3 +300,71 @@ def test_finer_domains_hold_pods_of_every_shape() -> None:
     pods = [gated("large", "x", cpu=4000), gated("small", "x", cpu=1000)]
     found = decide(index, pods, topology=(ZONE, RACK))
     assert domain(found) == "a/r3"
+
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+OF_GROUP: Any = term("host", gang="x")
+OF_ONE: Any = term("host", **cast("Any", {INDEX: "3"}))
+
+
+def indexed(count: int, **fields: Any) -> list[Pod]:
+    """As of an indexed Job: each pod has a label of its own."""
+    return [gated(f"p{number}", "x", cpu=1000, labels={INDEX: str(number)}, **fields) for number in range(count)]
+
+
+def end_of(steps: Trials[T], at_step: Callable[[int], object] = bool) -> T:
+    """What the steps come to, where each is paused after, and ``at_step`` is called meanwhile."""
+    try:
+        for number in count():
+            is_clean = next(steps)
+            while not is_clean:
+                is_clean = steps.send(True)
+            at_step(number)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, 1),
+        ({"apart": [OF_GROUP]}, 1),
+        ({"apart": [OF_ONE]}, 2),
+        ({"spreads": [spread(ZONE, gang="x")]}, 1),
+    ],
+    ids=["none", "the label of the group", "the label of the pod", "spread"],
+)
+def test_pods_are_of_one_kind_unless_a_selector_tells_them_apart(fields: dict[str, Any], expected: int) -> None:
+    pods = indexed(8, **fields)
+    index = cluster(*THREE_ZONES, *pods)
+    assert len({pod.signature for pod in pods}) == 8
+    assert len(set(end_of(kinds_of(pods, index.view)).values())) == expected
+
+
+def test_a_term_of_an_existing_pod_that_reads_the_label_tells_pods_apart() -> None:
+    pods = indexed(8)
+    index = cluster(*THREE_ZONES, contender("other", cpu=1, on="a1", apart=[OF_ONE]), *pods)
+    assert len(set(end_of(kinds_of(pods, index.view)).values())) == 2
+    found = decide(index, pods[:4], topology=(HOSTNAME,), mode=ReleaseMode.PREFERRED)
+    assert next(slot.node for slot in found.slots if slot.pod == pods[3].uid) != "a1"
+
+
+@pytest.mark.parametrize("fields", [{}, {"apart": [OF_GROUP]}, {"spreads": [spread(ZONE, gang="x")]}])
+def test_a_choice_that_pauses_at_every_step_is_the_same_and_leaves_no_trial_behind(fields: dict[str, Any]) -> None:
+    hosts = [host(f"{zone}{number}", zone, 2) for zone in "ab" for number in range(6)]
+    pods = [*indexed(3, **fields), *(gated(f"q{number}", "x", cpu=2000) for number in range(2))]
+    index, problems = cluster(*hosts, *pods), list[str]()
+    steps = propose_in_steps(Rest(KEY, ReleaseSpec((ZONE,)), pods), index.view, SETTINGS)
+    found = end_of(steps, lambda _: problems.extend(audit(index)))
+    assert (found, problems) == (propose(Rest(KEY, ReleaseSpec((ZONE,)), pods), index.view, SETTINGS), [])
+    assert len(found.slots) == len(pods)
+
+
+def test_room_that_is_taken_during_a_pause_is_not_proposed() -> None:
+    index, pods = cluster(host("a1", "a", 4), host("b1", "b", 6)), gang(4)
+    late = contender("late", cpu=1000, on="a1")
+    steps = propose_in_steps(Rest(KEY, ReleaseSpec((ZONE,)), pods), index.view, SETTINGS)
+    found = end_of(steps, lambda number: index.upsert(late) if number == len(pods) + 3 else None)
+    assert (domain(found), len(found.slots)) == ("b", 4)

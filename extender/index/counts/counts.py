@@ -158,6 +158,11 @@ class Counts:
                 work = 0
                 yield None
 
+    def groups_that_count(self, signature: PodSignature) -> AbstractSet[tuple[GroupView, int]]:
+        """The groups that count pods of a signature, with how many times each. O(1)."""
+        found = self.signatures.find(signature, terminating=False)
+        return found.groups.items() if found is not None else frozenset()
+
     def is_counted(self, pod: Pod, groups: AbstractSet[GroupView]) -> bool:
         """Whether any of the groups counts this placed pod. O(groups that count it)."""
         counts_of_signature = self.signatures.find(pod.signature, terminating=pod.terminating)

@@ -26,11 +26,13 @@ from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, 
 from extender.model.units import counted
 from extender.settings.policies import Release
 from extender.tasks.events import EventRecorder
-from extender.tasks.fair_queue import GroupQueue
+from extender.tasks.fair_queue import GroupQueue, RateLimiter
 from extender.tasks.leader_election import LeadershipLost
 from extender.tasks.release.groups import DecisionLines, GroupMemory, budget_excess, group_state
 from extender.tasks.release.writes import PlacementWriter, PodReleaser, Result
+from extender.tasks.sliced_work import in_slices
 from extender.telemetry.metrics import ReleaseMetrics
+from extender.verbs.release.placing import Trials
 from extender.verbs.release.progress import STUCK, Do, GroupState, Reason, Step, message_of, next_step, status_of
 
 _LOG = logging.getLogger(__name__)
@@ -41,10 +43,11 @@ _AFTER_FAILURE: Final = 10.0
 _RESUME_SECONDS: Final = 0.5  # of a new leader, in one step; what is left is done group by group
 _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
 _COUNTS_EVERY: Final = 1.0  # a status is written when the phase or the reason changes, and counts so often
+_PLACED_PER_SECOND: Final = 1e6  # one after the other, at any rate
 _BEGIN_AFTER: Final = 5.0  # a group that is decided before has its object created with the decision
 
 Propose: TypeAlias = Callable[
-    [GroupState, Sequence[Level] | None, Sequence[tuple[GroupKey, Sequence[Level]]]], Proposal
+    [GroupState, Sequence[Level] | None, Sequence[tuple[GroupKey, Sequence[Level]]]], Trials[Proposal]
 ]
 """Where the pods of a group that have no node may go together: in the domain that is decided, None where any may be chosen,
 and in none of those that are taken by other groups. Implemented by `verbs.release`. O(nodes)."""
@@ -84,6 +87,7 @@ class GroupReconciler:
         self._settings = settings
         self._catch_up = catch_up
         self._queue = GroupQueue(clock)
+        self._placing = RateLimiter(clock, 1, _PLACED_PER_SECOND)
         self._lines = DecisionLines()
         self._memory: dict[GroupKey, GroupMemory] = {}
         self._short_of_room: dict[GroupKey, None] = {}
@@ -114,9 +118,6 @@ class GroupReconciler:
         What is known to be decided is reserved at once, and nothing is decided before all that an earlier leader decided is
         known: it may have released pods into room that looks free.
         """
-        self._begin()
-        await self._catch_up()
-        self._begin()
         index = self._index
         subscribed: list[tuple[Subscribable, Callable[[object], None]]] = [
             (index.gated.changes, self._group_changed),
@@ -127,6 +128,9 @@ class GroupReconciler:
         for source, callback in subscribed:
             source.subscribe(callback)
         try:
+            await self._begin()
+            await self._catch_up()
+            await self._begin()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._wake_those_short_of_room())
                 places = asyncio.Semaphore(_WORKERS)
@@ -141,7 +145,7 @@ class GroupReconciler:
                 index.reserved.release(key)
             self._memory.clear()  # a standby tells nothing about groups
 
-    def _begin(self) -> None:
+    async def _begin(self) -> None:
         self._queue = GroupQueue(self._clock)
         self._memory.clear()
         self._short_of_room.clear()
@@ -156,10 +160,12 @@ class GroupReconciler:
         for reserve in (self._keep_released, self._problem_of_room):
             for group in sorted(groups, key=lambda group: bool(group.bound)):
                 if self._clock.now() < end:
-                    self._resume(group, reserve)
+                    await self._resume(group, reserve)
 
-    def _resume(self, group: GroupState, reserve: Callable[[GroupState, GroupMemory, Decision], object]) -> None:
-        """Reserves room again for a group that an earlier leader decided, before any other pod is let through.
+    async def _resume(
+        self, group: GroupState, reserve: Callable[[GroupState, GroupMemory, Decision], Awaitable[object]]
+    ) -> None:
+        """Reserves room again for a group that an earlier leader decided, before any other group is decided.
 
         Released pods are first, then groups of which nothing is bound, whose room was reserved. Pods that replace others
         are last: perhaps they had none.
@@ -167,7 +173,7 @@ class GroupReconciler:
         try:
             memory = self._known(group)
             if memory.decision is not None and (group.released or group.waiting):
-                reserve(group, memory, memory.decision)
+                await reserve(group, memory, memory.decision)
         except Exception:  # noqa: BLE001 - as in `_work`, where the group is tried again
             self._failed(group.key)
 
@@ -253,7 +259,7 @@ class GroupReconciler:
             if step.pods:
                 out = (pod for pod in group.waiting if pod.uid in memory.sent)
                 concerned = replace(group, waiting=(*step.pods, *out))
-            step = await self._carry_out(concerned, memory, self._choose(concerned, memory, step))
+            step = await self._carry_out(concerned, memory, await self._choose(concerned, memory, step))
             await self._report(group, memory, step)
             found = self._read(group.key)
             if step.do is Do.WAIT or found is None:
@@ -326,7 +332,7 @@ class GroupReconciler:
 
     # -- decisions: what is chosen is reserved in the same step, so that two groups never get the same room -------------
 
-    def _choose(self, group: GroupState, memory: GroupMemory, step: Step) -> Step:
+    async def _choose(self, group: GroupState, memory: GroupMemory, step: Step) -> Step:
         """The step, where it needs no room or has some now; else another one. Writes nothing."""
         now = self._clock.now()
         if memory.was_bound and step.phase is not Phase.BOUND:
@@ -335,20 +341,20 @@ class GroupReconciler:
         is_given_up = is_late and group.spec.on_timeout is not OnTimeout.KEEP_GATED
         decision = memory.decision
         if step.do is Do.DECIDE:
-            step = self._decide(group, memory, is_given_up=is_given_up)
+            step = await self._decide(group, memory, is_given_up=is_given_up)
         elif decision is None and is_given_up and group.waiting:
-            return self._let_go(group, memory)  # a group that never fills
+            return await self._let_go(group, memory)  # a group that never fills
         elif decision is not None and step.do is Do.RELEASE:
-            problem = self._problem_of_room(group, memory, decision)
-            step = self._without_room(group, memory, problem, is_given_up=is_given_up) if problem else step
+            problem = await self._problem_of_room(group, memory, decision)
+            step = await self._without_room(group, memory, problem, is_given_up=is_given_up) if problem else step
         elif decision is not None and group.released:
-            step = self._keep_room(group, memory, decision, step)
+            step = await self._keep_room(group, memory, decision, step)
         if step.do is Do.WAIT and is_late and step.phase not in {Phase.BOUND, Phase.RELEASING}:
             self._time_out(memory, OnTimeout.KEEP_GATED)
             return replace(step, phase=Phase.TIMED_OUT)
         return step
 
-    def _decide(self, group: GroupState, memory: GroupMemory, *, is_given_up: bool) -> Step:
+    async def _decide(self, group: GroupState, memory: GroupMemory, *, is_given_up: bool) -> Step:
         """Chooses a domain for a group that is complete. A step that waits says why."""
         begun, version = self._clock.now(), self._lines.version
         if not is_given_up and not self._lines.is_turn(group.key, begun):
@@ -360,19 +366,19 @@ class GroupReconciler:
             self._lines.failed(group.key, version, begun, 0.0)
             memory.problem = ""
             return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, excess)
-        proposal = self._place(group, None)
+        proposal = await self._place(group, None)
         if proposal.slots:
             memory.without_room = False
             self._reserve(group, memory, proposal)
             return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=proposal.levels)
         memory.problem = message_of(proposal)
         if is_given_up:
-            return self._let_go(group, memory, proposal)
+            return await self._let_go(group, memory, proposal)
         now = self._clock.now()
         self._lines.failed(group.key, version, now, now - begun)
         return Step(Do.WAIT, Phase.DECIDING, Reason.NO_ROOM, memory.problem)
 
-    def _let_go(self, group: GroupState, memory: GroupMemory, proposal: Proposal | None = None) -> Step:
+    async def _let_go(self, group: GroupState, memory: GroupMemory, proposal: Proposal | None = None) -> Step:
         """Its time is over: its pods are released without room for all of them, as `OnTimeout` says.
 
         At the coarser level: in the domain of the first topology key that holds most of them, where those that it does
@@ -380,7 +386,7 @@ class GroupReconciler:
         """
         levels: tuple[Level, ...] = ()
         if group.spec.on_timeout is OnTimeout.UNGATE_AT_COARSER_LEVEL:
-            proposal = self._place(group, None) if proposal is None else proposal
+            proposal = await self._place(group, None) if proposal is None else proposal
             if proposal.slots:
                 levels = proposal.levels[:1]
             elif proposal.rejected:
@@ -389,14 +395,14 @@ class GroupReconciler:
         self._time_out(memory, group.spec.on_timeout)
         return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=levels)
 
-    def _problem_of_room(self, group: GroupState, memory: GroupMemory, decision: Decision) -> str:
+    async def _problem_of_room(self, group: GroupState, memory: GroupMemory, decision: Decision) -> str:
         """Reserves room in the decided domain for the pods that have none yet; why there is none, empty where there is."""
         pods = (*group.waiting, *group.released)
         if memory.without_room or all(self._has_slot(pod) for pod in pods if pod.uid not in memory.gone):
             return ""
         if self._clock.now() < memory.next_try:
             return memory.problem or "no room"
-        proposal = self._place(group, decision.levels)
+        proposal = await self._place(group, decision.levels)
         if proposal.slots:
             self._reserve(group, memory, proposal)
             return ""
@@ -404,25 +410,25 @@ class GroupReconciler:
             return ""  # they are not pinned: the scheduler finds room for each of them, or waits
         memory.wait(self._clock.now())
         memory.problem = message_of(proposal)
-        self._keep_released(group, memory, decision)
+        await self._keep_released(group, memory, decision)
         return memory.problem
 
-    def _keep_released(self, group: GroupState, memory: GroupMemory, decision: Decision) -> None:
+    async def _keep_released(self, group: GroupState, memory: GroupMemory, decision: Decision) -> None:
         """Reserves room for the released pods alone: they are pinned to the domain, whatever comes of their siblings."""
         if group.released and not all(map(self._has_slot, group.released)):
-            proposal = self._place(replace(group, waiting=()), decision.levels)
+            proposal = await self._place(replace(group, waiting=()), decision.levels)
             if proposal.slots:
                 self._reserve(group, memory, proposal)
 
-    def _keep_room(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
+    async def _keep_room(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
         """Pods are released and not bound: their room is reserved, for as long as the settings allow."""
         if memory.has_expired:
             text = f"{len(group.released)} released pods are not bound, and their room is not reserved any more"
             return Step(Do.WAIT, Phase.DEGRADED, Reason.NOT_BOUND, text)
-        problem = self._problem_of_room(group, memory, decision)
+        problem = await self._problem_of_room(group, memory, decision)
         return Step(Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, problem) if problem else step
 
-    def _without_room(self, group: GroupState, memory: GroupMemory, problem: str, *, is_given_up: bool) -> Step:
+    async def _without_room(self, group: GroupState, memory: GroupMemory, problem: str, *, is_given_up: bool) -> Step:
         """The decided domain does not hold the pods that are left: it was lost, or others took what nothing had reserved.
 
         A released pod cannot be moved, and a group is never split. So the group gets another domain only while none of
@@ -430,7 +436,7 @@ class GroupReconciler:
         """
         may_move = group.spec.replacement is Replacement.REDECIDE or not memory.is_placed or memory.tries > 1
         if may_move and not (group.released or group.bound or memory.sent):
-            return self._decide(group, memory, is_given_up=is_given_up)
+            return await self._decide(group, memory, is_given_up=is_given_up)
         if is_given_up:
             memory.without_room = True
             self._recorder.record_timeout(str(group.spec.on_timeout))
@@ -441,9 +447,11 @@ class GroupReconciler:
         node = self._index.reserved.node_of(pod.uid)
         return bool(node) and self._has_node(node)
 
-    def _place(self, group: GroupState, levels: Sequence[Level] | None) -> Proposal:
-        begun = self._clock.now()
-        proposal = self._propose(group, levels, self._taken(group))
+    async def _place(self, group: GroupState, levels: Sequence[Level] | None) -> Proposal:
+        """A proposal, made in slices, for one group at a time. What it says holds until the caller awaits anything else."""
+        async with self._placing.acquire(group.key.namespace):
+            begun = self._clock.now()
+            proposal = await in_slices(self._propose(group, levels, self._taken(group)), self._clock)
         self._recorder.record_decision("room" if proposal.slots else "no_room", self._clock.now() - begun)
         return proposal
 

@@ -36,12 +36,14 @@ from extender.verbs.release.placing import (
     Placed,
     RuleChecks,
     Search,
+    Trials,
     is_alone_on_its_node,
+    kinds_of,
     most_frequent,
     place_equal,
-    shape,
 )
 
+_MOST_TRIES: Final = 3  # of one proposal, where others took the room meanwhile
 MOST_REJECTED: Final = 16
 """Rejected domains that a proposal names, those that hold most of the group: a topology by hostname has thousands."""
 
@@ -66,60 +68,99 @@ class Rest:
 
 
 def propose(rest: Rest, view: ClusterView, settings: Settings) -> Proposal:
-    """Where the pods may go together, and why each other domain does not hold them.
+    """Where the pods may go together, and why each other domain does not hold them, in one step.
 
     O(nodes × (terms + resources)) for equal pods without constraints; else also the search in each domain that is tried.
     """
+    steps = propose_in_steps(rest, view, settings)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Proposal = end.value
+            return found
+
+
+def propose_in_steps(rest: Rest, view: ClusterView, settings: Settings) -> Trials[Proposal]:
+    """The same in steps. What is proposed has room at the end, whatever happened between them.
+
+    Constraints are those of the moment at which a pod was tried; they are asked again when it is scheduled.
+    """
     if not rest.pods:
         return Proposal(tuple(rest.levels or ()))
-    choice = _Choice(rest, view, settings)
-    return choice.in_decided(tuple(rest.levels)) if rest.levels is not None else choice.any_domain()
+    for _ in range(_MOST_TRIES):
+        choice = _Choice(rest, view)
+        yield from choice.prepare(settings)
+        found = yield from (choice.in_decided(tuple(rest.levels)) if rest.levels is not None else choice.any_domain())
+        if not found.slots or choice.still_fit(found.slots):
+            return found
+    return Proposal(tuple(rest.levels or ()))
 
 
 class _Choice:
-    def __init__(self, rest: Rest, view: ClusterView, settings: Settings) -> None:
+    def __init__(self, rest: Rest, view: ClusterView) -> None:
         self._rest = rest
         self._view = view
-        self._pods = [effective_pod(pod, view, settings) for pod in rest.pods]
-        self._counts: dict[Hashable, int] = {}
+        self._pods: list[Pod] = []
+        self._kinds: Mapping[str, Hashable] = {}
+        self._counts: Mapping[Hashable, int] = {}
         self._examples: dict[Hashable, Pod] = {}
-        for pod in self._pods:
-            key = shape(pod)
-            self._counts[key] = self._counts.get(key, 0) + 1
-            self._examples.setdefault(key, pod)
         self._capacity = Capacity(view, {pod.uid for pod in rest.pods})
-        self._is_free = all(_is_unconstrained(pod, view) for pod in self._examples.values())
+        self._is_free = False
         self._budget = Budget()
         self._rejected: list[RejectedDomain] = []
 
-    def in_decided(self, levels: tuple[Level, ...]) -> Proposal:
+    def prepare(self, settings: Settings) -> Trials[None]:
+        """Finds the kinds of pods. O(pods + signatures × (policies + terms))."""
+        for pod in self._rest.pods:
+            self._pods.append(effective_pod(pod, self._view, settings))
+            yield True
+        self._kinds = yield from kinds_of(self._pods, self._view)
+        self._counts = Counter(self._kinds.values())
+        for pod in self._pods:
+            self._examples.setdefault(self._kinds[pod.uid], pod)
+        self._is_free = all(_is_unconstrained(pod, self._view) for pod in self._examples.values())
+
+    def still_fit(self, slots: Sequence[Slot]) -> bool:
+        """Whether there is room for all slots as the cluster is now. O(slots + nodes × claims)."""
+        by_node: dict[str, list[Pod]] = {}
+        by_uid = {pod.uid: pod for pod in self._pods}
+        for slot in slots:
+            by_node.setdefault(slot.node, []).append(by_uid[slot.pod])
+        capacity = Capacity(self._view, by_uid.keys())
+        return all(capacity.holds(name, pods) for name, pods in by_node.items())
+
+    def in_decided(self, levels: tuple[Level, ...]) -> Trials[Proposal]:
         """Slots in the domain that is decided, or why it holds the pods no more."""
-        rooms = self._rooms(levels)
-        placed = self._place(rooms, levels)
+        rooms = yield from self._all_rooms(levels)
+        placed = yield from self._place(rooms, levels)
         if placed.slots or not levels:
             return Proposal(levels, placed.slots)
         return Proposal(levels, rejected=(self._rejection(levels[-1], rooms, placed.most, placed.reasons),))
 
-    def any_domain(self) -> Proposal:
+    def any_domain(self) -> Trials[Proposal]:
         """The best domain that holds all pods."""
-        rooms = self._rooms()
-        prefix = self._siblings_domain()
-        found = None if prefix is None else self._best((), rooms, self._rest.release.topology, prefix)
+        rooms, prefix = (yield from self._all_rooms()), self._siblings_domain()
+        found = None
+        if prefix is not None:
+            found = yield from self._best((), rooms, self._rest.release.topology, prefix)
         rejected = tuple(sorted(self._rejected, key=lambda each: (-each.holds, each.domain))[:MOST_REJECTED])
         if found is not None:
             return Proposal(found[0], found[1], rejected)
         if self._rest.release.mode is ReleaseMode.REQUIRED or prefix:
             return Proposal(rejected=rejected)
-        return Proposal((), self._place(rooms, ()).slots, rejected)
+        return Proposal((), (yield from self._place(rooms, ())).slots, rejected)
 
     def _best(
         self, path: tuple[Level, ...], rooms: Rooms, keys: Sequence[str], prefix: Sequence[Level]
-    ) -> tuple[tuple[Level, ...], tuple[Slot, ...]] | None:
+    ) -> Trials[tuple[tuple[Level, ...], tuple[Slot, ...]] | None]:
         """The domain of the first key, or a finer one in it, that holds all pods, by the strategy; None without any."""
         if not keys:
             return None
         domains = self._holding_all(keys[0], rooms) if path else rooms
+        yield True
         for value, there in self._ordered(keys[0], domains):
+            yield True
             level = Level(keys[0], value)
             here = (*path, level)
             if prefix and prefix[0] != level:
@@ -127,12 +168,12 @@ class _Choice:
             if (owner := self._taken(here, whole=False)) is not None:
                 self._reject(here, RejectedDomain(level, len(self._pods), taken_by=str(owner)))
                 continue
-            placed = self._place(there, here)
+            placed = yield from self._place(there, here)
             if not placed.slots:
                 if not path:
                     self._rejected.append(self._rejection(level, there, placed.most, placed.reasons))
                 continue
-            finer = self._best(here, there, keys[1:], prefix[1:])
+            finer = yield from self._best(here, there, keys[1:], prefix[1:])
             if finer is not None:
                 return finer
             if prefix[1:]:
@@ -201,11 +242,15 @@ class _Choice:
     def _free_share(self, rooms: Rooms) -> float:
         return min(self._capacity.free_share(rooms.get(kind, ()), pod) for kind, pod in self._examples.items())
 
-    def _rooms(self, levels: Sequence[Level] = ()) -> Rooms:
-        """All nodes, or those of a domain. O(nodes × shapes)."""
-        return {kind: self._capacity.over(pod, levels) for kind, pod in self._examples.items()}
+    def _all_rooms(self, levels: Sequence[Level] = ()) -> Trials[Rooms]:
+        """All nodes, or those of a domain. O(nodes × kinds)."""
+        found = {}
+        for kind, pod in self._examples.items():
+            found[kind] = self._capacity.over(pod, levels)
+            yield True
+        return found
 
-    def _place(self, rooms: Rooms, path: Sequence[Level]) -> Placed:
+    def _place(self, rooms: Rooms, path: Sequence[Level]) -> Trials[Placed]:
         """All pods on the nodes of a domain, if they fit there."""
         most = int(self._times(rooms) * len(self._pods))
         if most < len(self._pods):
@@ -214,11 +259,8 @@ class _Choice:
             (only,) = rooms.values()
             return place_equal(self._pods, only)
         open_ = {kind: [room for room in each if room.holds] for kind, each in rooms.items()}
-        if self._is_free:
-            return Search(self._pods, open_, self._capacity, None, self._budget).run()
-        with self._view.what_if() as tried:
-            checks = RuleChecks(self._view, tried, self._narrowed(path))
-            return Search(self._pods, open_, self._capacity, checks, self._budget).run()
+        checks = None if self._is_free else RuleChecks(self._view, self._narrowed(path))
+        return (yield from Search(self._pods, self._kinds, open_, self._capacity, checks, self._budget).run())
 
     def _narrowed(self, path: Sequence[Level]) -> Mapping[PodSignature, PodSignature]:
         """What pods with spread constraints are once they are released into the domain."""

@@ -9,12 +9,13 @@ among the pods of the group hold too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
+from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.counts.counts import WhatIf
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
@@ -27,8 +28,21 @@ from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import IndexFrame
 from extender.rules.free_resources import FreeResources, conflicting_nominated_pods, free_resources_on
+from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.node_fit import static_rejection
 from extender.verbs.request import worst_case
+
+T = TypeVar("T")
+
+
+class NodeRoom(msgspec.Struct, frozen=True, gc=False):
+    """A node for pods of one shape: how many it holds, and why it holds none."""
+
+    number: NodeNumber
+    name: str
+    holds: int
+    reason: Reason | None = None
+
 
 MOST_VISITS = 10_000
 """Nodes that are looked at again for one group, after a first pod that fits nowhere: about 15 ms. Where the budget ends, pods
@@ -42,7 +56,7 @@ class Budget:
     left: int = MOST_VISITS
 
 
-_PIECE = 64
+_FIRST_PIECE, _PIECE = 4, 64  # nodes that are looked at together: a pod mostly passes on the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +91,72 @@ def place_equal(pods: Sequence[Pod], rooms: Sequence[NodeRoom]) -> Placed:
     return Placed(tuple(slots), len(pods))
 
 
+Trials: TypeAlias = Generator[bool, bool | None, T]
+"""Work that pauses: it yields whether nothing is tried on the counts just now. Where that is not so and something else is to
+happen, True is sent; then what was tried is taken back, and the next value is True."""
+
+
+def kinds_of(pods: Sequence[Pod], view: ClusterView) -> Trials[dict[str, Hashable]]:
+    """By UID what is equal for pods that fit alike and count alike, whatever other labels they carry.
+
+    A Job and a StatefulSet give each pod a label of its own, so that each has a signature of its own. No selector reads
+    that label as a rule: then all are of one kind, and what is found for one holds for all. O(signatures).
+    """
+    compiled: dict[PodSignature, CompiledConstraints] = {}
+    for pod in pods:
+        if pod.signature not in compiled:
+            compiled[pod.signature] = view.compiled(pod.signature)
+            yield True
+    # After all are compiled: the terms of one pod of the group may count another.
+    alike: dict[PodSignature, Hashable] = {}
+    for signature, found in compiled.items():
+        read = (
+            signature.node_affinity,
+            signature.tolerations,
+            signature.controller,
+            signature.excess,
+            signature.enforced,
+        )
+        parts = frozenset([(kind, part.filter_key) for kind, part in found.parts.items() if part.filters])
+        counted = frozenset(view.groups_that_count(signature))
+        alike[signature] = read, parts, counted, found.excess
+        yield True
+    return {
+        pod.uid: (alike[pod.signature], pod.priority, frozenset(pod.requests.items()), pod.host_ports) for pod in pods
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class RuleChecks:
     """The rules of the catalog on a trial, for pods that are narrowed to the domain: only its nodes count for spread."""
 
     view: ClusterView
-    tried: WhatIf
     narrowed: Mapping[PodSignature, PodSignature]
 
     def filters(self, pod: Pod) -> PreparedFilters | None:
         """The filters for the next pod, as the last one may have new terms; None where no rule applies."""
-        pod = self._narrowed(pod)
+        pod = self.as_released(pod)
         compiled = self.view.compiled(pod.signature)
         parts = catalog.counted_parts(compiled, self.view)
         return catalog.prepare(parts, pod, self.view, worst_case(IndexFrame(), compiled, self.view)) if parts else None
 
-    def place(self, pod: Pod, node: NodeNumber) -> None:
-        """The pod counts on the node from now on."""
-        self.tried.place(self._narrowed(pod), node)
+    def only_repels(self, pod: Pod) -> bool:
+        """Whether a node that rejects such a pod rejects the next one too: nothing but anti-affinity applies. O(groups)."""
+        pod = self.as_released(pod)
+        compiled, affinity = self.view.compiled(pod.signature), pod.signature.affinity
+        rules = {type(rule) for rule, _ in catalog.counted_parts(compiled, self.view)}
+        return not affinity.required and pod.signature.enforced is None and rules <= {InterPodAffinity}
 
-    def _narrowed(self, pod: Pod) -> Pod:
+    def as_released(self, pod: Pod) -> Pod:
+        """The pod as it is once it is narrowed to the domain."""
         return msgspec.structs.replace(pod, signature=self.narrowed.get(pod.signature, pod.signature))
 
 
+_NO_MORE: Final = (-1, NodeRoom(-1, "", 0))
+
+
 class Search:
-    """The search for slots of unequal or constrained pods, depth first. ``rooms``: by shape, the nodes that hold any.
+    """The search for slots of unequal or constrained pods, depth first. ``rooms``: by kind, the nodes that hold any.
 
     ``checks``: the rules, None for pods that no rule concerns. Each pod is tried on the tightest node first.
     """
@@ -109,6 +164,7 @@ class Search:
     def __init__(
         self,
         pods: Sequence[Pod],
+        kinds: Mapping[str, Hashable],
         rooms: Mapping[Hashable, Sequence[NodeRoom]],
         capacity: Capacity,
         checks: RuleChecks | None,
@@ -120,31 +176,54 @@ class Search:
         self._capacity = capacity
         self._checks = checks
         self._rooms = {kind: sorted(each, key=lambda room: (room.holds, room.name)) for kind, each in rooms.items()}
-        kinds = {pod.uid: shape(pod) for pod in pods}
-        sizes = {kinds[pod.uid]: pod for pod in pods}
-        order = {kind: self._order(pod, self._rooms[kind]) for kind, pod in sizes.items()}
-        self._pods = sorted(pods, key=lambda pod: (order[kinds[pod.uid]], id(pod.signature), pod.uid))
+        self._examples = {kinds[pod.uid]: pod for pod in reversed(pods)}
+        order = {kind: self._order(pod, self._rooms[kind]) for kind, pod in self._examples.items()}
+        places = {kind: place for place, kind in enumerate(self._examples)}
+        self._pods = sorted(pods, key=lambda pod: (order[kinds[pod.uid]], places[kinds[pod.uid]], pod.uid))
         self._kinds = [kinds[pod.uid] for pod in self._pods]
+        self._only_repels = {kind: checks is None or checks.only_repels(pod) for kind, pod in self._examples.items()}
         self._chosen: list[tuple[int, NodeRoom]] = []
         self._used: dict[NodeNumber, FreeResources] = {}
         self._free: dict[tuple[Hashable, NodeNumber], FreeResources] = {}
         self._most = 0
 
-    def run(self) -> Placed:
-        """Slots for all pods, or none. O(pods × nodes × clauses) where no pod is moved again."""
-        levels = [self._candidates(0)]
+    def run(self) -> Trials[Placed]:
+        """Slots for all pods, or none. O(pods × nodes × clauses) where no pod is moved again; a pause costs O(pods placed)."""
+        levels: list[Iterator[tuple[int, NodeRoom] | None]] = []
+        if self._checks is None:
+            return (yield from self._go_on(levels, None)) or self._failure()
+        while True:
+            with self._checks.view.what_if() as tried:
+                for kind, (_, room) in zip(self._kinds, self._chosen, strict=False):
+                    tried.place(self._checks.as_released(self._examples[kind]), room.number)
+                yield False  # a step of its own, after which there is at least one more before the next pause
+                found = yield from self._go_on(levels, tried)
+            if found is not None:
+                return found
+            yield True
+
+    def _go_on(
+        self, levels: list[Iterator[tuple[int, NodeRoom] | None]], tried: WhatIf | None
+    ) -> Trials[Placed | None]:
+        """The end of the search, None where it is to pause."""
+        levels += [] if levels else [self._candidates(0)]
         while levels:
-            choice = next(levels[-1], None)
-            if choice is None:
+            choice = next(levels[-1], _NO_MORE)
+            if choice is _NO_MORE:
                 levels.pop()
                 if self._chosen:
-                    self._remove_last()
-                continue
-            self._place(*choice)
-            if len(self._chosen) == len(self._pods):
-                slots = [Slot(pod.uid, room.name) for pod, (_, room) in zip(self._pods, self._chosen, strict=True)]
-                return Placed(tuple(slots), len(slots))
-            levels.append(self._candidates(len(self._chosen)))
+                    self._remove_last(tried)
+            elif choice is not None:
+                self._place(choice, tried)
+                if len(self._chosen) == len(self._pods):
+                    slots = [Slot(pod.uid, room.name) for pod, (_, room) in zip(self._pods, self._chosen, strict=True)]
+                    return Placed(tuple(slots), len(slots))
+                levels.append(self._candidates(len(self._chosen)))
+            if (yield tried is None):
+                return None
+        return self._failure()
+
+    def _failure(self) -> Placed:
         return Placed((), self._most, most_frequent(self._reasons))
 
     def _order(self, pod: Pod, rooms: Sequence[NodeRoom]) -> tuple[bool, int, int]:
@@ -152,20 +231,20 @@ class Search:
         needs = bool(pod.signature.affinity.required)
         return needs, rooms[-1].holds if rooms else 0, sum(room.holds for room in rooms)
 
-    def _candidates(self, at: int) -> Iterator[tuple[int, NodeRoom]]:
-        """The nodes for the next pod, with their positions among those of its shape. Looked at piece by piece."""
-        pod, rooms = self._pods[at], self._rooms[self._kinds[at]]
-        filters = None if self._checks is None else self._checks.filters(pod)
-        first = 0
-        if filters is None and at and self._kinds[at - 1] == self._kinds[at]:
-            first = self._chosen[-1][0]  # equal pods: another order of the same nodes is no other placement
-        fitting: list[NodeNumber] = []
-        is_dead_end = True
-        for start in range(first, len(rooms), _PIECE):
-            piece = range(start, min(start + _PIECE, len(rooms)))
+    def _candidates(self, at: int) -> Iterator[tuple[int, NodeRoom] | None]:
+        """The nodes for the next pod, with their positions among those of its kind; None after each piece without one."""
+        kind = self._kinds[at]
+        rooms = self._rooms[kind]
+        filters = None if self._checks is None else self._checks.filters(self._examples[kind])
+        first, size, is_dead_end = 0, _FIRST_PIECE, True
+        if at and self._kinds[at - 1] == kind and self._only_repels[kind]:
+            first = self._chosen[-1][0]  # of equal pods: another order of the same nodes is no other placement
+        start = first
+        while start < len(rooms):
+            piece = range(start, min(start + size, len(rooms)))
+            start, size = piece.stop, min(2 * size, _PIECE)
             open_ = {rooms[place].number: place for place in piece if self._fits(at, rooms[place])}
             passing = open_ if filters is None else filters.passing(list(open_))
-            fitting += open_
             if not self._is_first:  # what it takes to get to the first dead end is free
                 self._budget.left -= len(piece) if filters is None else _PIECE
             for number in passing:
@@ -173,8 +252,10 @@ class Search:
                     return
                 is_dead_end = False
                 yield open_[number], rooms[open_[number]]
+            yield None
         if is_dead_end and self._is_first:
             self._is_first = False
+            fitting = [room.number for room in rooms if self._fits(at, room)]
             self._reasons[Reason.NO_ROOM.text] += len(rooms) - len(fitting)
             for reason, nodes in filters.rejected(fitting) if filters is not None else ():
                 self._reasons[reason.text] += len(nodes)
@@ -196,19 +277,19 @@ class Search:
                 return False
         return True
 
-    def _place(self, place: int, room: NodeRoom) -> None:
-        pod = self._pods[len(self._chosen)]
+    def _place(self, choice: tuple[int, NodeRoom], tried: WhatIf | None) -> None:
+        pod, room = self._pods[len(self._chosen)], choice[1]
         self._used.setdefault(room.number, FreeResources()).count(pod, 1)
-        if self._checks is not None:
-            self._checks.place(pod, room.number)
-        self._chosen.append((place, room))
+        if tried is not None and self._checks is not None:
+            tried.place(self._checks.as_released(self._examples[self._kinds[len(self._chosen)]]), room.number)
+        self._chosen.append(choice)
         self._most = max(self._most, len(self._chosen))
 
-    def _remove_last(self) -> None:
+    def _remove_last(self, tried: WhatIf | None) -> None:
         _, room = self._chosen.pop()
         self._used[room.number].count(self._pods[len(self._chosen)], -1)
-        if self._checks is not None:
-            self._checks.tried.remove_last()
+        if tried is not None:
+            tried.remove_last()
 
 
 # -- capacity of nodes ------------------------------------------------------------------------------------------------
@@ -221,20 +302,6 @@ class Search:
 # undetermined node.
 
 _NO_CLAIMS: Mapping[str, Pod] = {}
-
-
-def shape(pod: Pod) -> Hashable:
-    """Equal for pods that fit on the same nodes."""
-    return pod.signature, pod.priority, frozenset(pod.requests.items())
-
-
-class NodeRoom(msgspec.Struct, frozen=True, gc=False):
-    """A node for pods of one shape: how many it holds, and why it holds none."""
-
-    number: NodeNumber
-    name: str
-    holds: int
-    reason: Reason | None = None
 
 
 class Capacity:
@@ -292,6 +359,19 @@ class Capacity:
             return FreeResources()
         claims = self._claims(room.number, room.name, pod)
         return free_resources_on(self._view, room.number, node, claims.values())
+
+    def holds(self, name: str, pods: Sequence[Pod]) -> bool:
+        """Whether a node takes all of these pods together. O(pods + claims)."""
+        number = self._view.known.get(name)
+        node = None if number is None else self._view.node(number)
+        if number is None or node is None or static_rejection(pods[0], node) is not None:
+            return False
+        free = free_resources_on(self._view, number, node, self._claims(number, name, pods[0]).values())
+        for pod in pods:
+            if not free.takes(pod):
+                return False
+            free.count(pod, 1)
+        return True
 
     def _beside_claims(self, number: NodeNumber, node: Node, pod: Pod) -> NodeRoom:
         claims = self._claims(number, node.name, pod)

@@ -27,6 +27,7 @@ from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.release.reconciler import GroupReconciler
 from extender.tasks.release.writes import PlacementWriter, PodReleaser
 from extender.telemetry.metrics import ReleaseMetrics
+from extender.verbs.release.placing import Trials
 from extender.verbs.release.progress import GroupState
 from extender.wire.objects.kinds import PODS
 from tests.fakes import PATIENCE
@@ -158,8 +159,9 @@ class Scene(EventRecorder[PodEvent]):
         group: GroupState,
         levels: Sequence[Level] | None,
         taken: Sequence[tuple[GroupKey, Sequence[Level]]] = (),
-    ) -> Proposal:
+    ) -> Trials[Proposal]:
         """The tightest zone that holds the pods without a node; a node of a zone has the zone's name."""
+        yield True
         pods = [pod.uid for pod in (*group.waiting, *group.released)]
         rejected = []
         zones = sorted(self.rooms, key=lambda zone: (self.free(zone), zone))

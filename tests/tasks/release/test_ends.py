@@ -8,6 +8,7 @@ import pytest
 
 from extender.kube.errors import Rejected, Unreachable
 from extender.model.release import OnTimeout, Proposal, Replacement
+from extender.verbs.release.placing import Trials
 from extender.verbs.release.progress import GroupState
 from tests.tasks.release.scene import Scene
 
@@ -226,7 +227,7 @@ async def test_a_group_that_breaks_the_manager_does_not_keep_others_gated() -> N
     scene.create("good", 1)
     propose = scene.propose
 
-    def broken(group: GroupState, levels: Any, taken: Any = ()) -> Proposal:
+    def broken(group: GroupState, levels: Any, taken: Any = ()) -> Trials[Proposal]:
         if group.key.value == "bad" and not scene.counts.of["mended"]:
             raise RuntimeError("a bug")
         return propose(group, levels, taken)
