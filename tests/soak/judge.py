@@ -12,7 +12,7 @@ from typing import Final
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Kind
 from extender.simulator.apiserver.store import DELETED, Store
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.oracle.brute_force import SUCCESS, check
+from extender.simulator.oracle.brute_force import SUCCESS
 from extender.simulator.oracle.journal import Decision, Journal, StoreChange
 from extender.simulator.oracle.violations import Replay, Violation
 
@@ -79,8 +79,8 @@ class Judge:
 
     def feasible(self, pod: JsonObject, names: Sequence[str]) -> list[str]:
         """The nodes that affinity and spread let the pod go to. O(pods + nodes)."""
-        state = self.replay.state
-        return [name for name in names if name in state.nodes and check(pod, name, state) == SUCCESS]
+        nodes, filters = self.replay.state.nodes, self.replay.filters(pod)
+        return [name for name in names if name in nodes and filters.check(name) == SUCCESS]
 
     def would_take(self, pod: JsonObject, names: Sequence[str]) -> str:
         """The first of these nodes that takes the pod, whichever of the failed bindings count; empty if none does."""

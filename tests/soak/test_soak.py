@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from collections.abc import Iterator
 from typing import Final
 
@@ -152,6 +154,19 @@ def test_a_pod_whose_binding_failed_may_count_until_it_is_asked_about(store: Sto
     assert judged.judge.would_take(third, ["a", "b"]) == "", "the rejection of both is right if it counts"
     assert judged.judge.decided(third, "b") is None
     assert judged.judge.decided(second, "b") is not None
+
+
+def test_a_judge_that_is_replaced_leaves_nothing_to_the_collector(store: Store) -> None:
+    judged = Judged(store)
+    assert not judged.is_right("second", "a")
+    judged.judge.feasible(judged.pending("third"), ["a", "b"])
+    state = weakref.ref(judged.judge.replay.state)
+    gc.disable()  # what the service freezes in a run is collected no more
+    try:
+        del judged.judge
+        assert state() is None
+    finally:
+        gc.enable()
 
 
 def test_virtual_time_passes_only_while_nothing_is_ready() -> None:

@@ -230,7 +230,6 @@ class ClusterState:
 
     def __init__(self, nodes: Iterable[JsonObject] = (), namespaces: Iterable[JsonObject] = ()) -> None:
         self.changes = 0  # so far
-        self.prepared: Prepared | None = None  # by `check`
         self._nodes: dict[str, JsonObject] = {}
         self._labels: dict[str, dict[str, str]] = {}
         for node in nodes:
@@ -379,24 +378,28 @@ def feasible(
         node = existing.get("spec", {}).get("nodeName")
         if node and not is_finished(existing):
             state.place(f"{number}", existing, node)
-    return {name: check(pod, name, state) for name in state.nodes}
+    filters = Filters(pod, state)
+    return {name: filters.check(name) for name in state.nodes}
 
 
 def check(pod: JsonObject, node: str, state: ClusterState) -> Status:
-    """The status of one node by both plugins. What they compute for the pod is kept until the state changes, or for another pod."""
-    if state.prepared is None or state.prepared.pod is not pod or state.prepared.at != state.changes:
-        state.prepared = Prepared(pod, state.changes, TopologySpread(pod, state), InterPodAffinity(pod, state))
-    status = state.prepared.spread.check(node)
-    return status if status != SUCCESS else state.prepared.affinity.check(node)
+    """The status of one node by both plugins."""
+    return Filters(pod, state).check(node)
 
 
-class Prepared(NamedTuple):
-    """Both plugins for one pod, in the state after so many changes."""
+class Filters:
+    """Both plugins for one pod, in the state as it is now."""
 
-    pod: JsonObject
-    at: int
-    spread: "TopologySpread"
-    affinity: "InterPodAffinity"
+    def __init__(self, pod: JsonObject, state: ClusterState) -> None:
+        self.pod = pod
+        self.at = state.changes
+        self._spread = TopologySpread(pod, state)
+        self._affinity = InterPodAffinity(pod, state)
+
+    def check(self, node: str) -> Status:
+        """The status of one node."""
+        status = self._spread.check(node)
+        return status if status != SUCCESS else self._affinity.check(node)
 
 
 class InterPodAffinity:

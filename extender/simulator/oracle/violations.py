@@ -32,8 +32,8 @@ from extender.simulator.oracle.brute_force import (
     ANTI_AFFINITY,
     SUCCESS,
     ClusterState,
+    Filters,
     Status,
-    check,
     matches_node_affinity,
     required_pod_terms,
     tolerates_taints,
@@ -171,6 +171,7 @@ class Replay:
     def __init__(self, journal: Journal, missed: Collection[str] = (), *, several: bool = False) -> None:
         """``several``: room is judged too, as several loops have placed the pods."""
         self.state = ClusterState()
+        self._filters: Filters | None = None
         self._judges_room = several
         self._judges_waiting = several and not (journal.policies or journal.start.get(RESOURCE_QUOTAS))
         # By UID, the last decision whose binding failed. Its report may be lost: then it counts until the pod is asked about again.
@@ -211,6 +212,13 @@ class Replay:
             self._failed[uid] = decision
             self.state.remove(uid)
         return decision
+
+    def filters(self, pod: JsonObject) -> Filters:
+        """What the plugins compute for a pod, kept until the state changes, or for another pod."""
+        kept = self._filters
+        if kept is None or kept.pod is not pod or kept.at != self.state.changes:
+            kept = self._filters = Filters(pod, self.state)
+        return kept
 
     def check(self, decision: Decision, recent: list[StoreChange], failed: list[Decision]) -> Status:
         """The violation of a placement; Success if it was valid in a state that the extender could have at that time."""
@@ -330,7 +338,7 @@ class Replay:
         # A node that was deleted meanwhile is no violation: its pods will be deleted.
         if decision.node not in self.state.nodes:
             return SUCCESS
-        status = check(decision.pod, decision.node, self.state)
+        status = self.filters(decision.pod).check(decision.node)
         if status == SUCCESS and self._judges_room:
             status = room_on(decision.pod, decision.node, self.state)
         return self._policies.check(decision.pod, decision.node, self.state) if status == SUCCESS else status
