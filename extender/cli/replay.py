@@ -26,6 +26,7 @@ from extender.wire.recordings.redaction import REPLAYED_SECTIONS, Redactor
 _SHOWN: Final = 20
 _GZIP: Final = b"\x1f\x8b"
 _UNREADABLE: Final = 2
+MOST_LINE_BYTES: Final = 64 * 2**20  # eight times the default of server.maxBodyBytes
 _SENTENCES: Final = {
     Outcome.UNKNOWN: "not in the recording, so not asked about",
     Outcome.REJECTED: "rejected",
@@ -93,14 +94,17 @@ class _Lines:
         return f"line {self._number}: " if self._number else ""
 
     def __iter__(self) -> Iterator[bytes]:
-        """Reads while it is iterated. Raises OSError."""
+        """Reads while it is iterated. Raises OSError, and WireError for a line that is too long."""
         with self._opened() as opened:
             try:
-                for line in opened:
+                while line := opened.readline(MOST_LINE_BYTES):
                     self.is_cut = not line.endswith(b"\n")
                     if not self.is_cut:
                         self._number += 1
                         yield line
+                    elif len(line) == MOST_LINE_BYTES:
+                        self._number += 1
+                        raise WireError("", f"is longer than {MOST_LINE_BYTES >> 20} MiB, as no record is")
             except EOFError:
                 self.is_cut = True
 

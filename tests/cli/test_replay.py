@@ -15,6 +15,7 @@ import msgspec
 import orjson
 import pytest
 
+from extender.cli import replay
 from extender.cli.main import main
 from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
@@ -253,6 +254,22 @@ def test_a_file_that_cannot_be_read_is_named_with_the_problem(
     assert said in error
     assert main(["replay", str(tmp_path / "absent")]) == 2
     assert "No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"], ids=["without its end", "with its end"])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_line_that_no_recorder_writes_is_not_read_whole(
+    compress: Callable[[bytes], bytes],
+    end: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(replay, "MOST_LINE_BYTES", 2**20)
+    file = tmp_path / "long"
+    file.write_bytes(compress(b'{"type":"start","settings":{"a":"' + b"a" * 2**20 + end))
+    assert main(["replay", str(file)]) == 2
+    assert capsys.readouterr().err == f"extender: {file}: line 1: is longer than 1 MiB, as no record is\n"
 
 
 async def test_names_in_another_configuration_are_replaced_under_the_key_of_the_recording(
