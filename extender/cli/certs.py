@@ -13,7 +13,7 @@ from typing import Final
 
 from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
 from extender.cli.files import read_bytes
-from extender.cli.main import CommandError, Commands
+from extender.cli.main import CommandError, Commands, say
 
 _AUTHORITY_DAYS: Final = 3650.0
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -69,18 +69,18 @@ def run(arguments: argparse.Namespace) -> int:
             _write_pair(folder, file, authority.issue(name, now, arguments.days, CLIENT))
     except (OSError, ValueError) as error:
         raise CommandError(f"{folder}: {error}") from None
-    print(
+    say(
         f"{authority_folder / 'ca.key'}: signs certificates for every role; "
         "do not store it on the machines of the extender and the scheduler"
     )
-    print(
+    say(
         f"{folder / 'ca.crt'}: until {authority.end:%Y-%m-%d}; server.tls.clientCAFile of the extender, "
         "tlsConfig.caFile of the scheduler"
     )
-    print(f"{folder / 'server.crt'}, .key: until {_end(server)}; for {', '.join(arguments.names)}; server.tls")
+    say(f"{folder / 'server.crt'}, .key: until {_end(server)}; for {', '.join(arguments.names)}; server.tls")
     for file, role, _ in _CLIENTS:
         name = getattr(arguments, f"{file}_name")
-        print(f"{folder / file}.crt, .key: until {_end(server)}; {name}; server.tls.clients.{role}")
+        say(f"{folder / file}.crt, .key: until {_end(server)}; {name}; server.tls.clients.{role}")
     return 0
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, get_args
 
 from extender.cli.files import read_bytes, read_settings
-from extender.cli.main import CommandError, Commands
+from extender.cli.main import CommandError, Commands, say
 from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
 from extender.rules import catalog
 from extender.settings.configuration import Mode, Settings, default_settings
@@ -97,9 +97,9 @@ def _validate(file: str) -> int:
     try:
         settings = read_settings(file)
     except CommandError as error:
-        print(error, file=sys.stderr)
+        say(*error.lines, to=sys.stderr)
         return 1
-    print(f"{file}: valid ({settings.kind}, mode {settings.mode})")
+    say(f"{file}: valid ({settings.kind}, mode {settings.mode})")
     return 0
 
 
@@ -119,7 +119,7 @@ def generate(arguments: argparse.Namespace) -> int:
     if arguments.out:
         _write(Path(arguments.out), documents)
     else:
-        print("---\n".join(documents.values()), end="")
+        say(*"---\n".join(documents.values()).removesuffix("\n").split("\n"))
     return 0
 
 
@@ -140,7 +140,7 @@ def _write(folder: Path, documents: dict[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in documents.items():
             (folder / name).write_text(text, "utf-8")
-            print(folder / name)
+            say(folder / name)
     except OSError as error:
         raise CommandError(f"--out {folder}: {error.strerror}") from None
 

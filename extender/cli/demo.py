@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from extender.cli.files import own_file
-from extender.cli.main import CommandError, Commands
+from extender.cli.main import CommandError, Commands, say
 from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, scenario_settings, simulate
 from extender.compose.embedded import StartError, service_running
 from extender.compose.process import run_on_loop
@@ -149,7 +149,7 @@ class LinePrinter:
     def narrate(self, text: str) -> None:
         """Prints the changes before the step, then its title."""
         self.print_changes()
-        print(f"-- {text}", flush=True)
+        say(f"-- {text}")
 
     async def follow(self) -> None:
         """Prints changes until cancelled."""
@@ -162,17 +162,17 @@ class LinePrinter:
         rows = {row.name: row for row in look(self._simulated).pods}
         for name, row in rows.items():
             if self._shown.get(name) != row:
-                print(_line(row), flush=True)
+                say(_line(row))
         for name in self._shown.keys() - rows.keys():
-            print(f"{name}: deleted", flush=True)
+            say(f"{name}: deleted")
         self._shown = rows
 
     def __enter__(self) -> Self:
-        print(f"the extender listens on {self._url}; stop with Ctrl-C", flush=True)
+        say(f"the extender listens on {self._url}; stop with Ctrl-C")
         return self
 
     def __exit__(self, *_: object) -> None:
-        print("stopped", flush=True)
+        say("stopped")
 
 
 def _line(row: PodRow) -> str:

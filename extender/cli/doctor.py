@@ -22,7 +22,7 @@ import orjson
 from extender.certificates.rotation import is_verified
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
 from extender.cli.groups import read_unbound_groups
-from extender.cli.main import CommandError, Commands
+from extender.cli.main import CommandError, Commands, say
 from extender.cli.service_client import ServiceError, Trust, add_trust, read_service
 from extender.cli.sources import print_json
 from extender.compose.process import run_on_loop
@@ -260,9 +260,9 @@ def _print_json(findings: Sequence[Finding], checked: Sequence[str]) -> None:
 def _print_text(findings: Sequence[Finding], checked: Sequence[str]) -> None:
     """Prints two lines for each finding: the problem and the remedy."""
     for one in findings:
-        print(f"{one.severity}: {one.check}: {one.problem}\n    {one.remedy}")
+        say(f"{one.severity}: {one.check}: {one.problem}", f"    {one.remedy}")
     counts = [counted(sum(one.severity == name for one in findings), name) for name in ("error", "warning")]
-    print(f"{', '.join(counts)}; checked: {', '.join(checked) or 'nothing'}")
+    say(f"{', '.join(counts)}; checked: {', '.join(checked) or 'nothing'}")
 
 
 JsonObject = dict[str, Any]

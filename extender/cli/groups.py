@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from extender.cli.files import access_to
-from extender.cli.main import CommandError, Commands
+from extender.cli.main import CommandError, Commands, say
 from extender.cli.sources import add_config, print_json, settings_of, snapshot_of, table
 from extender.compose.process import run_on_loop
 from extender.doctor.facts import Groups, ago
@@ -123,7 +123,7 @@ def _decoded(kind: Kind[Any], bodies: Iterable[bytes]) -> Iterator[Object]:
         try:
             yield kind.decode_object(body)
         except WireError as error:
-            print(f"{kind.name}: skipped: {error}", file=sys.stderr)
+            say(f"{kind.name}: skipped: {error}", to=sys.stderr)
 
 
 def _is_of_groups(obj: Object) -> bool:
@@ -150,9 +150,9 @@ async def read_unbound_groups(connection: Connection, settings: Settings) -> Gro
 def _print_table(found: Groups, now: datetime) -> None:
     rows = [_row(each, now) for each in found.groups] + [_stray_row(each, now) for each in found.strays]
     if not rows:
-        print("no groups of gated pods")
+        say("no groups of gated pods")
         return
-    print("\n".join(table([_HEADINGS, *rows], "   ", "")))
+    say(*table([_HEADINGS, *rows], "   ", ""))
 
 
 def _row(group: GroupOverview, now: datetime) -> tuple[str, ...]:

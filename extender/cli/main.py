@@ -11,7 +11,9 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import Final, TypeAlias
+from typing import Final, TextIO, TypeAlias
+
+from extender.telemetry.logs import printable
 
 COMMANDS: Final = {  # and their modules in this package
     "serve": "serve",
@@ -45,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OUTPUT_CLOSED
     except CommandError as error:
         for line in error.lines:
-            print(f"extender: {line}", file=sys.stderr)
+            say(f"extender: {line}", to=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -66,8 +68,16 @@ def make_parser(chosen: str) -> argparse.ArgumentParser:
 
 def print_version(_: argparse.Namespace) -> int:
     """Prints the version of the installed distribution."""
-    print(f"extender {version('placement-extender')}")
+    say(f"extender {version('placement-extender')}")
     return 0
+
+
+def say(*lines: object, to: TextIO | None = None) -> None:
+    """Prints lines, each as one line whatever it contains: what is not printable is escaped as in JSON.
+
+    Tenants write names, labels and messages, which could otherwise clear the terminal or forge lines.
+    """
+    print(*(printable(str(line)) for line in lines), sep="\n", file=to, flush=True)
 
 
 # A subcommand adds its parser to it. argparse has no public name for the type.

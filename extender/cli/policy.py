@@ -19,8 +19,8 @@ import orjson
 import yaml
 
 from extender.cli.files import read_bytes, read_documents
-from extender.cli.main import CommandError, Commands
-from extender.cli.sources import add_config, decoded, print_json, read_cluster, settings_of, table
+from extender.cli.main import CommandError, Commands, say
+from extender.cli.sources import add_config, decoded, print_json, print_yaml, read_cluster, settings_of, table
 from extender.index.cluster import ClusterIndex
 from extender.index.policies import PolicyTable
 from extender.model.constraints.labels import Labels
@@ -136,9 +136,9 @@ def run_export(arguments: argparse.Namespace) -> int:
         is_whole &= not found.left_out
         for title, lines in (("left out", found.left_out), ("note", found.notes)):
             for line in lines:
-                print(f"{each.path}: {each.key}: {title}: {line}", file=sys.stderr)
+                say(f"{each.path}: {each.key}: {title}: {line}", to=sys.stderr)
     if documents:
-        print(yaml.safe_dump_all(documents, sort_keys=False, width=1000), end="")
+        print_yaml(*documents)
     return 0 if is_whole else 1
 
 
@@ -315,16 +315,16 @@ def _write(policies: Sequence[PolicyFound], tested: Sequence[tuple[JsonObject, J
         return
     for each in policies:
         for text in (*each.errors, *(f"warning: {warning}" for warning in each.warnings)):
-            print(f"{each.path}: {each.key}: {text}", file=sys.stderr)
+            say(f"{each.path}: {each.key}: {text}", to=sys.stderr)
     if form == "yaml":
-        print("---\n".join(_dump(each["admitted"]) for each in found if each["admitted"] is not None), end="")
-        print("\n".join(line for each in found for line in _outcome(each)), file=sys.stderr)
+        print_yaml(*(each["admitted"] for each in found if each["admitted"] is not None))
+        say(*(line for each in found for line in _outcome(each)), to=sys.stderr)
         return
     for before, after in tested:
-        print("\n".join([*_lines(before, after), ""]))
+        say(*_lines(before, after), "")
     changed = sum(each["result"] == "mutated" for each in found)
     refused = sum(each["admitted"] is None for each in found)
-    print(f"{counted(len(found), 'object')}: {changed} changed, {refused} refused")
+    say(f"{counted(len(found), 'object')}: {changed} changed, {refused} refused")
 
 
 def _lines(before: JsonObject, found: JsonObject) -> Iterator[str]:

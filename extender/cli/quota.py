@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import orjson
-import yaml
 
 from extender.cli.files import read_bytes
 from extender.cli.main import CommandError, Commands
-from extender.cli.sources import add_config, decoded, print_answer, read_cluster, settings_of, table
+from extender.cli.sources import add_config, decoded, print_answer, print_yaml, read_cluster, settings_of, table
 from extender.doctor.quota_report import PodsInScope, QuotaReport, quota_report
 from extender.model.constraints.labels import is_dns_label
 from extender.model.objects import Namespace
@@ -100,7 +99,7 @@ def run_generate(arguments: argparse.Namespace) -> int:
         for name in allowed.keys() - set(names):
             raise CommandError(f"{source}: namespace {name} of --allow does not exist")
     documents = native_quotas(names, allowed, settings.quota, audits=arguments.audit)
-    print(yaml.safe_dump_all(documents, sort_keys=False, width=1000), end="")
+    print_yaml(*documents)
     return 0
 
 
@@ -127,7 +126,7 @@ def _lines(report: QuotaReport) -> Iterator[str]:
     for title, headings, rows in _tables(report):
         if rows:
             yield from (title, *table([headings, *rows], indent=""), "")
-    yield _summary(report)
+    yield from _summary(report)
 
 
 def _tables(report: QuotaReport) -> Iterator[tuple[str, Sequence[str], list[Sequence[str]]]]:
@@ -173,15 +172,14 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _summary(report: QuotaReport) -> str:
+def _summary(report: QuotaReport) -> Iterator[str]:
     placed, pending = (sum(getattr(each, name) for each in report.namespaces) for name in ("placed", "pending"))
-    lines = [
+    yield (
         f"{placed + pending} pods with affinity across namespaces, {placed} placed; {len(report.templates)} workloads"
-    ]
+    )
     if report.without_quota:
-        lines.append(f"no quota limits their number in: {', '.join(report.without_quota)}")
+        yield f"no quota limits their number in: {', '.join(report.without_quota)}"
     if report.limit is not None:
         refused = sum(len(each.refused) for each in report.namespaces)
         over = sum(each.over for each in report.namespaces)
-        lines.append(f"with a limit of {report.limit}: {refused} pending pods refused, {over} placed pods over it stay")
-    return "\n".join(lines)
+        yield f"with a limit of {report.limit}: {refused} pending pods refused, {over} placed pods over it stay"

@@ -15,7 +15,7 @@ from typing import IO, Final, cast
 import msgspec
 
 from extender.cli.files import STDIN, read_redaction_key, read_settings
-from extender.cli.main import CommandError, Commands
+from extender.cli.main import CommandError, Commands, say
 from extender.compose.replay import Difference, Outcome, Replay
 from extender.model.documents import DocumentError
 from extender.settings.configuration import Settings, settings_document
@@ -68,15 +68,15 @@ def run(arguments: argparse.Namespace) -> int:
             error.lines if isinstance(error, CommandError) else (f"{arguments.recording}: {lines.place}{_text(error)}",)
         )
         for text in texts:
-            print(f"extender: {text}", file=sys.stderr)
+            say(f"extender: {text}", to=sys.stderr)
         return _UNREADABLE
     if lines.is_cut:
-        print(f"extender: {arguments.recording}: the last record is cut off and was skipped", file=sys.stderr)
+        say(f"extender: {arguments.recording}: the last record is cut off and was skipped", to=sys.stderr)
     if not replay.versions:
-        print(f"extender: {arguments.recording}: holds no recording", file=sys.stderr)
+        say(f"extender: {arguments.recording}: holds no recording", to=sys.stderr)
         return _UNREADABLE
     changed = _changed(replay.recorded, settings)
-    print(_json(replay, changed) if arguments.output == "json" else "\n".join(_table(replay, changed)))
+    say(*(_json(replay, changed).split("\n") if arguments.output == "json" else _table(replay, changed)))
     return 1 if replay.differences else 0
 
 

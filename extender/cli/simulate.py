@@ -27,7 +27,7 @@ import msgspec
 import yaml
 
 from extender.cli.files import read_bytes, read_yaml
-from extender.cli.main import CommandError, Commands
+from extender.cli.main import CommandError, Commands, say
 from extender.compose.embedded import FREE_PORT, StartError, service_running
 from extender.compose.process import run_on_loop
 from extender.compose.service import Service
@@ -78,7 +78,7 @@ def simulate(
     play = read_scenario(path, short=short)
     settings = scenario_settings(play, path)
     objects = read_objects(play, path)
-    narrate: Narrator = _to_stderr if as_json else print
+    narrate: Narrator = _to_stderr if as_json else say
     used = play.scenario.seed if seed is None else seed
     comparison = play.scenario.comparison if without is None else None
     # All runs of a comparison but the last: that is the one of this process.
@@ -153,33 +153,34 @@ class _Extender:
 
 def _print(report: Report, *, as_json: bool, compared: Sequence[str] = ()) -> None:
     if as_json:
-        print(json.dumps(report.document(), indent=2))
+        say(*json.dumps(report.document(), indent=2).split("\n"))
         _to_stderr(report.last_line)
         return
-    print(
-        f"\n{report.decisions} decisions on {report.nodes_used} nodes in {report.seconds:.1f} s, "
-        f"{report.decisions_per_second:.0f}/s, {report.calls} calls of the extender"
+    say(
+        "",
+        f"{report.decisions} decisions on {report.nodes_used} nodes in {report.seconds:.1f} s, "
+        f"{report.decisions_per_second:.0f}/s, {report.calls} calls of the extender",
     )
     for line in compared or (f"filter: {report.cost}",):
-        print(line)
+        say(line)
     if report.policies.pods:
         judged, missed = report.policies
-        print(f"policies: {judged} pods judged, {missed} of them missed by admission")
+        say(f"policies: {judged} pods judged, {missed} of them missed by admission")
         for row in report.policy_rows:
-            print(row)
+            say(row)
     for message, count in Counter(message for _, message in report.waiting).most_common(_SHOWN):
         first = next(pod for pod, said in report.waiting if said == message)
         others = f" and {count - 1} more" if count > 1 else ""
-        print(f"pending: {first}{others}: {message or 'no attempt yet'}")
+        say(f"pending: {first}{others}: {message or 'no attempt yet'}")
     for violation in (*report.violations, *report.gang_violations)[:_SHOWN]:
-        print(f"violation: {violation}")
+        say(f"violation: {violation}")
     for failure in report.failures:
-        print(f"unexpected: {failure}")
-    print(report.last_line)
+        say(f"unexpected: {failure}")
+    say(report.last_line)
 
 
 def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr)
+    say(text, to=sys.stderr)
 
 
 _MEGABYTE: Final = 1e6

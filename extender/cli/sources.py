@@ -12,7 +12,7 @@ import orjson
 import yaml
 
 from extender.cli.files import access_to, read_bytes, read_settings
-from extender.cli.main import CommandError
+from extender.cli.main import CommandError, say
 from extender.compose.process import run_on_loop
 from extender.kube.errors import KubeError, NotFound, Rejected
 from extender.kube.listing import read_list
@@ -55,7 +55,7 @@ def read_cluster(kubeconfig: str, paths: Mapping[tuple[str, str], str], optional
                 except (Rejected, NotFound) as error:
                     if kind not in optional:
                         raise
-                    print(f"{kind}: left out: {error}", file=sys.stderr)
+                    say(f"{kind}: left out: {error}", to=sys.stderr)
                     continue
                 items += ({**orjson.loads(each), "apiVersion": version, "kind": kind} for each in found)
         return orjson.dumps({"kind": "List", "items": items})
@@ -73,7 +73,7 @@ def decoded(source: str, body: bytes, limits: Limits) -> Snapshot:
     except WireError as error:
         raise CommandError(f"{source}: {error}") from None
     for problem in snapshot.unreadable:
-        print(f"{source}: skipped: {problem}", file=sys.stderr)
+        say(f"{source}: skipped: {problem}", to=sys.stderr)
     return snapshot
 
 
@@ -84,17 +84,24 @@ def snapshot_of(path: str, limits: Limits) -> Snapshot:
 
 def print_json(value: object) -> None:
     """Prints a value of JSON, indented."""
-    print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+    say(*orjson.dumps(value, option=orjson.OPT_INDENT_2).decode().split("\n"))
+
+
+def print_yaml(*documents: object) -> None:
+    """Prints values as YAML documents."""
+    if documents:
+        text = yaml.safe_dump_all(documents, sort_keys=False, width=_WIDEST)
+        say(*text.removesuffix("\n").split("\n"))
 
 
 def print_answer(found: T, form: str, report: Callable[[T], Iterable[str]]) -> None:
     """Prints an answer of the API: ``report`` has the lines of the form "table"."""
     if form == "table":
-        print("\n".join(report(found)))
+        say(*report(found))
     elif form == "json":
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        say(*msgspec.json.format(msgspec.json.encode(found)).decode().split("\n"))
     else:
-        print(yaml.safe_dump(msgspec.to_builtins(found), sort_keys=False, width=_WIDEST), end="")
+        print_yaml(msgspec.to_builtins(found))
 
 
 def table(rows: Sequence[Sequence[str]], gap: str = "  ", indent: str = _INDENT) -> Iterator[str]:

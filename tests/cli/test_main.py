@@ -5,9 +5,12 @@ import sys
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
+import orjson
 import pytest
 
-from extender.cli.main import COMMANDS, OUTPUT_CLOSED, main
+from extender.cli.main import COMMANDS, OUTPUT_CLOSED, main, say
+from tests.builders import namespace_json, node_json, pod_json, term
+from tests.policies import policy_json
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,3 +93,51 @@ def test_the_console_script_and_python_m_are_the_same_command(tmp_path: Path) ->
         [sys.executable, "-m", "extender", "version"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert ran.stdout == f"extender {version('placement-extender')}\n"
+
+
+def test_what_tenants_write_controls_no_terminal_and_forges_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """An ANSI sequence, a C1 one, a carriage return, a new line, and a bidirectional override."""
+    say("a\x1b[2Jb\x9bm\rc\nd\u202ee", "é ·", to=sys.stderr)
+    assert capsys.readouterr().err == "a\\u001b[2Jb\\u009bm\\u000dc\\u000ad\\u202ee\né ·\n"
+
+
+HOSTILE = "\x1b[31mred\x9b0m\r\nforged: line\u202e"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "shop/web"],
+        ["explain", "shop/web", "-o", "json"],
+        ["explain", "shop/web", "-o", "yaml"],
+        ["whatif"],
+        ["policy", "test", "{policies}", "-n", "shop"],
+        ["policy", "test", "{policies}", "-n", "shop", "-o", "json"],
+        ["policy", "test", "{policies}", "-n", "shop", "-o", "yaml"],
+        ["quota", "report"],
+        ["groups"],
+    ],
+    ids=" ".join,
+)
+def test_no_command_prints_what_an_object_would_have_the_terminal_do(
+    arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    far = term("zone", app="web", namespace_selector={})
+    labels = {"app": "web", "note": HOSTILE}
+    pending = pod_json("web", namespace="shop", labels=labels, apart=[far, term(HOSTILE, app=HOSTILE)])
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": HOSTILE}
+    pending["status"] = {"conditions": [condition]}
+    pending["metadata"]["annotations"] = {"note": HOSTILE}
+    other = pod_json(HOSTILE, namespace="shop", labels=labels, on="n1", apart=[far])
+    taint = {"key": HOSTILE, "value": HOSTILE, "effect": "NoSchedule"}
+    node = node_json("n1", zone="z1", allocatable={"cpu": "4", "pods": "9"}, taints=[taint])
+    objects = [("Node", node), ("Pod", pending), ("Pod", other), ("Namespace", namespace_json("shop"))]
+    items = [{"apiVersion": "v1", "kind": kind, **each} for kind, each in objects]
+    (tmp_path / "cluster").write_bytes(orjson.dumps({"kind": "List", "items": [*items, {"kind": HOSTILE}, 7]}))
+    policies = tmp_path / "policies"
+    policies.write_bytes(orjson.dumps(policy_json(nodeSelector={"pool": "a"})))
+    given = [each.format(policies=policies) for each in arguments]
+    assert main([*given, "--snapshot", str(tmp_path / "cluster")]) in (0, 1)
+    told = capfd.readouterr()
+    assert [char for char in (told.out + told.err).replace("\n", "") if not char.isprintable()] == []
+    assert not any(line.lstrip().startswith("forged") for line in (told.out + told.err).splitlines())
