@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.attack import bodies, connections, handshakes, requests, streams
+from tests.attack import bodies, connections, handshakes, requests, reviews, streams
 from tests.attack.attacks import ATTACKS, Target
 from tests.attack.pulse import Pulse
 from tests.attack.service import is_ready, memory_of, target_of
@@ -18,7 +18,7 @@ _CONNECTING_SECONDS = 1.0  # the kubelet's patience; a new connection waits behi
 _KEPT_MEBIBYTES = 64.0
 _ATTACK_SECONDS = 30.0
 _PATIENCE_STEPS = 24  # of a quarter of a second
-_MODULES = (bodies, connections, handshakes, requests, streams)  # imported for what they register
+_MODULES = (bodies, connections, handshakes, requests, reviews, streams)  # imported for what they register
 
 
 @dataclass(frozen=True, slots=True)

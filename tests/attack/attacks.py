@@ -14,13 +14,19 @@ from tests.server.raw import Wire, wire
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The service under attack. It reads `api` through `front`. `tls` holds a certificate of the scheduler, `stranger` none; both None for plain HTTP."""
+    """The service under attack. It reads `api` through `front`.
+
+    `tls` holds a certificate of the scheduler, `stranger` none; both None for plain HTTP. `webhook` is the URL of the other port, for
+    clients without the API server's certificate, which it asks for where `tls` is given.
+    """
 
     url: str
     process: int
     api: ApiServer
     front: HostileApi
     prober: Prober
+    webhook: str
+    webhook_tls: ssl.SSLContext
     tls: ssl.SSLContext | None = None
     stranger: ssl.SSLContext | None = None
 

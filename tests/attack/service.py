@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from tests.attack.attacks import Target
 from tests.attack.hostile_api import HostileApi
 from tests.attack.pulse import Prober
 from tests.cli.test_serve import OBJECTS, serving
+from tests.e2e.programs import free_ports
 from tests.fakes import PATIENCE
 from tests.server.pki import SCHEDULER, Pki
 from tests.server.raw import head_of
@@ -31,13 +31,17 @@ async def target_of(*, tls: bool) -> AsyncIterator[Target]:
         folder = Path(name)
         async with ApiServer() as api:
             api.store.load(OBJECTS)
-            pki = Pki(folder) if tls else None
+            pki, (port,) = Pki(folder), free_ports(1)
             async with HostileApi(api).listening() as front:
-                config = _configuration(folder, front, pki)
+                config = _configuration(folder, front, pki, port, tls=tls)
                 async with serving("--config", str(config)) as (process, url), Prober.of(url, process.pid) as prober:
                     draining = asyncio.create_task(_drain(process.stderr))
                     try:
-                        yield await _ready(Target(url, process.pid, api, front, prober, *_contexts(pki)))
+                        contexts = (pki.client(pki.scheduler()), pki.client()) if tls else ()
+                        webhook = f"https://127.0.0.1:{port}"
+                        yield await _ready(
+                            Target(url, process.pid, api, front, prober, webhook, pki.client(), *contexts)
+                        )
                     finally:
                         draining.cancel()
                         await asyncio.wait([draining])
@@ -55,12 +59,7 @@ async def is_ready(target: Target) -> bool:
     return await target.status(head_of("GET", "/readyz")) == "200"
 
 
-def _contexts(pki: Pki | None) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """Of the scheduler, and of a client without a certificate."""
-    return (pki.client(pki.scheduler()), pki.client()) if pki else (None, None)
-
-
-def _configuration(folder: Path, front: HostileApi, pki: Pki | None) -> Path:
+def _configuration(folder: Path, front: HostileApi, pki: Pki, port: int, *, tls: bool) -> Path:
     """Reads its cluster through the front, and does not wait long before it reads again."""
     kubeconfig = front.write_kubeconfig(folder / "kubeconfig")
     backoff = {"initial": "100ms", "max": "1s"}
@@ -69,10 +68,14 @@ def _configuration(folder: Path, front: HostileApi, pki: Pki | None) -> Path:
         "kind": "ExtenderConfiguration",
         "kube": {"kubeconfig": str(kubeconfig), "watch": {"backoff": backoff}},
     }
-    if pki is not None:
+    webhook = {"bindAddress": f"127.0.0.1:{port}", "certificates": "files"}
+    webhook |= {"certFile": pki.tls.cert_file, "keyFile": pki.tls.key_file}
+    if tls:
         made = pki.giving(Clients(scheduler=(SCHEDULER,)))
-        tls = {"certFile": made.cert_file, "keyFile": made.key_file, "clientCAFile": made.client_ca_file}
-        document["server"] = {"tls": {**tls, "clients": {"scheduler": [SCHEDULER]}}}
+        webhook["clientCAFile"] = made.client_ca_file
+        files = {"certFile": made.cert_file, "keyFile": made.key_file, "clientCAFile": made.client_ca_file}
+        document["server"] = {"tls": {**files, "clients": {"scheduler": [SCHEDULER]}}}
+    document["policies"] = {"enabled": True, "webhook": webhook}
     path = folder / "extender.yaml"
     path.write_text(yaml.safe_dump(document), "utf-8")
     return path

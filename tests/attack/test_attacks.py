@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from tests.attack import bodies, connections, handshakes, requests, streams
+from tests.attack import bodies, connections, handshakes, requests, reviews, streams
 from tests.attack.attacks import ATTACKS
 from tests.attack.service import target_of
 from tests.server.raw import head_of
 
-MODULES = (requests, connections, handshakes, streams, bodies)  # imported for what they register
+MODULES = (requests, connections, handshakes, streams, bodies, reviews)  # imported for what they register
 FEW = sorted(name for name in ATTACKS.quick if not any(word in name for word in ("MiB", "000,000", "300", "2,000")))
 
 
