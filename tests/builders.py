@@ -206,12 +206,10 @@ def node_json(
 
 
 def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Json:
-    """A taint of a node."""
     return {"key": key, "effect": effect} | ({"value": value} if value else {})
 
 
 def namespace_json(name: str = "default", labels: Mapping[str, str] | None = None, **more_labels: str) -> Json:
-    """A Namespace."""
     return {"metadata": {"name": name, "labels": {**(labels or {}), **more_labels}}}
 
 

@@ -31,7 +31,6 @@ def finished(steps: Steps[T], between: Callable[[], None] = lambda: None) -> T:
 
 
 def explained(index: ClusterIndex, pod: Pod, settings: Settings, node: str = "") -> Explanation:
-    """The explanation for a pod."""
     return finished(explain(pod, index.view, settings, node))
 
 

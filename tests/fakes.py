@@ -75,17 +75,14 @@ class FakeSink(Generic[T]):
         self.failure: Exception | None = None
 
     def held(self, key: str) -> T | None:
-        """What is there under a key."""
         return self.objects.get(key)
 
     async def replace(self, objects: Mapping[str, T], unreadable: Collection[str] = ()) -> None:
-        """Note the list."""
         self.lists.append(list(objects.values()))
         kept = {key: found for key, found in self.objects.items() if key in unreadable}
         self.objects = {**kept, **objects}
 
     async def apply(self, changes: Sequence[tuple[T, bool]]) -> None:
-        """Note the batch."""
         if self.failure:
             raise self.failure
         self.batches.append(list(changes))
@@ -113,11 +110,9 @@ class FakeBacklog(Backlog):
         return not self._queue.empty()
 
     def may_be_behind(self, _readable: Container[int]) -> bool:
-        """The same."""
         return self.is_behind
 
     async def wait_until_handled(self) -> None:
-        """Wait until it has."""
         await until(lambda: not self.is_behind)
 
 
@@ -166,14 +161,12 @@ class FakeIndex:
         self.on_call: Callable[[], None] = lambda: None
 
     def upsert(self, obj: Object) -> bool:
-        """Remember it."""
         self._note(f"upsert {identity(obj)}")
         changed = self.objects.get(identity(obj)) != obj
         self.objects[identity(obj)] = obj
         return changed
 
     def delete(self, obj: Object) -> bool:
-        """Forget it."""
         self._note(f"delete {identity(obj)}")
         return self.objects.pop(identity(obj), None) is not None
 
@@ -199,7 +192,6 @@ class FakeWriter(Writer):
         self._note(f"nominate {pod.name} {node or '-'}")
 
     async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
-        """Note the condition."""
         self._note(f"condition {pod.name} {condition.type}={condition.status}")
 
     async def annotate(self, pod: PodRef, key: str, value: str | None) -> None:
@@ -211,15 +203,12 @@ class FakeWriter(Writer):
         self._note(f"delete {pod.name} {grace_seconds}")
 
     async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
-        """Note the eviction."""
         self._note(f"evict {pod.name} {grace_seconds}")
 
     async def bind(self, pod: PodRef, node: str) -> None:
-        """Note the binding."""
         self._note(f"bind {pod.name} {node}")
 
     async def create_event(self, event: PodEvent) -> None:
-        """Note the event."""
         self._note(f"event {event.pod.name} {event.reason}")
 
     def _note(self, effect: str) -> None:

@@ -44,7 +44,6 @@ def expression(key: str, operator: str, *values: str) -> Json:
 
 
 def node_term(*expressions: Json, fields: list[Json] | None = None) -> Json:
-    """A node selector term."""
     made: Json = {"matchExpressions": list(expressions)} if expressions else {}
     return made | ({"matchFields": fields} if fields else {})
 

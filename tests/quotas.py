@@ -50,7 +50,6 @@ def quota(name: str = "cross", hard: Mapping[str, str] | None = None, **fields: 
 
 
 def limited(number: int, **fields: Any) -> PodQuota:
-    """A quota for so many pods."""
     return quota(hard={"pods": str(number)}, **fields)
 
 

@@ -20,7 +20,6 @@ class HeldReflector(FakeReflector):
     handler: EventHandler[Object]
 
     async def run(self, sink: EventHandler[Object]) -> None:
-        """Note the event handler."""
         self.handler = sink
 
 

@@ -134,13 +134,11 @@ _KINDS: Final[dict[str, Kind[Any]]] = {
 
 
 def decoded(kind: str, body: Json) -> Object:
-    """The object of a kind, by the real decoding."""
     made: Object = _KINDS[kind].decode_object(orjson.dumps(body))
     return made
 
 
 def one_of(values: Iterable[T]) -> st.SearchStrategy[T]:
-    """One of a short list, the first being the simplest."""
     return st.sampled_from(list(values))
 
 
@@ -270,7 +268,6 @@ def _changed(
 
 
 def steps() -> st.SearchStrategy[Step]:
-    """One change, or a question."""
     return by_weight(
         (2, _changed("pods", POD_NAMES, running_pods)),
         (1, _changed("nodes", NODE_NAMES, nodes)),

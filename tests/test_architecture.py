@@ -72,7 +72,6 @@ def name_of(path: Path) -> str:
 
 
 def tree_of(path: Path) -> ast.Module:
-    """The parsed module."""
     return ast.parse(path.read_text("utf-8"))
 
 
@@ -137,7 +136,6 @@ def test_no_class_has_more_than_20_public_methods(path: Path) -> None:
 
 
 def index_classes_in(hint: object) -> Iterator[type]:
-    """The classes of the index that a type mentions."""
     if isinstance(hint, type) and hint.__module__.startswith("extender.index."):
         yield hint
     for part in get_args(hint):

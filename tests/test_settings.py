@@ -42,7 +42,6 @@ def nested(path: str, value: object) -> dict[str, Any]:
 
 
 def problems_of(document: object) -> list[str]:
-    """The problems for which a document is refused."""
     with pytest.raises(DocumentError) as rejected:
         parse_settings(document)
     return list(rejected.value.problems)
@@ -54,7 +53,6 @@ def constraint(**changes: object) -> dict[str, object]:
 
 
 def spread(*constraints: dict[str, object], defaulting: str = "List") -> dict[str, Any]:
-    """A document with default constraints."""
     return nested("rules.topologySpread", {"defaultingType": defaulting, "defaultConstraints": list(constraints)})
 
 

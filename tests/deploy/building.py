@@ -38,7 +38,6 @@ def built(folder: Path) -> list[Json]:
 
 
 def overlay(name: str) -> list[Json]:
-    """The documents of an overlay of ours."""
     return built(DEPLOY / "overlays" / name)
 
 
@@ -57,7 +56,6 @@ def _with_component(component: str, name: str) -> str:
 
 
 def of_kind(documents: list[Json], *kinds: str) -> list[Json]:
-    """Those of these kinds."""
     return [document for document in documents if document["kind"] in kinds]
 
 

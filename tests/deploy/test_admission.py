@@ -18,7 +18,6 @@ from tests.deploy.building import DEPLOY, OVERLAYS, Json, built, of_kind, overla
 
 
 def policy_of(documents: list[Json]) -> Json:
-    """The one policy."""
     (policy,) = of_kind(documents, "ValidatingAdmissionPolicy")
     return policy
 

@@ -43,7 +43,6 @@ def pod_of(documents: list[Json]) -> Json:
 
 
 def containers(template: Json) -> list[Json]:
-    """Its containers."""
     found: list[Json] = template["spec"]["containers"]
     return found
 
@@ -105,7 +104,6 @@ POLICY_RESOURCES = (
 
 
 def declared_calls(resources: tuple[str, ...] = ()) -> set[tuple[str, str, str]]:
-    """The permissions of all declared calls, or of those on these resources."""
     return {
         (each.group, f"{each.resource}/{each.subresource}".rstrip("/"), each.verb)
         for each in API_CALLS

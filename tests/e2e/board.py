@@ -123,7 +123,6 @@ class Kubelet:
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     def look(self, pod: JsonObject) -> None:
-        """A pod has changed."""
         if is_terminating(pod) and node_of(pod) and uid_of(pod) not in self._ending:
             self._ending[uid_of(pod)] = asyncio.create_task(self._end(pod))
 

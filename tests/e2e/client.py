@@ -104,7 +104,6 @@ async def connect(url: str, token: str, authority: Path) -> AsyncIterator[Api]:
 
 
 def path_of(obj: JsonObject) -> str:
-    """Where an object is created."""
     kind = obj["kind"].lower()
     kind = f"{kind[:-1]}ies" if kind.endswith("policy") else kind + ("es" if kind.endswith("s") else "s")
     root = f"/apis/{obj['apiVersion']}" if "/" in obj["apiVersion"] else f"/api/{obj['apiVersion']}"
@@ -112,5 +111,4 @@ def path_of(obj: JsonObject) -> str:
 
 
 def pod_path(pod: JsonObject) -> str:
-    """One pod's own path."""
     return f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}"

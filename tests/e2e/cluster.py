@@ -95,7 +95,6 @@ class Cluster:
 
 
 async def eventually_ready(extender: Extender) -> None:
-    """Return once the extender has read the cluster."""
     async with asyncio.timeout(PATIENCE * 3):
         while not await extender.is_ready():  # noqa: ASYNC110 -- there is no event across processes
             await asyncio.sleep(0.05)

@@ -239,7 +239,6 @@ class ControlPlane:
         return [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"] if self._audited else []
 
     def _access(self, url: str, token: str) -> dict[str, Any]:
-        """A kubeconfig."""
         cluster = {"server": url, "certificate-authority": str(self.authority)}
         return {
             "apiVersion": "v1",
@@ -296,7 +295,6 @@ def _to_scheduler(port: int) -> http.client.HTTPSConnection:
 
 
 def _answers(connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str] | None = None) -> bool:
-    """Whether a path answers 200 now."""
     try:
         connection.request("GET", path, headers=dict(headers or {}))
         return connection.getresponse().status == http.client.OK

@@ -27,7 +27,6 @@ _OWNED = (
 
 
 def is_there(assets: Path) -> bool:
-    """Whether the programs have one."""
     return os.access(assets / PROGRAM, os.X_OK)
 
 

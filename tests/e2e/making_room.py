@@ -92,7 +92,6 @@ class Trail:
     expected: int = 0
 
     def look(self, pod: JsonObject) -> None:
-        """A pod has changed."""
         if node_of(pod) and not name_of(pod).startswith("low-") and key_of(pod) not in self.bound:
             self.bound[key_of(pod)] = time.monotonic()
             self.expected -= namespace_of(pod) == _MAIN

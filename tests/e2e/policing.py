@@ -55,7 +55,6 @@ async def established(api: Api) -> list[JsonObject]:
 
 
 async def without_policies(api: Api) -> None:
-    """Remove all policies."""
     for kind in ("ClusterPodSchedulingPolicy", "PodSchedulingPolicy"):
         path = path_of(policy(kind))
         found, _ = await api.list(path)
@@ -107,7 +106,6 @@ class Policed:
 
     @property
     def api(self) -> Api:
-        """A client of the apiserver."""
         return self.cluster.api
 
     async def apply(self, found: JsonObject) -> None:

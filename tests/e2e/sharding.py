@@ -85,7 +85,6 @@ class Schedulers:
         return self.programs[name]
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to all of them."""
         for program in self.programs.values():
             program.send(number)
 

@@ -150,7 +150,6 @@ async def test_a_release_passes_and_keeps_the_gate_of_another_controller(held: H
 
 
 def condition(kind: str, **more: str) -> JsonObject:
-    """A change of one condition."""
     return {"status": {"conditions": [{"type": kind, "status": "True", "lastTransitionTime": SINCE, **more}]}}
 
 

@@ -27,7 +27,6 @@ async def explained(extender: Extender, asking: JsonObject) -> dict[str, Any]:
 
 
 def the(kind: str, found: dict[str, Any]) -> dict[str, Any]:
-    """The change of this kind."""
     change: dict[str, Any]
     (change,) = (each for each in found["changes"] if each["kind"] == kind)
     return change

@@ -71,7 +71,6 @@ async def without_placements(api: Api) -> None:
 
 
 async def releasing(api: Api, **release: Any) -> None:
-    """The policy."""
     block = {"group": {"label": LABEL}, "size": {"annotation": SIZE}, "topology": [ZONE], **release}
     selector = {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]}
     spec = {"podSelector": selector, "namespaceSelector": {}, "when": ["Release"], "release": block}
@@ -101,7 +100,6 @@ async def two_extenders(cluster: Cluster) -> AsyncIterator[Front]:
 
 
 def gangs_of(cluster: Cluster) -> dict[str, list[JsonObject]]:
-    """The pods of each gang."""
     found: dict[str, list[JsonObject]] = {}
     for each in cluster.board.pods.values():
         if LABEL in labels_of(each):
@@ -110,7 +108,6 @@ def gangs_of(cluster: Cluster) -> dict[str, list[JsonObject]]:
 
 
 async def zones(api: Api) -> dict[str, str]:
-    """The zone of each node."""
     return {name_of(each): labels_of(each)[ZONE] for each in (await api.list(NODES))[0]}
 
 

@@ -35,7 +35,6 @@ async def api(cluster: Cluster) -> AsyncIterator[Api]:
 
 
 def named(body: JsonObject) -> str:
-    """The path of its object."""
     return f"{PATH}/{body['metadata']['name']}"
 
 

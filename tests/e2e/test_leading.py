@@ -50,7 +50,6 @@ class Front:
         return None
 
     async def leader(self) -> Extender:
-        """The one that leads, once one does."""
         async with asyncio.timeout(PATIENCE * 3):
             while (found := await self.ready()) is None:  # noqa: ASYNC110 -- there is no event across processes
                 await asyncio.sleep(0.05)

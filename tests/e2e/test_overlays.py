@@ -70,7 +70,6 @@ def granted_by(name: str) -> set[tuple[str, str, str]]:
 
 
 async def may(api: Api, user: str, group: str, resource: str, verb: str) -> bool:
-    """Whether a user may, in all namespaces."""
     name, _, subresource = resource.partition("/")
     asked = {"group": group, "resource": name, "subresource": subresource, "verb": verb}
     review = {

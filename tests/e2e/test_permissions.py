@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -14,7 +13,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 
 from extender.kube.credentials import Access
 from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
@@ -25,7 +23,6 @@ from extender.kube.writer import Writer
 from extender.simulator.json_objects import JsonObject
 from extender.tasks.preemption.executor import REASON, TARGET
 from extender.tasks.rejected_pods import REQUEUE_ANNOTATION
-from tests.deploy.building import OVERLAYS, overlay
 from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.control_plane import scheduler_document
 from tests.e2e.granting import NAMESPACE, applied, granted, kubeconfig_of_account, without
@@ -38,20 +35,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 FOREIGN = {"Certificate", "Issuer"}
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
-
-
-@pytest.mark.parametrize("name", OVERLAYS)
-async def test_the_apiserver_takes_every_manifest(cluster: Cluster, name: str) -> None:
-    documents = [document for document in overlay(name) if document["kind"] not in FOREIGN]
-    used = {document["metadata"].get("namespace", "kube-system") for document in documents} - {"kube-system"}
-    await cluster.api.create(*({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}} for each in used))
-    command = ["kubectl", f"--kubeconfig={cluster.plane.kubeconfig}", "apply", "--dry-run=server", "-f", "-"]
-    own = [document for document in documents if document["kind"] != "Namespace"]
-    done = await asyncio.to_thread(
-        subprocess.run, command, input=yaml.safe_dump_all(own), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("(server dry run)") == len(own)
 
 
 async def test_under_the_roles_pods_are_placed_and_preempted_and_no_write_is_rejected(

@@ -42,7 +42,6 @@ async def test_kubectl_applies_the_overlay_with_policies(cluster: Cluster, name:
 
 @pytest.fixture
 async def found(cluster: Cluster) -> AsyncIterator[Policed]:
-    """A cluster with policies."""
     async with policed(cluster) as opened:
         yield opened
 

@@ -56,7 +56,6 @@ class Service:
             following.cancel()
 
     async def has(self, number: int) -> None:
-        """Return once so many endpoints are known."""
         async with asyncio.timeout(PATIENCE * 3):
             while len(self.endpoints) != number:  # noqa: ASYNC110 -- there is no event across processes
                 await asyncio.sleep(0.05)

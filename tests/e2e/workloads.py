@@ -65,7 +65,6 @@ def namespaces() -> list[JsonObject]:
 
 
 def node_name(number: int) -> str:
-    """By number."""
     return f"node-{number}"
 
 

@@ -19,7 +19,6 @@ SERIES = {series for entry in entries() for series in entry.series}
 
 
 def rules(file: str) -> Iterator[dict[str, Any]]:
-    """All rules of a file."""
     for group in load(file)["groups"]:
         yield from group["rules"]
 

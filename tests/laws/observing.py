@@ -60,7 +60,6 @@ class Cluster:
             self.objects[change.kind, change.key] = change.body
 
     def of(self, kind: str) -> list[Json]:
-        """All objects of a kind."""
         return [body for (name, _), body in self.objects.items() if name == kind]
 
     def decoded(self, kind: str) -> list[Object]:

@@ -145,5 +145,4 @@ def _is_included(pod: Json, constraint: Json, node: Json) -> bool:
 
 
 def names_of(cluster: Cluster) -> list[str]:
-    """The nodes that there are."""
     return sorted(name_of(node) for node in cluster.of("nodes"))

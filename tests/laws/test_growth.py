@@ -55,7 +55,6 @@ def _parts(each: object) -> Iterator[object]:
 
 
 def asking(number: int) -> Pod:
-    """A pod that asks what no pod asked before."""
     app = f"app-{number}"
     return unlimited(
         pod_json(

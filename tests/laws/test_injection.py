@@ -23,7 +23,6 @@ from tests.verbs.admit.reviewing import ask, pod, template_spec, verb, workload
 
 
 def injected(spec: Json, policies: list[Policy], *, is_pod: bool = True) -> Json:
-    """The spec with the policies applied once."""
     injection = Injection(spec, Bounds(), Budget(), is_pod=is_pod)
     for each in policies:
         injection.apply(each)

@@ -31,7 +31,6 @@ DECISIVE = settings(placement="decisive", answers={"shortlist": 2})
 
 
 def answered(what_if: WhatIf, index: ClusterIndex, chosen: Settings) -> WhatIfAnswer:
-    """The answer; the index is changed."""
     return finished(compute(what_if, index, chosen))
 
 
@@ -45,7 +44,6 @@ def allowed(index: ClusterIndex, pod: Pod, chosen: Settings) -> set[str]:
 
 
 def by_name(index: ClusterIndex, name: str) -> Pod:
-    """The pod of a full name."""
     (found,) = [pod for pod in index.pods.values() if pod.full_name == name]
     return found
 

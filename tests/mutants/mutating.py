@@ -61,7 +61,6 @@ class Mutant:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What it is named by."""
         return self.path.as_posix(), self.where, self.old, self.new
 
     def order(self, seed: int) -> bytes:

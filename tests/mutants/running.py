@@ -189,7 +189,6 @@ class _Loader(SourceFileLoader):
         self._number = number
 
     def get_code(self, fullname: str) -> CodeType:
-        """The code of the mutant."""
         source = mutated(Path(self.get_filename(fullname)).read_text("utf-8"), self._number)
         code: CodeType = compile(source, self.path, "exec", dont_inherit=True)
         return code

@@ -62,7 +62,6 @@ async def shown() -> AsyncIterator[tuple[Browser, str]]:
 
 
 def encoded(text: str) -> str:
-    """As `encodeURIComponent` of JavaScript."""
     return quote(text, safe="!'()*")
 
 

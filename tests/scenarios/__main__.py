@@ -13,7 +13,6 @@ from tests.scenarios.playing import SCENARIOS, Run, name_of, play, table
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.scenarios", description=__doc__)
     parser.add_argument("--seeds", type=int, default=5, help="how many seeds each is played with (5)")
     parser.add_argument("--first", type=int, default=1, help="the first of them (1)")

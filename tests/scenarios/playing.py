@@ -45,7 +45,6 @@ def name_of(path: Path) -> str:
 
 
 def play(path: Path, seed: int | None = None, *, short: bool = False) -> Run:
-    """Plays a scenario, with the seed in it where none is given."""
     command = [sys.executable, "-m", "extender", "simulate", str(path), "--output", "json"]
     command += [*(["--seed", str(seed)] if seed is not None else []), *(["--short"] if short else [])]
     begun = time.monotonic()

@@ -68,7 +68,6 @@ def names(items: list[JsonObject]) -> list[str]:
 
 @asynccontextmanager
 async def connect(url: str) -> AsyncIterator[Client]:
-    """A client whose streams are closed with it."""
     async with aiohttp.ClientSession(url) as session:
         client = Client(session)
         yield client

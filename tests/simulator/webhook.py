@@ -44,7 +44,6 @@ class Webhook:
         return [(each["operation"], each["kind"]["kind"]) for each in self.requests]
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
-        """One review."""
         review = orjson.loads(await request.read())
         self.requests.append(review["request"])
         await asyncio.sleep(self.delay)
@@ -68,7 +67,6 @@ async def webhook(respond: Respond = allow, tls: ssl.SSLContext | None = None) -
 
 
 def configuration(name: str, *webhooks: JsonObject, kind: str = "Mutating") -> JsonObject:
-    """A webhook configuration."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": f"{kind}WebhookConfiguration",

@@ -18,7 +18,6 @@ EACH = pytest.mark.parametrize("crd", crds(), ids=lambda crd: crd["spec"]["names
 
 
 def schema_of(crd: Json) -> Json:
-    """The schema of its one version."""
     (version,) = crd["spec"]["versions"]
     found: Json = version["schema"]["openAPIV3Schema"]
     return found

@@ -33,7 +33,6 @@ async def hook() -> AsyncIterator[Webhook]:
 
 
 def register(api: ApiServer, *webhooks: JsonObject, name: str = "one", kind: str = "Mutating") -> None:
-    """Register webhooks."""
     which = MUTATING_WEBHOOKS if kind == "Mutating" else VALIDATING_WEBHOOKS
     api.operations.create(which, configuration(name, *webhooks, kind=kind))
 

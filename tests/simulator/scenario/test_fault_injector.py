@@ -31,7 +31,6 @@ async def api() -> AsyncIterator[ApiServer]:
 
 
 def strike(api: ApiServer, name: str, **fields: object) -> FaultInjector:
-    """The server has this one fault from now on."""
     problems: list[str] = []
     form = read_part(fields, CONDITIONS[name], name, problems)
     assert form is not None, problems
@@ -249,7 +248,6 @@ async def test_what_is_always_so_stays_so(client: Client, api: ApiServer) -> Non
         seen = 0
 
         async def before_answer(self, call: Call) -> None:
-            """Count it."""
             del call
             self.seen += 1
 

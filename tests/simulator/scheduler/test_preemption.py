@@ -119,13 +119,11 @@ class Grudge:
         self.cluster: Cluster | None = None
 
     def answer(self, asked: JsonObject) -> JsonObject:
-        """Filter."""
         if self.cluster is not None and "low-0" in names(self.cluster):
             return {"NodeNames": [], "FailedNodes": dict.fromkeys(asked["NodeNames"], "low-0 is there")}
         return accept_all(asked)
 
     def judge(self, asked: JsonObject) -> JsonObject:
-        """Preempt."""
         assert self.cluster is not None
         assert asked["NodeNameToMetaVictims"] == {"node-a": {"Pods": [], "NumPDBViolations": 0}}
         pods = [{"UID": self.cluster.pod(name)["metadata"]["uid"]} for name in self.victims]

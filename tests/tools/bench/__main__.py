@@ -36,7 +36,7 @@ from tests.tools.bench.results import (
 from tests.tools.bench.scenario import (
     KIND,
     MODES,
-    Bounded,
+    AnyScenario,
     Load,
     ModesLoad,
     labels_in,
@@ -147,7 +147,7 @@ def _log(line: str) -> None:
 class Workload:
     """A scenario, and its loads by label."""
 
-    scenario: Bounded
+    scenario: AnyScenario
     plan: Callable[[str], Sequence[AnyLoad]]
 
 

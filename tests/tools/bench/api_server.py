@@ -90,7 +90,6 @@ class BenchApiServer:
 
     @property
     def pod_events(self) -> dict[str, Callable[..., None]]:
-        """The calls for the incoming pods."""
         return {"create": self.create, "place": self.place, "drop": self.drop}
 
     def create(self, pod: PodId) -> None:
@@ -109,7 +108,6 @@ class BenchApiServer:
             self._write(DELETED, *self._placed.popleft(), "terminating")
 
     def relabel(self, namespace: str, labels: dict[str, str]) -> None:
-        """Sets the labels of a namespace."""
         line: JsonObject = orjson.loads(namespace_line(namespace, labels))
         self.store.put(kinds.NAMESPACES, line["object"])
 
@@ -162,7 +160,6 @@ class Disturbances:
 
     @property
     def answered(self) -> Mapping[str, Callable[..., int]]:
-        """The calls by name."""
         return {
             "relabelPods": self.relabel_pods,
             "taintZones": self.taint_zones,

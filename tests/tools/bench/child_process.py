@@ -98,7 +98,6 @@ class Calls:
         self._unanswered = {**(unanswered or {}), "stop": self.stopped.set}
 
     def send(self, value: object) -> None:
-        """Sends a value to the parent."""
         self._pipe.send(("", value))
 
     def listen(self) -> None:

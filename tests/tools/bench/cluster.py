@@ -36,11 +36,9 @@ class SyntheticCluster:
         self._reach = min(self.part.namespaces, max(1, _SPREAD_OF_SELECTORS // load.selectors))
 
     def zone(self, node: int) -> str:
-        """The zone of a node."""
         return zone_of(node, self.part.zones)
 
     def zone_named(self, node: str) -> str:
-        """The zone of a node by its name."""
         return self.zone(int(node.rpartition("-")[2]))
 
     def node_lines(self) -> Iterator[bytes]:
@@ -48,7 +46,6 @@ class SyntheticCluster:
         return (node_line(number, self.part.zones, self.part.node_labels) for number in range(self.part.nodes))
 
     def namespace_lines(self) -> Iterator[bytes]:
-        """The watch lines of all namespaces."""
         return (namespace_line(f"ns-{i}", self.part.namespace_labels) for i in range(self.part.namespaces))
 
     def replica_set_lines(self) -> Iterator[bytes]:
@@ -73,7 +70,6 @@ class SyntheticCluster:
         return map(self.existing_pod, range(self.load.pods))
 
     def existing_pod(self, number: int) -> tuple[PodId, int]:
-        """The existing pod with this number, and the number of its node."""
         rank, selector = divmod(number, self.load.selectors)
         if rank < self.part.most_per_selector:
             return PodId(number, selector, self.namespace(selector, rank)), self.node_of(selector, rank)
@@ -85,7 +81,6 @@ class SyntheticCluster:
         return (start + rank * self._step) % self.part.nodes
 
     def namespace(self, selector: int, rank: int) -> str:
-        """The namespace of a pod."""
         return "ns-0" if self.part.one_namespace else f"ns-{(selector + rank % self._reach) % self.part.namespaces}"
 
     def incoming_pod(self, number: int) -> PodId:
@@ -145,7 +140,6 @@ class PodWriter:
         return self.write("incoming", pod)
 
     def line(self, event: str, state: str, pod: PodId, node: str = "", zone: str = "") -> bytes:
-        """The watch line of an event with the pod in that state."""
         return watch_line(event, self.write(state, pod, node, zone))
 
     def write(self, state: str, pod: PodId, node: str = "", zone: str = "") -> bytes:
@@ -190,7 +184,6 @@ class PodWriter:
 
 
 def watch_line(event: str, body: bytes) -> bytes:
-    """One line of a watch of pods."""
     return b'{"type":"%s","object":{"kind":"Pod","apiVersion":"v1",%s}' % (event.encode(), body[1:])
 
 
@@ -272,23 +265,19 @@ def node_line(number: int, zones: int, further: int = 0) -> bytes:
 
 
 def namespace_line(name: str, labels: dict[str, str], event: str = "ADDED") -> bytes:
-    """The watch line of a namespace."""
     metadata = {"name": name, "resourceVersion": "1", "labels": {"kubernetes.io/metadata.name": name} | labels}
     return orjson.dumps({"type": event, "object": {"kind": "Namespace", "apiVersion": "v1", "metadata": metadata}})
 
 
 def node_name(number: int) -> str:
-    """The name of a node."""
     return f"node-{number}"
 
 
 def zone_of(number: int, zones: int) -> str:
-    """The zone of a node."""
     return f"zone-{number % zones}"
 
 
 def has_ssd(number: int, zones: int) -> bool:
-    """Whether a node has an SSD."""
     return number // zones % 2 == 0
 
 
@@ -421,7 +410,6 @@ class PodEvent(NamedTuple):
 
     @property
     def line(self) -> bytes:
-        """The watch line."""
         return watch_line(self.event, self.body)
 
 

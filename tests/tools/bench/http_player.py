@@ -174,7 +174,6 @@ class Connection:
         return answer, perf_counter_ns() - started
 
     def close(self) -> None:
-        """Closes the connection."""
         self._socket.close()
 
     def _receive(self) -> bytes:

@@ -50,7 +50,6 @@ def play(load: Load) -> Played:
 
 
 def _play_point(point: Point, player: Player, cluster: SyntheticCluster, subject: Subject) -> Figures:
-    """All measures of one point."""
     decisions, found = subject.decisions(point.settings), Figures()
     if "requests" in point.measures:
         found |= player.play(decisions, point)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tests.tools.bench.scenario import DIMENSIONS, Bound, Bounded, Place
+from tests.tools.bench.scenario import DIMENSIONS, AnyScenario, Bound, Place
 
 NANOSECONDS_PER_MILLISECOND = 1e6
 
@@ -63,7 +63,6 @@ class Times:
     bytes_out: int = 0
 
     def figures(self) -> Figures:
-        """All figures by name."""
         answered = len(self.filter)
         found = shares({"decode": self.decode, "decide": self.decide, "encode": self.encode})
         for name in _TIMED:
@@ -138,7 +137,6 @@ def decode_results(body: bytes) -> Results:
 
 
 def rows_by_key(rows: Iterable[Row]) -> dict[Any, Row]:
-    """The rows by key."""
     return {row.key: row for row in rows}
 
 
@@ -158,8 +156,7 @@ class Checked:
     missed: tuple[str, ...]
 
 
-def check_bounds(scenarios: Iterable[Bounded], rows: Sequence[Row]) -> Checked:
-    """Compares every row with the bounds of its scenario."""
+def check_bounds(scenarios: Iterable[AnyScenario], rows: Sequence[Row]) -> Checked:
     compared, missed = 0, list[str]()
     known = rows_by_key(rows)
     bounds = {scenario.name: scenario.bounds for scenario in scenarios}

@@ -3,10 +3,12 @@
 An unknown field or a wrong type is an error with its path. Called by the command line and by tests.
 """
 
+from __future__ import annotations
+
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -118,33 +120,6 @@ class Bound(Part, frozen=True):
             raise ValueError(f"where: expected dimensions ({', '.join(DIMENSIONS)}), got {', '.join(unknown)}")
 
 
-class Labelled(Protocol):
-    """A case of any kind of bench scenario."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels that select it."""
-
-
-CaseT = TypeVar("CaseT", bound=Labelled)
-
-
-class Bounded(Protocol):
-    """The common part of bench scenarios of all kinds."""
-
-    @property
-    def name(self) -> str:
-        """The name of its rows."""
-
-    @property
-    def cases(self) -> Sequence[Labelled]:
-        """Its cases."""
-
-    @property
-    def bounds(self) -> tuple[Bound, ...]:
-        """The bounds of its figures."""
-
-
 class BenchScenario(Part, frozen=True, kw_only=True):
     """A workload with its matrix and its bounds. `namespaceLimits` are `limits.perNamespace` of the service."""
 
@@ -246,13 +221,14 @@ def _with_nodes(scenario: BenchScenario, nodes: int) -> BenchScenario:
     return msgspec.structs.replace(scenario, cluster=msgspec.structs.replace(scenario.cluster, nodes=nodes))
 
 
+CaseT = TypeVar("CaseT", "Case", "ModesCase")
+
+
 def labelled(cases: Iterable[CaseT], label: str) -> Iterator[CaseT]:
-    """The cases with a label; all for an empty one."""
     return (case for case in cases if not label or label in case.labels)
 
 
-def labels_in(scenarios: Iterable[Bounded]) -> list[str]:
-    """All labels of the scenarios."""
+def labels_in(scenarios: Iterable[AnyScenario]) -> list[str]:
     return sorted({label for scenario in scenarios for case in scenario.cases for label in case.labels})
 
 
@@ -286,6 +262,9 @@ class ModesScenario(Part, frozen=True, kw_only=True):
     burst: str
     cases: tuple[ModesCase, ...]
     bounds: tuple[Bound, ...] = ()
+
+
+AnyScenario: TypeAlias = BenchScenario | ModesScenario
 
 
 @dataclass(frozen=True, slots=True)

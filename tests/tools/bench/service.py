@@ -110,7 +110,6 @@ class Echo:
         self._scores: int | None = None
 
     def set_counts(self, names: int, scores: int) -> None:
-        """From now on."""
         self._names, self._scores = names, scores
 
     def verbs(self, service: Service) -> Verbs:

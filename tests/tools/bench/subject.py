@@ -48,7 +48,6 @@ class Subject:
         self._rng = Random(_SEED)
 
     def decisions(self, settings: Settings) -> Decisions:
-        """The verbs with these settings."""
         index, view = self.index, self.index.view
         verb = FilterVerb(view, settings)
 
@@ -77,7 +76,6 @@ def echo_scores(args: ExtenderArgs, count: int | None) -> Mapping[str, int]:
 
 
 def apply(index: ClusterIndex, event: Event[T]) -> None:
-    """Applies a watch event to the index."""
     if event.object is None:
         return
     if event.type == "DELETED":

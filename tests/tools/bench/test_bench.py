@@ -21,10 +21,11 @@ from tests.tools.bench.cluster import ZONE, RequestMaker, SyntheticCluster, pod_
 from tests.tools.bench.in_process import fill, play
 from tests.tools.bench.mode_bursts import join, ratios
 from tests.tools.bench.player import Player
-from tests.tools.bench.results import Row, check_bounds, compare, quantile, typical
+from tests.tools.bench.results import Audit, Played, Row, check_bounds, compare, quantile, results_of, typical
 from tests.tools.bench.scenario import KIND, parse_bench, parse_modes, plan, plan_modes
 from tests.tools.bench.small_scenario import SHIPPED, document, load, scenario
 from tests.tools.bench.subject import Subject, recount
+from tests.tools.bench.tables import tables
 
 # -- scenarios
 
@@ -245,3 +246,19 @@ def test_runs_of_a_mode_are_joined_by_the_median_and_compared_with_mode_decisive
     decisive = {"bound.perSecond": 100.0, "decided.perSecond": 200.0}
     found = ratios({"bound.perSecond": 50.0, "decided.perSecond": 20.0}, decisive)
     assert found == {"boundOfDecisive": 0.5, "decidedOfDecisive": 0.1}
+
+
+def test_each_kind_of_row_has_a_table_of_the_figures_that_it_has() -> None:
+    first = row()
+    first.figures.update({"filter.p50": 1.5, "filter.p99": 200.0, "echo.p50": 0.5, "share.decode": 0.25})
+    mode = Row("modes", "http", {"pods": 30, "mode": "bind"}, {"bound.perSecond": 120.4, "waited.share": 0.03})
+    shown = [
+        [(str(column.header), str(next(iter(column.cells)))) for column in table.columns][2:]
+        for table in tables(results_of([Played([first, mode], Audit((), 0))]))
+    ]
+    place = [("pods", "30"), ("selectors", "3"), ("names", "10"), ("answer", "decisive")]
+    columns = [("filter.p50", "1.5"), ("filter.p99", "200"), ("echo.p50", "0.5"), ("filter.p50/echo.p50", "3.00")]
+    assert shown == [
+        [*place, *columns, ("share.decode", "25%")],
+        [("pods", "30"), ("mode", "bind"), ("bound.perSecond", "120"), ("waited.share", "3%")],
+    ]

@@ -19,7 +19,6 @@ _MOST_PODS: Final = 100_000
 
 
 def crd() -> Schema:
-    """The one kind."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

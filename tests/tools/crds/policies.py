@@ -35,7 +35,6 @@ def as_text() -> str:
 
 
 def dumped(documents: Sequence[Schema]) -> str:
-    """Documents as the files have them."""
     return yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, width=120, explicit_start=True)
 
 

@@ -32,7 +32,6 @@ LONGEST_NAME: Final = 253
 
 
 def text(pattern: str = "", longest: int = LONGEST_NAME, about: str = "", choices: Sequence[str] = ()) -> Schema:
-    """A string: of some choices, or at most so long and of a pattern."""
     found: Schema = {"description": about} if about else {}
     found["type"] = "string"
     if choices:
@@ -63,7 +62,6 @@ def record(
     *,
     is_atomic: bool = False,
 ) -> Schema:
-    """An object with these fields."""
     found: Schema = {"description": about} if about else {}
     found |= {"type": "object", "properties": dict(fields)}
     if required:
@@ -113,7 +111,6 @@ _VALUES_FORBIDDEN: Final = rule(
 
 
 def label_selector(about: str) -> Schema:
-    """A metav1.LabelSelector."""
     requirement = record(
         {
             "key": LABEL_KEY_TEXT,

@@ -27,12 +27,10 @@ class Box:
 
     @property
     def right(self) -> float:
-        """Where it ends."""
         return self.x + self.width
 
     @property
     def bottom(self) -> float:
-        """Where it ends."""
         return self.y + self.height
 
     def parts(self, number: int) -> list[Box]:
@@ -145,7 +143,6 @@ def scale_for(value: float, unit: str) -> Scale:
 
 
 def shown(value: float, unit: str) -> str:
-    """The value with its unit."""
     return scale_for(value, unit).write(value)
 
 

@@ -101,7 +101,6 @@ class Dashboard:
 
     @classmethod
     def all(cls) -> list[Self]:
-        """Those of the file."""
         found = yaml.safe_load(Path(__file__).with_name("dashboards.yaml").read_text("utf-8"))
         return [
             cls(
@@ -113,7 +112,6 @@ class Dashboard:
 
     @property
     def panels(self) -> list[Panel]:
-        """All panels, in order."""
         return [panel for row in self.rows.values() for panel in row]
 
     def render(self) -> Json:

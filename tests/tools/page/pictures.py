@@ -151,7 +151,6 @@ def steady(text: str) -> str:
 
 
 async def write_pictures() -> None:
-    """Writes all pictures."""
     async with browser() as window:
         for view in (PENDING, TOPOLOGY):
             async with serving(view) as url:

@@ -12,7 +12,6 @@ from tests.tools.sampling.workloads import WORKLOADS
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.tools.sampling", description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=300, help="incoming pods of each workload (default 300)")

@@ -80,7 +80,6 @@ class Field:
         return loss
 
     def nodes(self) -> list[Node]:
-        """All nodes of the cluster."""
         return [
             node for number in self._index.view.known.values() if (node := self._index.view.node(number)) is not None
         ]
