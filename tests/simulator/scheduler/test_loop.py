@@ -225,60 +225,35 @@ def _change(there: Cluster, event: str) -> None:
             operations.change(NODES, "n1", lambda obj: obj["status"]["allocatable"].update(cpu="4500m"))
 
 
+WAKES = {
+    True: (
+        *("own annotation", "own nomination", "pod relabelled", "pod deleted", "pod bound"),
+        *("node added", "node relabelled", "node annotated", "node bigger"),
+    ),
+    False: ("own annotation", "pod deleted", "node relabelled"),
+}
+
+
 @pytest.mark.parametrize(
-    "event",
+    ("queueing_hints", "event"),
     [
-        "own annotation",
-        "own nomination",
-        "pod relabelled",
-        "pod deleted",
-        "pod bound",
-        "node added",
-        "node relabelled",
-        "node annotated",
-        "node bigger",
+        *((True, event) for event in (*WAKES[True], "namespace relabelled")),
+        *((False, event) for event in (*WAKES[False], "own nomination", "pod bound")),
     ],
 )
-async def test_a_pod_rejected_by_the_extender_is_requeued_by(event: str) -> None:
+async def test_what_requeues_a_pod_rejected_by_the_extender(event: str, *, queueing_hints: bool) -> None:
+    """Without queueing hints its own status alone does not."""
     extender = FakeExtender(refuse_all)
-    async with cluster(node("n1"), pod("old", on="n1"), extender=extender) as there:
+    async with cluster(node("n1"), pod("old", on="n1"), extender=extender, queueing_hints=queueing_hints) as there:
         there.create(pod("a"))
         await there.quiet()
         extender.asked.clear()
         _change(there, event)
-        await until(lambda: extender.filters_for("a"))
-
-
-async def test_a_pod_rejected_by_the_extender_is_not_requeued_by_namespaces() -> None:
-    extender = FakeExtender(refuse_all)
-    async with cluster(node("n1"), pod("old", on="n1"), extender=extender) as there:
-        there.create(pod("a"))
-        await there.quiet()
-        extender.asked.clear()
-        _change(there, "namespace relabelled")
-        await there.quiet()
-        assert extender.asked == []
-
-
-@pytest.mark.parametrize(
-    ("event", "wakes"),
-    [
-        ("own annotation", True),
-        ("own nomination", False),
-        ("pod bound", False),
-        ("pod deleted", True),
-        ("node relabelled", True),
-    ],
-)
-async def test_without_queueing_hints_a_pod_is_not_requeued_by_its_status_alone(event: str, *, wakes: bool) -> None:
-    extender = FakeExtender(refuse_all)
-    async with cluster(node("n1"), pod("old", on="n1"), extender=extender, queueing_hints=False) as there:
-        there.create(pod("a"))
-        await there.quiet()
-        extender.asked.clear()
-        _change(there, event)
-        await there.quiet()
-        assert bool(extender.asked) is wakes
+        if event in WAKES[queueing_hints]:
+            await until(lambda: extender.filters_for("a"))
+        else:
+            await there.quiet()
+            assert extender.asked == []
 
 
 @pytest.mark.parametrize(
