@@ -69,9 +69,9 @@ def release_of_cluster(base: Foundation) -> list[Job]:
         utc_now,
         chosen.orphan_grace,
     )
-    metrics.report(scraped.RELEASE_GROUPS, groups.groups)
-    metrics.report(scraped.RELEASE_OLDEST, groups.oldest)
-    metrics.report(scraped.RELEASE_EXPECTATIONS, groups.expected)
+    metrics.report(scraped.RELEASE_GROUPS, groups.memory.counts)
+    metrics.report(scraped.RELEASE_OLDEST, lambda: groups.memory.oldest(clock.now()))
+    metrics.report(scraped.RELEASE_EXPECTATIONS, groups.memory.expected)
     metrics.report(scraped.RELEASE_EXPECTATIONS_EXPIRED, lambda: groups.expired)
     metrics.report(scraped.RELEASE_FAILURES, lambda: groups.failures)
     metrics.report(scraped.RELEASE_ORPHANS, orphans.states)

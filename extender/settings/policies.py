@@ -125,17 +125,18 @@ class Release(Section, frozen=True):
     """The release of groups of gated pods, where scheduling policies are enabled.
 
     ``patches_per_second`` and ``max_parallel_patches`` apply to all groups together. ``reservation``: how long room is kept
-    for released pods that are not bound. ``expectation``: after so long a released pod that the watch still shows as gated is
+    for released pods that are not bound, ``unasked``: and while no scheduler has asked about any of them. ``expectation``: after so long a released pod that the watch still shows as gated is
     read. ``keep_empty``: how long the decision of a group without pods is kept. ``orphan_grace``: how long a pod keeps our
     gate when no policy releases it. A namespace has at most ``groups_per_namespace`` groups, and ``pods_per_namespace``
-    pods in them, for which room is reserved at a time. With more than one group it has at most ``share_per_namespace`` of
-    any resource that all nodes offer together.
+    pods in them, for which room is reserved at a time, and at most ``share_per_namespace`` of any resource that all nodes
+    offer together. A group that is larger by itself is released without reserved room.
     """
 
     enabled: bool = True
     max_parallel_patches: AtLeastOne = 8
     patches_per_second: AtLeastOne = 100
     reservation: Duration = Duration(300)
+    unasked: Duration = Duration(60)
     expectation: Duration = Duration(60)
     keep_empty: Duration = Duration(300)
     orphan_grace: Duration = Duration(30)
@@ -145,4 +146,4 @@ class Release(Section, frozen=True):
 
     def __post_init__(self) -> None:
         """Rejects times that end at once."""
-        require_positive(self, "reservation", "expectation")
+        require_positive(self, "reservation", "unasked", "expectation")

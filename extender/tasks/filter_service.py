@@ -289,6 +289,7 @@ class FilterService:
 
     def _answer(self, args: ExtenderArgs, previous: Assumed | None) -> FilterResult:
         """Decides now and assumes the pod. ``previous`` is what was assumed of the pod before."""
+        self._index.reserved.note_request(args.pod.uid)
         avoid = previous.nodes[0] if previous is not None and len(previous.nodes) == 1 else ""
         result = self._decide(args, avoid)
         self.decisions.record(args.pod.scheduler, result)

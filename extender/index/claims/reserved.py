@@ -80,7 +80,10 @@ class ReservedView:
 
 
 class Reservations(ReservedView):
-    """All slots. ``pods`` are those that the watch shows. ``expired`` counts the groups whose slots have expired."""
+    """All slots. ``pods`` are those that the watch shows. ``expired`` counts the groups whose slots have expired.
+
+    ``asked``: the UIDs of pods that have slots and about which a scheduler has asked since they got theirs.
+    """
 
     by_node: dict[str, dict[str, Pod]]
     totals: dict[str, dict[str, int]]
@@ -95,6 +98,7 @@ class Reservations(ReservedView):
         self.changes = Subscribers()
         self.expired = 0
         self.held = self._held
+        self.asked: set[str] = set()
         self._groups: dict[GroupKey, _Group] = {}
 
     @property
@@ -106,6 +110,11 @@ class Reservations(ReservedView):
         """The slots of a group, by UID. O(its slots)."""
         found = self._groups.get(group)
         return () if found is None else tuple(Slot(uid, self.held[uid].node) for uid in sorted(found.pods))
+
+    def pods_of(self, group: GroupKey) -> Collection[str]:
+        """The UIDs of the pods of a group that have slots. O(1)."""
+        found = self._groups.get(group)
+        return found.pods if found is not None else ()
 
     def groups_in(self, namespace: str) -> int:
         """How many groups of a namespace have slots. O(groups with slots)."""
@@ -160,6 +169,11 @@ class Reservations(ReservedView):
             self._end(uid, is_freed=True)
             self._begin(held.group, uid, held.node, until)
 
+    def note_request(self, uid: str) -> None:
+        """A scheduler has asked about a pod. O(1)."""
+        if uid in self.held:
+            self.asked.add(uid)
+
     def touched(self, node: str) -> None:
         """A pod was placed on a node, or has left it. O(1)."""
         self._version += node in self.by_node
@@ -185,6 +199,7 @@ class Reservations(ReservedView):
     def _end(self, uid: str, *, is_freed: bool) -> None:
         """Ends a slot. ``is_freed``: its pod is not on its node, so that another one may get the room."""
         group, node, pod = self.held.pop(uid)
+        self.asked.discard(uid)
         here = self.by_node[node]
         del here[uid]
         if not here:

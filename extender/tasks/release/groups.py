@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter, OrderedDict
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
 from extender.index.claims.reserved import Reservations
 from extender.index.gated import GatedGroups, Role
+from extender.kube.effects import PodEvent, PodRef
 from extender.model.group_placements import PlacementStatus
 from extender.model.objects import Pod
-from extender.model.release import Decision, GroupKey, Level
-from extender.model.resources import PODS, Resources, total
+from extender.model.release import Decision, GroupKey, Level, Phase
+from extender.model.resources import PODS, Resources, add, total
 from extender.model.units import agreeing, counted
 from extender.settings.policies import Release
-from extender.verbs.release.progress import GroupState, Step
+from extender.verbs.release.progress import STUCK, GroupState, Step
 
 _FIRST_WAIT: Final = 0.25
+_WAITING: Final = frozenset({Phase.COLLECTING, Phase.DECIDING, Phase.TIMED_OUT, Phase.DEGRADED})
+_COUNTS_EVERY: Final = 1.0
+BEGIN_AFTER: Final = 5.0  # a group that is decided before has its object created with the decision
 _REFUSED_FOR: Final = 300.0
 _LONGEST_WAIT: Final = 5.0
 _PAUSES: Final = 10.0  # a try is followed by ten times its time without one
 _SHORTEST: Final = 0.01
+_ONE_POD: Final = {PODS: 1}
+_NOTHING: Final[Resources] = {}
 
 
 def group_state(key: GroupKey, gated: GatedGroups, pods: Mapping[str, Pod]) -> GroupState | None:
@@ -50,25 +57,47 @@ def _others(pod: Pod, gate: str) -> tuple[str, ...]:
     return tuple(each for each in pod.gating.gates if each != gate) if pod.gating is not None else ()
 
 
-def budget_excess(group: GroupState, reserved: Reservations, offered: Resources, limits: Release) -> str:
-    """Why a namespace may have no room reserved for one more group, empty where it may. ``offered``: what all nodes offer.
+def budget_excess(
+    key: GroupKey,
+    pods: Sequence[Pod],
+    reserved: Reservations,
+    offered: Resources,
+    limits: Release,
+    *,
+    alone: bool = False,
+) -> str:
+    """Why room may not be reserved for these pods of a group, in place of what it has, empty where it may.
 
-    O(groups with room + its pods).
+    ``offered``: what all nodes offer. ``alone``: as if no other group of the namespace had any. O(groups with room + pods).
     """
-    namespace = group.key.namespace
-    groups = reserved.groups_in(namespace)
+    own = reserved.pods_of(key)
+    groups = 0 if alone else reserved.groups_in(key.namespace) - bool(own)
     if groups >= limits.groups_per_namespace:
         return f"release.groupsPerNamespace: {counted(groups, 'group')} of the namespace {agreeing(groups, 'has', 'have')} room reserved"
-    room = total([reserved.room_of(namespace), *(pod.requests for pod in group.waiting)])
-    held, needed = reserved.room_of(namespace).get(PODS, 0), len(group.waiting)
+    room = dict(_NOTHING if alone else reserved.room_of(key.namespace))
+    for uid in () if alone else own:
+        add(room, reserved.held[uid].pod.requests, -1)
+        add(room, _ONE_POD, -1)
+    held, needed = room.get(PODS, 0), len(pods)
     if held + needed > limits.pods_per_namespace:
         limit = f"more than {counted(limits.pods_per_namespace, 'pod')}"
         return f"release.podsPerNamespace: with {counted(needed, 'pod')} the namespace would have room reserved for {limit}"
     share = limits.share_per_namespace
-    for name, amount in room.items() if held else ():  # the first group may be larger: else it would never run
+    for name, amount in total([room, *(pod.requests for pod in pods)]).items():
         if name != PODS and amount > share * offered.get(name, 0):
             return f"release.sharePerNamespace: the namespace would have more than {share:.0%} of {name} reserved"
     return ""
+
+
+def event_of(group: GroupState, step: Step, at: datetime) -> PodEvent | None:
+    """An event at the first pod, where the group is stuck, decided, or all of it is bound."""
+    is_warning = step.reason in STUCK or step.phase in {Phase.TIMED_OUT, Phase.DEGRADED}
+    if not is_warning and step.phase not in {Phase.DECIDED, Phase.BOUND}:
+        return None
+    pods = (*group.waiting, *(pod for pod, _ in group.blocked), *group.released, *group.bound)
+    kind, reason = "Warning" if is_warning else "Normal", f"Group{step.reason}"
+    note = f"group {group.key.value} of {group.key.policy}: {step.phase}: {step.message}"
+    return PodEvent(PodRef.of(pods[0]), kind, reason, "Release", note, at) if pods else None
 
 
 @dataclass(slots=True)
@@ -76,12 +105,14 @@ class GroupMemory:
     """Times are those of the monotonic clock.
 
     ``since``: when the group began to wait for what it waits for now: a decision, or room for pods that are left.
-    ``levels``: the domain that it has or is being given. ``sent``: by UID, pods whose release was sent and that the watch
+    ``levels``: the domain that it has or is being given. ``claimed_until``: when others may have it although no pod of the
+    group runs there. ``sent``: by UID, pods whose release was sent and that the watch
     still shows as gated; they count as released until the time given, when they are read: a lost event must not block a
     group for ever. ``gone``: pods that do not exist, though the watch shows them still. ``refused``: by UID, why the API
     server refuses a release. ``without_room``: its time is over, so pods are released also where the domain has no room.
     ``is_placed``: as many pods as the group has have been released. ``has_expired``: the time for which room was reserved
-    for its released pods was over before they were bound. ``next_try``: no decision is tried before. ``step`` is the last
+    for its released pods was over before they were bound. ``asked_by``: by UID, when a scheduler
+    is to have asked about a released pod, and ``unasked`` are those about which none has. ``next_try``: no decision is tried before. ``step`` is the last
     one, and ``told`` the status that was written last, at ``told_at``. ``emptied``: when its last pod went.
     """
 
@@ -89,6 +120,7 @@ class GroupMemory:
     since: float
     decision: Decision | None = None
     levels: tuple[Level, ...] | None = None
+    claimed_until: float = 0.0
     sent: dict[str, float] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
@@ -102,6 +134,8 @@ class GroupMemory:
     tries: int = 0
     problem: str = ""
     reserved_until: float = 0.0
+    asked_by: dict[str, float] = field(default_factory=dict)
+    unasked: set[str] = field(default_factory=set)
     step: Step | None = None
     told: PlacementStatus | None = None
     told_at: float = float("-inf")
@@ -114,6 +148,26 @@ class GroupMemory:
         self.gone &= waiting
         if now >= self.refused_until:
             self.refused.clear()
+
+    def observe_released(
+        self, group: GroupState, asked: Container[str], now: float, seconds: float
+    ) -> tuple[set[str], float | None]:
+        """The released pods about which no scheduler has asked in time, and when there may be more. O(its pods)."""
+        waiting = {pod.uid for pod in group.released if pod.uid not in asked}
+        self.asked_by = {uid: self.asked_by.get(uid, now + seconds) for uid in waiting}
+        self.unasked = {uid for uid, by in self.asked_by.items() if now >= by}
+        return self.unasked, min((by for by in self.asked_by.values() if by > now), default=None)
+
+    def status_due(self, *, is_written: bool, is_news: bool, now: float) -> float:
+        """When a status is written: at once where the phase or the reason changes, and counts once a second."""
+        if not is_written and self.decision is None:
+            return max(self.told_at + _COUNTS_EVERY, self.first_seen + BEGIN_AFTER)
+        return now if is_news else self.told_at + _COUNTS_EVERY
+
+    def with_room(self, group: GroupState) -> GroupState:
+        """The group without the released pods whose room was given back."""
+        released = tuple(pod for pod in group.released if pod.uid not in self.unasked)
+        return group if len(released) == len(group.released) else replace(group, released=released)
 
     def refuse(self, uid: str, why: str, now: float) -> float:
         """The API server refuses the release of a pod; returns when it is tried again: the cause may be an admission plugin."""
@@ -130,6 +184,40 @@ class GroupMemory:
     def progress(self, now: float) -> None:
         """What it waited for has come."""
         self.since, self.next_try, self.tries, self.timed_out = now, 0.0, 0, False
+
+
+class Memories(dict[GroupKey, GroupMemory]):
+    """What is remembered, by group. Each method is O(groups)."""
+
+    def oldest(self, now: float) -> float:
+        """Seconds for which the group that waits longest has waited; 0 where none does."""
+        waiting = [each.since for each in self.values() if each.step is not None and each.step.phase in _WAITING]
+        return max(0.0, now - min(waiting, default=now))
+
+    def counts(self) -> Counter[tuple[str, str]]:
+        """How many groups there are, by phase and reason."""
+        steps = [memory.step for memory in self.values() if memory.step is not None]
+        return Counter((str(step.phase), str(step.reason)) for step in steps)
+
+    def expected(self) -> int:
+        """How many pods were released and are not seen released yet."""
+        return sum(len(memory.sent) for memory in self.values())
+
+    def domains_of_others(
+        self, group: GroupState, gated: GatedGroups, now: float
+    ) -> list[tuple[GroupKey, tuple[Level, ...]]]:
+        """The domains of other groups, where the policy gives each group a domain of its own.
+
+        A group has its domain while pods of it run there, and before that for as long as room is reserved for them.
+        """
+        if not group.spec.exclusive:
+            return []
+        return [
+            (key, memory.levels)
+            for key, memory in self.items()
+            if key.policy == group.key.policy and key != group.key and memory.levels is not None
+            if now < memory.claimed_until or (key in gated.groups and gated.groups[key].counts[Role.BOUND])
+        ]
 
 
 @dataclass(slots=True)

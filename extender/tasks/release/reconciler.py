@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -28,23 +27,37 @@ from extender.settings.policies import Release
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import GroupQueue, RateLimiter
 from extender.tasks.leader_election import LeadershipLost
-from extender.tasks.release.groups import DecisionLines, GroupMemory, budget_excess, group_state
+from extender.tasks.release.groups import (
+    BEGIN_AFTER,
+    DecisionLines,
+    GroupMemory,
+    Memories,
+    budget_excess,
+    event_of,
+    group_state,
+)
 from extender.tasks.release.writes import PlacementWriter, PodReleaser, Result
 from extender.tasks.sliced_work import in_slices
 from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.placing import Trials
-from extender.verbs.release.progress import STUCK, Do, GroupState, Reason, Step, message_of, next_step, status_of
+from extender.verbs.release.progress import (
+    Do,
+    GroupState,
+    Reason,
+    Step,
+    coarser_levels,
+    message_of,
+    next_step,
+    status_of,
+)
 
 _LOG = logging.getLogger(__name__)
-_WAITING: Final = frozenset({Phase.COLLECTING, Phase.DECIDING, Phase.TIMED_OUT, Phase.DEGRADED})
 _WORKERS: Final = 16  # groups that wait for writes at a time; the writes have limits of their own
 _ROOM_PAUSE: Final = 0.25  # changes that free room within this time lead to one try
 _AFTER_FAILURE: Final = 10.0
 _RESUME_SECONDS: Final = 0.5  # of a new leader, in one step; what is left is done group by group
 _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
-_COUNTS_EVERY: Final = 1.0  # a status is written when the phase or the reason changes, and counts so often
 _PLACED_PER_SECOND: Final = 1e6  # one after the other, at any rate
-_BEGIN_AFTER: Final = 5.0  # a group that is decided before has its object created with the decision
 
 Propose: TypeAlias = Callable[
     [GroupState, Sequence[Level] | None, Sequence[tuple[GroupKey, Sequence[Level]]]], Trials[Proposal]
@@ -89,26 +102,9 @@ class GroupReconciler:
         self._queue = GroupQueue(clock)
         self._placing = RateLimiter(clock, 1, _PLACED_PER_SECOND)
         self._lines = DecisionLines()
-        self._memory: dict[GroupKey, GroupMemory] = {}
+        self.memory = Memories()
         self._short_of_room: dict[GroupKey, None] = {}
         self._room = asyncio.Event()
-
-    # -- for metrics ----------------------------------------------------------------------------------------------------
-
-    def oldest(self) -> float:
-        """Seconds for which the group that waits longest has waited; 0 where none does. O(groups)."""
-        steps = [(memory.since, memory.step) for memory in self._memory.values()]
-        waiting = [since for since, step in steps if step is not None and step.phase in _WAITING]
-        return max(0.0, self._clock.now() - min(waiting)) if waiting else 0.0
-
-    def groups(self) -> Counter[tuple[str, str]]:
-        """How many groups there are, by phase and reason. O(groups)."""
-        steps = [memory.step for memory in self._memory.values() if memory.step is not None]
-        return Counter((str(step.phase), str(step.reason)) for step in steps)
-
-    def expected(self) -> int:
-        """How many pods were released and are not seen released yet. O(groups)."""
-        return sum(len(memory.sent) for memory in self._memory.values())
 
     # -- a term ---------------------------------------------------------------------------------------------------------
 
@@ -141,13 +137,13 @@ class GroupReconciler:
         finally:
             for source, callback in subscribed:
                 source.unsubscribe(callback)
-            for key in self._memory:
+            for key in self.memory:
                 index.reserved.release(key)
-            self._memory.clear()  # a standby tells nothing about groups
+            self.memory.clear()  # a standby tells nothing about groups
 
     async def _begin(self) -> None:
         self._queue = GroupQueue(self._clock)
-        self._memory.clear()
+        self.memory.clear()
         self._short_of_room.clear()
         self._lines.clear()
         self._placements.forget()
@@ -202,7 +198,7 @@ class GroupReconciler:
             for key, when in self._lines.next_of_all():
                 self._queue.add_at(key, when)
             for key in list(self._short_of_room):
-                memory = self._memory.get(key)
+                memory = self.memory.get(key)
                 if memory is not None:
                     self._queue.add_at(key, memory.next_try)
             await self._clock.sleep(_ROOM_PAUSE)
@@ -235,10 +231,10 @@ class GroupReconciler:
     def _known(self, group: GroupState) -> GroupMemory:
         """What is remembered of a group. Its time counts from the creation of the oldest pod that waits."""
         now = self._clock.now()
-        memory = self._memory.get(group.key)
+        memory = self.memory.get(group.key)
         if memory is None:
             waited = (self._utc_now() - group.created).total_seconds() if group.created is not None else 0.0
-            memory = self._memory[group.key] = GroupMemory(now, now - max(waited, 0.0))
+            memory = self.memory[group.key] = GroupMemory(now, now - max(waited, 0.0))
             stored = self._placements.find(group.key)
             if stored is not None and stored.decision is not None:
                 memory.decision, memory.since = stored.decision, now
@@ -251,6 +247,7 @@ class GroupReconciler:
         """Reads the group, decides, and writes one thing; again until it waits."""
         memory, step = self._known(group), Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE)
         await self._read_late(group, memory)
+        self._give_back_unasked(group, memory)
         for _ in range(_MOST_STEPS):
             memory.observe(group, self._clock.now())
             refused = {**memory.refused, **dict.fromkeys(memory.gone, "it does not exist any more")}
@@ -300,11 +297,24 @@ class GroupReconciler:
         if following is not None:
             self._queue.add_at(*following)
 
+    def _give_back_unasked(self, group: GroupState, memory: GroupMemory) -> None:
+        """Gives back the room of released pods about which no scheduler asks, as one that does not exist never will."""
+        reserved, now = self._index.reserved, self._clock.now()
+        unasked, again = memory.observe_released(group, reserved.asked, now, self._settings.unasked)
+        if again is not None:
+            self._queue.add_at(group.key, again)
+        left = [slot for slot in reserved.slots_of(group.key) if slot.pod not in unasked]
+        if len(left) < len(reserved.pods_of(group.key)):
+            _LOG.warning("reserved room is given back, as no scheduler asks", extra={"group": str(group.key)})
+            reserved.reserve(group.key, left, memory.reserved_until)
+        if group.released and len(unasked) == len(group.released):
+            memory.has_expired, memory.claimed_until = True, 0.0
+
     def _expire_reservations(self) -> None:
         for key in self._index.reserved.expire(self._clock.now()):
             _LOG.warning("reserved room has expired", extra={"group": str(key)})
-            if key in self._memory:
-                self._memory[key].has_expired = True
+            if key in self.memory:
+                self.memory[key].has_expired, self.memory[key].claimed_until = True, 0.0
             self._queue.add(key)
 
     async def _end(self, key: GroupKey) -> None:
@@ -314,7 +324,7 @@ class GroupReconciler:
         self._short_of_room.pop(key, None)
         self._lines.leave(key)
         self._wake_line(key.namespace)
-        memory = self._memory.setdefault(key, GroupMemory(now, now))
+        memory = self.memory.setdefault(key, GroupMemory(now, now))
         memory.sent, memory.levels, memory.step, memory.told_at = {}, None, None, float("-inf")
         memory.emptied = now if memory.emptied is None else memory.emptied
         if now < memory.emptied + self._settings.keep_empty:
@@ -328,7 +338,7 @@ class GroupReconciler:
             _LOG.warning("an object cannot be deleted", extra={"group": str(key), "error": str(error)})
             self._queue.add_at(key, memory.wait(now))
             return
-        del self._memory[key]
+        del self.memory[key]
 
     # -- decisions: what is chosen is reserved in the same step, so that two groups never get the same room -------------
 
@@ -361,15 +371,17 @@ class GroupReconciler:
             others = "its turn has not come: other groups of the namespace wait for room too"
             said = (Reason.NO_ROOM, memory.problem) if memory.problem else (Reason.BUDGET, others)
             return Step(Do.WAIT, Phase.DECIDING, *said)
-        excess = budget_excess(group, self._index.reserved, self._index.view.offered, self._settings)
-        if excess and not is_given_up:
+        excess = self._excess(group, group.waiting)
+        is_too_large = bool(excess) and bool(self._excess(group, group.waiting, alone=True))
+        if excess and not (is_given_up or is_too_large):
             self._lines.failed(group.key, version, begun, 0.0)
             memory.problem = ""
             return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, excess)
         proposal = await self._place(group, None)
         if proposal.slots:
-            memory.without_room = False
-            self._reserve(group, memory, proposal)
+            memory.without_room = is_too_large  # there is room for it now, and none is kept from others
+            if not excess:
+                self._reserve(group, memory, proposal)
             return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=proposal.levels)
         memory.problem = message_of(proposal)
         if is_given_up:
@@ -386,22 +398,25 @@ class GroupReconciler:
         """
         levels: tuple[Level, ...] = ()
         if group.spec.on_timeout is OnTimeout.UNGATE_AT_COARSER_LEVEL:
-            proposal = await self._place(group, None) if proposal is None else proposal
-            if proposal.slots:
-                levels = proposal.levels[:1]
-            elif proposal.rejected:
-                levels = (min(proposal.rejected, key=lambda each: (-each.holds, each.domain)).domain,)
+            levels = coarser_levels(await self._place(group, None) if proposal is None else proposal)
         memory.without_room = True
         self._time_out(memory, group.spec.on_timeout)
         return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=levels)
 
     async def _problem_of_room(self, group: GroupState, memory: GroupMemory, decision: Decision) -> str:
         """Reserves room in the decided domain for the pods that have none yet; why there is none, empty where there is."""
+        group = memory.with_room(group)
         pods = (*group.waiting, *group.released)
         if memory.without_room or all(self._has_slot(pod) for pod in pods if pod.uid not in memory.gone):
             return ""
         if self._clock.now() < memory.next_try:
             return memory.problem or "no room"
+        memory.problem = self._excess(group, pods)
+        if memory.problem and self._excess(group, pods, alone=True):
+            memory.without_room = not group.bound
+        if memory.problem:
+            memory.wait(self._clock.now())
+            return "" if memory.without_room else memory.problem
         proposal = await self._place(group, decision.levels)
         if proposal.slots:
             self._reserve(group, memory, proposal)
@@ -415,7 +430,8 @@ class GroupReconciler:
 
     async def _keep_released(self, group: GroupState, memory: GroupMemory, decision: Decision) -> None:
         """Reserves room for the released pods alone: they are pinned to the domain, whatever comes of their siblings."""
-        if group.released and not all(map(self._has_slot, group.released)):
+        is_missing = not all(map(self._has_slot, group.released))
+        if is_missing and not self._excess(group, group.released):
             proposal = await self._place(replace(group, waiting=()), decision.levels)
             if proposal.slots:
                 self._reserve(group, memory, proposal)
@@ -451,19 +467,17 @@ class GroupReconciler:
         """A proposal, made in slices, for one group at a time. What it says holds until the caller awaits anything else."""
         async with self._placing.acquire(group.key.namespace):
             begun = self._clock.now()
-            proposal = await in_slices(self._propose(group, levels, self._taken(group)), self._clock)
+            taken = self.memory.domains_of_others(group, self._index.gated, begun)
+            proposal = await in_slices(self._propose(group, levels, taken), self._clock)
         self._recorder.record_decision("room" if proposal.slots else "no_room", self._clock.now() - begun)
         return proposal
 
-    def _taken(self, group: GroupState) -> list[tuple[GroupKey, Sequence[Level]]]:
-        """The domains of other groups, where the policy gives each group a domain of its own. O(groups)."""
-        if not group.spec.exclusive:
-            return []
-        others = [(key, memory.levels) for key, memory in self._memory.items() if key.policy == group.key.policy]
-        return [(key, levels) for key, levels in others if levels is not None and key != group.key]
+    def _excess(self, group: GroupState, pods: Sequence[Pod], *, alone: bool = False) -> str:
+        index = self._index
+        return budget_excess(group.key, pods, index.reserved, index.view.offered, self._settings, alone=alone)
 
     def _reserve(self, group: GroupState, memory: GroupMemory, proposal: Proposal) -> None:
-        memory.reserved_until = self._clock.now() + self._settings.reservation
+        memory.reserved_until = memory.claimed_until = self._clock.now() + self._settings.reservation
         self._index.reserved.reserve(group.key, proposal.slots, memory.reserved_until)
 
     def _time_out(self, memory: GroupMemory, action: OnTimeout) -> None:
@@ -477,14 +491,14 @@ class GroupReconciler:
         """Writes a decision down. Where that fails its room is given up; if it was written after all, the next try finds it."""
         decided = self._utc_now().replace(microsecond=0)  # what the API server keeps
         decision = Decision(group.key, group.spec.gate, max(group.size, 1), levels, decided)
-        memory.levels = levels
+        memory.levels, memory.claimed_until = levels, self._clock.now() + self._settings.reservation
         try:
             stands = await self._placements.decide(decision, memory.decision, await self._owner(group))
         except LeadershipLost:
             raise
         except KubeError as error:
             self._index.reserved.release(group.key)
-            memory.levels = None
+            memory.levels, memory.claimed_until = None, 0.0
             memory.wait(self._clock.now())
             return Step(Do.WAIT, Phase.DECIDING, Reason.NOT_WRITTEN, f"the decision cannot be written: {error}")
         self._lines.leave(group.key)
@@ -559,16 +573,14 @@ class GroupReconciler:
         before, memory.step = memory.step, step
         is_news = before is None or (before.phase, before.reason) != (step.phase, step.reason)
         if is_news:
-            self._record_event(group, step)
+            event = event_of(group, step, self._utc_now())
+            if event is not None:
+                self._events.record(event)
         status = status_of(group, step)
         known, now = self._placements.find(group.key), self._clock.now()
         if known is not None and (memory.told or known.status) == status:
             return
-        due = memory.told_at + _COUNTS_EVERY
-        if known is None and memory.decision is None:
-            due = max(due, memory.first_seen + _BEGIN_AFTER)
-        elif is_news:
-            due = now
+        due = memory.status_due(is_written=known is not None, is_news=is_news, now=now)
         if now < due:
             self._queue.add_at(group.key, due)
             return
@@ -584,15 +596,4 @@ class GroupReconciler:
             raise
         except KubeError as error:
             _LOG.warning("a status cannot be written", extra={"group": str(group.key), "error": str(error)})
-            self._queue.add_at(group.key, now + _BEGIN_AFTER)
-
-    def _record_event(self, group: GroupState, step: Step) -> None:
-        """An event at the first pod, where the group is stuck, decided, or all of it is bound."""
-        is_warning = step.reason in STUCK or step.phase in {Phase.TIMED_OUT, Phase.DEGRADED}
-        if not is_warning and step.phase not in {Phase.DECIDED, Phase.BOUND}:
-            return
-        pods = (*group.waiting, *(pod for pod, _ in group.blocked), *group.released, *group.bound)
-        if pods:
-            kind, reason = "Warning" if is_warning else "Normal", f"Group{step.reason}"
-            note = f"group {group.key.value} of {group.key.policy}: {step.phase}: {step.message}"
-            self._events.record(PodEvent(PodRef.of(pods[0]), kind, reason, "Release", note, self._utc_now()))
+            self._queue.add_at(group.key, now + BEGIN_AFTER)

@@ -191,6 +191,14 @@ def _refusals(left: list[Pod], refused: Mapping[str, str]) -> str:
     )
 
 
+def coarser_levels(proposal: Proposal) -> tuple[Level, ...]:
+    """The domain of the first topology key that was proposed, or else that holds most of the group."""
+    if proposal.slots:
+        return proposal.levels[:1]
+    found = sorted(proposal.rejected, key=lambda each: (-each.holds, each.domain))
+    return (found[0].domain,) if found else ()
+
+
 def message_of(proposal: Proposal) -> str:
     """Why no domain holds a group, the domains that hold most of it first. O(domains)."""
     best = sorted(proposal.rejected, key=lambda each: (-each.holds, each.domain))

@@ -262,6 +262,6 @@ async def test_a_standby_tells_nothing_about_groups() -> None:
     scene.create("x", 1)
     async with scene.leading() as manager:
         await scene.pass_time(10)
-        assert manager.oldest() > 0
-    assert manager.oldest() == 0
+        assert manager.memory.oldest(scene.clock.now()) > 0
+    assert manager.memory.oldest(scene.clock.now()) == 0
     assert scene.index.reserved.statistics()["reserved_slots"] == 0

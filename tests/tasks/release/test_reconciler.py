@@ -94,7 +94,7 @@ async def test_a_bound_group_is_bound_and_its_room_is_not_reserved_twice() -> No
         status = scene.status("x")
         assert (status["phase"], status["ready"], status["released"], status["bound"]) == ("Bound", 2, 2, 2)
         assert scene.index.reserved.statistics() == {"reserved_slots": 0, "groups_with_slots": 0}
-        assert scene.manager.oldest() == 0
+        assert scene.manager.memory.oldest(scene.clock.now()) == 0
 
 
 async def test_a_late_watch_never_releases_more_pods_than_the_group_has() -> None:
@@ -107,7 +107,7 @@ async def test_a_late_watch_never_releases_more_pods_than_the_group_has() -> Non
         scene.index.upsert(scene.index.pods["uid-x-3"])
         await scene.pass_time(5)
         assert set(scene.released()) == {"x-1", "x-2"}
-        assert scene.manager.expected() == 0
+        assert scene.manager.memory.expected() == 0
 
 
 async def test_an_expectation_that_the_watch_never_fulfils_ends_with_a_read() -> None:
@@ -115,10 +115,10 @@ async def test_an_expectation_that_the_watch_never_fulfils_ends_with_a_read() ->
     scene.create("x", 1, 2)
     async with scene.leading() as manager:
         await scene.pass_time(1, shown=False)
-        assert manager.expected() == 2
+        assert manager.memory.expected() == 2
         await scene.pass_time(61, shown=False)
         assert manager.expired == 2
-        assert manager.expected() == 2, "they are released: a stale cache must not lead to more"
+        assert manager.memory.expected() == 2, "they are released: a stale cache must not lead to more"
         assert [call for call, _ in scene.api.calls].count("release_pod") == 2
 
 

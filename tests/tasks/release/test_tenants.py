@@ -10,11 +10,12 @@ from itertools import count
 
 import pytest
 
-from extender.model.release import GroupKey, ReleaseSpec, Slot
+from extender.model.objects import Pod
+from extender.model.release import GroupKey, Slot
 from extender.model.resources import PODS
+from extender.model.units import Duration
 from extender.settings.policies import Release
 from extender.tasks.release.groups import budget_excess
-from extender.verbs.release.progress import GroupState
 from tests.contenders import cluster, stage
 from tests.gangs import gated, gated_json
 from tests.tasks.release.scene import Scene
@@ -86,20 +87,92 @@ async def test_groups_of_others_are_released_in_almost_the_time_that_they_take_a
     assert beside <= 1.2 * alone
 
 
-def test_a_namespace_with_room_has_no_more_than_its_share_of_what_nodes_offer() -> None:
-    """Of 8 CPUs half: one group may have all of them, as it would never run otherwise, and then no other has any."""
-    first, second, large = (gated(name, "g", cpu=cpu) for name, cpu in (("a", 3000), ("b", 1000), ("c", 8000)))
+def test_a_namespace_has_no_more_than_its_share_of_what_nodes_offer_whatever_group_is_first() -> None:
+    """Of 8 CPUs half. What a group has already does not count against it."""
+    first, second, large = (gated(name, "g", cpu=cpu) for name, cpu in (("a", 3000), ("b", 1500), ("c", 5000)))
     index = cluster(stage("n1"), stage("n2"), first, second, large)
     limits = Release(share_per_namespace=0.5)
-    held = GroupKey("default", "policy", "held")
-    states = [
-        GroupState(GroupKey("default", "policy", pod.name), ReleaseSpec(("zone",)), 1, (pod,))
-        for pod in (second, large)
-    ]
-    seen = [[budget_excess(state, index.reserved, index.view.offered, limits) for state in states]]
-    index.reserved.reserve(held, [Slot(first.uid, "n1")], until=1.0)
-    seen.append([budget_excess(state, index.reserved, index.view.offered, limits) for state in states])
+    held, other = GroupKey("default", "policy", "held"), GroupKey("default", "policy", "other")
+
+    def excess(key: GroupKey, *pods: Pod, alone: bool = False) -> str:
+        return budget_excess(key, pods, index.reserved, index.view.offered, limits, alone=alone)
+
     text = "release.sharePerNamespace: the namespace would have more than 50% of cpu reserved"
-    assert seen == [["", ""], ["", text]]
-    index.delete(stage("n2"))
-    assert [budget_excess(state, index.reserved, index.view.offered, limits) for state in states] == [text, text]
+    assert (excess(other, second), excess(other, large)) == ("", text)
+    index.reserved.reserve(held, [Slot(first.uid, "n1")], until=1.0)
+    assert (excess(other, second), excess(other, second, alone=True), excess(other, large, alone=True)) == (
+        text,
+        "",
+        text,
+    )
+    assert excess(held, first) == ""
+
+
+class Limited(Scene):
+    """Pods of a namespace, of which it may have room reserved for so many at a time."""
+
+    def __init__(self, pods: int, **release: object) -> None:
+        super().__init__({"a": 100, "b": 100}, **release)
+        self.budget = Release(pods_per_namespace=pods, unasked=Duration(60))
+
+    @property
+    def reserved(self) -> int:
+        return self.index.reserved.room_of("default").get(PODS, 0)
+
+
+async def test_a_group_that_is_larger_than_a_share_is_released_and_keeps_no_room_from_others() -> None:
+    scene = Limited(5)
+    scene.create("x", *range(10))
+    async with scene.leading():
+        await scene.pass_time(2)
+        assert (len(scene.released()), set(scene.released().values()), scene.reserved) == (10, {"a"}, 0)
+        scene.create("y", *range(5))
+        await scene.pass_time(2)
+        assert (len(scene.released("y")), scene.reserved) == (5, 5)
+
+
+@pytest.mark.parametrize("how", ["joins", "forges"])
+async def test_pods_that_come_to_a_decided_group_get_no_room_beyond_the_share(how: str) -> None:
+    scene = Limited(5)
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(2)
+        assert scene.reserved == 2
+        if how == "joins":
+            scene.create("x", *range(3, 40), size=39)
+        for number in range(3, 40) if how == "forges" else ():
+            scene.api.add(gated_json(f"x-{number}", "x", released="x", labels={"size": "2"}))
+        await scene.pass_time(5)
+        assert scene.reserved <= 5
+
+
+async def test_room_is_given_back_where_no_scheduler_asks_about_the_pods() -> None:
+    """As one that does not exist never does. What it asks about keeps its room."""
+    scene = Limited(50)
+    scene.create("x", 1, 2, 3)
+    async with scene.leading():
+        await scene.pass_time(2)
+        scene.index.reserved.note_request("uid-x-1")
+        await scene.pass_time(50)
+        assert scene.reserved == 3
+        await scene.pass_time(30)
+        assert list(scene.index.reserved.held) == ["uid-x-1"]
+        await scene.pass_time(5)
+        assert scene.reserved == 1, "it is not reserved again"
+        scene.bind()
+        await scene.pass_time(2)
+        assert scene.status("x")["phase"] == "Bound"
+
+
+async def test_a_zone_of_an_exclusive_policy_is_free_again_when_no_pod_runs_there_and_no_room_is_kept() -> None:
+    scene = Limited(50, exclusive=True)
+    for gang in "xy":
+        scene.create(gang, 1, 2)
+    async with scene.leading():
+        await scene.pass_time(2)
+        scene.bind("y-1", "y-2")
+        scene.create("z", 1, 2)
+        await scene.pass_time(40)
+        assert scene.released("z") == {}
+        await scene.pass_time(40)
+        assert set(scene.released("z").values()) == {scene.released("x")["x-1"]}
