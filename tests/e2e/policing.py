@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import deepcopy
@@ -115,16 +114,6 @@ class Policed:
         async with asyncio.timeout(PATIENCE):
             while await self.extender.metric("extender_index_entries", kind="policies") == before:  # noqa: ASYNC110 -- no event across processes
                 await asyncio.sleep(0.02)
-
-    async def trusted(self) -> bytes:
-        """The authorities that the apiserver trusts now."""
-        found = await self.api.request("GET", MUTATING)
-        return base64.b64decode(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
-
-    async def served(self) -> bytes:
-        """The certificate in the Secret."""
-        found = await self.api.request("GET", SECRET)
-        return base64.b64decode(found.get("data", {}).get("tls.crt", ""))
 
     async def until_kept(self) -> None:
         """Return once the leader has made both configurations as they must be."""

@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 from extender.model.release import RELEASE_GATE
-from extender.simulator.json_objects import JsonObject, name_of
+from extender.simulator.json_objects import JsonObject
 from tests.deploy.building import overlay_with
 from tests.deploy.policies.examples import policy
 from tests.e2e.client import NAMESPACES, connect, path_of
 from tests.e2e.cluster import Cluster
-from tests.e2e.policing import MUTATING, PODS, SECRET, VALIDATING, Creations, Policed, asked, policed
+from tests.e2e.policing import MUTATING, PODS, SECRET, VALIDATING, Policed, asked, policed
 from tests.e2e.test_overlays import kubectl
 from tests.fakes import PATIENCE
 
@@ -174,28 +174,6 @@ async def test_pods_pass_unchanged_when_no_replica_answers(cluster: Cluster) -> 
         await found.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
         found.extender.program.stop()
         assert (await found.api.request("POST", PODS, asked("one")))["spec"]["schedulerName"] == "default-scheduler"
-
-
-async def test_a_rotation_in_the_middle_of_creations_loses_no_pod_and_injects_each(cluster: Cluster) -> None:
-    """With failurePolicy Fail, so that a call that does not succeed would refuse the pod."""
-    async with policed(cluster, lifetime="60s", failurePolicy="Fail") as found:
-        await found.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
-        first, creations = await found.served(), Creations(found.api)
-        writing = asyncio.create_task(creations.run())
-        authorities = set()
-        async with asyncio.timeout(120):
-            while await found.served() == first:
-                authorities.add((await found.trusted()).count(b"BEGIN"))
-                await asyncio.sleep(0.2)
-        await asyncio.sleep(2 * 5)  # a standby would look at the Secret within this time
-        creations.end()
-        await writing
-        assert creations.problems == []
-        assert authorities == {1, 2}, "the new authority stood beside the old one before its certificate was served"
-        assert await found.extender.metric("extender_webhook_certificate_rotations_total", step="switched") == 1
-        assert len(creations.made) > 100
-        assert {each["spec"]["schedulerName"] for each in creations.made} == {"ours"}
-        assert len({name_of(each) for each in creations.made}) == len(creations.made)
 
 
 async def test_a_thousand_pods_at_full_speed_are_all_injected_through_a_change_and_a_restart(cluster: Cluster) -> None:

@@ -39,12 +39,6 @@ def test_the_table_has_what_a_thousand_pods_cost_and_how_that_compares_with_no_c
     assert "| W7 no constraints | 30,000 |  |  |  |  |  |" in text
 
 
-def test_fewer_pods_are_placed_where_each_takes_long() -> None:
-    asked = {existing: PLAN.asking(("W1", existing, IN_TREE, 0)) for existing in (5000, 30_000, 100_000)}
-    assert asked == {5000: 333, 30_000: 125, 100_000: 62}
-    assert PLAN.asking(("W1", 100_000, OFFLOAD, 0)) == PLAN.asking(("W7", 100_000, IN_TREE, 0)) == 1000
-
-
 def nodes_by_app(workload: Workload, count: int, nodes: int) -> Counter[tuple[str, str]]:
     """How many running pods of each app stand on each node."""
     return Counter((pod["metadata"]["labels"]["app"], node_of(pod)) for pod in workload.running(count, nodes))
@@ -55,8 +49,3 @@ def test_more_running_pods_than_nodes_leave_room_for_pods_that_want_a_node_of_th
     assert set(found.values()) == {1}
     assert sum(app == "green" for app, _ in found) == 80
     assert set(nodes_by_app(WORKLOADS["W2"], 1000, 100).values()) == {10}
-
-
-def test_running_pods_can_be_added_in_parts() -> None:
-    whole = list(WORKLOADS["W1"].running(200, 100))
-    assert [*WORKLOADS["W1"].running(120, 100), *WORKLOADS["W1"].running(200, 100, 120)] == whole

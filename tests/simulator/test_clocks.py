@@ -26,14 +26,6 @@ async def test_a_jump_passes_all_that_time_at_once_and_wakes_tasks_that_sleep_pa
     await asyncio.gather(*tasks)
 
 
-async def test_without_jumps_it_is_the_monotonic_clock() -> None:
-    clock = JumpingClock()
-    before = time.monotonic()
-    await clock.sleep(0.02)
-    assert before + 0.02 <= clock.now() <= time.monotonic()
-    await clock.sleep(0)
-
-
 async def test_time_in_which_the_loop_was_held_up_is_left_out() -> None:
     found = LoopStalls()
     found.start()

@@ -7,7 +7,6 @@ import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from extender.certificates.authority import SERVER, Authority
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, PODS, VALIDATING_WEBHOOKS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.scenario.faults import FaultInjector, WebhookDown
 from tests.simulator.client import NAMESPACES, Client
 from tests.simulator.plain import namespace, pod
 from tests.simulator.webhook import Webhook, configuration, entry, patching, webhook
@@ -251,16 +249,6 @@ async def test_a_service_is_called_by_its_name_and_trusted_by_the_bundle(
         assert (await client.post(DEFAULT, pod("a")))[0] == 500, "signed by another authority"
         api.operations.change(MUTATING_WEBHOOKS, "one", lambda obj: obj.update(webhooks=[trusting(other, authority)]))
         assert (await client.post(DEFAULT, pod("a")))[0] == 201
-
-
-async def test_a_webhook_can_be_down_for_a_share_of_the_calls(client: Client, api: ApiServer, hook: Webhook) -> None:
-    register(api, entry(hook, failurePolicy="Ignore"))
-    api.faults = faults = FaultInjector(Random(1))
-    faults.change([WebhookDown(probability=0.25)])
-    for number in range(40):
-        assert (await client.post(DEFAULT, pod(f"p{number}")))[0] == 201
-    assert api.admission.failed_open + len(hook.requests) == 40
-    assert 4 <= api.admission.failed_open <= 18
 
 
 async def test_webhook_configurations_are_never_sent_to_webhooks(client: Client, api: ApiServer, hook: Webhook) -> None:

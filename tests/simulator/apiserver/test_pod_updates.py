@@ -1,13 +1,9 @@
 """What an update of a pod may change, and the answer to one that changes more: as a real API server."""
 
-from datetime import UTC, datetime
-
 import pytest
 
-from extender.model.release import RELEASE_GATE, Decision, GroupKey, Level
-from extender.simulator.apiserver.patching import JSON, STRATEGIC
+from extender.model.release import RELEASE_GATE
 from extender.simulator.json_objects import JsonObject
-from extender.verbs.release.progress import release_patch
 from tests.simulator.client import Client
 from tests.simulator.plain import ZONE, pod
 
@@ -38,35 +34,12 @@ async def test_every_error_of_an_update_is_a_cause(client: Client) -> None:
     assert (stored["spec"]["nodeSelector"], stored["spec"]["schedulingGates"]) == ({ZONE: "z1"}, GATES)
 
 
-async def test_the_release_patch_narrows_and_leaves_the_gates_of_others(client: Client) -> None:
-    _, made = await client.post(DEFAULT, pod("a", schedulingGates=GATES))
-    group = GroupKey("default", "PodSchedulingPolicy/default/rings", "ring")
-    decision = Decision(group, RELEASE_GATE, 1, (Level(ZONE, "z1"),), datetime(2026, 3, 1, tzinfo=UTC))
-    patch = release_patch(made, decision)
-    code, released = await client.patch(f"{DEFAULT}/a", patch, STRATEGIC)
-    assert (code, released["spec"]["schedulingGates"], released["spec"]["nodeSelector"]) == (
-        200,
-        GATES[:1],
-        {ZONE: "z1"},
-    )
-    assert (await client.patch(f"{DEFAULT}/a", patch, STRATEGIC))[0] == 409  # the pod has another version now
-
-
 async def test_a_version_that_has_passed_is_a_conflict_before_anything_is_checked(client: Client) -> None:
     _, made = await client.post(DEFAULT, pod("a"))
     await client.patch(f"{DEFAULT}/a", {"metadata": {"labels": {"seen": "yes"}}})
     version = made["metadata"]["resourceVersion"]
     wrong = {"metadata": {"resourceVersion": version}, "spec": {"nodeSelector": {ZONE: "z1"}}}
     assert (await client.patch(f"{DEFAULT}/a", wrong))[0] == 409
-
-
-async def test_a_json_patch_that_tests_and_removes_a_gate_is_applied_as_a_whole(client: Client) -> None:
-    await client.post(DEFAULT, pod("a", schedulingGates=GATES))
-    at = "/spec/schedulingGates/1"
-    steps = [{"op": "test", "path": f"{at}/name", "value": RELEASE_GATE}, {"op": "remove", "path": at}]
-    code, changed = await client.patch(f"{DEFAULT}/a", steps, JSON)
-    assert (code, changed["spec"]["schedulingGates"]) == (200, GATES[:1])
-    assert (await client.patch(f"{DEFAULT}/a", steps, JSON))[0] == 422
 
 
 async def test_default_tolerations_that_an_update_leaves_out_are_added_again(client: Client) -> None:

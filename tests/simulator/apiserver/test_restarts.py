@@ -90,35 +90,6 @@ async def test_the_next_page_of_a_list_from_before_is_expired(client: Client, ap
     assert code == 410
 
 
-async def test_connections_are_cut_and_none_is_rejected_where_it_is_never_down(client: Client, api: ApiServer) -> None:
-    stream = await client.watch(PODS, resourceVersion=api.store.version)
-    await api.restart()
-    with pytest.raises(aiohttp.ClientError):
-        await stream.next()
-    assert (await client.get(PODS))[0] == 200
-
-
-async def test_it_comes_back_on_the_same_port_and_goes_on_from_its_history(client: Client, api: ApiServer) -> None:
-    before = api.store.version
-    down = asyncio.create_task(api.restart(0.2))
-    rejected = 0
-
-    async def is_up() -> bool:
-        nonlocal rejected
-        try:
-            return (await client.get("/readyz"))[0] == 200
-        except aiohttp.ClientError:
-            rejected += 1
-            return False
-
-    while not down.done():
-        await is_up()
-    assert rejected > 0
-    assert await is_up()
-    api.operations.create(POD_KIND, pod("a"))
-    assert names([(await (await client.watch(PODS, resourceVersion=before)).next())["object"]]) == ["a"]
-
-
 async def test_a_stalled_answer_does_not_hold_a_restart_up() -> None:
     class Stall(Faults):
         entered = False

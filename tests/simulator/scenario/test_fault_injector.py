@@ -15,8 +15,7 @@ from extender.simulator.apiserver.kinds import PODS as POD_KIND
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.scenario.faults import CONDITIONS, Condition, FaultInjector, read_part
-from tests.fakes import until
-from tests.simulator.client import NAMESPACES, PODS, Client, Stream, connect, names
+from tests.simulator.client import NAMESPACES, PODS, Client, Stream, names
 from tests.simulator.plain import namespace, pod
 
 LONG = 3600.0
@@ -126,31 +125,6 @@ async def test_a_stalled_watch_tells_everything_late(client: Client, api: ApiSer
     assert time.monotonic() - begun >= 0.1
 
 
-async def test_a_half_open_watch_tells_nothing_and_does_not_end_and_its_peers_are_well(
-    client: Client, api: ApiServer
-) -> None:
-    injector = strike(api, "halfOpen", times=1)
-    dead = await watching(client, api)
-    create(api, "a")
-    await until(lambda: injector.injected["halfOpen"] == 1)
-    alive = await client.watch(PODS, resourceVersion=api.store.version - 1)
-    assert names([(await alive.next())["object"]]) == ["a"]
-    injector.change([])
-    create(api, "b")
-    assert names([(await alive.next())["object"]]) == ["b"]
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(dead.next(), 0.01)
-
-
-async def test_a_half_open_request_is_never_answered(client: Client, api: ApiServer) -> None:
-    injector = strike(api, "halfOpen", verbs=["read"], kinds=["pods"])
-    asking = asyncio.create_task(client.get(PODS))
-    await until(lambda: injector.injected["halfOpen"] == 1)
-    assert (await client.get(NAMESPACES))[0] == 200
-    assert not asking.done()
-    asking.cancel()
-
-
 async def test_events_are_repeated(client: Client, api: ApiServer) -> None:
     strike(api, "repeatEvents")
     stream = await watching(client, api)
@@ -173,47 +147,11 @@ async def test_one_kind_overtakes_another(client: Client, api: ApiServer) -> Non
     assert told == ["second", "first"]
 
 
-async def test_bookmarks_are_lost_but_for_the_end_of_a_streaming_list() -> None:
-    async with ApiServer(ApiServerSettings(bookmark_every=0.005)) as api, connect(api.url) as client:
-        injector = strike(api, "loseBookmarks")
-        api.operations.create(NAMESPACE_KIND, namespace("default"))
-        options = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
-        stream = await client.watch(PODS, **options)
-        assert (await stream.next())["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-        await until(lambda: injector.injected["loseBookmarks"] > 3)
-        create(api, "a")
-        assert (await stream.next())["type"] == "ADDED"
-
-
-async def test_each_page_comes_late(client: Client, api: ApiServer) -> None:
-    injector = strike(api, "slowPages", time="50ms")
-    create(api, "a", "b")
-    begun = time.monotonic()
-    _, page = await client.get(PODS, limit=1)
-    await client.get(PODS, limit=1, **{"continue": page["metadata"]["continue"]})
-    assert time.monotonic() - begun >= 0.1
-    assert injector.injected == {"slowPages": 2}
-
-
-async def test_too_many_requests_name_the_time_to_wait(client: Client, api: ApiServer) -> None:
-    strike(api, "throttle", retryAfter=7)
-    async with client.session.get(PODS) as response:
-        assert (response.status, response.headers["Retry-After"]) == (429, "7")
-    code, _ = await client.post("/api/v1/namespaces/default/pods", pod("a"))
-    assert code == 201, "writes are not throttled unless the scenario says so"
-
-
 async def test_the_server_fails_with_the_code_that_is_asked_for(client: Client, api: ApiServer) -> None:
     strike(api, "fail", code=503, verbs=["write"])
     assert (await client.get(PODS))[0] == 200
     assert (await client.post("/api/v1/namespaces/default/pods", pod("a")))[0] == 503
     assert api.store.table(POD_KIND).objects == {}
-
-
-async def test_a_write_meets_a_conflict_and_is_not_done(client: Client, api: ApiServer) -> None:
-    strike(api, "conflict", times=1)
-    answers = [await client.post("/api/v1/namespaces/default/pods", pod("a")) for _ in range(2)]
-    assert [(code, body.get("reason")) for code, body in answers] == [(409, "Conflict"), (201, None)]
 
 
 async def test_a_write_is_done_and_its_answer_is_lost(client: Client, api: ApiServer) -> None:

@@ -1,6 +1,5 @@
 """Playing steps on a simulated cluster, with an extender of the test's own: what each step does and counts."""
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -226,22 +225,6 @@ async def _post(simulated: SimulatedCluster) -> int:
         session.post(f"{simulated.api.url}/api/v1/nodes", json={}) as response,
     ):
         return response.status
-
-
-async def test_a_restart_and_a_jump_of_the_clock_happen_once_when_their_step_is_taken() -> None:
-    faults = {"faults": [{"restart": {"newHistory": True, "down": "20ms"}}, {"jumpClock": {"by": "1h"}}]}
-    async with playing(_arrive(count=20), SETTLE, faults, _arrive(count=2), SETTLE) as (player, simulated):
-        assert simulated.api.store.version < 60
-        assert simulated.clock.now() - time.monotonic() == pytest.approx(3600, abs=1)
-        report = await player.finish()
-    assert report.last_line == "placed 22, pending 0, violations 0"
-
-
-async def test_a_binding_whose_answer_is_lost_is_a_binding() -> None:
-    async with playing({"faults": [{"loseAnswer": {}}]}, _arrive(count=3), SETTLE) as (player, simulated):
-        assert simulated.fault_injector.injected["loseAnswer"] == 3
-        report = await player.finish()
-    assert (report.last_line, report.decisions) == ("placed 3, pending 0, violations 0", 3)
 
 
 async def test_pods_that_arrive_pass_the_registered_webhooks_but_for_those_that_are_down() -> None:
