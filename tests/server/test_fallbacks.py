@@ -1,7 +1,6 @@
 """Answers where nothing can be decided: too late, on a picture that is too old, or no longer ours to give."""
 
 import asyncio
-import logging
 import socket
 from collections.abc import AsyncIterator
 from http import HTTPStatus
@@ -15,7 +14,6 @@ from extender.model.objects import Pod
 from extender.model.units import Duration
 from extender.server.collaborators import Verbs
 from extender.settings.connections import Kube, Server
-from extender.telemetry.logs import RepeatedWarning
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.server.serving import (
     BY_NAMES,
@@ -72,25 +70,23 @@ async def passed(client: Client, verb: str) -> Any:
     return found.get("NodeNames") or found.get("NodeNameToMetaVictims") if isinstance(found, dict) else found
 
 
-async def test_a_decision_that_does_not_come_in_time_is_reported_in_the_pods_condition(
-    aiohttp_client: AiohttpClient,
+@pytest.mark.parametrize(
+    ("policy", "question", "names", "items", "error"),
+    [
+        ("error", BY_NAMES, [], None, LATE_TEXT),
+        ("pass", BY_NAMES, BY_NAMES["NodeNames"], None, ""),
+        ("pass", BY_NODES, None, {"metadata": {}, "items": NODES}, ""),
+    ],
+)
+async def test_a_decision_that_does_not_come_in_time_is_an_error_of_the_pod_or_everything_passes(
+    aiohttp_client: AiohttpClient, policy: Policy, question: Any, names: Any, items: Any, error: str
 ) -> None:
-    client = await aiohttp_client(app_with(Verbs(never, scores_by_length, every_candidate), server=short()))
-    answer = await client.post("/filter", json=BY_NAMES)
-    assert (answer.status, (await answer.json())["Error"]) == (HTTPStatus.OK, LATE_TEXT)
-    assert await fallbacks(client) == ['extender_fallbacks_total{answer="error",reason="deadline",verb="filter"} 1.0']
-
-
-@pytest.mark.parametrize("question", [BY_NAMES, BY_NODES], ids=["by names", "with nodes"])
-async def test_or_everything_passes_if_the_settings_say_so(
-    aiohttp_client: AiohttpClient, question: dict[str, object]
-) -> None:
-    client = await aiohttp_client(app_with(Verbs(never, scores_by_length, every_candidate), server=short("pass")))
-    answer = await (await client.post("/filter", json=question)).json()
-    assert (answer["NodeNames"], answer["Nodes"], answer["Error"]) == (
-        (BY_NAMES["NodeNames"], None, "") if question is BY_NAMES else (None, {"metadata": {}, "items": NODES}, "")
-    )
-    assert await fallbacks(client) == ['extender_fallbacks_total{answer="pass",reason="deadline",verb="filter"} 1.0']
+    client = await aiohttp_client(app_with(Verbs(never, scores_by_length, every_candidate), server=short(policy)))
+    answer = await client.post("/filter", json=question)
+    found = await answer.json()
+    assert (answer.status, found["NodeNames"], found["Nodes"], found["Error"]) == (200, names, items, error)
+    counted = f'extender_fallbacks_total{{answer="{policy}",reason="deadline",verb="filter"}} 1.0'
+    assert await fallbacks(client) == [counted]
 
 
 async def test_a_request_that_was_given_up_leaves_its_place_to_the_next(aiohttp_client: AiohttpClient) -> None:
@@ -147,15 +143,10 @@ async def test_decisions_come_back_with_the_news(aiohttp_client: AiohttpClient) 
 async def test_what_was_never_complete_is_not_an_old_picture(aiohttp_client: AiohttpClient) -> None:
     client = await aiohttp_client(app_with(readiness=Switch({"pods": "listing"}), kube=Kube(on_stale="pass")))
     answer = await client.post("/filter", json=BY_NAMES)
-    assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert (answer.status, answer.headers["Connection"]) == (HTTPStatus.SERVICE_UNAVAILABLE, "close"), (
+        "the next request finds a replica that is ready"
+    )
     assert await answer.json() == {"error": "not ready: pods; /readyz?verbose lists the checks"}
-
-
-async def test_a_replica_that_is_not_ready_closes_the_connection_so_that_the_next_request_finds_another(
-    aiohttp_client: AiohttpClient,
-) -> None:
-    client = await aiohttp_client(app_with(readiness=Switch({"leadership": "standby"})))
-    assert (await client.post("/filter", json=BY_NAMES)).headers["Connection"] == "close"
 
 
 async def test_a_decision_is_kept_back_once_another_replica_may_answer(aiohttp_client: AiohttpClient) -> None:
@@ -182,17 +173,6 @@ async def test_a_request_in_flight_is_answered_although_the_service_is_stopping(
     client = await aiohttp_client(app_with(Verbs(stopped_meanwhile, scores_by_length, every_candidate), readiness))
     assert await passed(client, "filter") == PASSING["filter"]
     assert (await client.post("/filter", json=BY_NAMES)).status == HTTPStatus.SERVICE_UNAVAILABLE
-
-
-def test_many_answers_without_a_decision_are_one_line_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
-    now = [100.0]
-    warning = RepeatedWarning(logging.getLogger("extender.test"), "it happened", lambda: now[0])
-    for _ in range(5):
-        warning.warn(verb="filter")
-    now[0] += 10
-    warning.warn(verb="preempt")
-    told = [(record.message, vars(record)["verb"], vars(record)["times"]) for record in caplog.records]
-    assert told == [("it happened", "filter", 1), ("it happened", "preempt", 5)]
 
 
 @pytest.mark.parametrize("policy", ["error", "pass"])

@@ -12,7 +12,6 @@ from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.model.rejections import Reason
 from extender.rules import catalog
-from extender.server import request_checks
 from extender.server.page import handler
 from extender.settings.connections import Server
 from tests.server.serving import app_with
@@ -68,14 +67,6 @@ async def test_nothing_else_is_served(aiohttp_client: AiohttpClient, name: str) 
 async def test_the_page_can_be_switched_off(aiohttp_client: AiohttpClient) -> None:
     client = await aiohttp_client(app_with(server=Server(page=False)))
     assert [(await client.get(path)).status for path in ("/ui", "/ui/", "/ui/main.js")] == [HTTPStatus.NOT_FOUND] * 3
-
-
-async def test_another_machine_does_not_get_the_page_without_a_client_certificate(
-    aiohttp_client: AiohttpClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(request_checks, "_is_local", lambda _remote: False)
-    client = await aiohttp_client(app_with())
-    assert [(await client.get(path)).status for path in ("/ui/", "/ui/main.js")] == [HTTPStatus.FORBIDDEN] * 2
 
 
 def test_the_files_load_nothing_from_elsewhere_and_hold_no_inline_script_or_style() -> None:

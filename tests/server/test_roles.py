@@ -87,12 +87,13 @@ async def test_one_list_with_names_closes_the_others(tmp_path: Path) -> None:
         (None, 403),
     ],
 )
-async def test_without_certificates_only_this_machine_changes_anything(
+async def test_without_certificates_only_this_machine_changes_anything_or_sees_the_page(
     aiohttp_client: AiohttpClient, monkeypatch: pytest.MonkeyPatch, remote: str | None, status: int
 ) -> None:
     monkeypatch.setattr(web.Request, "remote", remote)
     client = await aiohttp_client(app_with())
     assert (await client.put("/debug/loglevel", data="info")).status == status
+    assert [(await client.get(path)).status for path in ("/ui/", "/ui/main.js")] == [status, status]
     assert (await client.get("/debug/loglevel")).status == HTTPStatus.OK
 
 
