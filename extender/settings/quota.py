@@ -118,7 +118,7 @@ class Quota(Section, frozen=True):
     count_pending: bool = False
     uncovered: UncoveredPods = msgspec.field(default=UncoveredPods(), name="default")
     exempt_namespaces: tuple[str, ...] = ("kube-system",)
-    exempt_priority_classes: tuple[str, ...] = ("system-cluster-critical", "system-node-critical")
+    exempt_priority_classes: tuple[str, ...] = ()  # tenants may use any class, also system-cluster-critical
     reach: Reach = Reach()
 
     def __post_init__(self) -> None:

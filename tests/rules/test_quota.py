@@ -8,6 +8,7 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.claims.assumed import Limits
+from extender.model.rejections import Reason
 from extender.rules.quota import AUDITED, REJECTED
 from tests.builders import Json, namespace, term, weighted
 from tests.quotas import SCOPE, Tenants, limited, quota, reaching, reaching_json
@@ -252,6 +253,21 @@ async def test_exempt_pods_are_neither_rejected_nor_counted() -> None:
     assert all([await tenants.passes(f"a{n}", spec={"priorityClassName": "vital"}) for n in range(2)])
     assert await tenants.passes("system", namespace="kube-system")
     assert [await tenants.passes("b"), await tenants.passes("c")] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["system-cluster-critical", "system-node-critical"])
+async def test_a_class_that_any_tenant_may_use_exempts_no_pod(name: str) -> None:
+    assert not await Tenants(limited(0)).passes("a", spec={"priorityClassName": name})
+    reach = Tenants(reach={"maxNamespaces": {"limit": 0}})
+    assert not await reach.passes("a", spec={"priorityClassName": name})
+
+
+async def test_a_pod_that_its_tenant_has_put_on_a_node_counts_and_keeps_others_away_as_in_kube_scheduler() -> None:
+    """Only admission could have refused it (config/explanation/quotas.md)."""
+    tenants = Tenants(limited(1), reaching("there", on="n1"))
+    assert not await tenants.passes("a")
+    other = reaching_json("db", namespace="other", apart=[], app="db")
+    assert (await tenants.filter(other, ["n1"])).reasons == {Reason.EXISTING_ANTI_AFFINITY}
 
 
 # -- what counts --------------------------------------------------------------------------------------------------------

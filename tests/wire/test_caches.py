@@ -9,7 +9,7 @@ from collections.abc import Callable
 import orjson
 import pytest
 
-from extender.model.bounded import BoundedCache
+from extender.model.bounded import BoundedCache, SharedTexts
 from extender.model.objects import PodSignature
 from extender.wire.objects import trim
 from extender.wire.objects.kinds import NODES, PODS
@@ -134,3 +134,21 @@ def test_templates_in_use_that_do_not_fit_do_not_evict_each_other_at_each_look_u
     again = [PODS.decode_object(body) for body in bodies]
     assert cache.puts == 200
     assert all(new.signature is old.signature for new, old in zip(again, first, strict=True))
+
+
+def test_texts_that_no_object_has_any_more_are_held_in_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 would keep each of them for good, had it been interned."""
+    monkeypatch.setattr(SharedTexts, "MOST", 100)
+    texts = SharedTexts()
+    monkeypatch.setattr(trim, "shared", texts.__getitem__)
+    for number in range(1000):
+        line = orjson.dumps(big({"nodeName": f"n{number}"}, labels={f"k{number}": f"v{number}", "x" * 300: "y"}))
+        found = PODS.decode_object(line)
+        assert found.node is texts[f"n{number}"]
+        assert len(texts) <= 100
+    assert all(len(each) <= SharedTexts.LONGEST for each in texts)
+
+
+def test_equal_names_of_pods_are_one_object() -> None:
+    one, other = (PODS.decode_object(orjson.dumps(big({"nodeName": "n1"}, labels={"n": f"{n}"}))) for n in range(2))
+    assert one.node is other.node

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from hashlib import blake2b
-from sys import intern
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from extender.model.bounded import BoundedCache, cached
+from extender.model.bounded import BoundedCache, SharedTexts, cached
 from extender.model.constraints.labels import NO_LABELS
 from extender.model.constraints.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
 from extender.model.constraints.taints import Taint
@@ -119,8 +118,9 @@ _FAIR_SHARE: Final = 128
 _AMOUNT_BYTES: Final = 300
 _PORT_BYTES: Final = 120
 
-# `intern`: one string object for equal strings, as all pods of a node share its name. It is freed with its last user.
-# Names of one object that are interned; more are unlikely to occur in other objects, and the table never shrinks.
+# One string object for equal strings: the names of nodes, namespaces and resources, and labels.
+shared: Final = SharedTexts().__getitem__
+# Names of one object that are shared; more are unlikely to occur in other objects.
 _SHARED_NAMES: Final = 200
 
 # How kube-scheduler's report of a binding cycle that failed begins.
@@ -178,7 +178,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         meta.uid or f"{namespace}/{name}",
         name,
         signature,
-        intern(spec.node_name or ""),
+        shared(spec.node_name or ""),
         is_terminating,
         status.phase in ("Succeeded", "Failed"),
         is_gated,
@@ -196,7 +196,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         _quota_facts(raw) if signature.affinity.cross_namespace else NO_FACTS,
         "" if spec.node_name else meta.creation_timestamp or "",
         _shared_ports(ports[: limits.host_ports]) if ports else (),
-        intern(spec.scheduler_name or DEFAULT_SCHEDULER),
+        shared(spec.scheduler_name or DEFAULT_SCHEDULER),
         rejection.startswith(_BINDING_FAILED),
         ON_ITS_WAY in rejection,
     )
@@ -254,7 +254,7 @@ def _shared_ports(ports: Sequence[PortJson]) -> HostPorts:
     """The ports as values: the replicas of a workload have one tuple."""
     found = tuple(
         [
-            HostPort(intern(each.protocol or "TCP"), intern(each.host_ip or ANY_ADDRESS), each.host_port or 0)
+            HostPort(shared(each.protocol or "TCP"), shared(each.host_ip or ANY_ADDRESS), each.host_port or 0)
             for each in ports
         ]
     )
@@ -300,7 +300,7 @@ def _parse_signature(template: Template, held: int, excess: Excess | None) -> Po
     spreads, wanted = parse_spread(spread, parsed), with_node_selector(nodes, selector)
     tolerated = parse_tolerations(tolerations)
     return PodSignature(
-        intern(namespace),
+        shared(namespace),
         parsed,
         pods,
         spreads,
@@ -310,9 +310,9 @@ def _parse_signature(template: Template, held: int, excess: Excess | None) -> Po
         controller_of(owner),
         excess or excess_parts(pods, spreads, wanted, preferred, tolerated, limits),
         held,
-        intern(owner.kind),
-        intern(identity[0]),
-        intern(identity[1]),
+        shared(owner.kind),
+        shared(identity[0]),
+        shared(identity[1]),
         identity[2],
     )
 
@@ -335,21 +335,21 @@ def _large_signature(template: Template, size: int, *, counts: bool) -> PodSigna
     found = _LIVE.get(key)
     if found is None:
         found = _LIVE[key] = PodSignature(
-            intern(namespace),
+            shared(namespace),
             _labels(labels),
             PodAffinity(cross_namespace=True) if is_cross else NO_AFFINITY,
             excess=excess,
             size=held_by(len(labels)),
-            owner_kind=intern(parse_owner(owners).kind),
-            service_account=intern(identity[0]),
-            priority_class=intern(identity[1]),
+            owner_kind=shared(parse_owner(owners).kind),
+            service_account=shared(identity[0]),
+            priority_class=shared(identity[1]),
         )
     return found
 
 
 def _labels(raw: bytes) -> dict[str, str]:
     parsed = parse_strings(raw, "metadata.labels")
-    return parsed if len(parsed) > _SHARED_NAMES else {intern(key): intern(each) for key, each in parsed.items()}
+    return parsed if len(parsed) > _SHARED_NAMES else {shared(key): shared(each) for key, each in parsed.items()}
 
 
 def _requests(spec: PodSpecJson) -> Resources:
@@ -378,7 +378,7 @@ def trim_node(raw: NodeJson) -> Node:
     meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_NODE_SPEC, raw.status or _NO_NODE_STATUS
     allocatable = _node_resources(tuple(status.allocatable.items())) if status.allocatable else NO_RESOURCES
     return Node(
-        intern(meta.name or ""),
+        shared(meta.name or ""),
         _labels(bytes(meta.labels)) or NO_LABELS,
         tuple(Taint(t.key or "", t.value or "", t.effect or "") for t in spec.taints or ()),
         bool(spec.unschedulable),
@@ -401,7 +401,7 @@ def _node_resources(amounts: Amounts) -> Resources:
 def trim_namespace(raw: NamespaceJson) -> Namespace:
     """Converts a namespace: name and labels."""
     meta = raw.metadata or _NO_META
-    return Namespace(intern(meta.name or ""), _labels(bytes(meta.labels)) or NO_LABELS)
+    return Namespace(shared(meta.name or ""), _labels(bytes(meta.labels)) or NO_LABELS)
 
 
 def trim_workload(raw: WorkloadJson, kind: str) -> Workload:
@@ -455,7 +455,7 @@ def _gating(meta: MetaJson, spec: PodSpecJson) -> Gating:
     released, numbers = _annotations(bytes(meta.annotations))
     return Gating(
         _gates(gates),
-        intern(parse_owner(bytes(meta.owner_references)).uid),
+        shared(parse_owner(bytes(meta.owner_references)).uid),
         numbers,
         released if gates in _ABSENT else "",
         _created(meta.creation_timestamp),
@@ -465,7 +465,7 @@ def _gating(meta: MetaJson, spec: PodSpecJson) -> Gating:
 @cached(_GATING_BYTES, lambda raw: held_by(len(raw)))
 def _gates(raw: bytes) -> tuple[str, ...]:
     gates = decode(_GATES, raw, "spec.schedulingGates") or ()
-    return tuple(intern(gate.name) for gate in gates[:MOST_GATES])
+    return tuple(shared(gate.name) for gate in gates[:MOST_GATES])
 
 
 @cached(_GATING_BYTES, lambda raw: held_by(len(raw)))
@@ -474,7 +474,7 @@ def _annotations(raw: bytes) -> tuple[str, tuple[tuple[str, int], ...]]:
     found = parse_strings(raw, "metadata.annotations")
     numbers = sorted((key, value) for key, value in found.items() if _NUMBER.fullmatch(value))[:MOST_NUMBERS]
     released, _, _ = found.get(RELEASED_ANNOTATION, "").rpartition("@")
-    return intern(released), tuple((intern(key), int(value)) for key, value in numbers)
+    return shared(released), tuple((shared(key), int(value)) for key, value in numbers)
 
 
 def _created(text: str | None) -> datetime | None:
@@ -534,7 +534,7 @@ def _summed(
     add(needed, _parsed(overhead))
     if len(needed) > _SHARED_NAMES:
         return needed
-    return {intern(name): amount for name, amount in needed.items()} if needed else NO_RESOURCES
+    return {shared(name): amount for name, amount in needed.items()} if needed else NO_RESOURCES
 
 
 @cached(_AMOUNTS_BYTES, _summed_bytes)
