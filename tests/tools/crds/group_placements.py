@@ -5,7 +5,8 @@ from typing import Final
 
 from extender.model.release import MOST_LEVELS, Phase
 from tests.deploy.building import DEPLOY
-from tests.tools.crds.policies import GROUP, VERSION, dumped
+from tests.tools.crds import policies
+from tests.tools.crds.policies import dumped
 from tests.tools.crds.schema import LABEL_KEY_TEXT, LABEL_VALUE, Schema, listed, record, rule, text
 
 FILE: Final[Path] = DEPLOY / "policies" / "group-placements.yaml"
@@ -18,54 +19,27 @@ _LONGEST_GROUP: Final = 253
 _MOST_PODS: Final = 100_000
 
 
+_COLUMNS: Final = (
+    ("Policy", "string", ".spec.policy"),
+    ("Group", "string", ".spec.group"),
+    ("Phase", "string", ".status.phase"),
+    ("Domain", "string", ".spec.topology[-1:].value"),  # the finest level
+    ("Ready", "integer", ".status.ready"),
+    ("Released", "integer", ".status.released"),
+    ("Bound", "integer", ".status.bound"),
+    ("Size", "integer", ".spec.size"),
+    ("Age", "date", ".metadata.creationTimestamp"),
+)
+
+
 def crd() -> Schema:
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"groupplacements.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "names": {
-                "kind": "GroupPlacement",
-                "listKind": "GroupPlacementList",
-                "plural": "groupplacements",
-                "singular": "groupplacement",
-                "shortNames": ["gpl"],
-                "categories": ["placement"],
-            },
-            "scope": "Namespaced",
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": _columns(),
-                    "schema": {"openAPIV3Schema": _object()},
-                }
-            ],
-        },
-    }
+    """The one kind."""
+    return policies.crd("GroupPlacement", "groupplacements", "gpl", "Namespaced", _COLUMNS, _object())
 
 
 def as_text() -> str:
     """What stands in the file."""
     return _HEAD + dumped([crd()])
-
-
-def _columns() -> list[Schema]:
-    columns = (
-        ("Policy", "string", ".spec.policy"),
-        ("Group", "string", ".spec.group"),
-        ("Phase", "string", ".status.phase"),
-        ("Domain", "string", ".spec.topology[-1:].value"),  # the finest level
-        ("Ready", "integer", ".status.ready"),
-        ("Released", "integer", ".status.released"),
-        ("Bound", "integer", ".status.bound"),
-        ("Size", "integer", ".spec.size"),
-        ("Age", "date", ".metadata.creationTimestamp"),
-    )
-    return [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in columns]
 
 
 def _object() -> Schema:

@@ -21,11 +21,24 @@ _HEAD: Final = """\
 _AT_ADMISSION_ONLY: Final = ("schedulerName", "schedulerNames", "schedulingGates", "priorityClassName")
 
 
+_COLUMNS: Final = (
+    ("Priority", "integer", ".spec.priority"),
+    ("When", "string", ".spec.when"),
+    ("Mode", "string", ".spec.mode"),
+    ("Matched", "integer", ".status.matchedPods"),
+    ("Valid", "string", '.status.conditions[?(@.type=="Valid")].status'),
+    ("Age", "date", ".metadata.creationTimestamp"),
+)
+
+
 def crds() -> list[Schema]:
     """The cluster-wide and the namespaced kind."""
     return [
-        _crd("ClusterPodSchedulingPolicy", "Cluster", "cpodpol"),
-        _crd("PodSchedulingPolicy", "Namespaced", "podpol"),
+        crd(kind, f"{kind.lower()[:-1]}ies", short, scope, _COLUMNS, _object(is_cluster=scope == "Cluster"))
+        for kind, short, scope in (
+            ("ClusterPodSchedulingPolicy", "cpodpol", "Cluster"),
+            ("PodSchedulingPolicy", "podpol", "Namespaced"),
+        )
     ]
 
 
@@ -46,9 +59,10 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def _crd(kind: str, scope: str, short: str) -> Schema:
-    singular = kind.lower()
-    plural = f"{singular[:-1]}ies"
+def crd(
+    kind: str, plural: str, short: str, scope: str, columns: Sequence[tuple[str, str, str]], schema: Schema
+) -> Schema:
+    """A CRD with one version. ``columns``: name, type and path."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -59,7 +73,7 @@ def _crd(kind: str, scope: str, short: str) -> Schema:
                 "kind": kind,
                 "listKind": f"{kind}List",
                 "plural": plural,
-                "singular": singular,
+                "singular": kind.lower(),
                 "shortNames": [short],
                 "categories": ["placement"],
             },
@@ -70,25 +84,14 @@ def _crd(kind: str, scope: str, short: str) -> Schema:
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},
-                    "additionalPrinterColumns": _columns(),
-                    "schema": {"openAPIV3Schema": _object(is_cluster=scope == "Cluster")},
+                    "additionalPrinterColumns": [
+                        {"name": name, "type": kind, "jsonPath": path} for name, kind, path in columns
+                    ],
+                    "schema": {"openAPIV3Schema": schema},
                 }
             ],
         },
     }
-
-
-def _columns() -> list[Schema]:
-    valid = '.status.conditions[?(@.type=="Valid")].status'
-    columns = (
-        ("Priority", "integer", ".spec.priority"),
-        ("When", "string", ".spec.when"),
-        ("Mode", "string", ".spec.mode"),
-        ("Matched", "integer", ".status.matchedPods"),
-        ("Valid", "string", valid),
-        ("Age", "date", ".metadata.creationTimestamp"),
-    )
-    return [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in columns]
 
 
 def _object(*, is_cluster: bool) -> Schema:
