@@ -50,7 +50,7 @@ from extender.settings.configuration import DEFAULT_NAMESPACE, Settings
 from extender.tasks.browse_service import BrowseService, ExplainService
 from extender.tasks.events import EventLimit, EventRecorder, missed_admission
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods, WhatIfFilter
-from extender.tasks.index_upkeep import Auditing, PolicyRecount, SlicedFigure
+from extender.tasks.index_upkeep import Auditing, GroupUpkeep, PolicyRecount, SlicedFigure
 from extender.tasks.preempt_and_bind import BindService, PreemptService, UnansweredBindings
 from extender.tasks.preemption.manager import Record
 from extender.tasks.readiness import Readiness
@@ -289,7 +289,12 @@ def _policy_jobs(base: Foundation, missed: EventRecorder[PodEvent]) -> list[Job]
         return []
     base.metrics.report(scraped.MISSED_ADMISSION_EVENTS, lambda: missed.results)
     recount = PolicyRecount(base.index.counts, base.index.policies, base.index.view.namespace_changes, base.clock)
-    return [base.while_leading("missed admissions", missed.run), ("recount of policies", recount.run)]
+    upkeep = GroupUpkeep(base.index.gated, base.clock)
+    return [
+        base.while_leading("missed admissions", missed.run),
+        ("recount of policies", recount.run),
+        ("upkeep of groups", upkeep.run),
+    ]
 
 
 def _watched_pods(base: Foundation) -> WatchedPods:

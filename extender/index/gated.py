@@ -8,7 +8,7 @@ a policy or of a namespace O(gated pods that it may concern).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -26,6 +26,8 @@ UNREADABLE: Final = 0
 """The size that a pod claims for its group where the label or annotation is absent, or is no positive number."""
 
 _LONGEST_NUMBER: Final = 6
+_FILED_A_STEP: Final = 100  # pods, of up to 15 µs each
+_NONE: Final[dict[str, None]] = {}
 
 
 class Role(IntEnum):
@@ -85,6 +87,8 @@ class GatedGroups:
 
     ``orphans``: by UID the gate of each pod that no policy releases: the usual gate, or that of a policy that released it
     before. Subscribers to ``orphan_changes`` are told of the UID of each that becomes one.
+
+    After a change of a policy or a namespace its pods are filed again, at once, or by `file_stale` where `defer_to` was called.
     """
 
     def __init__(self, pods: Mapping[str, Pod], policies: PolicyTable, namespaces: Namespaces) -> None:
@@ -98,6 +102,8 @@ class GatedGroups:
         self._releasing = 0
         self._members: dict[str, _Member] = {}
         self._known: dict[str, dict[str, None]] = {}
+        self._stale: dict[str, None] = {}
+        self._on_stale: Callable[[], None] | None = None
         self._policies_of: WeakKeyDictionary[PodSignature, tuple[Policy, ...]] = WeakKeyDictionary()
         policies.changes.subscribe(self._policy_changed)
         namespaces.changes.subscribe(self._namespace_changed)
@@ -227,6 +233,8 @@ class GatedGroups:
         """One line for each of these pods that is not in the group and the role where it belongs. O(pods)."""
         problems = []
         for uid in uids:
+            if uid in self._stale:
+                continue
             pod, before = self._pods.get(uid), self._members.get(uid)
             wanted = self._wanted(pod, pod.gating, before) if pod is not None and pod.gating is not None else None
             if wanted != before or (before is not None and before.group.roles.get(uid) is not before.role):
@@ -259,11 +267,29 @@ class GatedGroups:
             self._file_again(found.name)
 
     def _file_again(self, namespace: str) -> None:
-        """O(pods of the namespace that are gated or released)."""
-        for uid in list(self._known.get(namespace, ())):
+        """O(pods of the namespace that are gated or released): 10 µs for each, 30 ns where they are filed later."""
+        self._stale.update(self._known.get(namespace, _NONE))
+        if self._on_stale is not None:
+            self._on_stale()
+        while self._on_stale is None and self.file_stale():
+            pass
+
+    def defer_to(self, on_stale: Callable[[], None] | None) -> None:
+        """From now on ``on_stale`` is called when there are pods to file again, and the caller calls `file_stale`."""
+        self._on_stale = on_stale
+        while on_stale is None and self.file_stale():
+            pass
+
+    def file_stale(self) -> bool:
+        """Files some of the pods again that a change of a policy or namespace concerns; whether any are left."""
+        for _ in range(min(_FILED_A_STEP, len(self._stale))):
+            uid = self._stale.popitem()[0]
             pod = self._pods.get(uid)
             if pod is not None and pod.gating is not None:
                 self._file(uid, pod, pod.gating)
+            else:
+                self._put(uid, None)
+        return bool(self._stale)
 
 
 def _count(member: _Member, uid: str, sign: int) -> None:

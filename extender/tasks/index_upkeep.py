@@ -1,4 +1,4 @@
-"""Keeps the index right in the background, in slices: the audit, the recount after policies have changed, and long figures."""
+"""Keeps the index right in the background, in slices: the audit, the recount after policies have changed, gated pods, and long figures."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.counts import Counts
+from extender.index.gated import GatedGroups
 from extender.index.objects.changes import Subscribable
 from extender.index.policies import PolicyTable
 from extender.kube.timing import Clock
@@ -93,6 +94,30 @@ class PolicyRecount:
                 begun = self._clock.now()
         self.recounted += corrected
         return corrected > 0
+
+
+class GroupUpkeep:
+    """Files gated pods again, in slices, after a change of a policy or namespace that concerns thousands of them. On every replica."""
+
+    def __init__(self, gated: GatedGroups, clock: Clock) -> None:
+        self._gated = gated
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Until cancelled; then every change is applied at once again."""
+        changed = asyncio.Event()
+        self._gated.defer_to(changed.set)
+        try:
+            while True:
+                await changed.wait()
+                changed.clear()
+                begun = self._clock.now()
+                while self._gated.file_stale():
+                    if self._clock.now() - begun >= SLICE_SECONDS:
+                        await self._clock.sleep(PAUSE_SECONDS)
+                        begun = self._clock.now()
+        finally:
+            self._gated.defer_to(None)
 
 
 FIGURE_PAUSE_SECONDS: Final = 0.02

@@ -228,6 +228,26 @@ def test_a_relabelled_namespace_is_followed() -> None:
     assert seen == [{}, {"x": {"a": Role.READY}}, {}]
 
 
+def test_many_pods_are_filed_again_later_where_that_is_asked_for() -> None:
+    """No step files more than some of them, and what happens to a pod meanwhile holds."""
+    pods = [gated(f"p{number}", "x") for number in range(250)]
+    index, calls = cluster(PolicyObject(release_policy()), *pods), list[int]()
+    index.gated.defer_to(lambda: calls.append(len(index.gated.orphans)))
+    index.delete(PolicyObject(release_policy()))
+    assert (calls, len(index.gated.groups), index.gated.orphans) == ([0], 1, {})
+    assert index.gated.file_stale()
+    assert 0 < len(index.gated.orphans) < 250
+    index.delete(pods[0])
+    index.upsert(PolicyObject(release_policy()))
+    assert audit(index) == []
+    while index.gated.file_stale():
+        pass
+    assert (index.gated.orphans, len(roles(index)["x"]), audit(index)) == ({}, 249, [])
+    index.delete(PolicyObject(release_policy()))
+    index.gated.defer_to(None)
+    assert (len(index.gated.orphans), roles(index)) == (249, {})
+
+
 def test_subscribers_are_told_of_the_groups_that_changed_and_of_no_others() -> None:
     index = index_with(gated("a", "x"), gated("b", "y"))
     told: list[str] = []

@@ -10,9 +10,10 @@ from extender.index.state import apply_change
 from extender.model.changes import Change, PolicyRecheck
 from extender.model.objects import Namespace
 from extender.model.policies import PolicyObject
-from extender.tasks.index_upkeep import PAUSE_SECONDS, SLICE_SECONDS, PolicyRecount
+from extender.tasks.index_upkeep import PAUSE_SECONDS, SLICE_SECONDS, GroupUpkeep, PolicyRecount
 from tests.contenders import contender, contender_json
-from tests.fakes import FakeClock, until
+from tests.fakes import FakeClock, running, until
+from tests.gangs import gated, release_policy
 from tests.policies import policy
 from tests.verbs.policed import NODES, Asker
 from tests.verbs.test_placed_under_policies import db, repelling, web
@@ -23,12 +24,12 @@ async def recounting(asker: Asker, clock: FakeClock) -> AsyncIterator[PolicyReco
     """The task, running."""
     index = asker.index
     task = PolicyRecount(index.counts, index.policies, index.view.namespace_changes, clock)
-    running = asyncio.create_task(task.run())
+    job = asyncio.create_task(task.run())
     try:
         yield task
     finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        job.cancel()
+        await asyncio.gather(job, return_exceptions=True)
 
 
 async def test_the_counts_follow_policies_and_namespaces_and_subscribers_are_told_afterwards() -> None:
@@ -82,3 +83,15 @@ async def test_an_index_to_which_the_noted_changes_are_applied_counts_alike() ->
     for change in noted:
         apply_change(again.index, change)
     assert again.passed(web()) == asker.passed(web()) == ["nb", "nc"]
+
+
+async def test_gated_pods_are_filed_again_in_slices() -> None:
+    asker, clock = Asker(), FakeClock(step=2 * SLICE_SECONDS)
+    for number in range(500):
+        asker.index.upsert(gated(f"p{number}", "x"))
+    async with running(GroupUpkeep(asker.index.gated, clock).run):
+        await asyncio.sleep(0)
+        asker.put(release_policy())
+        assert len(asker.index.gated) == 0
+        await until(lambda: len(asker.index.gated) and not asker.index.gated.orphans)
+    assert clock.slept.count(PAUSE_SECONDS) >= 4
