@@ -78,7 +78,11 @@ class Tenants:
         quota_mode: str = "Enforce",
         **section: Any,
     ) -> None:
-        sections: Any = {"mode": mode, "policies": {"enabled": bool(policies)}, "preemption": {"mode": "off"}}
+        sections: Any = {
+            "mode": mode,
+            "policies": {"enabled": bool(policies), "exemptions": {"labelIn": ["*"]}},
+            "preemption": {"mode": "off"},
+        }
         self.settings: Settings = settings(**sections, quota={"enabled": True, "mode": quota_mode} | section)
         self.index = ClusterIndex(
             self.settings.rules,

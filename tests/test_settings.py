@@ -267,6 +267,8 @@ OWN_FILES = {"certFile": "/tls.crt", "keyFile": "/tls.key"}
             "webhook.caFile: not used with certificates cert-manager",
         ),
         ({"exemptNamespaces": ["a/b"]}, 'exemptNamespaces: "a/b" is no name of a namespace'),
+        ({"exemptions": {"labelIn": ["a/b"]}}, 'exemptions.labelIn: "a/b" is no name of a namespace, and not "*"'),
+        ({"exemptions": {"daemonSetsBy": [""]}}, "exemptions.daemonSetsBy: a user has no empty name"),
         (
             {"templates": {"Rollout": "/spec/template"}},
             'templates: expected a kind such as "argoproj.io/v1alpha1/Rollout", got "Rollout"',

@@ -131,7 +131,7 @@ def run_export(arguments: argparse.Namespace) -> int:
         if policy is None:
             found = NativePolicy((), tuple(each.errors), ())
         else:
-            found = native_policy(policy, each.value["spec"], settings.policies.exempt_namespaces)
+            found = native_policy(policy, each.value["spec"], settings.policies.exempt)
         documents += found.documents
         is_whole &= not found.left_out
         for title, lines in (("left out", found.left_out), ("note", found.notes)):
@@ -188,7 +188,10 @@ def _tested(
     verb: AdmitVerb, obj: JsonObject, known: Surroundings, settings: Settings, index: ClusterIndex
 ) -> JsonObject:
     """What becomes of an object, as the document for scripts."""
-    admission = verb.admit(review_of(obj, _namespace_of(obj)))
+    creator = next(
+        iter(settings.policies.exemptions.daemon_sets_by), ""
+    )  # of pods of a DaemonSet; of others it is not asked
+    admission = verb.admit(review_of(obj, _namespace_of(obj), creator))
     response, metadata = admission.review["response"], obj["metadata"]
     after = apply_patch(obj, read_patch(response), JSON) if response["allowed"] else None
     before, pod = _pod(obj, settings), None if after is None else _pod(after, settings)

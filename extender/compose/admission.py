@@ -144,7 +144,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
         index.policies,
         lambda: index.counts.compiler.pods,
         index.namespaces,
-        policies.exempt_namespaces,
+        policies.exempt,
         clock,
         partial(datetime.now, UTC),
         lambda: reflectors.freshness.is_ready,

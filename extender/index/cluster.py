@@ -58,7 +58,7 @@ class ClusterIndex:
         policies: Policies = _POLICIES,
         counts_room: bool = False,
     ) -> None:
-        """``counted``: what the rules count. ``policies``: how many act, and the namespaces that are exempt.
+        """``counted``: what the rules count. ``policies``: how many act, and the pods that are exempt.
 
         ``counts_room``: the rules count free resources, as several schedulers place pods.
         """
@@ -94,7 +94,7 @@ class ClusterIndex:
             self.nominations.in_memory,
             self.namespaces,
             self.policies,
-            policies.exempt_namespaces,
+            policies.exempt,
         )
         # None where quotas are disabled: then no event of a pod costs a call.
         self._observe = self.quotas.observe if quota.enabled else None

@@ -152,7 +152,7 @@ class PoliciesView:
         version, found = kept
         if version != self.version:
             since = self.version - version
-            if since > len(self._latest):
+            if since > len(self._latest) or (signature.excess is not None and signature.excess.hides_labels):
                 return None
             changed = [each for of_one in islice(reversed(self._latest), since) for each in of_one]
             if _may_select_any(changed, signature.subject(found.namespace_labels)):

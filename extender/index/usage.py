@@ -11,7 +11,7 @@ bindings, ends of assumptions and watch events come. Pods outside the quota scop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from extender.index.policies import PolicyTable
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.terms import may_reach_out, reached, terms_of
 from extender.model.objects import Namespace, Pod, PodQuota, PodSignature
-from extender.model.policies import Mode, Moment, Policy, PolicyKey, Targets
+from extender.model.policies import Exempt, Mode, Moment, Policy, PolicyKey, Targets
 from extender.model.quotas import NUMBERS, can_charge, charged, limits_pods, matches
 from extender.model.resources import Resources, add
 from extender.settings.quota import Quota
@@ -168,7 +168,7 @@ class QuotaTable(QuotasView):
         nominated: Mapping[str, InMemoryNomination],
         namespaces: Namespaces,
         policies: PolicyTable,
-        exempt_from_policies: Collection[str],
+        exempt_from_policies: Exempt,
     ) -> None:
         """All by UID. ``pods``: those that the watch shows. ``assumed``: assumptions. ``nominated``: plans of preemptions."""
         super().__init__(settings, namespaces, PolicyTerms(policies, namespaces, exempt_from_policies, self.recount))
@@ -392,12 +392,12 @@ class PolicyTerms:
     """
 
     def __init__(
-        self, policies: PolicyTable, namespaces: Namespaces, exempt: Collection[str], changed: Callable[[str], None]
+        self, policies: PolicyTable, namespaces: Namespaces, exempt: Exempt, changed: Callable[[str], None]
     ) -> None:
-        """``exempt``: the namespaces that no policy applies to."""
+        """``exempt``: what no policy applies to."""
         self._policies = policies
         self._namespaces = namespaces
-        self._exempt = frozenset(exempt)
+        self._exempt = exempt
         self._changed = changed
         self._keys: set[PolicyKey] = set()
         self._known: WeakKeyDictionary[PodSignature, tuple[Labels | None, tuple[Policy, ...]]] = WeakKeyDictionary()
@@ -423,7 +423,7 @@ class PolicyTerms:
         return known[1]
 
     def _select(self, signature: PodSignature, labels: Labels | None) -> tuple[Policy, ...]:
-        if signature.is_exempt(self._exempt):
+        if self._exempt.covers(signature.namespace, signature.labels):
             return ()
         subject = signature.subject(labels)
         found = {each.key: each for moment in _MOMENTS for each in self._policies.select(subject, moment)}

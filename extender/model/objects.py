@@ -6,7 +6,6 @@ is what keeps 150,000 pods from costing a pause. They are part of no reference c
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -22,7 +21,7 @@ from extender.model.constraints.taints import Taint, Toleration
 from extender.model.constraints.terms import NO_AFFINITY, PodAffinity
 from extender.model.group_placements import GroupPlacement
 from extender.model.host_ports import HostPorts
-from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, EXEMPT_LABEL, Enforced, PolicyKey, PolicyObject, Subject
+from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, Enforced, PolicyKey, PolicyObject, Subject
 from extender.model.release import Gating
 from extender.model.resources import Resources
 
@@ -87,10 +86,6 @@ class PodSignature:
         """What scheduling policies are asked about such pods."""
         owner, account, priority_class = self.owner_kind, self.service_account, self.priority_class
         return Subject(self.namespace, self.labels, namespace_labels, owner, account, priority_class)
-
-    def is_exempt(self, namespaces: Container[str]) -> bool:
-        """Whether no policy applies to such pods: by their label, or as their namespace is one of these."""
-        return self.namespace in namespaces or self.labels.get(EXEMPT_LABEL) == "true"
 
 
 class Effective(NamedTuple):

@@ -6,7 +6,7 @@ injects them, and a rule enforces them while pods are scheduled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -130,6 +130,22 @@ class Subject:
         if self.namespace_labels is None:
             return {NAMESPACE_NAME_LABEL: self.namespace}
         return self.namespace_labels
+
+
+class Exempt(NamedTuple):
+    """What no policy applies to: all objects of ``namespaces``, and those with the exempting label in ``by_label`` (``*``: anywhere).
+
+    A tenant can write the label, so the platform says where it counts.
+    """
+
+    namespaces: Collection[str] = ()
+    by_label: Collection[str] = ()
+
+    def covers(self, namespace: str, labels: Labels) -> bool:
+        """Whether no policy applies to an object."""
+        if namespace in self.namespaces:
+            return True
+        return labels.get(EXEMPT_LABEL) == "true" and (namespace in self.by_label or "*" in self.by_label)
 
 
 @dataclass(frozen=True, slots=True)

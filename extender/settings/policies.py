@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from extender.model.constraints.labels import ObjectName, is_dns_label
 from extender.model.documents import Section, require_positive
+from extender.model.policies import Exempt
 from extender.model.units import Address, Duration
 
 _KIND: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/v[a-z0-9]+/[A-Z][A-Za-z0-9]*")
@@ -80,6 +81,30 @@ class Webhook(Section, frozen=True):
             raise ValueError(f"caFile: not used with certificates {self.certificates}")
 
 
+class Exemptions(Section, frozen=True):
+    """What takes pods out of policies by something that a tenant can write, so that the platform has to allow it.
+
+    ``label_in``: namespaces where the label `placement.extender.dev/exempt: "true"` exempts an object from all policies, or
+    ``*``. ``daemon_sets_by``: users whose pods with a DaemonSet as their owner get no gate. ``scheduling_groups``: pods with a
+    schedulingGroup get no gate (KEP-5732).
+    """
+
+    label_in: tuple[str, ...] = ()
+    daemon_sets_by: tuple[str, ...] = (
+        "system:serviceaccount:kube-system:daemon-set-controller",
+        "system:kube-controller-manager",
+    )
+    scheduling_groups: bool = False
+
+    def __post_init__(self) -> None:
+        """Rejects names that no namespace and no user has."""
+        for namespace in self.label_in:
+            if namespace != "*" and not is_dns_label(namespace):
+                raise ValueError(f'labelIn: "{namespace}" is no name of a namespace, and not "*"')
+        if "" in self.daemon_sets_by:
+            raise ValueError("daemonSetsBy: a user has no empty name")
+
+
 class Policies(Section, frozen=True):
     """Scheduling policies. ``templates``: by group/version/Kind of a custom resource the place of its pod template.
 
@@ -94,6 +119,7 @@ class Policies(Section, frozen=True):
         default_factory=lambda: {"argoproj.io/v1alpha1/Rollout": "/spec/template"}
     )
     exempt_namespaces: tuple[str, ...] = ("kube-system",)
+    exemptions: Exemptions = Exemptions()
     max_terms: Annotated[int, msgspec.Meta(ge=1)] = 64
     max_templates: Annotated[int, msgspec.Meta(ge=1)] = 100
     max_of_cluster: Annotated[int, msgspec.Meta(ge=1)] = 2000
@@ -110,6 +136,11 @@ class Policies(Section, frozen=True):
         for namespace in self.exempt_namespaces:
             if not is_dns_label(namespace):
                 raise ValueError(f'exemptNamespaces: "{namespace}" is no name of a namespace')
+
+    @property
+    def exempt(self) -> Exempt:
+        """What no policy applies to."""
+        return Exempt(self.exempt_namespaces, self.exemptions.label_in)
 
     def exempting(self, namespace: str) -> Self:
         """The same with one more exempt namespace: the extender's own, whose pods must not wait for the extender itself."""

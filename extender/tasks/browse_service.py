@@ -202,8 +202,7 @@ class BrowseService:
 
     async def policies(self, asked: PageOf) -> PolicyPage:
         """The scheduling policies."""
-        exempt = self._settings.policies.exempt_namespaces
-        return await self._run(policy_page(asked, self._index.view, exempt))
+        return await self._run(policy_page(asked, self._index.view, self._settings.policies.exempt))
 
     async def _run(self, work: Steps[T]) -> T:
         with self._places:

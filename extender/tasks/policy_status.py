@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from extender.kube.errors import KubeError, NotFound
 from extender.kube.timing import Clock
 from extender.kube.writer import PolicyObjects
 from extender.model.objects import PodSignature
-from extender.model.policies import GROUP, InvalidPolicy, Policy, PolicyKey, Subject
+from extender.model.policies import GROUP, Exempt, InvalidPolicy, Policy, PolicyKey, Subject
 from extender.model.units import counted
 from extender.tasks.events import EventLimit, EventRecorder
 from extender.verbs.admit.pod_fields import Changes
@@ -64,7 +64,7 @@ class PolicyStatus:
         policies: PolicyTable,
         pods: Callable[[], Mapping[PodSignature, int]],
         namespaces: Namespaces,
-        exempt: Iterable[str],
+        exempt: Exempt,
         clock: Clock,
         utc_now: Callable[[], datetime],
         is_complete: Callable[[], bool],
@@ -75,7 +75,7 @@ class PolicyStatus:
         self._policies = policies
         self._pods = pods
         self._namespaces = namespaces
-        self._exempt = frozenset(exempt)
+        self._exempt = exempt
         self._clock = clock
         self._utc_now = utc_now
         self._is_complete = is_complete
@@ -169,7 +169,7 @@ class PolicyStatus:
 
     def _subject(self, signature: PodSignature) -> Subject | None:
         """What policies are asked about a pod; None where it is exempt from all of them."""
-        if signature.is_exempt(self._exempt):
+        if self._exempt.covers(signature.namespace, signature.labels):
             return None
         return signature.subject(self._namespaces.labels(signature.namespace))
 

@@ -71,7 +71,7 @@ from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
 from extender.settings.rules import Rules
 from extender.verbs.admit.injected import Record, read_records, subtract
-from extender.verbs.admit.injection import Injection, Outcome, gating, why_no_gate
+from extender.verbs.admit.injection import DAEMON_SET, Injection, Outcome, gating
 from extender.verbs.admit.json_edits import put
 from extender.verbs.admit.pod_fields import TERMS_PATH, Bounds, Held
 from extender.verbs.admit.term_product import Budget
@@ -131,7 +131,7 @@ def policy_terms(signature: PodSignature, view: ClusterView, settings: Settings)
 
 
 def _is_exempt(signature: PodSignature, settings: Settings) -> bool:
-    return signature.is_exempt(settings.policies.exempt_namespaces)
+    return settings.policies.exempt.covers(signature.namespace, signature.labels)
 
 
 def _made(signature: PodSignature, labels: Labels | None, view: ClusterView, settings: Settings) -> Effective:
@@ -161,8 +161,8 @@ def _selecting(signature: PodSignature, subject: Subject, view: ClusterView) -> 
 
 
 def _releasing(subject: Subject, view: ClusterView) -> tuple[PolicyKey, ...]:
-    """The policy that releases such pods. A pod with a schedulingGroup needs none, but that field is not known here."""
-    if why_no_gate(subject, {}):
+    """The policy that releases such pods. Who created one of a DaemonSet, and whether it has a schedulingGroup, is not known here."""
+    if subject.owner_kind == DAEMON_SET:
         return ()
     policies = gating(view.policies.select(subject, Moment.RELEASE))
     return tuple(each.key for each in policies if each.mode is Mode.ENFORCE)

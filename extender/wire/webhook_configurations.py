@@ -80,7 +80,7 @@ def mutating_webhooks(policies: Policies, target: WebhookTarget, ca_bundle: byte
             "clientConfig": target.client_config(MUTATE_PATH, ca_bundle),
             "rules": [_rule(*each) for each in (*_BUILT_IN, *_custom(policies.templates))],
             "namespaceSelector": _unless(NAMESPACE_NAME_LABEL, sorted(set(policies.exempt_namespaces))),
-            "objectSelector": _unless(EXEMPT_LABEL, ["true"]),
+            "objectSelector": _unless(EXEMPT_LABEL, ["true"] if "*" in policies.exemptions.label_in else []),
             "failurePolicy": policies.webhook.failure_policy,
             "reinvocationPolicy": "IfNeeded",
             **_common(policies),

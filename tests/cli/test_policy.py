@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from extender.cli.main import main
+from extender.model.policies import EXEMPT_LABEL
 from extender.simulator.apiserver.server import ApiServer
 from tests.builders import Json
 from tests.deploy.policies.examples import TO_COPY
@@ -281,11 +282,16 @@ def test_a_file_without_policies_is_an_error(command: Command, objects: list[Jso
 class Export(Command):
     """`extender policy export`, of one file."""
 
-    def of(self, *policies: Json) -> Result:
+    def of(self, *policies: Json, config: str = "") -> Result:
         """Run it."""
-        code = main(["policy", "export", "--as", "MutatingAdmissionPolicy", self.write("policies.yaml", *policies)])
+        options = ["--config", config] if config else []
+        path = self.write("policies.yaml", *policies)
+        code = main(["policy", "export", "--as", "MutatingAdmissionPolicy", *options, path])
         told = self.capsys.readouterr()
         return Result(code, told.out, told.err)
+
+
+CONFIGURATION = {"apiVersion": "placement.extender.dev/v1alpha1", "kind": "ExtenderConfiguration"}
 
 
 @pytest.fixture
@@ -304,7 +310,22 @@ def test_an_exported_policy_has_its_binding_and_selects_what_the_webhook_would(e
         "matchLabels": {name: "shop"},
         "matchExpressions": [{"key": name, "operator": "NotIn", "values": ["kube-system"]}],
     }
-    assert constraints["objectSelector"]["matchExpressions"][0]["key"] == "placement.extender.dev/exempt"
+    assert constraints["objectSelector"] == {}
+
+
+def test_an_exported_policy_exempts_by_label_where_the_settings_do(export: Export) -> None:
+    body = policy_json("pool", nodeSelector={"pool": "a"}, when=["Admission"])
+    for label_in, selector, conditions in (
+        ([], {}, 0),
+        (["*"], {"matchExpressions": [{"key": EXEMPT_LABEL, "operator": "NotIn", "values": ["true"]}]}, 0),
+        (["shop"], {}, 1),
+    ):
+        config = export.write("extender.yaml", CONFIGURATION | {"policies": {"exemptions": {"labelIn": label_in}}})
+        found = export.of(body, config=config)
+        policy, _ = yaml.safe_load_all(found.out)
+        assert policy["spec"]["matchConstraints"]["objectSelector"] == selector
+        assert len(policy["spec"]["matchConditions"]) == conditions
+        assert all('request.namespace in ["shop"]' in each["expression"] for each in policy["spec"]["matchConditions"])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from extender.model.policies import EXEMPT_LABEL, InvalidPolicy, PolicyKey, Poli
 from extender.model.preemption import PreemptionPlan
 from extender.model.release import GroupKey, GroupSize, Level, Phase
 from extender.settings.configuration import Settings
+from extender.settings.policies import Exemptions, Policies
 from extender.tasks import browse_service
 from extender.tasks.browse_service import MOST_PAGES, BrowseService, ExplainService
 from extender.tasks.preemption.manager import Phase as PreemptionPhase
@@ -52,7 +53,14 @@ def service(
     work: SlicedWork | None = None,
 ) -> BrowseService:
     clock = clock or FakeClock()
-    return BrowseService(index, Settings(), work or SlicedWork(clock), clock, lambda: NOW, lambda: preemptions)
+    return BrowseService(
+        index,
+        Settings(policies=Policies(exemptions=Exemptions(label_in=("default",)))),
+        work or SlicedWork(clock),
+        clock,
+        lambda: NOW,
+        lambda: preemptions,
+    )
 
 
 async def test_figures_count_each_pod_in_its_state() -> None:

@@ -15,7 +15,7 @@ from extender.kube.effects import PolicyEvent
 from extender.kube.errors import NotFound, Unreachable
 from extender.kube.writer import PolicyObjects
 from extender.model.objects import Namespace, PodSignature
-from extender.model.policies import ConflictPolicy, InvalidPolicy, Policy, PolicyKey
+from extender.model.policies import ConflictPolicy, Exempt, InvalidPolicy, Policy, PolicyKey
 from extender.tasks.events import EventRecorder
 from extender.tasks.policy_status import (
     MOST_CONFLICTS,
@@ -88,7 +88,7 @@ class Scene:
             self.table,
             lambda: self.pods,
             self.namespaces,
-            ("kube-system",),
+            Exempt(["kube-system"], ["default"]),
             self.clock,
             lambda: self.time,
             lambda: self.is_complete,
@@ -165,7 +165,7 @@ async def test_nothing_is_written_where_nothing_has_changed_also_by_a_new_leader
     scene.time += timedelta(hours=1)
     await scene.status.round()
     another = PolicyStatus(
-        *(scene.api, scene.events, scene.table, lambda: scene.pods, Namespaces(), ()),
+        *(scene.api, scene.events, scene.table, lambda: scene.pods, Namespaces(), Exempt()),
         *(scene.clock, lambda: scene.time, lambda: True),
     )
     await another.round()

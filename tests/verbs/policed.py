@@ -24,10 +24,10 @@ NODES = ("na", "nb", "nc")
 class Asker:
     """Three nodes in the zones a, b and c, with policies."""
 
-    def __init__(self, *policies: Any, enabled: bool = True, **sections: Any) -> None:
+    def __init__(self, *policies: Any, enabled: bool = True, exemptions: Json | None = None, **sections: Any) -> None:
         nodes = [stage(f"n{zone}", labels={"zone": zone}) for zone in "abc"]
         self.index: ClusterIndex = cluster(*nodes, *map(PolicyObject, policies))
-        self.settings: Settings = settings(policies={"enabled": enabled}, **sections)
+        self.settings: Settings = settings(policies={"enabled": enabled, "exemptions": exemptions or {}}, **sections)
         self._follow_policies()
 
     def _follow_policies(self) -> None:

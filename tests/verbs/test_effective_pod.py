@@ -76,13 +76,18 @@ def test_a_rejection_is_unresolvable_and_names_the_policy() -> None:
         ({"matchConditions": {"priorityClassNames": ["high"]}}, {}),
         ({"matchConditions": {"ownerKinds": ["Job"]}}, {}),
         ({"targets": "Templates"}, {}),
-        ({}, {"app": "web", "labels": {"placement.extender.dev/exempt": "true"}}),
         ({}, {"namespace": "kube-system"}),
     ],
 )
 def test_a_policy_that_does_not_concern_the_pod_holds_it_to_nothing(spec: Json, fields: Any) -> None:
     asker = Asker(policy("zonal", **{"nodeSelector": {"zone": "a"}, **spec}))
     assert asker.passed(contender_json("asking", **fields)) == list(NODES)
+
+
+@pytest.mark.parametrize(("label_in", "passed"), [([], ["na"]), (["bank"], ["na"]), (["default"], list(NODES))])
+def test_the_exempting_label_counts_where_the_platform_allows_it(label_in: list[str], passed: list[str]) -> None:
+    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}), exemptions={"labelIn": label_in})
+    assert asker.passed(contender_json("asking", labels={"placement.extender.dev/exempt": "true"})) == passed
 
 
 @pytest.mark.parametrize(

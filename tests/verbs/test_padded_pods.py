@@ -69,6 +69,8 @@ def test_labels_that_are_too_large_to_be_read_hide_a_pod_from_no_policy() -> Non
     )
     labels = {"app": "web", **{f"{'k' * 50}{number}": "v" * 50 for number in range(700)}}
     assert asker.passed(contender_json("asking", labels=labels)) == ["na"]
+    asker.put(policy("zonal", nodeSelector={"zone": "c"}, podSelector=matching(app="web")))
+    assert asker.passed(contender_json("asking", labels=labels)) == ["nc"]
     assert asker.passed(contender_json("asking", namespace="kube-system", labels=labels)) == list(NODES)
 
 

@@ -78,9 +78,10 @@ def test_a_policy_that_holds_no_pods_there_repels_none(spec: Json) -> None:
 
 def test_exempt_pods_repel_none() -> None:
     asker = Asker(repelling())
-    asker.index.upsert(db(labels={"placement.extender.dev/exempt": "true"}))
     asker.index.upsert(db("nb", namespace="kube-system"))
     assert asker.passed(web()) == list(NODES)
+    asker.index.upsert(db(labels={"placement.extender.dev/exempt": "true"}))
+    assert asker.passed(web()) != list(NODES), "a tenant can write the label"
 
 
 def test_an_injected_pod_counts_once() -> None:
@@ -192,7 +193,10 @@ STEPS = st.lists(
     max_size=20,
 )
 SETTINGS = settings(
-    policies={"enabled": True}, preemption={"mode": "off"}, placement="cooperative", answers={"shortlist": 0}
+    policies={"enabled": True, "exemptions": {"labelIn": ["default"]}},
+    preemption={"mode": "off"},
+    placement="cooperative",
+    answers={"shortlist": 0},
 )
 HOSTS = [node(f"n{number}", labels={"zone": f"z{number % 2}", HOSTNAME: f"n{number}"}) for number in range(4)]
 NAMES = [f"n{number}" for number in range(4)]

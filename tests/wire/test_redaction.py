@@ -113,7 +113,11 @@ def test_a_policy_that_is_invalid_stays_so(selector: object) -> None:
 def test_the_settings_are_read_as_before_without_addresses_and_with_pseudonyms() -> None:
     before = settings(
         server={"bindAddress": "10.1.2.3:8888"},
-        policies={"enabled": True, "exemptNamespaces": ["kube-system", "payroll"]},
+        policies={
+            "enabled": True,
+            "exemptNamespaces": ["kube-system", "payroll"],
+            "exemptions": {"labelIn": ["payroll", "*"], "daemonSetsBy": ["payroll"]},
+        },
         assumedPods={"expiry": "1m30s"},
         recorder={"path": "/var/payroll.jsonl"},
     )
@@ -121,6 +125,7 @@ def test_the_settings_are_read_as_before_without_addresses_and_with_pseudonyms()
     assert [text for text in (b"payroll", b"10.1.2.3") if text in orjson.dumps(document)] == []
     after = parse_settings(document)
     assert after.policies.exempt_namespaces == ("kube-system", REDACTOR.text("payroll"))
+    assert after.policies.exemptions.label_in == (REDACTOR.text("payroll"), "*")
     assert (after.assumed_pods, after.rules, after.limits) == (before.assumed_pods, before.rules, before.limits)
 
 

@@ -25,7 +25,6 @@ from extender.simulator.oracle.brute_force import (
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _EXEMPT_NAMESPACE: Final = "kube-system"
-_EXEMPT_LABEL: Final = "placement.extender.dev/exempt"
 _ALWAYS: Final = ("Admission", "Scheduling")  # the default of `when`
 _CLUSTER_KIND: Final = "ClusterPodSchedulingPolicy"
 
@@ -82,7 +81,7 @@ def _violated(policy: JsonObject, what: str) -> Status:
 
 
 def _is_exempt(pod: JsonObject) -> bool:
-    return namespace_of(pod) == _EXEMPT_NAMESPACE or labels_of(pod).get(_EXEMPT_LABEL) == "true"
+    return namespace_of(pod) == _EXEMPT_NAMESPACE  # no scenario allows the exempting label
 
 
 def _selects(policy: JsonObject, pod: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> bool:

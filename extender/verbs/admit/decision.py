@@ -37,7 +37,7 @@ from extender.verbs.admit.injected import (
     subtract,
     write_records,
 )
-from extender.verbs.admit.injection import Injection, Outcome, directs, gating, why_no_gate
+from extender.verbs.admit.injection import DAEMON_SET, Injection, Outcome, directs, gating
 from extender.verbs.admit.json_edits import Operation, drop, get, make_patch
 from extender.verbs.admit.pod_fields import Bounds, Changes, Conflict
 from extender.verbs.admit.policy_reviews import NodeReader, review_policy
@@ -169,10 +169,9 @@ class AdmitVerb:
         self._policies = policies
         self._namespaces = namespaces
         self._nodes = nodes
-        self._releases = settings.release.enabled
+        self._settings = settings
         self._templates = settings.policies.templates
         self._most_templates = settings.policies.max_templates
-        self._exempt = frozenset(settings.policies.exempt_namespaces)
         self._bounds = Bounds.of(settings)
 
     def decide(self, review: Any) -> JsonObject:
@@ -213,17 +212,32 @@ class AdmitVerb:
 
     def _why_not(self, request: Request, kind: str) -> str:
         """Why nothing is injected into an object; empty where something may be."""
-        if request.namespace in self._exempt:
+        exempt, metadata = self._settings.policies.exempt, request.obj["metadata"]
+        if request.namespace in exempt.namespaces:
             return f"namespace {request.namespace} is exempt"
         if request.subresource:
             return f"subresource {request.subresource}"
         reason = why_not(kind, request.operation, request.obj, self._templates)
-        metadata = request.obj["metadata"]
-        if not reason and _mapping(metadata, "labels").get(EXEMPT_LABEL) == "true":
+        if not reason and exempt.covers(request.namespace, _mapping(metadata, "labels")):
             return f"label {EXEMPT_LABEL}"
         if not reason and _MIRROR in _mapping(metadata, "annotations"):
             return "a mirror pod is not run from its object"
         return reason
+
+    def _is_to_wait(self, request: Request, subject: Subject, spec: JsonObject) -> bool:
+        """Whether a new pod gets the gate of a policy that releases groups (KEP-3521).
+
+        A pod without the gate escapes: kube-scheduler places it at once and alone. A gate can only be set at creation, and only
+        the extender removes it. None gets a pod with a node, beside which the API server refuses gates, one of a DaemonSet, which
+        belongs to one node, and where the settings allow it one with a schedulingGroup, which kube-scheduler places with its group
+        (KEP-5732). An owner is what the creator of the pod says: so it counts only of those that create pods of DaemonSets.
+        """
+        exemptions = self._settings.policies.exemptions
+        return not (
+            spec.get("nodeName")
+            or (subject.owner_kind == DAEMON_SET and request.user in exemptions.daemon_sets_by)
+            or (exemptions.scheduling_groups and spec.get("schedulingGroup"))
+        )
 
     def _inject(self, request: Request, kind: str) -> Admission:
         findings = _Findings()
@@ -279,7 +293,7 @@ class AdmitVerb:
         clean = spec if is_pod or record is None else subtract(spec, record)
         seed = crc32(_seed(request, is_pod=is_pod).encode())
         selected = self._policies.select(subject, *_AT_THE_WEBHOOK)
-        is_gated = selected and is_pod and self._releases and not why_no_gate(subject, spec)
+        is_gated = selected and is_pod and self._settings.release.enabled and self._is_to_wait(request, subject, spec)
         gates = {each.key for each in gating(selected)} if is_gated else ()
         injection = Injection(clean, self._bounds, findings.budget, is_pod=is_pod, scheduler_seed=seed, gates=gates)
         policies = [each for each in selected if each.key in gates or directs(each, is_pod=is_pod)]

@@ -29,7 +29,6 @@ from extender.model.policies import (
     Policy,
     PolicyKey,
     Size,
-    Subject,
     Targets,
 )
 from extender.verbs.admit.pod_fields import GATES, Bounds, Changes, Conflict, Held, PodFields, RejectedError, short
@@ -46,8 +45,8 @@ from extender.verbs.admit.term_product import (
 from extender.wire.policies.node_terms import LISTS, NODE_TERMS, PLACING_LISTS, SPREAD, TOLERATIONS, canonical, item_key
 from extender.wire.policies.policy_validation import limit_name
 
+DAEMON_SET: Final = "DaemonSet"
 DEFAULT_SCHEDULER: Final = "default-scheduler"
-_OF_EACH_NODE: Final = "DaemonSet"
 
 # What the admission plugin DefaultTolerationSeconds gives to a pod that tolerates neither taint by itself:
 # https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#defaulttolerationseconds
@@ -501,22 +500,6 @@ class _NodeDirectives:
         now = Size(*map(sum, zip(Size(), *(each.size for each in self._fields.terms), strict=True)))
         then = Size(*map(sum, zip(Size(), *(each.size for each in terms), strict=True)))
         return Size(*map(sub, then, now))
-
-
-def why_no_gate(subject: Subject, spec: JsonObject) -> str:
-    """Why a new pod with this spec gets no gate of a policy that releases groups (KEP-3521); empty where it may get one.
-
-    A pod without the gate escapes: kube-scheduler places it at once and alone. A gate can only be set at creation, and only the
-    extender removes it, so pods that a group never holds, or that nothing may hold back, get none. Mirror pods, exempt
-    namespaces and exempt pods are left alone by admission as a whole (`decision.py`).
-    """
-    if spec.get("nodeName"):
-        return "it has a node: the API server refuses gates beside it"
-    if subject.owner_kind == _OF_EACH_NODE:
-        return "a pod of a DaemonSet belongs to one node"
-    if spec.get("schedulingGroup"):
-        return "kube-scheduler places the pods of its schedulingGroup together itself (KEP-5732)"
-    return ""
 
 
 def gating(policies: Iterable[Policy]) -> Iterator[Policy]:

@@ -22,6 +22,7 @@ from extender.model.policies import (
     EXEMPT_LABEL,
     NAMESPACE_NAME_LABEL,
     ConflictPolicy,
+    Exempt,
     JsonObject,
     Mode,
     Moment,
@@ -65,7 +66,7 @@ class _Draft:
     left_out: list[str] = field(default_factory=list)
 
 
-def native_policy(policy: Policy, spec: JsonObject, exempt_namespaces: Iterable[str]) -> NativePolicy:
+def native_policy(policy: Policy, spec: JsonObject, exempt: Exempt) -> NativePolicy:
     """The policy in the API server's own form. ``spec`` is the JSON that it was read from. O(its size)."""
     draft = _Draft()
     _behaviour(policy, draft)
@@ -89,7 +90,7 @@ def native_policy(policy: Policy, spec: JsonObject, exempt_namespaces: Iterable[
         )
         return NativePolicy((), tuple(draft.left_out), ())
     notes = [f"spec.when: {each} stays with the extender" for each in sorted(policy.when - {Moment.ADMISSION})]
-    return NativePolicy(tuple(_documents(policy, spec, draft, exempt_namespaces)), tuple(draft.left_out), tuple(notes))
+    return NativePolicy(tuple(_documents(policy, spec, draft, exempt)), tuple(draft.left_out), tuple(notes))
 
 
 def _behaviour(policy: Policy, draft: _Draft) -> None:
@@ -221,11 +222,12 @@ def _name(policy: Policy) -> str:
     return ".".join(part for part in ("placement", policy.key.namespace, policy.key.name) if part)
 
 
-def _documents(
-    policy: Policy, spec: JsonObject, draft: _Draft, exempt_namespaces: Iterable[str]
-) -> Iterator[JsonObject]:
+def _documents(policy: Policy, spec: JsonObject, draft: _Draft, exempt: Exempt) -> Iterator[JsonObject]:
     name = _name(policy)
-    conditions = dict(_conditions(spec.get("matchConditions") or {}))
+    conditions, is_anywhere = dict(_conditions(spec.get("matchConditions") or {})), "*" in exempt.by_label
+    if exempt.by_label and not is_anywhere:
+        labelled = _requirement(EXEMPT_LABEL, "In", ["true"])
+        conditions["exempt"] = f"!(request.namespace in {_text(sorted(exempt.by_label))} && {labelled})"
     yield {
         "apiVersion": _GROUP_VERSION,
         "kind": "MutatingAdmissionPolicy",
@@ -237,8 +239,8 @@ def _documents(
                 "resourceRules": [
                     {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
                 ],
-                "objectSelector": _with(spec.get("podSelector") or {}, EXEMPT_LABEL, ["true"]),
-                "namespaceSelector": _namespaces(policy, spec, exempt_namespaces),
+                "objectSelector": _with(spec.get("podSelector") or {}, EXEMPT_LABEL, ["true"] if is_anywhere else []),
+                "namespaceSelector": _namespaces(policy, spec, exempt.namespaces),
             },
             "matchConditions": [{"name": each, "expression": text} for each, text in conditions.items()],
             "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": each}} for each in draft.mutations],

@@ -61,6 +61,7 @@ class Request:
     old: JsonObject
     subresource: str = ""
     dry_run: bool = False
+    user: str = ""
 
     @property
     def name(self) -> str:
@@ -86,7 +87,7 @@ def read_review(review: Any) -> Request:
     request = _object(review.get("request"), "request")
     if not uid_of(review):
         raise ReviewError("request.uid: is missing")
-    operation, old = str(request.get("operation") or ""), request.get("oldObject")
+    operation, old, user = str(request.get("operation") or ""), request.get("oldObject"), request.get("userInfo")
     obj = request.get("object")
     if obj is None and operation in ("DELETE", "CONNECT"):
         obj = {}
@@ -101,6 +102,7 @@ def read_review(review: Any) -> Request:
         old=old if isinstance(old, dict) else {},
         subresource=str(request.get("subResource") or ""),
         dry_run=request.get("dryRun") is True,
+        user=str(user.get("username") if isinstance(user, dict) else ""),
     )
 
 
@@ -303,8 +305,8 @@ class NodeMatch:
         return len(self.matching) + sum(self.rejected.values())
 
 
-def review_of(obj: JsonObject, namespace: str) -> JsonObject:
-    """The AdmissionReview of an object that is created in a namespace; empty for one of the cluster."""
+def review_of(obj: JsonObject, namespace: str, user: str = "") -> JsonObject:
+    """The AdmissionReview of an object that a user creates in a namespace; empty for one of the cluster."""
     group, _, version = str(obj.get("apiVersion") or "").rpartition("/")
     request = {
         "uid": "trial",
@@ -313,6 +315,7 @@ def review_of(obj: JsonObject, namespace: str) -> JsonObject:
         "namespace": namespace,
         "object": obj,
         "dryRun": True,
+        "userInfo": {"username": user},
     }
     return {"apiVersion": API_VERSION, "kind": KIND, "request": request}
 

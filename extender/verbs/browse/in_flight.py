@@ -10,7 +10,7 @@ from extender.index.view import ClusterView
 from extender.model.answers.pages import GroupRow, PageOf, PolicyPage, PolicyRow, PreemptionRow, VictimRow
 from extender.model.group_placements import GroupPlacement, PlacementStatus
 from extender.model.objects import Pod, PodSignature
-from extender.model.policies import InvalidPolicy, Policy, PolicyKey
+from extender.model.policies import Exempt, InvalidPolicy, Policy, PolicyKey
 from extender.model.preemption import PreemptionPlan
 from extender.model.release import GroupKey
 from extender.rules.constraint_states import Steps
@@ -100,8 +100,8 @@ class _Selected:
         self.signatures: list[PodSignature] = []
 
 
-def policy_page(asked: PageOf, view: ClusterView, exempt: Collection[str]) -> Steps[PolicyPage]:
-    """The page. ``exempt``: namespaces to which no policy applies. O(policies + signatures × policies that may select them)."""
+def policy_page(asked: PageOf, view: ClusterView, exempt: Exempt) -> Steps[PolicyPage]:
+    """The page. ``exempt``: the pods to which no policy applies. O(policies + signatures × policies that may select them)."""
     page: Page[Policy | InvalidPolicy] = Page(asked.after, asked.limit)
     for piece in in_steps([*view.policies, *view.policies.invalid()], _LOOKS_A_STEP):
         for policy in piece:
@@ -109,7 +109,7 @@ def policy_page(asked: PageOf, view: ClusterView, exempt: Collection[str]) -> St
                 page.add(str(policy.key), policy)
         yield
     shown = page.rows()
-    selected = yield from _selected({policy.key for policy in shown}, view, frozenset(exempt))
+    selected = yield from _selected({policy.key for policy in shown}, view, exempt)
     wanted = {signature for each in selected.values() for signature in each.signatures}
     names = yield from example_pods(wanted, view)
     rows: list[PolicyRow] = []
@@ -123,14 +123,13 @@ def policy_page(asked: PageOf, view: ClusterView, exempt: Collection[str]) -> St
     return PolicyPage(policies=tuple(rows), more=page.more, next=page.next)
 
 
-def _selected(
-    keys: Collection[PolicyKey], view: ClusterView, exempt: Collection[str]
-) -> Steps[dict[PolicyKey, _Selected]]:
+def _selected(keys: Collection[PolicyKey], view: ClusterView, exempt: Exempt) -> Steps[dict[PolicyKey, _Selected]]:
     """What the policies of these keys select."""
     found: dict[PolicyKey, _Selected] = {}
     looked = 0
     for signature in list(view.pods_of) if len(view.policies) else ():
-        pods = 0 if signature.is_exempt(exempt) else view.pods_of.get(signature, 0)  # 0 where the last has been deleted
+        is_exempt = exempt.covers(signature.namespace, signature.labels)
+        pods = 0 if is_exempt else view.pods_of.get(signature, 0)  # 0 where the last has been deleted
         subject = signature.subject(view.namespace_labels(signature.namespace))
         looked += 1
         for policy in list(view.policies.candidates(subject)) if pods else ():

@@ -60,6 +60,7 @@ _POLICY_WORDS: Final = """
     requiredDuringSchedulingIgnoredDuringExecution preferredDuringSchedulingIgnoredDuringExecution
 """
 _API_WORDS: Final = """
+    *
     true false Equal NoSchedule PreferNoSchedule NoExecute Honor Ignore DoNotSchedule ScheduleAnyway metadata.name
     CrossNamespacePodAffinity Terminating NotTerminating BestEffort NotBestEffort PriorityClass
     cpu memory ephemeral-storage pods count count/pods storage services

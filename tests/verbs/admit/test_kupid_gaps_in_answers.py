@@ -12,7 +12,7 @@ import pytest
 
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
-from extender.settings.policies import Policies
+from extender.settings.policies import Exemptions, Policies
 from tests.builders import Json, matching
 from tests.policies import REQUIRED, expression, node_term, policy, policy_json, requiring
 from tests.verbs.admit.reviewing import Answer, ask, pod, verb, workload
@@ -231,13 +231,18 @@ class TestSelfProtection:
             assert ask(admit, pod(), namespace=namespace).patch == []
         assert ask(admit, pod(), namespace="shop").patch != []
 
-    def test_a_labelled_object_is_exempt(self) -> None:
-        admit = verb(policy(targets="Both", nodeName="n"))
+    @pytest.mark.parametrize(
+        ("label_in", "is_exempt"), [((), False), (("bank",), False), (("shop",), True), (("*",), True)]
+    )
+    def test_a_labelled_object_is_exempt_where_the_platform_allows_it(
+        self, label_in: tuple[str, ...], *, is_exempt: bool
+    ) -> None:
+        admit = verb(policy(targets="Both", nodeName="n"), settings=Policies(exemptions=Exemptions(label_in=label_in)))
         for obj in (
             pod(labels={"placement.extender.dev/exempt": "true"}),
             workload(labels={"placement.extender.dev/exempt": "true"}),
         ):
-            assert ask(admit, obj).patch == []
+            assert (ask(admit, obj).patch == []) is is_exempt
 
     def test_mirror_pods_are_left(self) -> None:
         mirror = pod(annotations={"kubernetes.io/config.mirror": "hash"})

@@ -11,7 +11,7 @@ from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
 from extender.model.release import RELEASE_GATE
 from extender.settings.limits import Limits
-from extender.settings.policies import Policies
+from extender.settings.policies import Exemptions, Policies
 from tests.builders import Json
 from tests.policies import policy, policy_json
 from tests.verbs.admit.reviewing import ask, pod, template_spec, verb, workload
@@ -55,18 +55,53 @@ def test_a_pod_that_has_the_gate_is_left_as_it_is() -> None:
     assert ask(verb(releasing()), once).patch == []
 
 
-EXEMPT: dict[str, Json] = {
-    "with a node": pod({"nodeName": "n1"}),
-    "of a DaemonSet": pod(ownerReferences=[{"kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}]),
-    "that kube-scheduler places in a group": pod({"schedulingGroup": {"podGroupName": "g"}}),
-    "that mirrors a static one": pod(annotations={"kubernetes.io/config.mirror": "x"}),
-    "with the label that exempts": pod(labels={"app": "web", "placement.extender.dev/exempt": "true"}),
+def test_a_pod_with_a_node_gets_no_gate_and_no_static_one() -> None:
+    assert ask(verb(releasing()), pod({"nodeName": "n1"})).patch == []
+    assert ask(verb(releasing()), pod(annotations={"kubernetes.io/config.mirror": "x"})).patch == []
+
+
+ALLOWED: dict[str, tuple[Json, Exemptions]] = {
+    "kube-scheduler places it in a group": (
+        pod({"schedulingGroup": {"podGroupName": "g"}}),
+        Exemptions(scheduling_groups=True),
+    ),
+    "it has the exempting label": (
+        pod(labels={"app": "web", "placement.extender.dev/exempt": "true"}),
+        Exemptions(label_in=("shop",)),
+    ),
 }
 
 
-@pytest.mark.parametrize("obj", EXEMPT.values(), ids=EXEMPT)
-def test_a_pod_gets_no_gate(obj: Json) -> None:
-    assert ask(verb(releasing()), obj).patch == []
+@pytest.mark.parametrize(("obj", "exemptions"), ALLOWED.values(), ids=ALLOWED)
+def test_what_a_tenant_can_write_frees_a_pod_of_the_gate_only_where_the_platform_allows_it(
+    obj: Json, exemptions: Exemptions
+) -> None:
+    assert gates(ask(verb(releasing()), obj).obj) == [GATE]
+    assert ask(verb(releasing(), settings=Policies(exemptions=exemptions)), obj).patch == []
+
+
+CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
+
+
+@pytest.mark.parametrize(
+    ("user", "allowed", "is_gated"),
+    [
+        (CONTROLLER, Exemptions(), False),
+        ("system:kube-controller-manager", Exemptions(), False),
+        ("tenant", Exemptions(), True),
+        (None, Exemptions(), True),
+        (CONTROLLER, Exemptions(daemon_sets_by=()), True),
+        ("tenant", Exemptions(daemon_sets_by=("tenant",)), False),
+    ],
+)
+def test_a_pod_of_a_daemon_set_gets_no_gate_where_its_controller_has_created_it(
+    user: str | None, allowed: Exemptions, *, is_gated: bool
+) -> None:
+    """Anyone can write an owner reference."""
+    obj = pod(ownerReferences=[{"kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}])
+    made = verb(releasing(), settings=Policies(exemptions=allowed))
+    answer = ask(made, obj, userInfo=None if user is None else {"username": user})
+    assert bool(gates(answer.obj)) is is_gated
 
 
 def test_no_pod_gets_a_gate_that_nothing_would_remove() -> None:
