@@ -21,7 +21,7 @@ from extender.model.preemption import Candidate, PreemptionPlan, Victim, best_ca
 from extender.model.resources import PODS
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.rules.free_resources import NodeTrial, conflicting_nominated_pods
+from extender.rules.free_resources import NodeTrial, conflicting_nominated_pods, free_resources_on
 from extender.settings.configuration import Settings
 from extender.verbs.request import worst_case
 
@@ -523,10 +523,12 @@ def _takes(number: NodeNumber, pod: Pod, view: ClusterView) -> bool:
 
 
 class KeptNodes(Container[str]):
-    """The nodes on which a pod conflicts with nominated pods. A node is checked when it is looked up. O(dry run).
+    """The nodes on which a pod conflicts with nominated pods, by our rules or for want of room. O(dry run) for each look-up.
 
     A node to which pods of equal or higher priority are nominated passes only if the pod passes there with them and
-    without them, as in kube-scheduler (RunFilterPluginsWithNominatedPods). Nominated pods of lower priority do not count.
+    without them, as in kube-scheduler (RunFilterPluginsWithNominatedPods). Nominated pods of lower priority do not count. Room is checked as well, because the
+    scheduler does not know each nomination: one in memory, or one that it has cleared, having seen the victims go before
+    our watch did. The pod that it sends instead would take the place, and other victims would be needed.
     No node is kept where the settings switch preemption off.
     """
 
@@ -547,6 +549,10 @@ class KeptNodes(Container[str]):
         conflicting = conflicting_nominated_pods(self._pod, node, self._view)
         if not conflicting:
             return False
+        number = self._view.known[node]
+        there = self._view.node(number)
+        if there is None or not free_resources_on(self._view, number, there, conflicting).takes(self._pod):
+            return True
         run = self._run = self._run or DryRun(self._pod, self._view)
         with self._view.what_if() as tried:
-            return not run.passes_beside(conflicting, self._view.known[node], tried)
+            return not run.passes_beside(conflicting, number, tried)

@@ -37,16 +37,43 @@ async def test_a_preemption_goes_from_its_writes_over_waiting_for_the_victims_to
     assert s.counted.told == {"began": 1, "success": 1, "ended bound": 1}
 
 
-async def test_the_promise_stands_from_the_submission_until_the_watch_shows_everything() -> None:
+async def test_the_promise_stands_from_the_submission_until_the_preemptor_is_bound() -> None:
     async with scene().running() as s:
         s.preempting.submit(plan(ASKING, "n1", VICTIM))
         seen = [s.index.statistics()["in_memory_nominations"]]
         await s.go()
         seen.append(s.index.statistics()["in_memory_nominations"])
+        s.api.remove("victim")
         await s.pass_time(0.2)
         seen.append(s.index.statistics()["in_memory_nominations"])
-    assert seen == [1, 1, 0]
-    assert names(dict(s.index.view.nominated["n1"])) == ["asking"]
+        s.api.put(msgspec.structs.replace(s.shown("asking"), node="n1"))
+        await s.pass_time(0.2)
+        seen.append(s.index.statistics()["in_memory_nominations"])
+    assert seen == [1, 1, 1, 0]
+
+
+async def test_a_nomination_that_the_scheduler_clears_after_the_victims_are_gone_stands_and_is_written_again() -> None:
+    async with scene().running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+        s.api.remove("victim")
+        await s.pass_time(0.2)
+        s.api.put(msgspec.structs.replace(s.shown("asking"), nominated_node=""))
+        assert names(dict(s.index.view.nominated["n1"])) == ["asking"]
+        await s.pass_time(1.2)
+        assert s.shown("asking").nominated_node == "n1"
+
+
+async def test_a_node_that_the_scheduler_nominates_after_the_victims_are_gone_takes_the_place_of_the_promise() -> None:
+    async with scene().running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+        s.api.remove("victim")
+        await s.pass_time(0.2)
+        s.api.put(msgspec.structs.replace(s.shown("asking"), nominated_node="n2"))
+        await s.pass_time(1.2)
+        assert s.shown("asking").nominated_node == "n2"
+        assert names(dict(s.index.view.nominated["n2"])) == ["asking"]
 
 
 async def test_victims_that_are_going_anyway_are_not_counted_a_second_time() -> None:

@@ -254,6 +254,13 @@ class TestNominated:
         coming = contender("coming", app="web", priority=IMPORTANT, nominated="n1")
         assert Asker(stage("n1"), coming).ask().result == FilterResult((), {}, texts(n1=Reason.NOMINATED))
 
+    @pytest.mark.parametrize(("cpu", "passed"), [(3000, ["n2"]), (2000, ["n1", "n2"])])
+    def test_its_room_is_kept_also_where_no_constraint_is(self, cpu: int, passed: list[str]) -> None:
+        """The scheduler may not know of the nomination, and would give the room to this pod."""
+        asker = Asker(stage("n1", cpu=4000), stage("n2", cpu=4000))
+        asker.index.nominate_in_memory(contender("coming", cpu=2000, priority=IMPORTANT), "n1", ())
+        assert list(asker.ask(cpu=cpu, priority=IMPORTANT).result.passed) == passed
+
     def test_a_promise_keeps_the_place_before_the_apiserver_knows_of_it(self) -> None:
         asker = Asker(stage("n1"), stage("n2"))
         asker.index.nominate_in_memory(contender("coming", app="web", priority=IMPORTANT), "n1", ())

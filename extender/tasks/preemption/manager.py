@@ -4,8 +4,8 @@ One record per preemptor. Its phases: *executing* (the writes are being made), *
 *unbound* (the victims are deleted, the preemptor is not bound yet). Where the writes fail, or the preemptor stays pending
 too long, its nomination is cleared and it is requeued, and the scheduler begins again.
 
-The index holds an in-memory nomination from `submit` until the watch shows the nomination and every victim terminating,
-so that verbs never see the node free in between. What must survive a restart is stored in the cluster (nomination,
+The index holds an in-memory nomination from `submit` until the preemptor is bound or given up, so that verbs never see the
+node free in between, whatever the scheduler makes of the status. What must survive a restart is stored in the cluster (nomination,
 DisruptionTarget), and `recover` reads it from there. KEP-4832.
 """
 
@@ -159,6 +159,11 @@ class Record:
     requeued: bool = False
     renominations: int = 0
     violating: Collection[str] = ()
+
+
+def _is_nominated(record: Record, pod: Pod) -> bool:
+    """Whether the status has the nomination, or need not have it."""
+    return record.displaced or pod.nominated_node == record.plan.node
 
 
 class PreemptionManager:
@@ -343,7 +348,10 @@ class PreemptionManager:
             return self._review_victims(record, pod, has_waited)
         if has_waited > self._stuck_after:
             return self._give_up(record)
-        return self._requeue_overdue(record, has_waited)
+        if pod.nominated_node not in ("", record.plan.node):
+            self._index.release_nomination(uid)
+            return self._requeue_overdue(record, has_waited)
+        return self._renominate_overdue(record, pod, has_waited) or self._requeue_overdue(record, has_waited)
 
     def _requeue_overdue(self, record: Record, has_waited: float) -> FollowUp | None:
         """Requeues a preemptor once about which the scheduler does not ask after its victims are gone.
@@ -367,15 +375,25 @@ class PreemptionManager:
         here = [shown for each in plan.victims if (shown := self._index.view.pod(each.uid)) is not None]
         if not here:
             record.phase, record.since = Phase.UNBOUND, self._clock.now()
-        holds = record.displaced or pod.nominated_node == plan.node
-        if not here or (holds and all(each.terminating for each in here)):
-            self._index.release_nomination(pod.uid)
-        elif has_waited > self._stuck_after:
-            return self._give_up(record)
-        elif not holds and has_waited > _RENOMINATE_AFTER * (record.renominations + 1):
-            record.renominations += 1
-            return self._nominate_again(record)
-        return None
+            return None
+        if _is_nominated(record, pod) and all(each.terminating for each in here):
+            return None
+        return (
+            self._give_up(record)
+            if has_waited > self._stuck_after
+            else self._renominate_overdue(record, pod, has_waited)
+        )
+
+    def _renominate_overdue(self, record: Record, pod: Pod, has_waited: float) -> FollowUp | None:
+        """Repeats a nomination that the watch does not show, or shows no longer.
+
+        kube-scheduler clears it where it finds no candidate: it may know that the victims are gone while our watch is behind, so
+        that it has nothing to preempt and is still told that the node rejects the preemptor.
+        """
+        if _is_nominated(record, pod) or has_waited <= _RENOMINATE_AFTER * (record.renominations + 1):
+            return None
+        record.renominations += 1
+        return self._nominate_again(record)
 
     def _give_up(self, record: Record) -> FollowUp:
         """Ends a preemption whose preemptor stays pending after all writes; the metric ``stuck`` counts it."""
