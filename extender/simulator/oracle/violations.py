@@ -1,7 +1,9 @@
 """Finds the placements of a run that violate a hard constraint, by brute force in the order of the decisions.
 
 A placement is valid if it was valid in a state that the API server had during the request or at most `lag` before it,
-because the extender cannot know later changes and failures of bindings. Stalls of the event loop do not count as time.
+because the extender cannot know later changes and failures of bindings. It learns of a failure by the condition that the
+scheduler writes, and where that write fails too, by the next request for the pod, or as it doubts the binding after a time.
+Stalls of the event loop do not count as time.
 All earlier decisions of the scheduling loop always count: under load the extender must know them before their bindings.
 
 With several loops, room on nodes is judged too, and no pod may wait at the end while a node would take it. Answers to two of
@@ -21,6 +23,7 @@ from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NAMESPACES, NOD
 from extender.simulator.apiserver.store import DELETED, Change, Stored
 from extender.simulator.json_objects import (
     JsonObject,
+    condition_of,
     is_finished,
     is_terminating,
     labels_of,
@@ -120,17 +123,18 @@ class Violation(NamedTuple):
 
 
 def violations(
-    journal: Journal, *, lag: float = 0.25, missed: Collection[str] = (), several: bool = False
+    journal: Journal, *, lag: float = 0.25, doubt: float = 5.0, missed: Collection[str] = (), several: bool = False
 ) -> list[Violation]:
     """Every violation of a run, in the order of the decisions. O(pods) per decision.
 
-    ``missed``: `namespace/name` of the pods for which the admission webhook was not reached. ``several``: several loops
+    ``doubt``: seconds until the extender doubts a binding of which it knows nothing (`assumedPods.doubt`). ``missed``: `namespace/name` of the pods for which the admission webhook was not reached. ``several``: several loops
     have placed the pods.
     """
     replay = Replay(journal, missed, several=several)
     found: list[Violation] = []
     recent: list[StoreChange] = []
-    failed: dict[str, tuple[float, Decision]] = {}  # by UID: time and decision, until the next decision for the pod
+    # By UID, until the next decision for the pod: when the extender could know of the failure, and the decision.
+    failed: dict[str, tuple[float, Decision]] = {}
     for entry in journal.judged():
         if isinstance(entry, Refusal) or (
             isinstance(entry, StoreChange) and entry.kind in {RESOURCE_QUOTAS, GROUP_PLACEMENTS}
@@ -140,9 +144,14 @@ def violations(
             if replay.is_relevant(entry):
                 recent.append(entry)
             replay.apply(entry)
+            if failed and entry.kind is PODS:
+                shown = entry.change.stored.read()
+                condition = condition_of(shown, "PodScheduled") or {}
+                if condition.get("status") == "False" and (uid := uid_of(shown)) in failed:
+                    failed[uid] = min(failed[uid][0], entry.change.at), failed[uid][1]
         elif isinstance(entry, FailedBinding):
-            undone = replay.undo_decision(entry.uid)
-            failed |= {entry.uid: (entry.at, undone)} if undone is not None else {}
+            lost = replay.undo_decision(entry.uid)
+            failed |= {entry.uid: (entry.at + doubt, lost)} if lost is not None else {}
         else:
             felt = journal.stalls.without_stalls
             since = felt(entry.requested_at) - lag

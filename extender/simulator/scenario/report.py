@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from extender.settings.configuration import API_VERSION, KIND, parse_settings
 from extender.simulator.apiserver.kinds import NAMESPACES
 from extender.simulator.json_objects import (
     JsonObject,
@@ -131,6 +132,7 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
             *violations(
                 loop.journal,
                 lag=simulated.play.scenario.lag,
+                doubt=_doubt_of(simulated),
                 missed=missed,
                 several=simulated.play.scenario.scheduler.count > 1,
             ),
@@ -163,6 +165,12 @@ def miscounted(simulated: SimulatedCluster) -> Iterator[str]:
         )
     for what, names in found.items():
         yield f"{len(names)} pods are {what} pending, such as {names[0]}"
+
+
+def _doubt_of(simulated: SimulatedCluster) -> float:
+    """The field `assumedPods.doubt` of the extender's settings, in seconds."""
+    section = simulated.play.scenario.extender.get("assumedPods") or {}
+    return parse_settings({"apiVersion": API_VERSION, "kind": KIND, "assumedPods": section}).assumed_pods.doubt
 
 
 def _default_of(simulated: SimulatedCluster) -> JsonObject:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.apiserver.operations import Operations
 from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject, uid_of
 from extender.simulator.oracle.brute_force import ClusterState
 from extender.simulator.oracle.journal import Journal
 from extender.simulator.oracle.violations import room_on, violations
-from tests.simulator.plain import namespace, node, pod
+from tests.simulator.plain import namespace, node, pod, spread
 
 
 def ported(name: str, port: int, **more: Any) -> JsonObject:
@@ -125,3 +126,28 @@ def test_the_failed_binding_of_a_pod_is_no_ground_for_its_own_waiting() -> None:
     journal = journal_of(node("n1", cpu="4"), pod("small", cpu="3"))
     fail(journal, "small", "3")
     assert [str(each) for each in violations(journal, several=True)] == [WAITS]
+
+
+@pytest.mark.parametrize(
+    ("is_reported", "doubt", "wrong"),
+    [(False, 5.0, 0), (True, 5.0, 1), (False, 1.0, 1)],
+    ids=["the extender cannot know", "the condition has told it", "it doubts the binding"],
+)
+def test_a_failed_binding_excuses_a_decision_until_the_extender_can_know_of_it(
+    *, is_reported: bool, doubt: float, wrong: int
+) -> None:
+    """Two seconds later a pod goes beside the one in z1, as if the other were still in z2. The report of a failure may fail too."""
+    even = [spread(labels={"app": "web"})]
+    pods = [pod(name, labels={"app": "web"}, topologySpreadConstraints=even) for name in ("other", "late")]
+    bound = pod("old", labels={"app": "web"}, nodeName="n1")
+    store = Store()
+    store.load([namespace("default"), node("n1", "z1"), node("n2", "z2"), bound, *pods])
+    journal, now = Journal(store), time.monotonic()
+    other, late = (uid_of_pending(journal, name) for name in ("other", "late"))
+    journal.decided(now, now, other, pods[0], "n2")
+    journal.undone(other, now)
+    if is_reported:
+        unscheduled = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}
+        Operations(store).change(PODS, "default/other", lambda each: each["status"].update(conditions=[unscheduled]))
+    journal.decided(now + 2, now + 2, late, pods[1], "n1")
+    assert len(violations(journal, doubt=doubt)) == wrong
