@@ -90,6 +90,14 @@ async def test_the_next_page_of_a_list_from_before_is_expired(client: Client, ap
     assert code == 410
 
 
+async def test_connections_are_cut_and_none_is_rejected_where_it_is_never_down(client: Client, api: ApiServer) -> None:
+    stream = await client.watch(PODS, resourceVersion=api.store.version)
+    await api.restart()
+    with pytest.raises(aiohttp.ClientError):
+        await stream.next()
+    assert (await client.get(PODS))[0] == 200
+
+
 async def test_a_stalled_answer_does_not_hold_a_restart_up() -> None:
     class Stall(Faults):
         entered = False

@@ -154,6 +154,30 @@ async def test_the_server_fails_with_the_code_that_is_asked_for(client: Client, 
     assert api.store.table(POD_KIND).objects == {}
 
 
+async def test_each_page_comes_late(client: Client, api: ApiServer) -> None:
+    injector = strike(api, "slowPages", time="50ms")
+    create(api, "a", "b")
+    begun = time.monotonic()
+    _, page = await client.get(PODS, limit=1)
+    await client.get(PODS, limit=1, **{"continue": page["metadata"]["continue"]})
+    assert time.monotonic() - begun >= 0.1
+    assert injector.injected == {"slowPages": 2}
+
+
+async def test_too_many_requests_name_the_time_to_wait(client: Client, api: ApiServer) -> None:
+    strike(api, "throttle", retryAfter=7)
+    async with client.session.get(PODS) as response:
+        assert (response.status, response.headers["Retry-After"]) == (429, "7")
+    code, _ = await client.post("/api/v1/namespaces/default/pods", pod("a"))
+    assert code == 201, "writes are not throttled unless the scenario says so"
+
+
+async def test_a_write_meets_a_conflict_and_is_not_done(client: Client, api: ApiServer) -> None:
+    strike(api, "conflict", times=1)
+    answers = [await client.post("/api/v1/namespaces/default/pods", pod("a")) for _ in range(2)]
+    assert [(code, body.get("reason")) for code, body in answers] == [(409, "Conflict"), (201, None)]
+
+
 async def test_a_write_is_done_and_its_answer_is_lost(client: Client, api: ApiServer) -> None:
     strike(api, "loseAnswer")
     with pytest.raises(aiohttp.ClientError):
