@@ -16,8 +16,11 @@ from urllib.parse import urlsplit
 
 from extender.compose.foundation import COMPONENT, Foundation, Job
 from extender.index.cluster import ClusterIndex
+from extender.kube.listing import read_list
+from extender.kube.session import Session
 from extender.kube.timing import Clock
 from extender.kube.writer import PolicyObjects, WebhookObjects
+from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.policies import FailurePolicy
 from extender.model.units import Address
@@ -37,6 +40,7 @@ from extender.tasks.webhook.keeper import (
     WebhookConfigurations,
     WebhookKeeper,
 )
+from extender.tasks.webhook.namespaces import NamespacesOfReviews
 from extender.telemetry import scraped
 from extender.telemetry.metrics import AdmissionMetrics
 from extender.verbs.admit.decision import AdmitVerb
@@ -113,6 +117,18 @@ def _decide(verb: AdmitVerb, metrics: AdmissionMetrics, status: PolicyStatus | N
 _MOST_LOOKS: Final = 50_000  # of terms at nodes in one review: 15 ms
 
 
+async def _prepare(verb: AdmitVerb, namespaces: NamespacesOfReviews, review: JsonObject) -> None:
+    """Finds the namespace of a review that policies may select by its labels."""
+    if name := verb.namespace_of(review):
+        await namespaces.find(name)
+
+
+async def _labels_of(session: Session, name: str) -> Labels | None:
+    """Reads a namespace by a list, which needs no further permission."""
+    items = await read_list(session.reads, NAMESPACES.path, fieldSelector=f"metadata.name={name}")
+    return next((NAMESPACES.decode_object(each).labels for each in items), None)
+
+
 class _Nodes:
     """The nodes of the index, as the verb looks at them for its warnings."""
 
@@ -134,7 +150,8 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     policies, tls = settings.policies, WebhookTls(settings.policies.webhook.client_ca_file)
     listed = ListedOnce(reflectors.freshness, {NAMESPACES.name, *policy_kinds(settings)})
     readiness = Readiness(listed, tls)
-    verb = AdmitVerb(index.policies, index.namespaces, settings, _Nodes(index))
+    namespaces = NamespacesOfReviews(index.namespaces, partial(_labels_of, session), policies.webhook.timeout)
+    verb = AdmitVerb(index.policies, namespaces, settings, _Nodes(index))
     counts = metrics.admission()
     objects_of_policies = PolicyObjects(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write)
     events = EventRecorder(objects_of_policies.create_policy_event, clock, EVENT_LIMIT)
@@ -152,6 +169,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     # Without a client CA anyone who reaches the port could put texts into the status of policies.
     decide = partial(_decide, verb, counts, status if policies.webhook.client_ca_file else None)
     service = AdmissionService(decide, readiness, counts, settings.server, policies.webhook)
+    service.prepare = partial(_prepare, verb, namespaces)
     objects = WebhookObjects(session.writes, observe=metrics.record_write)
     target = target_of(policies, namespace)
     certificates = _certificates(settings, objects, target, clock, tls, namespace)

@@ -97,6 +97,13 @@ class PoliciesView:
             found.sort(key=attrgetter("order"))
         return found
 
+    def undecided(self, subject: Subject, *moments: Moment) -> list[Policy]:
+        """Those of which it is not known whether they select a subject, as its namespace is not known. O(policies) then, else O(1)."""
+        if subject.namespace_labels is not None:
+            return []
+        acting = (each for each in self._policies.values() if not each.when.isdisjoint(moments))
+        return [each for each in acting if each.scope.is_undecided(subject)]
+
     def candidates(self, subject: Subject) -> Iterator[Policy]:
         """The policies that may select a subject, each once: a superset of those that do. O(labels + results)."""
         return map(self._policies.__getitem__, self._candidates(subject))

@@ -208,7 +208,25 @@ class Scope:
 
     def _covers(self, subject: Subject) -> bool:
         selector = self.namespace_selector
-        return selector.is_empty or selector.matches(subject.known_namespace_labels)
+        if selector.is_empty:
+            return True
+        return selector.matches(subject.known_namespace_labels) and not self._lacks_labels(subject)
+
+    def _lacks_labels(self, subject: Subject) -> bool:
+        """Whether the selector asks for more than the name of a namespace of which nothing else is known."""
+        return subject.namespace_labels is None and any(
+            each.key != NAMESPACE_NAME_LABEL for each in self.namespace_selector.requirements
+        )
+
+    def is_undecided(self, subject: Subject) -> bool:
+        """Whether only the labels of the namespace, which are not known, can tell if the policy selects the subject."""
+        named = (each for each in self.namespace_selector.requirements if each.key == NAMESPACE_NAME_LABEL)
+        return (
+            self._lacks_labels(subject)
+            and all(each.matches(subject.known_namespace_labels) for each in named)
+            and self.pod_selector.matches(subject.labels)
+            and self.conditions.matches(subject)
+        )
 
     def may_select_any(self, subject: Subject) -> bool:
         """Whether the policy selects some pods of the subject's namespace. O(requirements)."""

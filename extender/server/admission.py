@@ -8,7 +8,7 @@ https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-con
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -46,6 +46,7 @@ class AdmissionService:
     """What the handlers use. ``decide`` returns a review with its response: it never raises, and changes nothing of its argument.
 
     ``webhook`` says how long the API server waits, and how it is authenticated; ``server`` has the limits of connections.
+    ``prepare`` waits for what a review needs beforehand, within the webhook's time.
     ``is_draining``: the replica is stopping. It answers every review and closes the connection, so that the client makes
     a new one, which leads to another replica; `/readyz` fails.
     """
@@ -56,6 +57,7 @@ class AdmissionService:
     server: Server
     webhook: Webhook
     is_draining: bool = False
+    prepare: Callable[[JsonObject], Awaitable[None]] | None = None
     bodies: BodyMemory = field(default_factory=lambda: BodyMemory(_BODIES_AT_ONCE * MAX_BODY_BYTES))
     warnings: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "admission review not answered"))
 
@@ -102,6 +104,8 @@ async def _review(request: web.Request) -> web.Response:
         _check_client(request, service.webhook)
         review = await _read(request, service)
         kind = _kind_of(review)
+        if service.prepare is not None:
+            await service.prepare(review)
         answer = service.decide(review)
         response, result = web.Response(body=orjson.dumps(answer), content_type="application/json"), _result_of(answer)
     except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered

@@ -56,6 +56,7 @@ from extender.model.policies import (
     NAMESPACED_KIND,
     ConflictPolicy,
     Enforced,
+    FailurePolicy,
     Item,
     Items,
     JsonObject,
@@ -141,6 +142,9 @@ def _made(signature: PodSignature, labels: Labels | None, view: ClusterView, set
     for invalid in view.policies.invalid_for(subject):
         if invalid.scope is not None and invalid.must_not_be_missed(Moment.SCHEDULING):
             return Effective(labels, _refused(signature, invalid.key, Reason.POLICY_FAILED))
+    for each in view.policies.undecided(subject, Moment.SCHEDULING):
+        if each.mode is Mode.ENFORCE and each.failure_policy is FailurePolicy.FAIL:
+            return Effective(labels, _refused(signature, each.key, Reason.POLICY_FAILED))
     releasing = _releasing(subject, view) if settings.release.enabled else ()
     policies = _selecting(signature, subject, view)
     if not policies:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from extender.model.objects import Namespace
 from extender.model.rejections import Reason
 from tests.builders import Json, matching, term
 from tests.contenders import contender_json
@@ -93,3 +94,13 @@ def test_policies_of_a_namespace_do_not_use_up_the_budget_of_the_platform() -> N
         for number in range(220)
     ]
     assert Asker(policy("zonal", nodeSelector={"zone": "b"}, failurePolicy="Fail"), *many).passed() == ["nb"]
+
+
+@pytest.mark.parametrize(("failure_policy", "passed"), [("Fail", []), ("Ignore", list(NODES))])
+def test_a_pod_of_a_namespace_that_is_not_known_yet(failure_policy: str, passed: list[str]) -> None:
+    tenants: Json = {"namespaceSelector": matching(tenant="yes"), "failurePolicy": failure_policy}
+    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, **tenants))
+    body = contender_json("asking", namespace="new")
+    assert asker.passed(body) == passed
+    asker.index.upsert(Namespace("new", {"tenant": "yes"}))
+    assert asker.passed(body) == ["na"]

@@ -19,6 +19,7 @@ from extender.model.policies import (
     EXEMPT_LABEL,
     FailurePolicy,
     JsonObject,
+    Mode,
     Moment,
     Policy,
     PolicyKey,
@@ -174,6 +175,12 @@ class AdmitVerb:
         self._most_templates = settings.policies.max_templates
         self._bounds = Bounds.of(settings)
 
+    def namespace_of(self, review: Any) -> str:
+        """The namespace whose labels have to be known before the review is decided; empty for none. O(1) where they are."""
+        request = review.get("request") if isinstance(review, dict) else None
+        name = str(request.get("namespace") or "") if isinstance(request, dict) else ""
+        return name if name and len(self._policies) and self._namespaces.labels(name) is None else ""
+
     def decide(self, review: Any) -> JsonObject:
         """The AdmissionReview with the response to one with a request. Never raises."""
         return self.admit(review).review
@@ -292,6 +299,10 @@ class AdmitVerb:
             findings.check()
         clean = spec if is_pod or record is None else subtract(spec, record)
         seed = crc32(_seed(request, is_pod=is_pod).encode())
+        for policy in self._policies.undecided(subject, *_AT_THE_WEBHOOK):
+            is_strict = policy.mode is Mode.ENFORCE and policy.failure_policy is FailurePolicy.FAIL
+            findings.fail(policy.key, f"namespace {request.namespace} is not known yet", is_strict=is_strict)
+            findings.check()
         selected = self._policies.select(subject, *_AT_THE_WEBHOOK)
         is_gated = selected and is_pod and self._settings.release.enabled and self._is_to_wait(request, subject, spec)
         gates = {each.key for each in gating(selected)} if is_gated else ()

@@ -12,7 +12,7 @@ from extender.settings.policies import Policies
 from extender.verbs.admit.decision import AdmitVerb
 from tests.builders import Json
 from tests.policies import REQUIRED, expression, node_term, policy, preferring, requiring
-from tests.verbs.admit.reviewing import Answer, ask, pod, template_spec, verb, workload
+from tests.verbs.admit.reviewing import Answer, ask, pod, review, template_spec, verb, workload
 
 POOL = {"pool": "tenants"}
 TAINTED = {"key": "pool", "operator": "Exists"}
@@ -168,3 +168,25 @@ def test_a_template_is_held_as_a_pod_is() -> None:
     hostile = tenants(1, targets="Both", nodeSelector={"pool": "mine"}, conflictPolicy="Override")
     found = ask(verb(platform(targets="Both", nodeSelector=POOL), *hostile), workload())
     assert template_spec(found.obj)["nodeSelector"] == POOL
+
+
+@pytest.mark.parametrize(("failure_policy", "allowed"), [("Fail", False), ("Ignore", True)])
+@pytest.mark.parametrize(
+    "how", [{"matchLabels": {"tenant": "yes"}}, {"matchExpressions": [expression("tenant", "DoesNotExist")]}]
+)
+def test_an_unknown_namespace_is_not_one_without_labels(failure_policy: str, how: Json, *, allowed: bool) -> None:
+    chosen = platform(failurePolicy=failure_policy, namespaceSelector=how, nodeSelector=POOL)
+    admit = verb(chosen, namespaces={})
+    answer = ask(admit, pod())
+    assert (answer.response["allowed"], answer.patch) == (allowed, [])
+    assert "namespace shop is not known yet" in (answer.warnings[0] if allowed else answer.message)
+    assert admit.namespace_of(review(pod())) == "shop"
+    assert verb(chosen, namespaces={"shop": {}}).namespace_of(review(pod())) == ""
+
+
+def test_what_the_name_of_an_unknown_namespace_tells_is_decided() -> None:
+    named = {"kubernetes.io/metadata.name": "shop"}
+    assert ask(verb(platform(namespaceSelector={"matchLabels": named}, nodeSelector=POOL), namespaces={}), pod()).patch
+    other = {"matchLabels": {"kubernetes.io/metadata.name": "bank", "tenant": "yes"}}
+    elsewhere = ask(verb(platform(namespaceSelector=other, nodeSelector=POOL), namespaces={}), pod())
+    assert (elsewhere.response["allowed"], elsewhere.warnings) == (True, [])

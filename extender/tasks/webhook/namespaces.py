@@ -1,0 +1,77 @@
+"""The labels of namespaces for admission reviews, also of one that the watch has not shown yet.
+
+The API server asks about the first pods of a new namespace as soon as it has stored it, which is before its watch tells of it. An
+unknown namespace is not one without labels: a gate or a node selector that a policy directs for it could never be added later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from extender.index.objects.namespaces import Namespaces
+from extender.kube.errors import KubeError
+from extender.model.constraints.labels import Labels, is_dns_label
+from extender.wire.errors import WireError
+
+WAIT_SHARE: Final = 0.1  # of the webhook's time, for the watch; it seldom takes more than 50 ms
+READ_SHARE: Final = 0.4
+_MOST_WAITING: Final = 32  # reviews; a client that forges them makes no more calls to the API server
+_MOST_READ: Final = 256  # namespaces
+
+
+class NamespacesOfReviews:
+    """Waits a moment for the watch, then reads. ``read`` returns the labels of a namespace, None where there is none.
+
+    ``timeout``: seconds that the API server waits for the webhook.
+    """
+
+    def __init__(self, known: Namespaces, read: Callable[[str], Awaitable[Labels | None]], timeout: float) -> None:
+        self._known = known
+        self._read = read
+        self._timeout = timeout
+        self._found: dict[str, Labels] = {}
+        self._waiting = 0
+
+    def labels(self, name: str) -> Labels | None:
+        """The labels as the watch shows them, else as they were read for the latest review; None where neither is known. O(1)."""
+        found = self._known.labels(name)
+        return self._found.get(name) if found is None else found
+
+    async def find(self, name: str) -> None:
+        """Returns when the labels are known, or cannot be found in time."""
+        if self._known.labels(name) is not None or not is_dns_label(name) or self._waiting >= _MOST_WAITING:
+            return
+        self._found.pop(name, None)  # of a namespace of that name that may be gone
+        self._waiting += 1
+        try:
+            if not await self._shown(name):
+                async with asyncio.timeout(self._timeout * READ_SHARE):
+                    labels = await self._read(name)
+                if labels is not None:
+                    self._found[name] = labels
+                    if len(self._found) > _MOST_READ:
+                        del self._found[next(iter(self._found))]
+        except (KubeError, TimeoutError, WireError):
+            return  # the failure policies of the policies decide
+        finally:
+            self._waiting -= 1
+
+    async def _shown(self, name: str) -> bool:
+        """Whether the watch shows the namespace within its share of the time."""
+        changed = asyncio.Event()
+
+        def wake(_change: object) -> None:
+            if self._known.labels(name) is not None:
+                changed.set()
+
+        self._known.changes.subscribe(wake)
+        try:
+            async with asyncio.timeout(self._timeout * WAIT_SHARE):
+                await changed.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._known.changes.unsubscribe(wake)
+        return True
