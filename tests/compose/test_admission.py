@@ -166,6 +166,20 @@ async def test_a_bad_policy_is_rejected_with_its_field_and_a_good_one_is_not(clu
     assert code == 201
 
 
+async def test_the_first_pods_of_a_new_namespace_get_what_its_labels_direct(cluster: Cluster) -> None:
+    """The watch has not shown it: it is read."""
+    every = "/apis/placement.extender.dev/v1alpha1/clusterpodschedulingpolicies"
+    tenants = policy(namespaceSelector={"matchLabels": {"tenant": "yes"}}, podSelector={}, schedulerName="ours")
+    await cluster.client.post(every, tenants)
+    index = cluster.service.index
+    cluster.api.operations.create(NAMESPACES, namespace("new", tenant="yes"))
+    await until(lambda: len(index.policies) and index.namespaces.labels("new") is not None)
+    index.delete(index.namespaces.objects["new"])
+    code, made = await cluster.client.post("/api/v1/namespaces/new/pods", pod("one", "new"))
+    assert (code, made["spec"]["schedulerName"]) == (201, "ours")
+    assert index.namespaces.labels("new") is None
+
+
 async def test_exempt_namespaces_are_not_even_requested(cluster: Cluster) -> None:
     await cluster.client.post(
         "/apis/placement.extender.dev/v1alpha1/clusterpodschedulingpolicies",
