@@ -26,7 +26,7 @@ from extender.index.policies import PolicyTable
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity
 from extender.model.objects import Namespace, Node, Pod, PodSignature
-from extender.model.policies import INJECTED_ANNOTATION, Enforced, JsonObject, PolicyKey
+from extender.model.policies import INJECTED_ANNOTATION, NAMESPACE_NAME_LABEL, Enforced, JsonObject, PolicyKey
 from extender.model.rejections import Reason
 from extender.model.units import counted
 from extender.rules.catalog import counts_of_rules
@@ -114,7 +114,11 @@ def run_test(arguments: argparse.Namespace) -> int:
         if not each.errors:
             response = verb.decide(review_of(each.value, _namespace_of(each.value)))["response"]
             each.warnings += response.get("warnings") or ()
-    tested = [(obj, _tested(verb, obj, known, settings, index)) for obj in _objects(arguments, known)]
+    objects = _objects(arguments, known)
+    for name in {_namespace_of(each) for each in objects} - known.namespaces.keys():  # it has its name alone
+        known.namespaces[name] = {NAMESPACE_NAME_LABEL: name}
+        index.upsert(Namespace(name, known.namespaces[name]))
+    tested = [(obj, _tested(verb, obj, known, settings, index)) for obj in objects]
     _write(policies, tested, arguments.output)
     return int(any(each.errors for each in policies) or not all(_is_good(found) for _, found in tested))
 
@@ -188,9 +192,7 @@ def _tested(
     verb: AdmitVerb, obj: JsonObject, known: Surroundings, settings: Settings, index: ClusterIndex
 ) -> JsonObject:
     """What becomes of an object, as the document for scripts."""
-    creator = next(
-        iter(settings.policies.exemptions.daemon_sets_by), ""
-    )  # of pods of a DaemonSet; of others it is not asked
+    creator = next(iter(settings.policies.exemptions.daemon_sets_by), "")  # asked of pods of a DaemonSet alone
     admission = verb.admit(review_of(obj, _namespace_of(obj), creator))
     response, metadata = admission.review["response"], obj["metadata"]
     after = apply_patch(obj, read_patch(response), JSON) if response["allowed"] else None
