@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 # What running needs; a virtual environment with the tools as well will do.
 RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 
-.PHONY: run test check laws attack mutants scenarios bench soak e2e e2e-table e2e-preemption lock clean
+.PHONY: run test check laws attack costs mutants scenarios bench soak e2e e2e-table e2e-preemption lock clean
 
 run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
@@ -31,6 +31,9 @@ mutants: $(READY) ## 100 small changes of the pure floors, and which of them no 
 
 attack: $(READY) ## hostile requests, bodies, connections and streams against a service of its own; or make attack ONLY="gzip"
 	$(BIN)/python -m tests.attack $(ONLY)
+
+costs: $(READY) ## what each input costs at its limit, in twenty minutes, and one table; or make costs ONLY="policies gang"
+	$(BIN)/python -m tests.costs $(ONLY)
 
 scenarios: $(READY) ## every scenario with five seeds, in half an hour, and one table; or SEEDS=2 SEED=90210 ONLY="quota gangs"
 	$(BIN)/python -m tests.scenarios --seeds "$(or $(SEEDS),5)" --first "$(or $(SEED),1)" $(if $(ONLY),--only $(ONLY))

@@ -164,7 +164,7 @@ def test_the_pods_that_carry_a_term_may_change_between_any_two_steps() -> None:
         assert found == []
 
 
-@pytest.mark.parametrize("start", range(0, 23, 5))
+@pytest.mark.parametrize("start", range(0, 33, 5))  # the table may have shrunk since the steps were laid out
 def test_a_part_of_the_pods_is_the_same_from_either_end(start: int) -> None:
     pods = {f"uid-{number}": pod(f"uid-{number}") for number in range(23)}
     assert sorted(part(pods, start, 5)) == sorted(list(pods)[start : start + 5])

@@ -88,7 +88,11 @@ class Link:
         async def write(data: bytes) -> None:
             nonlocal is_known
             is_known = is_known or _INITIAL_END in data
-            stream.feed(data, watch.position if is_known else stream.fed)
+            position = watch.position if is_known else stream.fed
+            for begin in range(0, len(data), _READ_AHEAD):
+                await stream.has_room.wait()
+                is_last = begin + _READ_AHEAD >= len(data)
+                stream.feed(data[begin : begin + _READ_AHEAD], position if is_last else stream.fed)
 
         self._streams.add(stream)
         try:
@@ -118,6 +122,22 @@ class _Transport(asyncio.Transport):
         """The same."""
 
 
+class _Protocol(BaseProtocol):
+    """Notes that the reader has enough for now."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, has_room: asyncio.Event) -> None:
+        super().__init__(loop)
+        self._has_room = has_room
+
+    def pause_reading(self) -> None:
+        self._reading_paused = True
+        self._has_room.clear()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 (as the base)
+        self._reading_paused = False
+        self._has_room.set()
+
+
 def _reading(body: bytes) -> Any:
     async def read() -> bytes:
         return body
@@ -129,8 +149,9 @@ class _Stream(ByteStream):
     """The real stream on a body that this process writes. ``fed``: the position in the table of what was written."""
 
     def __init__(self, link: Link, kind: Kind, position: int) -> None:
-        loop = asyncio.get_running_loop()
-        protocol = BaseProtocol(loop)
+        loop, self.has_room = asyncio.get_running_loop(), asyncio.Event()
+        self.has_room.set()
+        protocol = _Protocol(loop, self.has_room)
         protocol.connection_made(_Transport())
         self._body = StreamReader(protocol, _READ_AHEAD, loop=loop)
         response = SimpleNamespace(content=self._body, connection=None, close=self.drop)
@@ -151,6 +172,7 @@ class _Stream(ByteStream):
 
     def drop(self) -> None:
         """The connection breaks."""
+        self.has_room.set()
         self._body.set_exception(ConnectionResetError("the connection was cut"))
 
     async def read(self, patience: float) -> bytes | None:

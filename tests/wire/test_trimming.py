@@ -302,3 +302,9 @@ class TestOthers:
     @pytest.mark.parametrize("kind", ["Service", "ReplicationController", "ReplicaSet", "StatefulSet"])
     def test_a_workload_without_a_selector_selects_no_pod(self, kind: str) -> None:
         assert workload(kind, "a", None).selector is None
+
+    @pytest.mark.parametrize("kind", ["Service", "ReplicationController", "ReplicaSet", "StatefulSet"])
+    def test_a_workload_with_a_selector_above_the_bytes_of_a_pods_constraints_selects_no_pod(self, kind: str) -> None:
+        labels = {f"key-{number}": "v" for number in range(5000)}
+        selector = {"matchLabels": labels} if kind.endswith("Set") else labels
+        assert workload(kind, "a", selector).selector is None

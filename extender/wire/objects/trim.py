@@ -405,10 +405,10 @@ def trim_namespace(raw: NamespaceJson) -> Namespace:
 
 
 def trim_workload(raw: WorkloadJson, kind: str) -> Workload:
-    """Converts a workload with its selector, which is a plain map in services and replication controllers."""
+    """Converts a workload; in the core group its selector is a plain map. A selector above ``podBytes`` selects nothing."""
     meta = raw.metadata or _NO_META
     selector = bytes(raw.spec.selector) if raw.spec else b""
-    # The core group is older than LabelSelector: its selectors are maps.
+    selector = b"" if len(selector) > DEFAULT_LIMITS.pod_bytes else selector
     parse = _map_selector if kind in ("Service", "ReplicationController") else parse_label_selector
     return Workload(kind, meta.namespace or "", meta.name or "", parse(selector, "spec.selector"))
 

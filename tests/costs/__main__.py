@@ -1,0 +1,61 @@
+"""`make costs`: measures every dimension up to its limit, prints the table, and fails where a bound is passed.
+
+With ``--write`` the table is put into the documentation. Each row is measured in a process of its own, two at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import sys
+from typing import Final
+
+from tests.costs.judging import KNOWN, Result, as_text, judged, measured, table, write
+from tests.costs.measuring import Seconds
+from tests.costs.rows import ROWS
+
+_PROCESSES: Final = 2
+
+
+def main() -> int:
+    """Measures and prints. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.costs", description=__doc__)
+    parser.add_argument("only", nargs="*", help="parts of the names of rows")
+    parser.add_argument("--write", action="store_true", help="put the table into the documentation")
+    parser.add_argument("--jobs", type=int, default=_PROCESSES)
+    given = parser.parse_args()
+    rows = [row for row in ROWS if not given.only or any(each in row.name for each in given.only)]
+    results: dict[str, Result] = {}
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(given.jobs, maxtasksperchild=1) as pool:
+        for found in pool.imap_unordered(_measured, [row.name for row in rows]):
+            results[found.name] = found
+            last = found.at_limit
+            _print(
+                f"{found.name}: {last.longest * 1000:.1f} ms ({last.what}), growth {found.growth:.1f} {'; '.join(found.problems)}"
+            )
+    _print("\n" + as_text(table(rows, results)))
+    for name, why in KNOWN.items():
+        if name in results:
+            _print(f"KNOWN {name}: {why}: {'; '.join(results[name].problems)}")
+    problems = judged(list(results.values()))
+    for problem in problems:
+        _print(f"PROBLEM {problem}")
+    if given.write and not given.only:
+        write(table(ROWS, results))
+    return 1 if problems else 0
+
+
+def _measured(name: str) -> Result:
+    logging.disable(logging.CRITICAL)
+    return measured(next(row for row in ROWS if row.name == name), Seconds(), with_memory=True)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""What is measured of a row at growing sizes, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.costs.building import Row, base
+from tests.costs.measuring import Measured, Meter, World, settings_of
+
+MOST_SECONDS: Final = 0.05
+_SIZES: Final = 5
+_GROWTH: Final = 3.0  # with a doubling: n log n has 2.2, n² 4, and what leaves the caches of the processor up to 2.9
+_SHORT: Final = 3.0  # seconds; memory is not measured where a play takes longer, as tracing takes four times that
+_NOISE: Final = 0.05  # seconds of all steps; smaller differences say nothing
+
+# Rows that fail, and why. Each must fail: one that does not is to be taken out.
+_ITEM_OF_MANY: Final = "nothing bounds their number; their events cost the same each"
+KNOWN: Final[Mapping[str, str]] = {
+    "pod: preferred node terms": "each is looked at on each node: 62 ms for 1,000 nodes, five times that for 5,000",
+    "policy: spec.affinity.nodeAffinity.preferred[]": "the same of a policy: 59 ms",
+    "pod: containers": "57 ms for 18,750 and half as many init containers",
+    "pod: resources": "an explanation compares all of them on each node: 8.6 s for 75,000",
+    "pod: host ports, several schedulers": "390 ms for 37,500",
+    "node: labels": "163 ms for 93,750; only the platform writes nodes",
+    "node: resources": "82 ms for 75,000; only the platform writes nodes",
+    "Services of a namespace": _ITEM_OF_MANY,
+    "ReplicationControllers of a namespace": _ITEM_OF_MANY,
+    "ReplicaSets of a namespace": _ITEM_OF_MANY,
+    "StatefulSets of a namespace": _ITEM_OF_MANY,
+    "quotas of a namespace": "nothing bounds their number: 25 ms for 4,096",
+    "group placements of a namespace": _ITEM_OF_MANY,
+    "disruption budgets of a namespace": "nothing bounds their number: 32 ms for 3,000",
+    "disruption budgets of 20 requirements": "nothing bounds their number: 35 ms for 1,000",
+    "disruption budgets × victims": "nothing bounds their number: 35 ms for 3,000",
+    "disruption budget: requirements": "104 ms for 25,000: no limit beside that of the API server",
+    "quota: resources": "96 ms for 50,000: no limit beside that of the API server",
+    "request: nodes with victims": "59 ms for 20,000 nodes, four times as many as a cluster has",
+    "policies of the cluster × terms": "232 ms: each of 2,000 policies of 64 terms selects the pod",
+    "policies × templates of a review": "2.4 s for 2,000 policies that select each of 100 templates",
+    "a gang of indexed pods × nodes": "250 ms for 4,096",
+    "a gang with anti-affinity by host × nodes": "1.3 s for 1,024",
+    "a label of a namespace × gated pods": "108 ms for 16,384",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """``by_size`` has the figures at growing sizes, the last of them at the limit; ``held`` and ``left`` are bytes."""
+
+    name: str
+    limit: str
+    by_size: Mapping[int, Measured]
+    held: int = 0
+    left: int = 0
+
+    @property
+    def at_limit(self) -> Measured:
+        """The figures of the largest size."""
+        return self.by_size[max(self.by_size)]
+
+    @property
+    def growth(self) -> float:
+        """How many times the sum of all steps is what it was at half the size; 1 where it is too little to tell."""
+        *_, before, last = [0.0, *(self.by_size[size].spent for size in sorted(self.by_size))]
+        return last / before if before and last > _NOISE else 1.0
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong."""
+        found = [] if self.limit else ["no limit"]
+        if self.at_limit.longest > MOST_SECONDS:
+            found.append(f"a step of {self.at_limit.longest * 1000:.0f} ms ({self.at_limit.what})")
+        if self.growth > _GROWTH:
+            found.append(f"grows {self.growth:.1f} times with a doubling")
+        return found
+
+
+def sizes(most: int, first: int = 0) -> list[int]:
+    """Powers of two below a size and the size itself: the last ones, or those from ``first`` on."""
+    powers = [2**exponent for exponent in range(most.bit_length()) if 2**exponent <= most]
+    powers = [each for each in powers if each >= first] if first else powers[-_SIZES:]
+    # The steps before the last are doublings up to it, so that growth can be told.
+    return sorted({most >> shift for shift in range(len(powers)) if most >> shift})
+
+
+def measured(row: Row, meter: Meter, *, with_memory: bool = False) -> Result:
+    """Measures a row up to its limit, in a world of its own."""
+    world = World(meter, base(row.nodes), row.sections)
+    most = min(row.most(world.settings), row.measured)
+    world.measure(row.play(1))  # what is made once
+    by_size = {size: world.measure(row.play(size)) for size in sizes(most)}
+    is_short = by_size[most].spent < _SHORT
+    held, left = world.memory(row.play(most)) if with_memory and is_short else (0, 0)
+    errors = world.errors
+    world.close()
+    if errors:
+        raise RuntimeError(f"{row.name}: {errors[0]}")
+    return Result(row.name, row.limit, by_size, held, left)
+
+
+def judged(results: Sequence[Result]) -> list[str]:
+    """What is wrong, and what is known to be wrong and is not."""
+    found = []
+    for each in results:
+        if each.problems and each.name not in KNOWN:
+            found.append(f"{each.name}: {'; '.join(each.problems)}")
+        if not each.problems and each.name in KNOWN:
+            found.append(f"{each.name}: is known to fail, and does not: take it out of KNOWN")
+    return found
+
+
+_HEAD: Final = ("dimension", "limit", "most", "who makes it", "longest step", "growth", "memory")
+_COMPARED: Final = 4  # columns; the others are measured
+
+
+def table(rows: Sequence[Row], results: Mapping[str, Result]) -> list[tuple[str, ...]]:
+    """The rows of the documentation. Where one was not measured, its figures are empty."""
+    return [_HEAD, *((*_bounds(row), *_figures(results.get(row.name))) for row in rows)]
+
+
+def _bounds(row: Row) -> tuple[str, ...]:
+    return row.name.replace("|", "/"), row.limit or "none", f"{row.most(settings_of(row.sections)):,}", row.pays
+
+
+def _figures(found: Result | None) -> tuple[str, ...]:
+    if found is None:
+        return "", "", ""
+    memory = f"{found.held / 2**20:.1f} MiB, {found.left / 2**20:.1f} left" if found.held else ""
+    return f"{found.at_limit.longest * 1000:.0f} ms", f"{found.growth:.1f}", memory
+
+
+def as_text(lines: Sequence[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
+    head, *rest = (f"| {' | '.join(cells)} |" for cells in lines)
+    return "\n".join([head, "|---" * len(_HEAD) + "|", *rest]) + "\n"
+
+
+PAGE: Final = Path(__file__).parents[2] / "config" / "reference" / "costs.md"
+_TITLE: Final = "| dimension"
+
+
+def write(lines: Sequence[tuple[str, ...]]) -> None:
+    """Puts the table in place of that of the page, which ends with it."""
+    PAGE.write_text(PAGE.read_text("utf-8").partition(_TITLE)[0] + as_text(lines), "utf-8")
+
+
+def written() -> list[tuple[str, ...]]:
+    """What the page says of each dimension but for the figures."""
+    _, _, text = PAGE.read_text("utf-8").partition(_TITLE)
+    return [tuple(line.strip("| ").split(" | ")[:_COMPARED]) for line in text.splitlines()[2:]]
+
+
+def wanted(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """What it should say."""
+    return [_bounds(row) for row in rows]

@@ -1,0 +1,98 @@
+"""The law in small, by counted operations: each dimension at small sizes. And that no input is without a row."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from extender.settings.limits import Limits
+from extender.wire.policies.policy_validation import validate
+from tests.costs.building import Row, base
+from tests.costs.fields import inputs, matches, policy_fields
+from tests.costs.judging import KNOWN, MOST_SECONDS, wanted, written
+from tests.costs.measuring import SECONDS_AN_OPERATION, Operations, World
+from tests.costs.rows import ROWS
+from tests.costs.rows_of_policies import grown_policy
+
+NODES = 12
+SIZES = (32, 64, 128)
+GROWTH = 3.2  # of what the second doubling adds: n log n has 2.3, n² 4
+STEP_NOISE = 5_000 * SECONDS_AN_OPERATION
+NOISE = 100_000 * SECONDS_AN_OPERATION  # of the sum: a preemption or an explanation more
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    log = logging.getLogger("extender")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    yield
+    log.setLevel(before)
+
+
+def test_every_public_input_has_a_row_and_every_row_an_input() -> None:
+    paths = inputs()
+    patterns = {pattern for row in ROWS for pattern in row.fields}
+    assert [path for path in paths if not any(matches(pattern, path) for pattern in patterns)] == []
+    assert [pattern for pattern in patterns if not any(matches(pattern, path) for path in paths)] == []
+
+
+def test_a_row_has_a_name_of_its_own_and_what_is_known_to_fail_is_a_row() -> None:
+    names = [row.name for row in ROWS]
+    assert len(set(names)) == len(names)
+    assert set(KNOWN) <= set(names)
+
+
+def test_the_documentation_names_each_dimension_with_its_limit() -> None:
+    assert written() == wanted(ROWS), "write it again: python -m tests.costs --write"
+
+
+@pytest.mark.parametrize("path", [path for path, _ in policy_fields() if path.endswith(("[]", "{}"))])
+def test_a_policy_with_a_list_as_long_as_its_schema_allows_is_valid(path: str) -> None:
+    schema = dict(policy_fields())[path]
+    most = schema.get("maxItems") or schema.get("maxProperties") or len(schema["items"]["enum"])
+    assert validate(grown_policy(path, most), Limits()) == []
+
+
+def test_no_dimension_takes_a_long_step_or_grows_like_a_square_at_small_sizes() -> None:
+    """By counted calls. The fields of a policy are left to `make costs`: their schema allows a few of each."""
+    worlds: dict[str, World] = {}
+    problems = []
+    try:
+        for row in ROWS:
+            if row.limit.startswith("CRD: max"):
+                continue
+            key = str(row.sections)
+            if key not in worlds:
+                sections = {**row.sections, "audit": {"pause": "0s"}}  # else its steps come now here, now there
+                worlds[key] = World(Operations(), base(NODES), sections)
+            problems += _problems(row, worlds[key])
+    finally:
+        errors = [error for world in worlds.values() for error in world.errors]
+        for world in worlds.values():
+            world.close()
+    assert errors == []
+    assert problems == []
+
+
+def _problems(row: Row, world: World) -> list[str]:
+    most = row.most(world.settings)
+    found = [world.measure(row.play(size)) for size in SIZES if size <= most]
+    problems = []
+    if found and found[-1].longest > MOST_SECONDS:
+        problems.append(f"{row.name}: a step of {found[-1].longest:.3f} s ({found[-1].what})")
+    if len(found) == len(SIZES) and row.name not in KNOWN:
+        is_one_step = len({each.what for each in found}) == 1
+        if is_one_step and _grows([each.longest for each in found], STEP_NOISE):
+            problems.append(f"{row.name}: {found[-1].what}: {[round(each.longest, 4) for each in found]}")
+        if _grows([each.spent for each in found], NOISE):
+            problems.append(f"{row.name}: all steps: {[round(each.spent, 4) for each in found]}")
+    return [] if row.name in KNOWN else problems
+
+
+def _grows(costs: list[float], noise: float) -> bool:
+    """Worse than n log n."""
+    first, second = costs[1] - costs[0], costs[2] - costs[1]
+    return second > GROWTH * max(first, 0.0) + noise
