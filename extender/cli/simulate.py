@@ -53,7 +53,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--without",
         metavar="NAMESPACES",
-        help="omit the pods of these namespaces, such as hostile-*, and the scenario's comparison",
+        help="omit what steps create in these namespaces, such as hostile-*, and the scenario's comparison",
     )
     parser.add_argument(
         "--short", action="store_true", help="fewer pods and shorter pauses, where the scenario has {full: A, short: B}"
@@ -198,6 +198,11 @@ class Round(NamedTuple):
         return self.beside.processor / self.without.processor if self.without.processor else 1.0
 
     @property
+    def delay(self) -> float:
+        """How many times as long the other pods wait."""
+        return self.beside.waited / self.without.waited if self.without.waited else 1.0
+
+    @property
     def growth(self) -> float:
         """Megabytes more."""
         return self.beside.resident - self.without.resident
@@ -213,7 +218,7 @@ def measure(path: str, seed: int, without: str, *, short: bool) -> Cost:
         report = json.loads(ended.stdout)
         answers = report["answers"]
         times = (answers["p50Seconds"], answers["p99Seconds"], answers["p99ProcessorSeconds"])
-        cost = Cost(answers["count"], *times, report["residentMegabytes"])
+        cost = Cost(answers["count"], *times, report["residentMegabytes"], report["p90WaitSeconds"])
     except (ValueError, KeyError):
         raise CommandError(f"{run} failed: {ended.stderr.strip()}") from None
     if report["violations"] or report["failures"] or (without and report["pending"]):
@@ -226,22 +231,25 @@ def describe(rounds: Sequence[Round], comparison: CostComparison) -> Iterator[st
     for each in rounds:
         yield f"filter without {comparison.without}: {each.without}"
         yield f"filter with them, for all others: {each.beside}"
-    slowdown, growth = _medians(rounds)
+    slowdown, delay, growth = _medians(rounds)
     of = f" (the median of {', '.join(f'{each.slowdown:.2f}' for each in rounds)})" if rounds[1:] else ""
-    yield f"p99 of processor time {slowdown:.2f} times{of}, memory {growth:+.0f} MB"
+    yield f"p99 of processor time {slowdown:.2f} times{of}, waiting {delay:.2f} times, memory {growth:+.0f} MB"
 
 
 def excesses(rounds: Sequence[Round], comparison: CostComparison) -> Iterator[str]:
     """The bounds of the scenario that were exceeded."""
-    slowdown, growth = _medians(rounds)
+    slowdown, delay, growth = _medians(rounds)
     if comparison.max_slowdown is not None and slowdown > comparison.max_slowdown:
         yield f"comparison.maxSlowdown: expected at most {comparison.max_slowdown:g}, got {slowdown:.2f}"
+    if comparison.max_wait is not None and delay > comparison.max_wait:
+        yield f"comparison.maxWait: expected at most {comparison.max_wait:g}, got {delay:.2f}"
     if comparison.max_growth is not None and growth * _MEGABYTE > comparison.max_growth:
         yield f"comparison.maxGrowth: expected at most {comparison.max_growth / _MEGABYTE:g} MB, got {growth:.0f} MB"
 
 
-def _medians(rounds: Sequence[Round]) -> tuple[float, float]:
-    return median(each.slowdown for each in rounds), median(each.growth for each in rounds)
+def _medians(rounds: Sequence[Round]) -> tuple[float, float, float]:
+    slowdowns, delays, growths = zip(*((each.slowdown, each.delay, each.growth) for each in rounds), strict=True)
+    return median(slowdowns), median(delays), median(growths)
 
 
 _WEBHOOK_WITHIN_SECONDS: Final = 60.0

@@ -6,7 +6,7 @@ Judged are groups by label of policies with the mode Required, in the order of t
 - no pod loses the gate without the node selector of the decided domain, and never more living pods than the size;
 - room is handed out once: no placement takes a node's room that an undone decision in its domain needs;
 - at the end a group is whole: all of its released pods are placed, and none is left at the gate unless a pod of the group
-  was lost after the decision, or its domain lost a node.
+  was lost after the decision, or its domain lost a node. Pods of a scheduler that has placed none are left out: there is none.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +29,7 @@ from extender.simulator.json_objects import (
 )
 from extender.simulator.oracle.journal import Decision, FailedBinding, Journal, StoreChange
 
+_USUAL_SCHEDULER: Final = "default-scheduler"
 _USUAL_GATE: Final = "placement.extender.dev/group"
 _UNITS: Final = {"m": 0.001, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "k": 1e3, "M": 1e6, "G": 1e9}
 _ROUNDING: Final = 1e-6
@@ -134,6 +135,7 @@ class _Judge:
         self.found: list[GangViolation] = []
         self.placed: dict[str, tuple[JsonObject, str]] = {}  # by UID: the pod and its node
         self._rules = rules
+        self._schedulers = {_USUAL_SCHEDULER}  # which have placed a pod, or may yet
         self._nodes: dict[str, JsonObject] = {}
         self._gangs: dict[tuple[str, str, str], _Gang] = {}
 
@@ -148,6 +150,7 @@ class _Judge:
 
     def place(self, uid: str, pod: JsonObject, node: str) -> None:
         """Judges a decision of the scheduling loop, and counts the pod on its node."""
+        self._schedulers.add(_scheduler_of(pod))
         gang = self._gang_of(pod)
         if gang is not None and node in self._nodes:
             here = self._domain(node, gang.rules.key)
@@ -165,7 +168,7 @@ class _Judge:
     def end(self) -> None:
         """Judges what is left when the cluster is idle."""
         for gang in self._gangs.values():
-            alive = gang.alive
+            alive = {uid: pod for uid, pod in gang.alive.items() if _scheduler_of(pod) in self._schedulers}
             released = [pod for pod in alive.values() if not gang.is_gated(pod)]
             waiting = len(alive) - len(released)
             unplaced = sum(uid_of(pod) not in self.placed for pod in released)
@@ -269,6 +272,10 @@ class _Judge:
 
     def _add(self, gang: _Gang, reason: str) -> None:
         self.found.append(GangViolation(gang.name, reason))
+
+
+def _scheduler_of(pod: JsonObject) -> str:
+    return str(pod["spec"].get("schedulerName") or _USUAL_SCHEDULER)
 
 
 def _room_of(node: JsonObject) -> dict[str, float]:

@@ -4,7 +4,7 @@ A decision is recorded when the loop makes it, because parallel bindings can arr
 run, read by `oracle/violations.py` afterwards.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from extender.simulator.apiserver.kinds import (
@@ -118,6 +118,17 @@ class Journal:
         bound = [change.at for change in changes if change.stored.node and change.previous and not change.previous.node]
         arrived = next((change.at for change in changes if change.type == ADDED), 0.0)
         return len(bound) / max(bound[-1] - arrived, 1e-9) if bound else 0.0
+
+    def waits(self) -> Iterator[tuple[str, float]]:
+        """Of each pod that was bound, its namespace and the seconds from its creation to its binding."""
+        arrived: dict[str, float] = {}
+        for entry in self.entries:
+            if isinstance(entry, StoreChange) and entry.kind is PODS:
+                change, name = entry.change, entry.change.stored.key
+                if change.type == ADDED:
+                    arrived[name] = change.at
+                elif change.stored.node and name in arrived:
+                    yield name.partition("/")[0], change.at - arrived.pop(name)
 
     def to_place(self) -> set[str]:
         """The UIDs of all pods that had no node at first."""

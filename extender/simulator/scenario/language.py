@@ -120,6 +120,14 @@ class ArriveGroups(_Part, frozen=True, kw_only=True):
     background: bool = False
 
 
+class Create(_Part, frozen=True, kw_only=True):
+    """Creates `count` objects like `object` in each namespace; `{i}` and `{repeat: N, each: X}` in it as in a template."""
+
+    object: dict[str, Any]
+    count: Amount = 1
+    namespaces: str
+
+
 class RelabelNamespace(_Part, frozen=True):
     """Changes labels of namespaces; the value "" removes a label."""
 
@@ -218,6 +226,7 @@ class ChangeFaults:
 Action: TypeAlias = (
     Arrive
     | ArriveGroups
+    | Create
     | ReplacePods
     | RestartExtender
     | RelabelNamespace
@@ -244,6 +253,7 @@ ACTIONS: Final[dict[str, type[Any]]] = {
     "expect": Expect,
     "faults": ChangeFaults,
     "arriveGroups": ArriveGroups,
+    "create": Create,
     "replacePods": ReplacePods,
     "restartExtender": RestartExtender,
 }
@@ -293,16 +303,18 @@ class ApiServerPart(_Part, frozen=True):
 
 
 class CostComparison(_Part, frozen=True, kw_only=True):
-    """A second run without the pods of some namespaces, and how much these pods may cost the others.
+    """A second run without what steps create in some namespaces, and how much that may cost the pods of others.
 
     `max_slowdown`: ratio of the 99th percentiles of processor time per filter call of the other pods. `max_growth`:
-    growth of resident memory. Both runs are repeated `rounds` times in turns, and the medians of the rounds are judged.
+    growth of resident memory. `max_wait`: ratio of how long the other pods wait for a node, the 90th percentiles. Both runs
+    are repeated `rounds` times in turns, and the medians of the rounds are judged.
     """
 
     without: str
     rounds: Annotated[int, Meta(ge=1)] = 1
     max_slowdown: Annotated[float, Meta(gt=0)] | None = None
     max_growth: ByteSize | None = None
+    max_wait: Annotated[float, Meta(gt=0)] | None = None
 
 
 class Scenario(_Part, frozen=True, kw_only=True):

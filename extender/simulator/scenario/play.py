@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from extender.simulator.apiserver.api_errors import ApiError
-from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Kind, Target
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Kind, Target, kind_of
 from extender.simulator.apiserver.store import Stored
 from extender.simulator.json_objects import JsonObject, is_finished, labels_of, name_of, namespace_of
 from extender.simulator.process_usage import peak_megabytes
@@ -26,6 +26,7 @@ from extender.simulator.scenario.language import (
     ChangeNodes,
     ChangePods,
     ChangeQuotas,
+    Create,
     DeletePods,
     Expect,
     Labels,
@@ -39,7 +40,14 @@ from extender.simulator.scenario.language import (
 )
 from extender.simulator.scenario.report import Report, is_within, judged_by_policies, make_report
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
-from extender.simulator.scenario.synthetic import chosen, draw, make_nodes, make_pod, metadata_of_replacement
+from extender.simulator.scenario.synthetic import (
+    chosen,
+    draw,
+    make_nodes,
+    make_object,
+    make_pod,
+    metadata_of_replacement,
+)
 
 Item = TypeVar("Item")
 
@@ -49,11 +57,7 @@ _UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "No
 
 async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
     """Creates pods, at a rate or as fast as possible. Raises ValueError if no namespace matches."""
-    namespaces = chosen(step.namespaces, _names(simulated, NAMESPACES))
-    if not namespaces:
-        raise ValueError(f'no namespace matches "{step.namespaces}"')
-    omitted = chosen(simulated.without, namespaces)
-    namespaces = [each for each in namespaces if each not in omitted]
+    namespaces = _namespaces(simulated, step.namespaces)
     if not namespaces:
         return
     mix = step.mix or {step.template: 1}
@@ -72,13 +76,30 @@ async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
         await simulated.api.create(PODS, pod)
 
 
+def _namespaces(simulated: SimulatedCluster, pattern: str) -> list[str]:
+    """The namespaces that match, but for those that this run omits. Raises ValueError if none matches."""
+    found = chosen(pattern, _names(simulated, NAMESPACES))
+    if not found:
+        raise ValueError(f'no namespace matches "{pattern}"')
+    omitted = chosen(simulated.without, found)
+    return [each for each in found if each not in omitted]
+
+
+async def create(simulated: SimulatedCluster, step: Create) -> None:
+    """Creates objects. Raises ValueError if no namespace matches, ApiError where the API server or a webhook refuses one."""
+    kind = kind_of(step.object)
+    for namespace in _namespaces(simulated, step.namespaces):
+        for number in range(draw(step.count, simulated.rng)):
+            with simulated.api.store.other_work.counted():
+                made = make_object(step.object, namespace, number)
+            await simulated.api.create(kind, made, namespace)
+
+
 async def arrive_groups(simulated: SimulatedCluster, step: ArriveGroups) -> None:
     """Creates groups, one after the other, `rate` of them per second. Raises ValueError if no namespace matches."""
-    namespaces = chosen(step.namespaces, _names(simulated, NAMESPACES))
-    if not namespaces:
-        raise ValueError(f'no namespace matches "{step.namespaces}"')
-    begun, rng = time.monotonic(), Random(f"groups {simulated.seed} {step.label}")
-    for number in range(draw(step.groups, rng)):
+    namespaces = _namespaces(simulated, step.namespaces)
+    begun, rng = time.monotonic(), Random(f"groups {simulated.seed} {step.template} {step.label}")
+    for number in range(draw(step.groups, rng) if namespaces else 0):
         if step.rate:
             await asyncio.sleep(max(0.0, begun + number / step.rate - time.monotonic()))
         namespace, size = namespaces[number % len(namespaces)], draw(step.size, rng)
@@ -273,6 +294,8 @@ class Player:
         match action:
             case Arrive():
                 await self._arrive(arrive(self.simulated, action), in_background=action.background)
+            case Create():
+                await self._arrive(create(self.simulated, action), in_background=False)
             case ArriveGroups() | ReplacePods() | RestartExtender():
                 await self._take_of_groups(action)
             case Settle():

@@ -36,6 +36,7 @@ class Cost:
 
     ``processor`` is the 99th percentile of the processor time from request to answer. It includes all work of the process
     meanwhile, also for other pods, but not that of the API server or of other processes, so that two runs are comparable.
+    ``waited``: the 90th percentile of the seconds from the creation of a pod to its binding.
     """
 
     answers: int
@@ -43,6 +44,7 @@ class Cost:
     p99: float
     processor: float
     resident: float
+    waited: float
 
     def __str__(self) -> str:
         """The line that the command prints."""
@@ -115,6 +117,7 @@ class Report:
                 "p99Seconds": round(self.cost.p99, 6),
                 "p99ProcessorSeconds": round(self.cost.processor, 6),
             },
+            "p90WaitSeconds": round(self.cost.waited, 4),
             "residentMegabytes": round(self.cost.resident, 1),
         }
 
@@ -194,12 +197,14 @@ def _cost(simulated: SimulatedCluster, resident: float) -> Cost:
     """The cost for the pods that both runs of a comparison have; for all pods without a comparison."""
     comparison = simulated.play.scenario.comparison
     answers = simulated.loop.answers
-    homes = sorted({each.namespace for each in answers})
+    waits = list(simulated.loop.journal.waits())
+    homes = sorted({each.namespace for each in answers} | {namespace for namespace, _ in waits})
     left_out = set(chosen(comparison.without, homes)) if comparison else set()
     counted = [each for each in answers if each.namespace not in left_out]
     times = sorted(each.seconds for each in counted)
     processor = sorted(each.processor for each in counted)
-    return Cost(len(times), _share(times, 50), _share(times, 99), _share(processor, 99), resident)
+    waited = sorted(seconds for namespace, seconds in waits if namespace not in left_out)
+    return Cost(len(times), _share(times, 50), _share(times, 99), _share(processor, 99), resident, _share(waited, 90))
 
 
 def _share(ordered: list[float], percent: int) -> float:

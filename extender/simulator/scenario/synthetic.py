@@ -113,6 +113,13 @@ def make_pod(template: Template, name: str, namespace: str, number: int) -> Json
     return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec}
 
 
+def make_object(example: JsonObject, namespace: str, number: int) -> JsonObject:
+    """One object like the example, with its number filled in."""
+    made = _numbered(example, number, 1)
+    made["metadata"]["namespace"] = namespace
+    return made
+
+
 def metadata_of_replacement(pod: JsonObject, name: str) -> JsonObject:
     """The metadata of a pod of the same template: without what the API server and the extender have set."""
     annotations = {k: v for k, v in (pod["metadata"].get("annotations") or {}).items() if not k.startswith(_OURS)}

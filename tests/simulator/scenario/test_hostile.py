@@ -74,24 +74,28 @@ def test_each_round_is_a_pair_of_runs_and_their_median_is_judged(
     assert sum(line.startswith("filter without bad: 2 answers, p50 ") for line in lines) == 2
     assert sum(line.startswith("filter with them, for all others: 2 answers, p50 ") for line in lines) == 2
     assert any(
-        re.match(r"p99 of processor time [\d.]+ times \(the median of [\d.]+, [\d.]+\), memory", line) for line in lines
+        re.match(
+            r"p99 of processor time [\d.]+ times \(the median of [\d.]+, [\d.]+\), waiting [\d.]+ times, memory", line
+        )
+        for line in lines
     )
 
 
-def round_of(processor: float, resident: float) -> Round:
-    return Round(Cost(9, 0.001, 0.002, 0.002, 100.0), Cost(9, 0.001, 0.002, processor, resident))
+def round_of(processor: float, resident: float, waited: float = 1.0) -> Round:
+    return Round(Cost(9, 0.001, 0.002, 0.002, 100.0, 1.0), Cost(9, 0.001, 0.002, processor, resident, waited))
 
 
 def test_one_round_of_three_that_is_out_of_the_ordinary_is_not_judged() -> None:
-    comparison = CostComparison(without="bad", max_slowdown=1.5, max_growth=ByteSize(50_000_000))
-    rounds = [round_of(0.002, 110.0), round_of(0.009, 110.0), round_of(0.0024, 190.0)]
+    comparison = CostComparison(without="bad", max_slowdown=1.5, max_wait=2.0, max_growth=ByteSize(50_000_000))
+    rounds = [round_of(0.002, 110.0), round_of(0.009, 110.0), round_of(0.0024, 190.0, 2.5)]
     assert list(excesses(rounds, comparison)) == []
     assert list(describe(rounds, comparison))[-1] == (
-        "p99 of processor time 1.20 times (the median of 1.00, 4.50, 1.20), memory +10 MB"
+        "p99 of processor time 1.20 times (the median of 1.00, 4.50, 1.20), waiting 1.00 times, memory +10 MB"
     )
-    rounds[0] = round_of(0.004, 151.0)
+    rounds[0] = round_of(0.004, 151.0, 2.25)
     assert list(excesses(rounds, comparison)) == [
         "comparison.maxSlowdown: expected at most 1.5, got 2.00",
+        "comparison.maxWait: expected at most 2, got 2.25",
         "comparison.maxGrowth: expected at most 50 MB, got 51 MB",
     ]
 
