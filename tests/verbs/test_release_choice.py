@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from extender.index.audit import audit
+from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import Node, Object, Pod
@@ -150,6 +151,50 @@ def test_room_that_is_claimed_by_other_pods_does_not_count() -> None:
     reasons = {each.domain.value: each.nodes for each in found.rejected}
     assert reasons["a"] == ((Reason.RESERVED.text, 1),)
     assert reasons["b"] == ((Reason.NO_ROOM.text, 1),)
+
+
+EVERYWHERE = tuple(f"{zone}{number}" for zone in "ab" for number in (1, 2, 3))
+DOUBT = Limits(expiry=120.0, failure_grace=2.0, doubt=5.0)
+
+
+def wandered(*stuck: Pod, nodes: Sequence[str] = EVERYWHERE, now: float = 5.0) -> ClusterIndex:
+    """Three nodes of four CPU in each of two zones, where some pods of another tenant passed and were not bound."""
+    index = cluster(*(host(name, name[0], 4) for name in EVERYWHERE))
+    for pod in stuck:
+        index.assume(pod, nodes, 0.0)
+    index.assumed.review(now, DOUBT)
+    return index
+
+
+def test_a_pod_that_is_not_bound_in_time_counts_once_in_a_domain_where_it_takes_most() -> None:
+    """It keeps room on each of its nodes until then, and would keep the group of another tenant waiting for ever."""
+    stuck = contender("stuck", cpu=4000)
+    assert domain(decide(wandered(stuck, now=4.9), gang(2, cpu=4))) == ""
+    assert domain(decide(wandered(stuck), gang(2, cpu=4))) == "a"
+    assert domain(decide(wandered(stuck), gang(3, cpu=4))) == "", "it may be on one of three nodes in each zone"
+    assert domain(decide(wandered(stuck, nodes=("a1", "a2")), gang(3, cpu=4))) == "b"
+
+
+def test_each_of_several_such_pods_counts_once() -> None:
+    stuck = [contender(f"stuck-{number}", cpu=4000) for number in range(2)]
+    assert domain(decide(wandered(*stuck), gang(1, cpu=4))) == "a"
+    assert domain(decide(wandered(*stuck), gang(2, cpu=4))) == ""
+    small = [contender(f"small-{number}", cpu=2000) for number in range(2)]
+    assert domain(decide(wandered(*small), gang(4, cpu=2))) == "a"
+    assert domain(decide(wandered(*small), gang(5, cpu=2))) == ""
+
+
+@pytest.mark.parametrize("unequal", [False, True])
+def test_the_group_fits_wherever_such_a_pod_comes_to_be(*, unequal: bool) -> None:
+    """Its slots are moved then: what is decided is that the domain has room for all."""
+    stuck = contender("stuck", cpu=3000)
+    pods = [gated(f"p{number}", "x", cpu=1000 * (1 + number % 2 if unequal else 1)) for number in range(6)]
+    found = decide(wandered(stuck), pods, topology=(ZONE, HOSTNAME))
+    assert len(found.slots) == 6
+    for name in EVERYWHERE:
+        index = wandered()
+        index.upsert(contender("stuck", cpu=3000, on=name))
+        assert len(decide(index, pods, levels=found.levels).slots) == 6
 
 
 def test_the_finest_key_that_holds_the_group_is_taken() -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from extender.index.claims.assumed import Assumed
 from extender.index.cluster import ClusterIndex
 from extender.index.objects.changes import Subscribable
 from extender.kube.effects import PodEvent, PodRef
@@ -120,6 +121,7 @@ class GroupReconciler:
             (index.placements.changes, self._placement_changed),
             (index.room_changes, self._room_changed),
             (index.reserved.changes, self._room_changed),
+            (index.assumed.changes, self._assumption_changed),
         ]
         for source, callback in subscribed:
             source.subscribe(callback)
@@ -189,6 +191,12 @@ class GroupReconciler:
     def _room_changed(self, _change: object) -> None:
         if self._short_of_room or len(self._lines):
             self._room.set()
+
+    def _assumption_changed(self, change: object) -> None:
+        """A pod that kept room on several nodes is on one of them, or on none, or counts once from now on: it is in doubt."""
+        old = getattr(change, "old", None)
+        if isinstance(old, Assumed) and not old.pod.node:
+            self._room_changed(change)
 
     async def _wake_those_short_of_room(self) -> None:
         while True:

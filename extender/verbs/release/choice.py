@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from extender.index.view import ClusterView
@@ -235,9 +236,10 @@ class _Choice:
 
         return sorted(domains.items(), key=order)
 
-    def _times(self, rooms: Rooms) -> float:
-        """How many times the domain holds the pods of the shape for which it has the least room."""
-        return min(sum(room.holds for room in rooms.get(kind, ())) / count for kind, count in self._counts.items())
+    def _times(self, rooms: Rooms, lost: Mapping[Hashable, int] = MappingProxyType({})) -> float:
+        """How many times the domain holds the pods of the shape for which it has the least room, less those that are lost."""
+        holds = {kind: sum(room.holds for room in rooms.get(kind, ())) - lost.get(kind, 0) for kind in self._counts}
+        return min(holds[kind] / count for kind, count in self._counts.items())
 
     def _free_share(self, rooms: Rooms) -> float:
         return min(self._capacity.free_share(rooms.get(kind, ()), pod) for kind, pod in self._examples.items())
@@ -252,7 +254,8 @@ class _Choice:
 
     def _place(self, rooms: Rooms, path: Sequence[Level]) -> Trials[Placed]:
         """All pods on the nodes of a domain, if they fit there."""
-        most = int(self._times(rooms) * len(self._pods))
+        lost = {kind: self._capacity.lost_to_doubted(rooms.get(kind, ()), pod) for kind, pod in self._examples.items()}
+        most = int(self._times(rooms, lost) * len(self._pods))
         if most < len(self._pods):
             return Placed((), most)
         if self._is_free and len(self._examples) == 1:

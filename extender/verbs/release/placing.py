@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
@@ -23,7 +24,7 @@ from extender.model.constraints.labels import HOSTNAME
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.rejections import Reason
 from extender.model.release import Level, Slot
-from extender.model.resources import PODS, Resources
+from extender.model.resources import PODS, Resources, total
 from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import IndexFrame
@@ -57,6 +58,7 @@ class Budget:
 
 
 _FIRST_PIECE, _PIECE = 4, 64  # nodes that are looked at together: a pod mostly passes on the first
+_ANYWHERE: Final[AbstractSet[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,9 +301,14 @@ class Search:
 # Counted by node and then summed: room on two nodes for half a pod each is room for none. What a pod requests is what the
 # scheduler counts: init containers, sidecars, overhead and resources of the pod are part of `Pod.requests`. Pods that claim
 # room and are on no node yet count on every node where they may be: those with slots, those nominated, and assumed pods of
-# undetermined node.
+# undetermined node. Assumed pods in doubt count once in each domain, where they take most (`lost_to_doubted`): else one pod
+# that passed on all nodes and is never bound would keep the groups of all tenants waiting.
 
 _NO_CLAIMS: Mapping[str, Pod] = {}
+
+
+MOST_LOCATED: Final = 200
+"""Pods in doubt of which it is known in which domains they may be; more of them count in each domain."""
 
 
 class Capacity:
@@ -315,10 +322,15 @@ class Capacity:
         self._own = own
         self._reserved = view.reserved.by_node
         self._undetermined: dict[str, dict[str, Pod]] = {}
+        self._doubted: list[tuple[Pod, AbstractSet[str]]] = []
         for pod, nodes in view.undetermined():
-            if pod.uid not in own:
-                for name in nodes:
-                    self._undetermined.setdefault(name, {})[pod.uid] = pod
+            if pod.uid in own:
+                continue
+            if len(nodes) > 1 and view.is_doubted(pod.uid):
+                self._doubted.append((pod, frozenset(nodes) if len(self._doubted) < MOST_LOCATED else _ANYWHERE))
+                continue
+            for name in nodes:
+                self._undetermined.setdefault(name, {})[pod.uid] = pod
 
     def over(self, pod: Pod, levels: Sequence[Level] = ()) -> Sequence[NodeRoom]:
         """The room for pods like this one on each node, or on those in a domain. O(nodes × (terms + resources + claims)).
@@ -351,6 +363,19 @@ class Capacity:
         if pod.host_ports or is_alone_on_its_node(pod, view):
             return [each if each.holds <= 1 else NodeRoom(each.number, each.name, 1) for each in found]
         return found
+
+    def lost_to_doubted(self, rooms: Sequence[NodeRoom], pod: Pod) -> int:
+        """How many pods like this one the nodes of a domain hold less at most, on whichever of them pods in doubt are bound.
+
+        So the domain has room for the group wherever they are; slots that they take are moved. O(nodes + pods in doubt).
+        """
+        if not self._doubted:
+            return 0
+        names, largest = {room.name for room in rooms}, max((room.holds for room in rooms), default=0)
+        here = [other for other, nodes in self._doubted if nodes is _ANYWHERE or not nodes.isdisjoint(names)]
+        one_by_one = sum(min(largest, max(_displaced(other.requests, pod), 1)) for other in here)
+        all_at_once = _displaced(total(other.requests for other in here), pod)
+        return min(one_by_one, sum(min(room.holds, all_at_once) for room in rooms))
 
     def free(self, room: NodeRoom, pod: Pod) -> FreeResources:
         """What is free on a node beside all claims. O(resources + claims)."""
@@ -409,6 +434,14 @@ class Capacity:
                 free[name] = free.get(name, 0) + max(there.get(name, 0), 0)
                 offered[name] = offered.get(name, 0) + node.allocatable.get(name, 0)
         return min((free[name] / most for name, most in offered.items() if most), default=0.0)
+
+
+def _displaced(requests: Resources, pod: Pod) -> int:
+    """How many pods like this one a node holds less, at most, where such requests are added. O(resources)."""
+    wanted = pod.requests.items()
+    return max(
+        (-(-requests.get(name, 0) // amount) for name, amount in wanted if amount > 0 and name != PODS), default=0
+    )
 
 
 def is_in(node: Node, levels: Sequence[Level]) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from extender.model.release import OnTimeout
 from extender.tasks.release.groups import DecisionLines
+from tests.contenders import contender
 from tests.tasks.release.scene import Scene
 from tests.tasks.release.test_queue import key
 
@@ -53,3 +56,25 @@ async def test_a_tenant_with_many_groups_that_nothing_holds_delays_another_by_on
         still = scene.counts.of["no_room"]
         await scene.pass_time(60)
         assert scene.counts.of["no_room"] == still, "without a change of room nothing is tried"
+
+
+@pytest.mark.parametrize("end", ["in doubt", "bound", "failed"])
+async def test_a_group_is_tried_again_once_an_assumed_pod_no_longer_keeps_room_on_several_nodes(end: str) -> None:
+    """No other event may come: the pod of another tenant kept the group waiting for as long as nothing else changed."""
+    scene = Scene({"a": 0}, on_timeout=OnTimeout.KEEP_GATED)
+    scene.create("small", 1, 2)
+    stuck = contender("stuck")
+    scene.index.assume(stuck, ("n1", "n2"), 0.0)
+    async with scene.leading():
+        await scene.pass_time(1)
+        assert not scene.released()
+        scene.rooms["a"] = 2
+        match end:
+            case "in doubt":
+                scene.index.assumed.doubt(stuck.uid)
+            case "bound":
+                scene.index.upsert(contender("stuck", on="n1"))
+            case "failed":
+                scene.index.assumed.forget(stuck.uid)
+        await scene.pass_time(5)
+        assert len(scene.released()) == 2
