@@ -105,8 +105,7 @@ class ClusterView:
         self.placed = index.counts.placed
         self.budget_changes = index.namespace_budgets.changes
         trials = CountTrials(index.pods, index.topology, index.counts)
-        self.what_if = trials.what_if
-        self.without = trials.without
+        self.what_if, self.without = trials.what_if, trials.without
         # Claims on nodes
         self.is_undetermined = index.assumed.is_undetermined
         self.expected = index.assumed.expected

@@ -54,7 +54,7 @@ async def test_a_tenant_with_many_groups_that_nothing_holds_delays_another_by_on
         assert len(scene.released()) == 2
         assert scene.counts.of["no_room"] - before <= 110, "the change of room is worth one try for each"
         still = scene.counts.of["no_room"]
-        await scene.pass_time(60)
+        await scene.pass_time(10)
         assert scene.counts.of["no_room"] == still, "without a change of room nothing is tried"
 
 
