@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
+from extender.index.claims.assumed import Assumed
 from extender.index.claims.reserved import Reservations
 from extender.index.gated import GatedGroups, Role
 from extender.kube.effects import PodEvent, PodRef
@@ -55,6 +56,15 @@ def group_state(key: GroupKey, gated: GatedGroups, pods: Mapping[str, Pod]) -> G
 
 def _others(pod: Pod, gate: str) -> tuple[str, ...]:
     return tuple(each for each in pod.gating.gates if each != gate) if pod.gating is not None else ()
+
+
+def may_free_room(change: object) -> bool:
+    """Whether more room may be free after a change of room or of an assumption.
+
+    A pod that was assumed on several nodes keeps less once it is on one of them, on none, or in doubt: then it counts once.
+    """
+    old = getattr(change, "old", None)
+    return not isinstance(old, Assumed) or not old.pod.node
 
 
 def budget_excess(

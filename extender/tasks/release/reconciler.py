@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from extender.index.claims.assumed import Assumed
 from extender.index.cluster import ClusterIndex
 from extender.index.objects.changes import Subscribable
 from extender.kube.effects import PodEvent, PodRef
@@ -28,7 +27,7 @@ from extender.settings.policies import Release
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import GroupQueue, RateLimiter
 from extender.tasks.leader_election import LeadershipLost
-from extender.tasks.release.groups import (
+from extender.tasks.release.groups import (, may_free_room
     BEGIN_AFTER,
     DecisionLines,
     GroupMemory,
@@ -121,7 +120,7 @@ class GroupReconciler:
             (index.placements.changes, self._placement_changed),
             (index.room_changes, self._room_changed),
             (index.reserved.changes, self._room_changed),
-            (index.assumed.changes, self._assumption_changed),
+            (index.assumed.changes, self._room_changed),
         ]
         for source, callback in subscribed:
             source.subscribe(callback)
@@ -188,15 +187,9 @@ class GroupReconciler:
             self._placements.observe(placement.group)
             self._queue.add(placement.group)
 
-    def _room_changed(self, _change: object) -> None:
-        if self._short_of_room or len(self._lines):
+    def _room_changed(self, change: object) -> None:
+        if (self._short_of_room or len(self._lines)) and may_free_room(change):
             self._room.set()
-
-    def _assumption_changed(self, change: object) -> None:
-        """A pod that kept room on several nodes is on one of them, or on none, or counts once from now on: it is in doubt."""
-        old = getattr(change, "old", None)
-        if isinstance(old, Assumed) and not old.pod.node:
-            self._room_changed(change)
 
     async def _wake_those_short_of_room(self) -> None:
         while True:
