@@ -27,7 +27,7 @@ from extender.settings.policies import Release
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import GroupQueue, RateLimiter
 from extender.tasks.leader_election import LeadershipLost
-from extender.tasks.release.groups import (, may_free_room
+from extender.tasks.release.groups import (
     BEGIN_AFTER,
     DecisionLines,
     GroupMemory,
@@ -35,6 +35,7 @@ from extender.tasks.release.groups import (, may_free_room
     budget_excess,
     event_of,
     group_state,
+    may_free_room,
 )
 from extender.tasks.release.writes import PlacementWriter, PodReleaser, Result
 from extender.tasks.sliced_work import in_slices
@@ -144,9 +145,8 @@ class GroupReconciler:
 
     async def _begin(self) -> None:
         self._queue = GroupQueue(self._clock)
-        self.memory.clear()
-        self._short_of_room.clear()
-        self._lines.clear()
+        for kept in (self.memory, self._short_of_room, self._lines):
+            kept.clear()
         self._placements.forget()
         for placement in self._index.placements:
             self._queue.add(placement.group)
