@@ -110,7 +110,6 @@ class ClusterView:
         self.is_undetermined = index.assumed.is_undetermined
         self.expected = index.assumed.expected
         self.undetermined = index.assumed.undetermined
-        self.is_doubted = index.assumed.is_doubted
         self.given_back = index.assumed.given_back
         self.reserved = index.reserved
         self._nominations = index.nominations

@@ -44,7 +44,7 @@ def _undetermined_by_node(view: ClusterView) -> Mapping[str, Sequence[Pod]]:
     """The assumed pods of undetermined node, by the nodes with slots that they may be on. O(such pods × their nodes)."""
     found: dict[str, list[Pod]] = {}
     slots = view.reserved.by_node.keys()
-    for each, nodes in view.undetermined():
+    for each, nodes, _ in view.undetermined():
         for node in slots & nodes:
             found.setdefault(node, []).append(each)
     return found

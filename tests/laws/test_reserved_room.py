@@ -74,7 +74,7 @@ class World:
         """What the index has to fear on the node: the pods that it counts there, and those that may be there."""
         number = self.index.view.known[node]
         here = {pod.name for pod in self.index.view.pods_on(number).values()}
-        here |= {pod.name for pod, nodes in self.index.view.undetermined() if node in nodes}
+        here |= {pod.name for pod, nodes, _ in self.index.view.undetermined() if node in nodes}
         here |= {pod.name for pod in self.index.reserved.by_node.get(node, {}).values()}
         return sum(SIZES[name] for name in here)
 

@@ -342,16 +342,11 @@ class AssumedPods:
         """Whether the filter result may depend on a pod whose node is not known yet. O(groups)."""
         return (self.several or self.doubted) > 0 and any(group.undetermined for group in compiled.filter_groups())
 
-    def is_doubted(self, uid: str) -> bool:
-        """Whether an assumed pod is in doubt. O(1)."""
-        found = self.held.get(uid)
-        return found is not None and found.doubted
-
-    def undetermined(self) -> Sequence[tuple[Pod, Sequence[str]]]:
-        """The pods that count on no node, each with the nodes that it may be on. O(assumed pods)."""
+    def undetermined(self) -> Sequence[tuple[Pod, Sequence[str], bool]]:
+        """The pods that count on no node, each with the nodes that it may be on, and whether it is in doubt. O(assumed pods)."""
         if not (self.several or self.doubted):
             return ()
-        return [(assumed.pod, assumed.nodes) for assumed in self.held.values() if not assumed.pod.node]
+        return [(assumed.pod, assumed.nodes, assumed.doubted) for assumed in self.held.values() if not assumed.pod.node]
 
     def expected(self, group: GroupView) -> Expected:
         """By domain of the group, where the pods that it would count and whose node is not known may be.

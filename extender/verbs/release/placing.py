@@ -323,10 +323,10 @@ class Capacity:
         self._reserved = view.reserved.by_node
         self._undetermined: dict[str, dict[str, Pod]] = {}
         self._doubted: list[tuple[Pod, AbstractSet[str]]] = []
-        for pod, nodes in view.undetermined():
+        for pod, nodes, is_doubted in view.undetermined():
             if pod.uid in own:
                 continue
-            if len(nodes) > 1 and view.is_doubted(pod.uid):
+            if len(nodes) > 1 and is_doubted:
                 self._doubted.append((pod, frozenset(nodes) if len(self._doubted) < MOST_LOCATED else _ANYWHERE))
                 continue
             for name in nodes:
