@@ -6,13 +6,11 @@ With ``--write`` the table is put into the documentation. Each row is measured i
 from __future__ import annotations
 
 import argparse
-import logging
 import multiprocessing
 import sys
 from typing import Final
 
-from tests.costs.judging import KNOWN, Result, as_text, judged, measured, table, write
-from tests.costs.measuring import Seconds
+from tests.costs.judging import KNOWN, Result, as_text, judged, measured_by_name, table, write
 from tests.costs.rows import ROWS
 
 _PROCESSES: Final = 2
@@ -29,7 +27,7 @@ def main() -> int:
     results: dict[str, Result] = {}
     context = multiprocessing.get_context("spawn")
     with context.Pool(given.jobs, maxtasksperchild=1) as pool:
-        for found in pool.imap_unordered(_measured, [row.name for row in rows]):
+        for found in pool.imap_unordered(measured_by_name, [row.name for row in rows]):
             results[found.name] = found
             last = found.at_limit
             _print(
@@ -45,11 +43,6 @@ def main() -> int:
     if given.write and not given.only:
         write(table(ROWS, results))
     return 1 if problems else 0
-
-
-def _measured(name: str) -> Result:
-    logging.disable(logging.CRITICAL)
-    return measured(next(row for row in ROWS if row.name == name), Seconds(), with_memory=True)
 
 
 def _print(line: str) -> None:

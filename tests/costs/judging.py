@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tests.costs.building import Row, base
-from tests.costs.measuring import Measured, Meter, World, settings_of
+from tests.costs.measuring import Measured, Meter, Seconds, World, settings_of
+from tests.costs.rows import ROWS
 
 MOST_SECONDS: Final = 0.05
 _SIZES: Final = 5
@@ -99,6 +101,12 @@ def measured(row: Row, meter: Meter, *, with_memory: bool = False) -> Result:
     if errors:
         raise RuntimeError(f"{row.name}: {errors[0]}")
     return Result(row.name, row.limit, by_size, held, left)
+
+
+def measured_by_name(name: str) -> Result:
+    """The same in seconds and with memory, for a process that is given only a name."""
+    logging.disable(logging.CRITICAL)
+    return measured(next(row for row in ROWS if row.name == name), Seconds(), with_memory=True)
 
 
 def judged(results: Sequence[Result]) -> list[str]:
