@@ -17,7 +17,7 @@ SCENARIOS: Final = (
     ROOT / "config/demo/scenario.yaml",
     *sorted((ROOT / "config/scenarios").glob("*.yaml")),
 )
-_WITHIN_SECONDS: Final = 900.0  # of a run; hostile.yaml is six runs of twenty seconds
+_WITHIN_SECONDS: Final = 900.0  # of a run; hostile.yaml is ten runs of twenty seconds
 _FIGURES: Final = ("decisions", "placed", "pending", "violations")
 _SHOWN: Final = 10  # problems of one run
 
