@@ -275,7 +275,9 @@ async def test_a_pod_that_is_on_its_way_stays_assumed_where_it_goes() -> None:
         assert audit(cluster.service.index) == []
 
 
-@says("A request that a page of another site sends is refused: by its Host, Origin, Sec-Fetch-Site or content type.")
+@says(
+    "A request that a page of another site sends is refused: by its Host, Origin, Sec-Fetch-Site or content type ([hosts](#hosts))."
+)
 @pytest.mark.parametrize(
     "headers",
     [

@@ -61,8 +61,11 @@ def test_each_new_pod_tells_its_policies_once() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("", "Pod/x", "PodSchedulingPolicy/one", "ClusterPodSchedulingPolicy/a/b"),
-        "PodSchedulingPolicy.kupid.gardener.cloud/a/b",
+        "",
+        "Pod/x",
+        "PodSchedulingPolicy/one",
+        "ClusterPodSchedulingPolicy/a/b",
+        "PodSchedulingPolicy.kupid.gardener.cloud/a",
     ],
 )
 def test_a_name_that_is_no_policy_of_ours_is_passed_over(name: str) -> None:
