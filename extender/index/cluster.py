@@ -185,7 +185,7 @@ class ClusterIndex:
         if self.journal.note is not None and (changed := new or old) is not None:
             self.journal.note(ObjectChange(changed, new is None))
         self._hold(uid, old, new)
-        if new is None or new.node:
+        if (new is None or new.node) and self.rejected.held:
             self.rejected.discard(uid)
         ended = self.assumed.observe(uid, old, new)
         counted = old if ended is None else ended.pod

@@ -289,12 +289,14 @@ class FilterService:
 
     def _answer(self, args: ExtenderArgs, previous: Assumed | None) -> FilterResult:
         """Decides now and assumes the pod. ``previous`` is what was assumed of the pod before."""
-        self._index.reserved.note_request(args.pod.uid)
+        if args.pod.uid in self._index.reserved.held:
+            self._index.reserved.note_request(args.pod.uid)
         avoid = previous.nodes[0] if previous is not None and len(previous.nodes) == 1 else ""
         result = self._decide(args, avoid)
         self.decisions.record(args.pod.scheduler, result)
         if result.passed or result.error:
-            self._index.rejected.discard(args.pod.uid)
+            if self._index.rejected.held:
+                self._index.rejected.discard(args.pod.uid)
         else:
             self._tell_rejection(args)
         if result.passed and self._options.enabled:

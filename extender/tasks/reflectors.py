@@ -24,7 +24,7 @@ from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import Phase, ReflectorStatus
 from extender.kube.timing import Clock
 from extender.model.objects import Object, Pod, PodSignature
-from extender.model.policies import PolicyKey
+from extender.model.policies import GROUP, PolicyKey
 from extender.settings.limits import Limits
 from extender.tasks.readiness import Freshness
 from extender.telemetry.logs import RepeatedWarnings
@@ -325,5 +325,5 @@ class InjectedPods:
         if text != self._last[0]:
             record = read_records(text).get("")
             found = [] if record is None else [PolicyKey.parse(each.policy) for each in record.policies]
-            self._last = text, tuple(key for key in found if key is not None)
+            self._last = text, tuple(key for key in found if key is not None and key.group == GROUP)
         return self._last[1]

@@ -65,7 +65,7 @@ def test_each_new_pod_tells_its_policies_once() -> None:
         "Pod/x",
         "PodSchedulingPolicy/one",
         "ClusterPodSchedulingPolicy/a/b",
-        "PodSchedulingPolicy.kupid.gardener.cloud/a",
+        "PodSchedulingPolicy.kupid.gardener.cloud/a/b",
     ],
 )
 def test_a_name_that_is_no_policy_of_ours_is_passed_over(name: str) -> None:

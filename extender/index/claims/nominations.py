@@ -121,27 +121,27 @@ class Nominations:
 
 
 class RejectedPods:
-    """Rejected pods by UID with what their rejection depends on, the oldest first; bounded."""
+    """Rejected pods, ``held`` by UID with what their rejection depends on, the oldest first; bounded."""
 
     def __init__(self, deleted: DeletedPods) -> None:
         self._deleted = deleted
-        self._held: dict[str, tuple[Pod, DependencyVersion]] = {}
+        self.held: dict[str, tuple[Pod, DependencyVersion]] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self.held)
 
     def __iter__(self) -> Iterator[tuple[Pod, DependencyVersion]]:
-        return iter(list(self._held.values()))
+        return iter(list(self.held.values()))
 
     def add(self, pod: Pod, version: DependencyVersion) -> None:
         """Records a rejection, unless the pod is deleted. O(1)."""
         if pod.uid in self._deleted:
             return
-        self._held.pop(pod.uid, None)
-        self._held[pod.uid] = pod, version
-        if len(self._held) > MOST_REJECTED:
-            del self._held[next(iter(self._held))]
+        self.held.pop(pod.uid, None)
+        self.held[pod.uid] = pod, version
+        if len(self.held) > MOST_REJECTED:
+            del self.held[next(iter(self.held))]
 
     def discard(self, uid: str) -> None:
         """Drops a pod that passed, was bound or was deleted."""
-        self._held.pop(uid, None)
+        self.held.pop(uid, None)

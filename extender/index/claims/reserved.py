@@ -170,9 +170,8 @@ class Reservations(ReservedView):
             self._begin(held.group, uid, held.node, until)
 
     def note_request(self, uid: str) -> None:
-        """A scheduler has asked about a pod. O(1)."""
-        if uid in self.held:
-            self.asked.add(uid)
+        """A scheduler has asked about a pod that is ``held``. O(1)."""
+        self.asked.add(uid)
 
     def touched(self, node: str) -> None:
         """A pod was placed on a node, or has left it. O(1)."""
