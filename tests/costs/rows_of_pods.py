@@ -331,12 +331,20 @@ def _container_rows() -> list[Row]:
         Row(
             "pod: host ports",
             (f"{SPEC}.containers[].ports[]", f"{SPEC}.initContainers[].ports[]"),
-            *of_object(40),
+            *setting("hostPorts"),
             POD,
             with_spec(containers=ports),
         ),
         Row(
             "pod: host ports, several schedulers",
+            (f"{SPEC}.containers[].ports[]",),
+            *setting("hostPorts"),
+            POD,
+            with_spec(containers=ports),
+            sections={"schedulers": "many"},
+        ),
+        Row(
+            "pod: host ports above limits.hostPorts, several schedulers",
             (f"{SPEC}.containers[].ports[]",),
             *of_object(40),
             POD,

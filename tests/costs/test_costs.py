@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from extender.settings.limits import Limits
@@ -16,20 +13,13 @@ from tests.costs.measuring import SECONDS_AN_OPERATION, Operations, World
 from tests.costs.rows import ROWS
 from tests.costs.rows_of_policies import grown_policy
 
+pytestmark = pytest.mark.usefixtures("without_log")
+
 NODES = 12
 SIZES = (32, 64, 128)
 GROWTH = 3.2  # of what the second doubling adds: n log n has 2.3, n² 4
 STEP_NOISE = 5_000 * SECONDS_AN_OPERATION
 NOISE = 100_000 * SECONDS_AN_OPERATION  # of the sum: a preemption or an explanation more
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    log = logging.getLogger("extender")
-    before = log.level
-    log.setLevel(logging.CRITICAL)
-    yield
-    log.setLevel(before)
 
 
 def test_every_public_input_has_a_row_and_every_row_an_input() -> None:
