@@ -47,6 +47,12 @@ def _logging_as_it_was() -> Iterator[None]:
         root.removeHandler(handler)
 
 
+@pytest.fixture
+def without_log(_logging_as_it_was: None) -> None:
+    """For tests in which a service logs a line for each of many faults: pytest would keep every one."""
+    logging.getLogger("extender").setLevel(logging.CRITICAL)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Escape what tests logged and is no Unicode: a worker can send the report of such a test no other way."""

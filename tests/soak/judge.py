@@ -11,7 +11,7 @@ from typing import Final
 
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Kind
 from extender.simulator.apiserver.store import DELETED, Store
-from extender.simulator.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject, uid_of
 from extender.simulator.oracle.brute_force import SUCCESS
 from extender.simulator.oracle.journal import Decision, Journal, StoreChange
 from extender.simulator.oracle.violations import Replay, Violation
@@ -71,6 +71,10 @@ class Judge:
     def rejected(self, name: str) -> None:
         """The service has rejected a pod, `namespace/name`, and counts it no more."""
         self._failed.pop(name, None)
+
+    def placed(self) -> dict[str, str]:
+        """The node of each pod that counts, by UID. O(pods)."""
+        return {uid_of(each.pod): each.node for each in self.replay.state.pods()}
 
     @property
     def is_current(self) -> bool:

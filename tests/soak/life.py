@@ -316,7 +316,16 @@ class Life:
 
     def _violated(self, what: str) -> None:
         self._count("violations")
-        self.problems.append(f"{self.name}: decision {self.decisions}: {what}")
+        self.problems.append(f"{self.name}, seed {self._seed}: decision {self.decisions}: {what}{self._differences()}")
+
+    def _differences(self) -> str:
+        """Where the service and the judge count pods otherwise, as a run of the same seed takes another course."""
+        index, judged = self.service.index, self._judge.placed()
+        nodes: dict[str, Sequence[str]] = {pod.uid: (pod.node,) for pod in index.pods.values() if pod.node}
+        nodes |= {uid: assumed.nodes for uid, assumed in index.assumed.held.items()}
+        uids = [uid for uid in sorted({*nodes, *judged}) if tuple(nodes.get(uid, ())) != (judged.get(uid),)]
+        found = [f"{uid} on {', '.join(nodes.get(uid, ('none',))[:3])} and not {judged.get(uid)}" for uid in uids]
+        return f"; {len(found)} pods are counted otherwise: {'; '.join(found[:10])}" if found else ""
 
     async def _preempt(self, pod: JsonObject, result: FilterResult) -> None:
         """What kube-scheduler does next: victims on a node that was rejected, to be reviewed and deleted."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import logging
 import weakref
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -22,6 +20,8 @@ from tests.soak.judge import Judge
 from tests.soak.life import MODES, PLACEMENTS, Life
 from tests.soak.running import MEMORY, Soak, grown, objects_by_type, soak
 from tests.soak.virtual_time import LoopClock, VirtualLoop
+
+pytestmark = pytest.mark.usefixtures("without_log")
 
 HAPPENED: Final = {
     *CONDITION_NAMES,
@@ -41,16 +41,6 @@ HAPPENED: Final = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Pytest would keep every line about a fault."""
-    log = logging.getLogger("extender")
-    before = log.level
-    log.setLevel(logging.CRITICAL)
-    yield
-    log.setLevel(before)
-
-
 def test_some_thousand_decisions_under_every_fault_are_right_and_leave_nothing_wrong() -> None:
     result = soak(2_400, seed=4, parts=2, under_faults=25)
     assert result.problems == []
@@ -66,6 +56,7 @@ def test_the_judge_sees_a_service_that_forgets_what_it_has_passed() -> None:
     life.run(600)
     life.close()
     assert life.happened()["violations"] > 5
+    assert "pods are counted otherwise: " in life.problems[0]
 
 
 LEAKING: Final = {
