@@ -15,7 +15,7 @@ from typing import Final
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.namespace_budgets import MOST_SHOWN, OTHERS
 from extender.index.nodes.columns import NodeNumber
-from extender.model.constraints.terms import may_reach_out
+from extender.model.constraints.terms import by_names, may_reach_out
 from extender.model.objects import PodSignature
 
 _NODES_A_STEP: Final = 2000  # of signatures, at 0.3 µs
@@ -64,7 +64,8 @@ def _measure_namespace(
     pods = looked = 0
     for signature, nodes in _placed(index, namespace):
         pods += sum(nodes.values())
-        keys = [term.topology_key for term in signature.affinity.required_anti if may_reach_out(term, namespace)]
+        affinity = signature.affinity if index.counts.reads_selectors else by_names(signature.affinity)
+        keys = [term.topology_key for term in affinity.required_anti if may_reach_out(term, namespace)]
         for key in keys:
             if index.topology.is_carried(key):
                 of_node = index.view.key(key).of_node

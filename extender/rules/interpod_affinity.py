@@ -24,7 +24,7 @@ from extender.index.nodes.domains import KeyView
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState, Reach
-from extender.model.constraints.terms import AffinityTerm
+from extender.model.constraints.terms import AffinityTerm, by_names
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.constraint_states import MOST_DOMAINS, MOST_TERMS, Steps, domain_states, reach_of, text_of
@@ -67,14 +67,15 @@ class OwnTerms(Counted):
     """The pods that a pod's own terms select.
 
     ``affinity``: one group per topology key of required terms, each counting the pods that match *all* required terms
-    at once. ``matches_itself``: the pod itself does. ``anti``: one group per distinct required anti-affinity term, those of
-    ``anti_terms``. ``errors``: terms that cannot be parsed.
+    at once, those of ``affinity_terms``. ``matches_itself``: the pod itself does. ``anti``: one group per distinct required
+    anti-affinity term, those of ``anti_terms``. ``errors``: terms that cannot be parsed.
 
     An anti-affinity or preferred term over a key that no node carries concerns no node, and gets no group before one
     does. Required affinity over such a key rejects every node, so it has all its groups.
     """
 
     affinity: tuple[GroupView, ...] = ()
+    affinity_terms: tuple[AffinityTerm, ...] = field(default=(), compare=False)
     matches_itself: bool = False
     anti: tuple[GroupView, ...] = ()
     anti_terms: tuple[AffinityTerm, ...] = field(default=(), compare=False)
@@ -87,6 +88,8 @@ class OwnTerms(Counted):
         wanted = signature.affinity
         if wanted.is_empty or not (settings.inter_pod_affinity.enabled or signature.enforced is not None):
             return None
+        if not settings.inter_pod_affinity.namespace_selector:
+            wanted = by_names(wanted)
 
         def pods_of(term: AffinityTerm) -> GroupView:
             return counts.pods((pod_selector(term),), term.topology_key)[0]
@@ -101,6 +104,7 @@ class OwnTerms(Counted):
         preferences += [(-each.weight, each.term) for each in wanted.preferred_anti]
         return cls(
             affinity=tuple(affinity),
+            affinity_terms=wanted.required,
             matches_itself=bool(required) and counts.selects_itself(required),
             anti=tuple(map(pods_of, anti)),
             anti_terms=anti,
@@ -418,7 +422,7 @@ class InterPodAffinity(Rule):
         """One for each topology key of required affinity, for each anti-affinity term, and for the terms of existing pods with most domains."""
         signature, found = compiled.signature, list[ConstraintState]()
         own, others = own_terms(compiled), terms_of_others(compiled)
-        required = signature.affinity.required
+        required = own.affinity_terms
         first_pod = own.matches_itself and not any(map(frame.may_count, own.affinity))
         for group in own.affinity:
             reach = yield from reach_of(required, signature.namespace, view)

@@ -10,9 +10,13 @@ from extender.model.units import ByteSize
 
 
 class InterPodAffinity(Section, frozen=True):
-    """InterPodAffinityArgs of KubeSchedulerConfiguration, and whether the extender decides inter-pod affinity."""
+    """InterPodAffinityArgs of KubeSchedulerConfiguration, and whether the extender decides inter-pod affinity.
+
+    ``namespace_selector``: whether the field counts in terms, as by the gate PodAffinityNamespaceSelector (KEP-2249).
+    """
 
     enabled: bool = True
+    namespace_selector: bool = True
     hard_pod_affinity_weight: Annotated[int, Meta(ge=0, le=100)] = 1
     ignore_preferred_terms_of_existing_pods: bool = False
 

@@ -8,7 +8,7 @@ from typing import Any
 from extender.index.cluster import ClusterIndex
 from extender.index.crossing import Crossing, count_crossing, measure_crossing
 from extender.model.objects import Pod
-from tests.builders import index_of, node, pod, term
+from tests.builders import index_of, node, pod, settings, term
 
 
 def closed_nodes(index: ClusterIndex) -> dict[str, float]:
@@ -50,6 +50,15 @@ def test_terms_that_stay_in_their_namespace_close_nothing_to_others_and_count() 
         apart("own", "n0", namespaces=["red"]), pod("near", on="n1", near=[term("zone", app="web", **EVERYWHERE)])
     )
     assert (closed_nodes(index), crossing_pods(index)) == ({}, {"(others)": 0, "red": 1, "default": 1})
+
+
+def test_a_term_whose_namespace_selector_is_ignored_closes_nothing_to_others() -> None:
+    """KEP-2249, "Upgrade / Downgrade Strategy": the selector is ignored though it is set."""
+    ignored = settings(rules={"interPodAffinity": {"namespaceSelector": False}}).rules
+    index = index_of(node("n0", zone="z0"), node("n1", zone="z1"), apart("a", "n0"), rules=ignored)
+    assert closed_nodes(index) == {}
+    index.upsert(apart("b", "n1", namespaces=["green"], namespace_selector={}))
+    assert closed_nodes(index) == {"red": 1}
 
 
 def test_pending_pods_close_nothing_and_deleted_ones_no_more() -> None:

@@ -16,13 +16,15 @@ from extender.rules.catalog import other_nodes
 from extender.rules.frames import IndexFrame
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.wire.objects.kinds import PODS
-from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, term, weighted
+from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, settings, term, weighted
 from tests.explaining import finished
 from tests.rules.judging import against_all, normalized, parts, passing, raw, reason
 
 NODES: list[Object] = [node("n1", zone="z1"), node("n2", zone="z1"), node("n3", zone="z2"), node("bare")]
 WEB = term("zone", app="web")
 NOT_TEAM_A = matching(("team", "NotIn", ["a"]))
+WITH_SELECTORS = settings().rules
+WITHOUT_SELECTORS = settings(rules={"interPodAffinity": {"namespaceSelector": False}}).rules
 
 
 def cluster(*objects: Object) -> ClusterIndex:
@@ -168,6 +170,64 @@ class TestNamespaces:
         index = cluster(namespace("red", team="a"), namespace("blue", team="b"), hermit)
         asked = {name: pod_json(namespace=name, app="web") for name in ("red", "blue", "ghost")}
         assert sorted(name for name, body in asked.items() if "n1" not in passing(index, body)) == kept_away
+
+    @pytest.mark.parametrize(
+        ("wanted", "reached"),
+        [
+            pytest.param(term("host", namespaces=["red"], app="web"), ["red"], id="the listed, as ever"),
+            pytest.param(term("host", app="web"), ["own"], id="the own, as ever"),
+            pytest.param(term("host", namespace_selector=matching(team="a"), app="web"), [], id="not the selected"),
+            pytest.param(term("host", namespace_selector={}, app="web"), [], id="not every one"),
+            pytest.param(
+                term("host", namespaces=["own"], namespace_selector=matching(team="a"), app="web"),
+                ["own"],
+                id="the listed of both",
+            ),
+        ],
+    )  # fmt: skip
+    def test_without_the_field_a_term_reaches_what_it_lists(self, wanted: Json, reached: list[str]) -> None:
+        """KEP-2249, "Upgrade / Downgrade Strategy": kube-scheduler ignores NamespaceSelector even if it was set."""
+        names = ("own", "red", "blue")
+        index = index_of(
+            namespace("own"), namespace("red", team="a"), namespace("blue", team="b"),
+            *(node(name) for name in names),
+            *(pod(f"web-{name}", on=name, namespace=name, app="web") for name in names),
+            rules=WITHOUT_SELECTORS,
+        )  # fmt: skip
+        assert passing(index, pod_json(namespace="own", near=[wanted])) == reached
+        apart = [name for name in names if name not in reached]
+        assert passing(index, pod_json(namespace="own", apart=[wanted])) == sorted(apart)
+
+    def test_without_the_field_a_pod_is_not_its_own_first_pod(self) -> None:
+        """As kube-scheduler 1.23 with the gate off: a term with a selector alone implies no namespace, not even its pod's own."""
+        wanted = [term("zone", namespace_selector={}, app="web")]
+        for rules, passes in ((WITH_SELECTORS, ["n1", "n2", "n3"]), (WITHOUT_SELECTORS, [])):
+            assert (
+                passing(
+                    index_of(*NODES, namespace("own"), rules=rules), pod_json(namespace="own", near=wanted, app="web")
+                )
+                == passes
+            )
+
+    def test_the_field_of_pods_that_exist_can_be_switched_off_and_on(self) -> None:
+        """KEP-2249, "Feature Enablement and Rollback": pods keep the field after disabling, and scheduling does not read it.
+
+        Enabled again, it counts for the same pods: for required anti-affinity and for preferred terms of existing pods.
+        """
+        beyond = term("host", namespace_selector=matching(team="a"), app="web")
+        hermit = pod("hermit", on="n1", namespace="own", apart=[beyond])
+        friend = pod("friend", on="n2", namespace="own", prefers=[weighted(7, beyond)])
+        asked = pod_json(namespace="red", app="web")
+        for rules, passes, points in (
+            (WITH_SELECTORS, ["bare", "n2", "n3"], 7),
+            (WITHOUT_SELECTORS, ["bare", "n1", "n2", "n3"], 0),
+            (WITH_SELECTORS, ["bare", "n2", "n3"], 7),
+        ):
+            index = index_of(*NODES, namespace("own"), namespace("red", team="a"), hermit, friend, rules=rules)
+            assert passing(index, asked) == passes
+            assert (raw(index, asked, "n2", "n3") or [0, 0])[0] == points
+            index.delete(hermit)
+            assert passing(index, asked) == ["bare", "n1", "n2", "n3"]
 
     def test_a_negative_selector_s_first_pod_rule_asks_for_its_own_namespace(self) -> None:
         wanted = [term("zone", namespace_selector=NOT_TEAM_A, app="web")]

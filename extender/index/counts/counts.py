@@ -34,6 +34,7 @@ class Counts:
     """Pods per signature and per group, and the compiled constraints that read the groups.
 
     ``policy_terms``: the affinity terms that scheduling policies add to the pods of a signature; set once, before any pod.
+    ``reads_selectors``: false where namespaceSelectors of terms are ignored.
     """
 
     signatures: SignatureTable
@@ -56,6 +57,7 @@ class Counts:
         self._namespaces = namespaces
         self.budgets = budgets
         self.compiler = ConstraintCompiler(settings, kinds, namespaces, workloads, budgets)
+        self.reads_selectors = settings.inter_pod_affinity.namespace_selector
         self.clear()
 
     def clear(self) -> None:
@@ -64,7 +66,9 @@ class Counts:
         self._topology.release_all()
         self.signatures = SignatureTable(self._signature_added, self._signature_removed)
         self.selections = Selections(self._topology, self.signatures, self._namespaces)
-        self.terms = TermCounts(self._topology, self._namespaces, self._terms_of_policies)
+        self.terms = TermCounts(
+            self._topology, self._namespaces, self._terms_of_policies, reads_selectors=self.reads_selectors
+        )
         self.compiler.start(self.signatures, self.terms, self.selections, self._topology)
 
     def _terms_of_policies(self, signature: PodSignature) -> PodAffinity:

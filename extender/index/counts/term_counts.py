@@ -19,7 +19,7 @@ from extender.index.nodes.domains import KeyDomains
 from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.model.bounded import shrink
-from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity
+from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity, by_names
 from extender.model.objects import PodSignature
 
 _KEY_OF = attrgetter("topology_key")
@@ -78,7 +78,10 @@ class TermCounts:
     Invariant: while the group of a term exists, each signature that carries the term is counted in it.
     """
 
-    def __init__(self, topology: Topology, namespaces: Namespaces, policy_terms: PolicyTerms) -> None:
+    def __init__(
+        self, topology: Topology, namespaces: Namespaces, policy_terms: PolicyTerms, *, reads_selectors: bool = True
+    ) -> None:
+        """``reads_selectors``: false where namespaceSelectors of terms are ignored (KEP-2249)."""
         self.inverse_version = 0
         self.carried_version = 0
         self._topology = topology
@@ -86,7 +89,8 @@ class TermCounts:
         self._owned: dict[str, dict[_Term, OwnerGroup]] = {}
         self._owner_anchors: SelectorIndex[OwnerGroup] = SelectorIndex()
         self._dormant: dict[SignatureCounts, None] = {}
-        self._policy_terms = policy_terms
+        self._policy_terms = policy_terms if reads_selectors else lambda signature: by_names(policy_terms(signature))
+        self._reads_selectors = reads_selectors
         self._added: dict[SignatureCounts, PodAffinity] = {}
         self._groups_of_policies = 0
 
@@ -143,7 +147,8 @@ class TermCounts:
 
     def _carried(self, counts_of_signature: SignatureCounts) -> Iterator[tuple[_Term, bool]]:
         """The same, each with whether a policy adds it."""
-        for each in _terms_of(counts_of_signature.signature.affinity):
+        own = counts_of_signature.signature.affinity
+        for each in _terms_of(own if self._reads_selectors else by_names(own)):
             yield each, False
         added = self._added.get(counts_of_signature)
         for each in _terms_of(added) if added is not None else ():

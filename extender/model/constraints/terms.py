@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace as replaced
 
 from extender.model.constraints.labels import NO_LABELS, Labels, contains
 from extender.model.constraints.selectors import LabelSelector
@@ -92,6 +93,30 @@ class PodAffinity:
 
 
 NO_AFFINITY = PodAffinity()
+
+
+def by_names(affinity: PodAffinity) -> PodAffinity:
+    """The affinity with its namespaceSelectors ignored: each term reaches the namespaces that it lists, be they none. O(terms).
+
+    As kube-scheduler 1.21 to 1.23 does without the gate PodAffinityNamespaceSelector: the own namespace is not implied. The
+    same object where no term has a selector.
+    """
+    if all(each.namespace_selector is None for each in terms_of(affinity)):
+        return affinity
+
+    def listed(term: AffinityTerm) -> AffinityTerm:
+        return replaced(term, namespace_selector=None)
+
+    def weighted(each: WeightedTerm) -> WeightedTerm:
+        return replaced(each, term=listed(each.term))
+
+    return replace(
+        affinity,
+        required=tuple(map(listed, affinity.required)),
+        required_anti=tuple(map(listed, affinity.required_anti)),
+        preferred=tuple(map(weighted, affinity.preferred)),
+        preferred_anti=tuple(map(weighted, affinity.preferred_anti)),
+    )
 
 
 # -- the quota scope CrossNamespacePodAffinity --------------------------------------------------------------------------
