@@ -40,7 +40,7 @@ from extender.kube.session import JSON, MERGE_PATCH, STRATEGIC_PATCH, Body, Conn
 from extender.model.group_placements import GroupPlacement, PlacementStatus
 from extender.model.policies import GROUP, VERSION, PolicyKey
 from extender.wire import api_calls
-from extender.wire.api_calls import ApiCall
+from extender.wire.api_calls import ApiCall, KeptObject
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import GROUP_PLACEMENTS
 from extender.wire.policies.group_placements import status_body
@@ -113,7 +113,6 @@ class Calls:
         body: Body | None = None,
         content_type: str = JSON,
     ) -> bytes:
-        """The body of the answer."""
         if call.verb != "get":
             self._check()
         now, path = asyncio.get_running_loop().time, path_of(call, namespace, name)
@@ -129,16 +128,6 @@ class Calls:
         finally:
             self._observe(call.name, result, now() - begun)
         return answer
-
-    async def _get(self, call: ApiCall, namespace: str | None, name: str) -> JsonObject:
-        return _read_object(await self._make(call, namespace, name))
-
-    async def _create(self, call: ApiCall, body: JsonObject) -> JsonObject:
-        return _read_object(await self._make(call, body["metadata"].get("namespace"), None, body))
-
-    async def _replace(self, call: ApiCall, body: JsonObject) -> JsonObject:
-        metadata = body["metadata"]
-        return _read_object(await self._make(call, metadata.get("namespace"), metadata["name"], body))
 
 
 class _Recording(Calls):
@@ -244,15 +233,15 @@ class Writer(_Recording):
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
         """The Lease as it is now; ``NotFound`` when it does not exist."""
-        return _read_lease(await self._make(api_calls.GET_LEASE, namespace, name))
+        return _read_lease(await self._make(api_calls.LEASE.get, namespace, name))
 
     async def create_lease(self, lease: Lease) -> Lease:
         """Creates it; ``Conflict`` if it exists already."""
-        return _read_lease(await self._make(api_calls.CREATE_LEASE, lease.namespace, None, lease_body(lease)))
+        return _read_lease(await self._make(api_calls.LEASE.create, lease.namespace, None, lease_body(lease)))
 
     async def update_lease(self, lease: Lease) -> Lease:
         """Replaces it; ``Conflict`` if it is no longer at ``lease.resource_version``."""
-        return _read_lease(await self._make(api_calls.UPDATE_LEASE, lease.namespace, lease.name, lease_body(lease)))
+        return _read_lease(await self._make(api_calls.LEASE.update, lease.namespace, lease.name, lease_body(lease)))
 
 
 class PolicyObjects(_Recording):
@@ -264,7 +253,7 @@ class PolicyObjects(_Recording):
     async def get_policy(self, key: PolicyKey) -> JsonObject:
         """The policy as it is now."""
         call = api_calls.GET_POLICY if key.namespace else api_calls.GET_CLUSTER_POLICY
-        return await self._get(call, key.namespace or None, key.name)
+        return _read_object(await self._make(call, key.namespace or None, key.name))
 
     async def patch_policy_status(self, key: PolicyKey, uid: str, status: JsonObject) -> None:
         """Merges into its status. Raises ``Conflict`` if the name belongs to another policy by now."""
@@ -287,7 +276,7 @@ class ReleaseObjects(Calls):
 
     async def get_pod(self, pod: PodRef) -> JsonObject:
         """The pod that has this namespace and name now, which may be another."""
-        return await self._get(api_calls.GET_POD, pod.namespace, pod.name)
+        return _read_object(await self._make(api_calls.GET_POD, pod.namespace, pod.name))
 
     async def release_pod(self, pod: PodRef, patch: JsonObject) -> JsonObject:
         """Applies a strategic merge patch, and returns the pod. ``patch`` carries the UID and the resourceVersion."""
@@ -295,20 +284,17 @@ class ReleaseObjects(Calls):
 
     async def get_placement(self, namespace: str, name: str) -> tuple[GroupPlacement, str]:
         """The object as it is now, with its resourceVersion."""
-        return _read_placement(await self._make(api_calls.GET_PLACEMENT, namespace, name))
+        return _read_placement(await self._make(api_calls.PLACEMENT.get, namespace, name))
 
     async def create_placement(self, body: JsonObject) -> GroupPlacement:
         """Creates it. Raises ``Conflict`` if it exists."""
-        return _read_placement(await self._make(api_calls.CREATE_PLACEMENT, body["metadata"]["namespace"], None, body))[
-            0
-        ]
+        namespace = body["metadata"]["namespace"]
+        return _read_placement(await self._make(api_calls.PLACEMENT.create, namespace, None, body))[0]
 
     async def update_placement(self, body: JsonObject) -> GroupPlacement:
         """Replaces its spec. Raises ``Conflict`` if it has changed since the version in ``body`` was read."""
-        metadata = body["metadata"]
-        return _read_placement(
-            await self._make(api_calls.UPDATE_PLACEMENT, metadata["namespace"], metadata["name"], body)
-        )[0]
+        metadata, call = body["metadata"], api_calls.PLACEMENT.update
+        return _read_placement(await self._make(call, metadata["namespace"], metadata["name"], body))[0]
 
     async def patch_placement_status(self, placement: GroupPlacement, status: PlacementStatus, since: datetime) -> None:
         """Merges into its status. Raises ``Conflict`` if the name belongs to another object by now."""
@@ -325,60 +311,24 @@ class ReleaseObjects(Calls):
 class WebhookObjects(Calls):
     """The objects of the webhook: the Secret, the two configurations, and the EndpointSlice of each replica.
 
-    As plain JSON, so that fields of a later version of Kubernetes survive an update. An update raises ``Conflict`` if the object
-    has changed, a creation if it exists by now.
+    As plain JSON, so that fields of a later version of Kubernetes survive an update.
     """
 
-    async def get_secret(self, namespace: str, name: str) -> JsonObject:
-        """The Secret as it is now."""
-        return await self._get(api_calls.GET_SECRET, namespace, name)
+    async def get(self, kept: KeptObject, namespace: str | None, name: str) -> JsonObject:
+        """The object as it is now; ``namespace``: None for one of the cluster."""
+        return _read_object(await self._make(kept.get, namespace, name))
 
-    async def update_secret(self, secret: JsonObject) -> JsonObject:
-        """Replace it."""
-        return await self._replace(api_calls.UPDATE_SECRET, secret)
+    async def create(self, kept: KeptObject, body: JsonObject) -> JsonObject:
+        """Creates it. Raises ``Conflict`` if it exists by now."""
+        return _read_object(await self._make(kept.create, body["metadata"].get("namespace"), None, body))
 
-    async def create_secret(self, secret: JsonObject) -> JsonObject:
-        """Create it."""
-        return await self._create(api_calls.CREATE_SECRET, secret)
-
-    async def get_mutating_webhooks(self, name: str) -> JsonObject:
-        """The MutatingWebhookConfiguration as it is now."""
-        return await self._get(api_calls.GET_MUTATING_WEBHOOKS, None, name)
-
-    async def update_mutating_webhooks(self, configuration: JsonObject) -> JsonObject:
-        """Replace it."""
-        return await self._replace(api_calls.UPDATE_MUTATING_WEBHOOKS, configuration)
-
-    async def create_mutating_webhooks(self, configuration: JsonObject) -> JsonObject:
-        """Create it."""
-        return await self._create(api_calls.CREATE_MUTATING_WEBHOOKS, configuration)
-
-    async def get_validating_webhooks(self, name: str) -> JsonObject:
-        """The ValidatingWebhookConfiguration as it is now."""
-        return await self._get(api_calls.GET_VALIDATING_WEBHOOKS, None, name)
-
-    async def update_validating_webhooks(self, configuration: JsonObject) -> JsonObject:
-        """Replace it."""
-        return await self._replace(api_calls.UPDATE_VALIDATING_WEBHOOKS, configuration)
-
-    async def create_validating_webhooks(self, configuration: JsonObject) -> JsonObject:
-        """Create it."""
-        return await self._create(api_calls.CREATE_VALIDATING_WEBHOOKS, configuration)
-
-    async def get_endpoint(self, namespace: str, name: str) -> JsonObject:
-        """The EndpointSlice as it is now."""
-        return await self._get(api_calls.GET_ENDPOINT, namespace, name)
-
-    async def create_endpoint(self, endpoint: JsonObject) -> JsonObject:
-        """Create it."""
-        return await self._create(api_calls.CREATE_ENDPOINT, endpoint)
-
-    async def update_endpoint(self, endpoint: JsonObject) -> JsonObject:
-        """Replace it."""
-        return await self._replace(api_calls.UPDATE_ENDPOINT, endpoint)
+    async def update(self, kept: KeptObject, body: JsonObject) -> JsonObject:
+        """Replaces it. Raises ``Conflict`` if it has changed."""
+        metadata = body["metadata"]
+        return _read_object(await self._make(kept.update, metadata.get("namespace"), metadata["name"], body))
 
     async def delete_endpoint(self, namespace: str, name: str) -> None:
-        """Delete it."""
+        """Deletes an EndpointSlice."""
         await self._make(api_calls.DELETE_ENDPOINT, namespace, name)
 
 

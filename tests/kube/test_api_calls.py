@@ -16,7 +16,7 @@ from extender.kube.writer import PolicyObjects, ReleaseObjects, WebhookObjects, 
 from extender.model.group_placements import PlacementStatus
 from extender.model.policies import PolicyKey
 from extender.model.release import GroupKey
-from extender.wire.api_calls import API_CALLS, ApiCall
+from extender.wire.api_calls import API_CALLS, ENDPOINT, MUTATING_WEBHOOKS, SECRET, VALIDATING_WEBHOOKS, ApiCall
 from extender.wire.objects.kinds import GROUP_PLACEMENTS
 from extender.wire.policies.group_placements import undecided_body
 from tests.fakes import FakeClock
@@ -30,7 +30,7 @@ METHODS = {"create": "POST", "get": "GET", "update": "PUT", "patch": "PATCH", "d
 POD_PATH = "/api/v1/namespaces/default/pods/web"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
-SECRET = {"metadata": {"namespace": "kube-system", "name": "tls"}}
+OBJECT = {"metadata": {"namespace": "kube-system", "name": "tls"}}
 WEBHOOKS = {"metadata": {"name": "ours"}}
 POLICIES = "/apis/placement.extender.dev/v1alpha1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -61,36 +61,36 @@ CALLS: dict[str, tuple[str, Call]] = {
 }
 
 WEBHOOK_CALLS: dict[str, tuple[str, WebhookCall]] = {
-    "get_secret": ("/api/v1/namespaces/kube-system/secrets/tls", lambda o: o.get_secret("kube-system", "tls")),
-    "update_secret": ("/api/v1/namespaces/kube-system/secrets/tls", lambda o: o.update_secret(SECRET)),
-    "get_endpoint": (f"{SLICES}/one", lambda o: o.get_endpoint("kube-system", "one")),
-    "create_endpoint": (SLICES, lambda o: o.create_endpoint(SECRET)),
-    "update_endpoint": (f"{SLICES}/tls", lambda o: o.update_endpoint(SECRET)),
+    "get_secret": ("/api/v1/namespaces/kube-system/secrets/tls", lambda o: o.get(SECRET, "kube-system", "tls")),
+    "update_secret": ("/api/v1/namespaces/kube-system/secrets/tls", lambda o: o.update(SECRET, OBJECT)),
+    "get_endpoint": (f"{SLICES}/one", lambda o: o.get(ENDPOINT, "kube-system", "one")),
+    "create_endpoint": (SLICES, lambda o: o.create(ENDPOINT, OBJECT)),
+    "update_endpoint": (f"{SLICES}/tls", lambda o: o.update(ENDPOINT, OBJECT)),
     "delete_endpoint": (f"{SLICES}/one", lambda o: o.delete_endpoint("kube-system", "one")),
-    "create_secret": ("/api/v1/namespaces/kube-system/secrets", lambda o: o.create_secret(SECRET)),
+    "create_secret": ("/api/v1/namespaces/kube-system/secrets", lambda o: o.create(SECRET, OBJECT)),
     "create_mutating_webhooks": (
         f"{ADMISSION}/mutatingwebhookconfigurations",
-        lambda o: o.create_mutating_webhooks(WEBHOOKS),
+        lambda o: o.create(MUTATING_WEBHOOKS, WEBHOOKS),
     ),
     "create_validating_webhooks": (
         f"{ADMISSION}/validatingwebhookconfigurations",
-        lambda o: o.create_validating_webhooks(WEBHOOKS),
+        lambda o: o.create(VALIDATING_WEBHOOKS, WEBHOOKS),
     ),
     "get_mutating_webhooks": (
         f"{ADMISSION}/mutatingwebhookconfigurations/ours",
-        lambda o: o.get_mutating_webhooks("ours"),
+        lambda o: o.get(MUTATING_WEBHOOKS, None, "ours"),
     ),
     "update_mutating_webhooks": (
         f"{ADMISSION}/mutatingwebhookconfigurations/ours",
-        lambda o: o.update_mutating_webhooks(WEBHOOKS),
+        lambda o: o.update(MUTATING_WEBHOOKS, WEBHOOKS),
     ),
     "get_validating_webhooks": (
         f"{ADMISSION}/validatingwebhookconfigurations/ours",
-        lambda o: o.get_validating_webhooks("ours"),
+        lambda o: o.get(VALIDATING_WEBHOOKS, None, "ours"),
     ),
     "update_validating_webhooks": (
         f"{ADMISSION}/validatingwebhookconfigurations/ours",
-        lambda o: o.update_validating_webhooks(WEBHOOKS),
+        lambda o: o.update(VALIDATING_WEBHOOKS, WEBHOOKS),
     ),
 }
 
@@ -149,7 +149,7 @@ def methods_of(kind: type) -> set[str]:
 
 def test_each_method_has_its_row() -> None:
     assert methods_of(Writer) == set(CALLS)
-    assert methods_of(WebhookObjects) == set(WEBHOOK_CALLS)
+    assert methods_of(WebhookObjects) == {"get", "update", "create", "delete_endpoint"}
     assert sorted(call.name for call in API_CALLS) == sorted(
         {**CALLS, **WEBHOOK_CALLS, **POLICY_CALLS, **RELEASE_CALLS}
     )

@@ -18,7 +18,7 @@ from extender.kube.writer import PolicyObjects, Writer, path_of
 from extender.model.policies import GROUP, PolicyKey
 from extender.simulator.apiserver.kinds import DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS
 from extender.simulator.apiserver.server import ApiServer
-from extender.wire.api_calls import CREATE_EVENT, GET_LEASE, GET_MUTATING_WEBHOOKS, GET_PLACEMENT, NOMINATE, ApiCall
+from extender.wire.api_calls import CREATE_EVENT, MUTATING_WEBHOOKS, NOMINATE, PLACEMENT, ApiCall
 from tests.fakes import FakeClock
 from tests.kube.scripted import Reply, ScriptedApi, body, status
 from tests.simulator import plain
@@ -333,9 +333,9 @@ BAD = ["", ".", "..", "a/b", "../../nodes/n", "a?b", "a#b", "a%2fb", "a\nb", "A"
     [
         (NOMINATE, ("team-a", "web-1.x"), "/api/v1/namespaces/team-a/pods/web-1.x/status"),
         (CREATE_EVENT, ("team-a", None), "/apis/events.k8s.io/v1/namespaces/team-a/events"),
-        (GET_PLACEMENT, ("a", "b"), "/apis/placement.extender.dev/v1alpha1/namespaces/a/groupplacements/b"),
+        (PLACEMENT.get, ("a", "b"), "/apis/placement.extender.dev/v1alpha1/namespaces/a/groupplacements/b"),
         (
-            GET_MUTATING_WEBHOOKS,
+            MUTATING_WEBHOOKS.get,
             (None, "ours"),
             "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/ours",
         ),
@@ -347,6 +347,6 @@ def test_a_path_is_that_of_its_row(call: ApiCall, place: tuple[str | None, str |
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_no_name_is_rejected_wherever_it_stands(name: str) -> None:
-    for call, place in ((NOMINATE, (name, "web")), (GET_LEASE, ("team-a", name)), (CREATE_EVENT, (name, None))):
+    for call, place in ((NOMINATE, (name, "web")), (PLACEMENT.get, ("team-a", name)), (CREATE_EVENT, (name, None))):
         with pytest.raises(Rejected, match="is no name of a"):
             path_of(call, *place)

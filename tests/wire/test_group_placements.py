@@ -15,7 +15,7 @@ from extender.model.group_placements import GroupPlacement, PlacementStatus, pla
 from extender.model.release import Decision, GroupKey, Level, Phase, own_group
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
-from extender.wire.api_calls import GET_PLACEMENT
+from extender.wire.api_calls import PLACEMENT
 from extender.wire.objects.kinds import GROUP_PLACEMENTS, Identity
 from extender.wire.policies.group_placements import decision_body, status_body, undecided_body
 
@@ -82,7 +82,7 @@ def test_an_unknown_status_is_that_of_a_group_that_begins(status: dict[str, Any]
     ids=str,
 )
 def test_a_name_is_one_that_an_object_may_have(group: GroupKey) -> None:
-    assert path_of(GET_PLACEMENT, "default", placement_name(group)).endswith(f"/{placement_name(group)}")
+    assert path_of(PLACEMENT.get, "default", placement_name(group)).endswith(f"/{placement_name(group)}")
 
 
 def test_groups_that_read_alike_have_names_of_their_own() -> None:

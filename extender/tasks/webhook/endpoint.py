@@ -17,6 +17,7 @@ from extender.kube.errors import Conflict, KubeError, NotFound
 from extender.kube.timing import Clock
 from extender.kube.writer import WebhookObjects
 from extender.tasks.readiness import Readiness
+from extender.wire.api_calls import ENDPOINT
 from extender.wire.webhook_configurations import OwnPod, differs
 
 JsonObject = dict[str, Any]
@@ -114,16 +115,16 @@ class WebhookEndpoint:
     async def _publish(self) -> None:
         wanted, known = self._endpoint.document(), self._endpoint
         try:
-            found = await self._store.get_endpoint(known.namespace, known.name)
+            found = await self._store.get(ENDPOINT, known.namespace, known.name)
         except NotFound:
             found = {}
         if self._is_withdrawn:
             return  # meanwhile
         if not found:
-            await self._store.create_endpoint(wanted)
+            await self._store.create(ENDPOINT, wanted)
         elif differs(wanted, found):
             version = {"resourceVersion": found["metadata"].get("resourceVersion", "")}
-            await self._store.update_endpoint({**wanted, "metadata": {**wanted["metadata"], **version}})
+            await self._store.update(ENDPOINT, {**wanted, "metadata": {**wanted["metadata"], **version}})
 
     async def _delete(self) -> None:
         try:

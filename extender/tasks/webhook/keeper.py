@@ -6,7 +6,7 @@ import base64
 import binascii
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ from extender.certificates.rotation import (
 from extender.kube.errors import Conflict, KubeError, NotFound
 from extender.kube.timing import Clock
 from extender.kube.writer import WebhookObjects
+from extender.wire.api_calls import MUTATING_WEBHOOKS, SECRET, VALIDATING_WEBHOOKS
 from extender.wire.webhook_configurations import GROUP, differs, merged
 
 JsonObject = dict[str, Any]
@@ -111,7 +112,7 @@ class OwnCertificates:
             self.problem = ""
 
     async def _read(self) -> JsonObject:
-        secret = await self._store.get_secret(self._options.namespace, self._options.secret)
+        secret = await self._store.get(SECRET, self._options.namespace, self._options.secret)
         self._take(read_certificates(_decoded(secret)))
         return secret
 
@@ -131,7 +132,7 @@ class OwnCertificates:
         if step is None:
             return
         what, wanted = step
-        await self._store.update_secret({**secret, "data": _encoded(wanted.data())})
+        await self._store.update(SECRET, {**secret, "data": _encoded(wanted.data())})
         self._take(wanted)
         self.steps[what] += 1
         _LOG.info("webhook certificates", extra={"step": what, "authorities": len(wanted.authorities)})
@@ -140,7 +141,7 @@ class OwnCertificates:
         """Creates the Secret with the certificates in use, so that every replica and API server can go on with them."""
         place = {"namespace": self._options.namespace, "name": self._options.secret}
         body = {"apiVersion": "v1", "kind": "Secret", "metadata": place, "type": "Opaque"}
-        secret = await self._store.create_secret({**body, "data": _encoded(self._known.data())})
+        secret = await self._store.create(SECRET, {**body, "data": _encoded(self._known.data())})
         self.steps["restored"] += 1
         _LOG.warning(
             "the Secret of the webhook's certificates created, it did not exist", extra={"secret": self._options.secret}
@@ -222,14 +223,10 @@ MUTATING: Final = "mutating"
 VALIDATING: Final = "validating"
 
 
-@dataclass(frozen=True, slots=True)
-class _Access:
-    """The calls for one of the two."""
-
-    kind: str
-    get: Callable[[str], Awaitable[JsonObject]]
-    update: Callable[[JsonObject], Awaitable[JsonObject]]
-    create: Callable[[JsonObject], Awaitable[JsonObject]]
+_CALLS: Final = {  # for each of the two its kind and its calls
+    MUTATING: ("MutatingWebhookConfiguration", MUTATING_WEBHOOKS),
+    VALIDATING: ("ValidatingWebhookConfiguration", VALIDATING_WEBHOOKS),
+}
 
 
 class WebhookConfigurations:
@@ -245,16 +242,7 @@ class WebhookConfigurations:
         self._name = name
         self._wanted = wanted
         self._problems: dict[str, str] = {}
-        self._access = {
-            MUTATING: _Access(
-                "MutatingWebhookConfiguration",
-                *(store.get_mutating_webhooks, store.update_mutating_webhooks, store.create_mutating_webhooks),
-            ),
-            VALIDATING: _Access(
-                "ValidatingWebhookConfiguration",
-                *(store.get_validating_webhooks, store.update_validating_webhooks, store.create_validating_webhooks),
-            ),
-        }
+        self._store = store
 
     async def keep(self, bundle: bytes | None) -> bool:
         """Reads both, and writes what differs. Whether both are now as required.
@@ -271,7 +259,7 @@ class WebhookConfigurations:
 
     async def _keep_one(self, which: str, bundle: bytes | None) -> bool:
         try:
-            await self._repair(which, bundle, self._access[which])
+            await self._repair(which, bundle)
         except Conflict:
             return False  # changed in between; the next round reads it again
         except KubeError as error:
@@ -284,26 +272,22 @@ class WebhookConfigurations:
         self._problems[which], self.correct[which] = "", 1.0
         return True
 
-    async def _repair(
-        self,
-        which: str,
-        bundle: bytes | None,
-        access: _Access,
-    ) -> None:
+    async def _repair(self, which: str, bundle: bytes | None) -> None:
+        kind, calls = _CALLS[which]
         try:
-            found = await access.get(self._name)
+            found = await self._store.get(calls, None, self._name)
         except NotFound:
             if bundle is None:
                 raise
-            body = {"apiVersion": f"{GROUP}/v1", "kind": access.kind, "metadata": {"name": self._name}}
-            await access.create({**body, "webhooks": list(self._wanted[which](bundle))})
+            body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": self._name}}
+            await self._store.create(calls, {**body, "webhooks": list(self._wanted[which](bundle))})
             self.repairs[which] += 1
             _LOG.warning("webhook configuration created, it did not exist", extra={"configuration": which})
             return
         present = found.get("webhooks")
         wanted = merged(self._wanted[which](bundle), present)
         if differs(wanted, present):
-            await access.update({**found, "webhooks": wanted})
+            await self._store.update(calls, {**found, "webhooks": wanted})
             self.repairs[which] += 1
             _LOG.info("webhook configuration written", extra={"configuration": which})
 

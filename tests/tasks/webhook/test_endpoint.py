@@ -13,6 +13,7 @@ from extender.kube.errors import Conflict, KubeError, NotFound, Rejected
 from extender.kube.writer import WebhookObjects
 from extender.tasks.readiness import Readiness
 from extender.tasks.webhook.endpoint import REPAIR_SECONDS, Endpoint, WebhookEndpoint
+from extender.wire.api_calls import ENDPOINT, KeptObject
 from extender.wire.webhook_configurations import OwnPod
 from tests.fakes import PATIENCE, FakeClock, until
 
@@ -29,24 +30,27 @@ class Api(WebhookObjects):
         self.failure: KubeError | None = None
         self._version = 0
 
-    async def get_endpoint(self, namespace: str, name: str) -> Json:
+    async def get(self, kept: KeptObject, namespace: str | None, name: str) -> Json:
         """As it is stored."""
         self._check()
+        assert kept is ENDPOINT
         if name not in self.slices:
             raise NotFound("404", status=404)
         assert namespace == "ours"
         return deepcopy(self.slices[name])
 
-    async def create_endpoint(self, endpoint: Json) -> Json:
+    async def create(self, kept: KeptObject, endpoint: Json) -> Json:
         """Store a new one."""
         self._check()
+        assert kept is ENDPOINT
         if endpoint["metadata"]["name"] in self.slices:
             raise Conflict("409", status=409)
         return self._store("create", endpoint)
 
-    async def update_endpoint(self, endpoint: Json) -> Json:
+    async def update(self, kept: KeptObject, endpoint: Json) -> Json:
         """Store another version."""
         self._check()
+        assert kept is ENDPOINT
         name = endpoint["metadata"]["name"]
         if endpoint["metadata"]["resourceVersion"] != self.slices[name]["metadata"]["resourceVersion"]:
             raise Conflict("409", status=409)
@@ -118,7 +122,7 @@ async def test_a_webhook_that_can_no_longer_answer_is_withdrawn_and_published_ag
 
 async def test_a_slice_of_the_container_before_is_taken_away_until_the_webhook_can_answer() -> None:
     scene = Scene()
-    await scene.api.create_endpoint(PLACE.document())
+    await scene.api.create(ENDPOINT, PLACE.document())
     await scene.look()
     assert scene.api.slices == {}
 

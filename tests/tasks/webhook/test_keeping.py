@@ -15,6 +15,7 @@ from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, Faults
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kind, Target
 from extender.tasks.webhook.keeper import SETTLE_SECONDS, FileCertificates
+from extender.wire.api_calls import SECRET
 from tests.fakes import FakeClock
 from tests.tasks.webhook.scene import BEGIN, CONFIGURATION, LIFETIME, NAME, Replica, Scene
 from tests.tasks.webhook.scene import scene as opened
@@ -124,10 +125,10 @@ async def test_a_new_leader_goes_on_with_the_rotation_of_the_old_one(scene: Scen
 async def test_two_leaders_do_not_overwrite_each_other(scene: Scene) -> None:
     """At most one of two that are sure to lead writes; the other one reads it in its next round."""
     one, other = scene.replica(), scene.replica()
-    secret = await scene.objects.get_secret("ours", NAME)
+    secret = await scene.objects.get(SECRET, "ours", NAME)
     await one.keeper.step()
     with pytest.raises(Exception, match="409"):
-        await scene.objects.update_secret({**secret, "data": {}})
+        await scene.objects.update(SECRET, {**secret, "data": {}})
     await other.keeper.step()
     assert other.serving == one.serving
 
