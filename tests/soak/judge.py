@@ -1,7 +1,8 @@
 """Judges each decision by brute force, in the state of the cluster that the service has handled by then.
 
 The state is that of the oracle's replay, moved on to where the reader of the service's streams says that it is. An answer may
-also use newer events, of which a part is handled.
+also use newer events, of which a part is handled. It is about the pod as the watch shows it: a request whose pod has other labels
+waits for the watch, and is then decided by what that shows.
 """
 
 from __future__ import annotations
@@ -47,20 +48,28 @@ class Judge:
     def decided(self, pod: JsonObject, node: str) -> Violation | None:
         """Counts a pod on its node, and returns what is wrong with that. Call `catch_up` before."""
         self._number += 1
-        decision = Decision(self._number, 0.0, 0.0, pod["metadata"]["uid"], pod, node)
+        decision = self._decision(pod, node)
         self._failed.pop(decision.name, None)
         status = self.replay.check(decision, [], list(self._failed.values()))
         if status != SUCCESS:
             newer = []
             for entry in (each for kind in _KINDS for each in self._after(kind, self._store.table(kind).end)):
-                if self.replay.is_relevant(entry):
+                is_the_pod = entry.kind is PODS and entry.change.stored.key == decision.name
+                if is_the_pod or self.replay.is_relevant(entry):
                     self.replay.apply(entry)
                     newer.append(entry)
-            status = self.replay.check(decision, newer, list(self._failed.values()))
+            for each in (decision, self._decision(pod, node)):
+                if status != SUCCESS:
+                    status = self.replay.check(each, newer, list(self._failed.values()))
             for entry in reversed(newer):
                 self.replay.revert(entry)
         self.replay.decide(decision)
         return None if status == SUCCESS else Violation(decision, status)
+
+    def _decision(self, pod: JsonObject, node: str) -> Decision:
+        """About the pod as the state has it, or as it was sent where the state has none."""
+        uid = uid_of(pod)
+        return Decision(self._number, 0.0, 0.0, uid, self.replay.shown(uid) or pod, node)
 
     def undone(self, uid: str) -> None:
         """The binding of a decision failed. Until it is asked about again, the service may count the pod or not."""

@@ -136,6 +136,20 @@ def test_what_is_not_handled_may_be_known_or_not(store: Store) -> None:
     assert judged.judge.decided(pods[2], "b") is not None
 
 
+@pytest.mark.parametrize(
+    ("shown", "now", "is_right"), [("web", "web", False), ("web", "other", True), ("other", "web", True)]
+)
+def test_a_pod_that_is_relabelled_is_judged_by_either_label_until_that_is_handled(
+    store: Store, shown: str, now: str, *, is_right: bool
+) -> None:
+    judged = Judged(store)
+    judged.operations.create(PODS, plain.pod("guard", on="b", labels={"app": "guard"}, **APART))  # from web alone
+    judged.operations.create(PODS, plain.pod("second", labels={"app": shown}))
+    judged.handle()
+    pod = judged.operations.change(PODS, "default/second", lambda each: labels_of(each).update(app=now)).read()
+    assert (judged.judge.decided(pod, "b") is None) is is_right
+
+
 def test_a_pod_whose_binding_failed_may_count_until_it_is_asked_about(store: Store) -> None:
     judged = Judged(store)
     second, third = judged.pending("second"), judged.pending("third")

@@ -206,6 +206,10 @@ class Replay:
         """Restores the state before a change."""
         self._show(entry.kind, _before(entry.change), _after(entry.change))
 
+    def shown(self, uid: str) -> JsonObject | None:
+        """A pod without a node as the state has it; None where it has none."""
+        return self._pending.get(uid)
+
     def decide(self, decision: Decision) -> None:
         """Counts a pod on the node of the decision. One that was deleted meanwhile is never bound, and nothing assumes it."""
         if decision.uid in self._deleted:
