@@ -40,6 +40,7 @@ from extender.wire.objects.simplify import simplified, simplify
 _LOG = logging.getLogger(__name__)
 _SMALL_LINE: Final = 2**14  # bytes; simplifying a longer one would not fit into the time of a slice
 _PART_BYTES: Final = 2**18
+_COUNTED_A_STEP: Final = 2**21  # bytes
 _RELEASED_A_STEP: Final = 20_000  # at 0.1 µs
 _MOST_NAMES_REMEMBERED: Final = 10_000
 _IS_DELETED: Final = {"ADDED": False, "MODIFIED": False, "DELETED": True}
@@ -245,15 +246,26 @@ class SliceDecoder(Generic[T]):
             )
 
 
-async def decode_page_leniently(body: bytes) -> Page:
+async def decode_page_leniently(body: bytes, *, is_single: bool = False) -> Page:
     """A page of a LIST. An item that is nested too deeply makes the whole page unreadable, so it is simplified.
 
-    Raises ``WireError`` where the body is no page.
+    ``is_single``: it has one item. Raises ``WireError`` where the body is no page.
     """
     try:
-        return decode_page(body)
+        return decode_page(body, is_single=is_single)
     except WireError:
-        return decode_page(await simplify_in_steps(body))
+        return decode_page(await simplify_in_steps(body), is_single=is_single)
+
+
+async def values_in(body: bytes, most: int) -> int:
+    """At least as many as a page has items, less one: its commas, counted up to ``most``; 0.4 ms per megabyte, in steps."""
+    found = 0
+    for start in range(0, len(body) if len(body) > most else 0, _COUNTED_A_STEP):
+        found += body.count(b",", start, start + _COUNTED_A_STEP)
+        if found > most:
+            break
+        await asyncio.sleep(0)
+    return found
 
 
 async def decode_identity_leniently(body: bytes) -> Identity:

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Raw
 
-from extender.kube.decoding import Listed, SliceDecoder, decode_page_leniently, simplify_in_steps
+from extender.kube.decoding import Listed, SliceDecoder, decode_page_leniently, simplify_in_steps, values_in
 from extender.kube.errors import Expired, TooLarge, Unreachable
 from extender.kube.reflector_status import ReflectorStatus, WatchOptions
 from extender.kube.session import Connection
@@ -70,6 +70,7 @@ class ListReader(Generic[T]):
 
     async def _read_pages(self, listed: Listed[T]) -> str:
         limit, token, tokens = self._page_limit, "", set[int]()
+        most_values = self._options.most_values
         while True:
             try:
                 body = await self._read_page(limit, token)
@@ -78,12 +79,19 @@ class ListReader(Generic[T]):
                     raise
                 limit = max(1, limit // _SMALLER_PAGES)
                 continue
-            page = await decode_page_leniently(body)
+            values = await values_in(body, most_values)
+            if values > most_values and limit > 1:
+                limit = max(1, limit // _SMALLER_PAGES)
+                continue
+            page = await decode_page_leniently(body, is_single=values > most_values)
+            # So many more that the next page is likely to be half as large as it may be.
+            share = max(len(body) / self._options.largest_page, values / most_values)
+            larger = max(limit, int(len(page.items) / (2 * share))) if share else _LARGEST_LIMIT
             await self._decode_items(page.items, listed)
             self._status.bytes_read += len(body)
             self._status.page += 1
             self._status.listed = len(listed.objects)
-            limit, token = min(limit * _SMALLER_PAGES, self._page_limit), page.continue_token
+            limit, token = min(limit * _SMALLER_PAGES, self._page_limit, larger), page.continue_token
             if not token:
                 return page.resource_version
             tokens.add(hash(token))

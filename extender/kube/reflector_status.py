@@ -23,9 +23,10 @@ class WatchOptions:
     million of them need more time than any fixed bound that is useful for a few. ``watch_shortest``/``watch_longest``: the
     requested duration of a watch, drawn at random so that clients do not reconnect together; ``watch_slack`` is how long
     its end may be late. ``max_silence``: without event or bookmark (one a minute) for so long, the watch is replaced.
-    ``longest_line``: bytes of a watch line. An object has at most 1.5 MiB in etcd by default, and a character
-    six times its size in JSON at worst. ``largest_page``: bytes of a page; a larger page is requested again in parts, so
-    an object of ``longest_line`` must fit into it. ``most_pages``: of one list.
+    ``longest_line``: bytes of a watch line. An object has at most 1.5 MiB in etcd by default, 3 MiB in a request, and a character
+    six times its size in JSON at worst. ``largest_page``: bytes of a page, and ``most_values`` what it may have of values; of a
+    larger page less is requested, so an object of ``longest_line`` must fit into it, with any number of values. A page is split
+    into objects in one step, at 1.2 ms a megabyte and 60 ns an object. ``most_pages``: of one list.
     ``batch_events`` and ``slice_seconds`` bound what is decoded before other tasks run.
     """
 
@@ -40,8 +41,9 @@ class WatchOptions:
     watch_longest: float = 600.0
     watch_slack: float = 30.0
     max_silence: float = 150.0
-    longest_line: int = 32 * 2**20
-    largest_page: int = 64 * 2**20
+    longest_line: int = 20 * 2**20
+    largest_page: int = 24 * 2**20
+    most_values: int = 400_000
     most_pages: int = 10_000
     batch_events: int = 500
     slice_seconds: float = 0.003

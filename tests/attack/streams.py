@@ -13,6 +13,7 @@ from extender.simulator.apiserver.kinds import PODS
 from extender.simulator.json_objects import JsonObject
 from tests.attack.attacks import ATTACKS, Target
 from tests.attack.hostile_api import PIECE, Request, Script
+from tests.attack.pulse import within
 from tests.server.raw import whole
 from tests.simulator.plain import pod
 
@@ -28,7 +29,7 @@ async def _seen_after(target: Target, name: str) -> str:
     apart = pod(f"{name}-2", labels={"app": name}, affinity=_apart(name))
     apart = _create(target, apart)  # with the UID by which the watch knows it
     body = orjson.dumps({"Pod": apart, "NodeNames": ["node-a"]})
-    async with asyncio.timeout(PATIENCE), target.wire() as connection:
+    async with within(target.process, PATIENCE), target.wire() as connection:
         while True:
             await connection.send(whole("POST", "/filter", body))
             await connection.status()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -58,9 +59,30 @@ async def test_a_page_that_is_too_large_is_asked_for_again_in_parts(api: Scripte
     feed = following.start(SMALL)
     await following.names(*(f"n{number:02}" for number in range(60)))
     asked = [(seen.query.get("continue", ""), seen.query["limit"]) for seen in api.lists]
-    assert asked[:4] == [("", "16"), ("", "4"), ("4", "16"), ("4", "4")]
+    assert asked[:4] == [("", "16"), ("", "4"), ("4", "4"), ("8", "4")], "four of these fill more than half of a page"
     assert asked[-1][1] == "16", "the limit comes back once the pages are small again"
     assert feed.status.restarts == {}
+
+
+async def test_a_page_of_too_many_values_is_asked_for_again_in_parts(api: ScriptedApi, following: Following) -> None:
+    """To split it into objects would take too long in one step. An object may have any number of values."""
+    items = [heavy(f"n{number:02}") for number in range(4)]
+    items[0]["metadata"]["annotations"] = {f"k{number}": "" for number in range(500)}  # type: ignore[index]
+    api.script(PATH, *[cut_short(items)] * 10)
+    feed = following.start(replace(SMALL, most_values=300))
+    await following.names(*(f"n{number:02}" for number in range(4)))
+    assert [seen.query["limit"] for seen in api.lists][:4] == ["16", "4", "1", "1"]
+    assert feed.status.restarts == {}
+
+
+async def test_more_objects_than_were_asked_for_are_not_split_into_millions(
+    api: ScriptedApi, following: Following
+) -> None:
+    numbers = body(b'{"metadata":{"resourceVersion":"1"},"items":[' + b"1," * 500 + b"1]}")
+    api.script(PATH, *[numbers] * 9)
+    feed = following.start(replace(SMALL, most_values=300))
+    await until(lambda: feed.status.restarts)
+    assert (feed.status.restarts, feed.status.decode_errors) == ({"undecodable": 1}, 0)
 
 
 async def test_an_object_that_is_too_large_for_a_page_is_reported_and_tried_again_later(
@@ -121,7 +143,7 @@ async def test_larger_pages_after_an_expired_list_are_bounded_as_well(api: Scrip
     api.script(PATH, cut_short(items), recorded_error("list-continue"), *[cut_short(items)] * 10)
     following.start(WatchOptions(watch_list=False, page_limit=4, largest_page=20_000))
     await following.names(*(f"n{number:02}" for number in range(40)))
-    assert [seen.query["limit"] for seen in api.lists[:5]] == ["4", "4", "64", "16", "64"]
+    assert [seen.query["limit"] for seen in api.lists[:5]] == ["4", "4", "64", "16", "16"]
 
 
 async def test_of_an_answer_that_is_too_large_no_more_is_read(api: ScriptedApi, session: Session) -> None:

@@ -110,3 +110,25 @@ def test_a_large_document_is_worked_off_in_steps() -> None:
     chains = b"[" + b",".join(b'{"":' * 40 + b"[[],0]" + b"}" * 40 for _ in range(2_000)) + b"]"
     steps = sum(1 for _ in simplify(chains))
     assert 100 < steps < 2_000
+
+
+@pytest.mark.parametrize(
+    "part",
+    [b" ", b"1,", b"{},", b'{"a":1},', b'"a",', b"[", b'"' + b"a" * 600 + b'",', b'\\"', "ä".encode(), b"\xff"],
+    ids=repr,
+)
+@pytest.mark.parametrize("opening", [b"[", b'["'], ids=["values", "text"])
+def test_no_step_reads_more_than_so_many_bytes(part: bytes, opening: bytes) -> None:
+    """Whatever stands between two brackets, a step of one megabyte would hold up the event loop."""
+    body = opening + part * (2**23 // len(part))
+    assert sum(1 for _ in simplify(body)) >= 2**23 / 2**20
+
+
+@given(st.lists(_KEYS | st.text(max_size=3), max_size=4), st.integers(500, 530), st.sampled_from(["x", '"', "\\", "ä"]))
+def test_long_texts_stay_as_they_are(keys: list[str], length: int, filling: str) -> None:
+    document = {
+        "a": [filling * length, dict.fromkeys(keys, filling * 2000)],
+        "managedFields": {"b": [filling * length]},
+    }
+    found = json.loads(simplified(json.dumps(document).encode()))
+    assert found == document | {"managedFields": None}

@@ -40,6 +40,7 @@ from extender.wire.policies.policies_v1 import trim_policy
 T = TypeVar("T", bound=Object)
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_CHANGES = (b'{"type":"ADDED"', b'{"type":"MODIFIED"', b'{"type":"DELETED"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,11 @@ class _PageJson(msgspec.Struct):
     items: list[Raw] | None = None
 
 
+class _SinglePageJson(msgspec.Struct):
+    metadata: _ListMetaJson
+    items: tuple[Raw]
+
+
 class _NamedJson(msgspec.Struct):
     metadata: Identity
 
@@ -134,6 +140,7 @@ _STATUS = msgspec.json.Decoder(_StatusJson)
 _BOOKMARK = msgspec.json.Decoder(_BookmarkJson)
 _ENVELOPE = msgspec.json.Decoder(_EnvelopeJson)
 _PAGES = msgspec.json.Decoder(_PageJson)
+_SINGLE_PAGES = msgspec.json.Decoder(_SinglePageJson)
 _NAMED = msgspec.json.Decoder(_NamedJson)
 _NAMED_LINES = msgspec.json.Decoder(_NamedLineJson)
 
@@ -150,10 +157,13 @@ def decode_status(body: bytes) -> Status:
     return Status(parsed.code, parsed.reason or "", parsed.message or "", details.retry_after_seconds, causes)
 
 
-def decode_page(body: bytes) -> Page:
-    """Decodes one page of a LIST of any kind. About 1 ms per megabyte. Raises ``WireError``."""
+def decode_page(body: bytes, *, is_single: bool = False) -> Page:
+    """Decodes one page of a LIST of any kind. About 1 ms per megabyte. Raises ``WireError``.
+
+    ``is_single``: raised at the second item already, and where there is none.
+    """
     try:
-        page = _PAGES.decode(body)
+        page = _SINGLE_PAGES.decode(body) if is_single else _PAGES.decode(body)
     except UNREADABLE as error:
         raise from_msgspec(error) from None
     return Page(
@@ -218,6 +228,8 @@ class Kind(Generic[T]):
         try:
             event: Any = self._events.decode(line)
         except UNREADABLE as error:
+            if line.startswith(_CHANGES):  # to look for a mark would read a long line once more
+                raise from_msgspec(error) from None
             return self._decode_mark(line, error)
         if event.type in ("BOOKMARK", "ERROR"):
             return self._decode_mark(line)
