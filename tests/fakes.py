@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from extender.kube.byte_stream import Backlog
-from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.effects import ObjectEvent, PodCondition, PodRef
 from extender.kube.reflector import EventHandler, Reflector
 from extender.kube.reflector_status import ReflectorStatus
 from extender.kube.writer import Writer
@@ -208,8 +208,8 @@ class FakeWriter(Writer):
     async def bind(self, pod: PodRef, node: str) -> None:
         self._note(f"bind {pod.name} {node}")
 
-    async def create_event(self, event: PodEvent) -> None:
-        self._note(f"event {event.pod.name} {event.reason}")
+    async def create_event(self, event: ObjectEvent) -> None:
+        self._note(f"event {event.about.reference()['name']} {event.reason}")
 
     def _note(self, effect: str) -> None:
         if self.failures:

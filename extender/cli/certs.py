@@ -126,7 +126,6 @@ def _end(pair: Pair) -> str:
 
 
 def _days(text: str) -> float:
-    """The type of `--days` for argparse."""
     days = float(text)
     if not days > 0:
         raise argparse.ArgumentTypeError("must be more than 0")

@@ -53,7 +53,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def _add_generate(actions: Commands) -> None:
-    """Adds the parser of `generate`."""
     parser = actions.add_parser("generate", help="print the KubeSchedulerConfiguration for a configuration")
     parser.add_argument("--config", metavar="FILE", help="configuration of the extender (default: all defaults)")
     parser.add_argument("--mode", choices=get_args(Mode), help="instead of --config: all defaults of that mode")
@@ -93,7 +92,6 @@ def validate_files(arguments: argparse.Namespace) -> int:
 
 
 def _validate(file: str) -> int:
-    """Prints a valid file to standard output, problems to standard error."""
     try:
         settings = read_settings(file)
     except CommandError as error:
@@ -135,7 +133,6 @@ def _check_several(settings: Settings, layout: str, count: int) -> None:
 
 
 def _write(folder: Path, documents: dict[str, str]) -> None:
-    """Writes the files and prints their names. Raises CommandError if the folder cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in documents.items():
@@ -267,7 +264,6 @@ def _plugin_config(settings: Settings) -> Iterator[str]:
 
 
 def _disabled(settings: Settings) -> list[str]:
-    """The in-tree plugins that the extender replaces."""
     if settings.mode == "augment":
         return []
     return [plugin for plugin, rule in catalog.replaced_plugins() if rule.is_enabled(settings.rules)]

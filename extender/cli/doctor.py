@@ -147,7 +147,6 @@ def _scheduler_document(path: str) -> Mapping[str, Any]:
 
 
 def _profiles(scheduler: Mapping[str, Any] | None) -> frozenset[str]:
-    """The scheduler names of the profiles that call this extender."""
     profiles = (scheduler or {}).get("profiles") or [{}]
     return frozenset(str(profile.get("schedulerName", _DEFAULT_SCHEDULER)) for profile in profiles)
 
@@ -186,7 +185,6 @@ def _address(settings: Settings) -> str:
 
 
 async def _with_cluster(facts: Facts, cluster: _ClusterAccess, profiles: frozenset[str]) -> Facts:
-    """Adds the facts of the API server. Raises ``KubeError``."""
     settings = facts.settings
     # A list of all pods is expensive, and is used only to explain why filter was never called.
     is_called = facts.samples is None or facts.total("extender_requests_total", verb="filter") > 0
@@ -250,7 +248,6 @@ def _exposed_keys(paths: Iterable[str]) -> Iterator[Finding]:
 
 
 def _print_json(findings: Sequence[Finding], checked: Sequence[str]) -> None:
-    """Prints one JSON document, for scripts."""
     rows = [
         {"severity": one.severity, "check": one.check, "problem": one.problem, "remedy": one.remedy} for one in findings
     ]
@@ -258,7 +255,6 @@ def _print_json(findings: Sequence[Finding], checked: Sequence[str]) -> None:
 
 
 def _print_text(findings: Sequence[Finding], checked: Sequence[str]) -> None:
-    """Prints two lines for each finding: the problem and the remedy."""
     for one in findings:
         say(f"{one.severity}: {one.check}: {one.problem}", f"    {one.remedy}")
     counts = [counted(sum(one.severity == name for one in findings), name) for name in ("error", "warning")]

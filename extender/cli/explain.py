@@ -96,7 +96,6 @@ def _manifest(path: str) -> bytes:
 
 
 def _from_snapshot(arguments: argparse.Namespace, namespace: str, name: str, body: bytes) -> Explanation:
-    """The explanation by the code of the service."""
     service = service_of_snapshot(arguments)
 
     async def explained() -> Explanation:
@@ -188,7 +187,6 @@ def _names(names: Sequence[str], count: int) -> str:
 
 
 def _on_node(each: Obstacle) -> Iterator[str]:
-    """An obstacle with the parts that it has on one node."""
     yield f"{each.rule}: {each.text}"
     parts = [f"{each.topology_key} {'missing' if each.domain is None else each.domain}"] if each.topology_key else []
     if each.limit is not None:
@@ -200,7 +198,6 @@ def _on_node(each: Obstacle) -> Iterator[str]:
 
 
 def _constraint(state: ConstraintState) -> Iterator[str]:
-    """One constraint and its domains."""
     yield f"{_HEADS[state.kind].format(key=state.topology_key)}; pods: {state.pods}; {_reach(state.reach)}"
     for note in _notes(state):
         yield f"{_INDENT}{note}"

@@ -23,6 +23,7 @@ from extender.kube.timing import SystemClock
 from extender.model.group_placements import PLACEMENT_KIND, GroupPlacement
 from extender.model.objects import Namespace, Object, Pod
 from extender.model.policies import PolicyObject
+from extender.model.units import rfc3339
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
@@ -180,7 +181,9 @@ def _stray_row(stray: StrayPod, now: datetime) -> tuple[str, ...]:
 
 def _print_json(found: Groups, now: datetime) -> None:
     groups = [_document(each, now) for each in found.groups]
-    strays = [{"pod": each.pod, "gate": each.gate, "since": _text(each.since)} for each in found.strays]
+    strays = [
+        {"pod": each.pod, "gate": each.gate, "since": each.since and rfc3339(each.since)} for each in found.strays
+    ]
     print_json({"groups": groups, "strayPods": strays})
 
 
@@ -195,13 +198,9 @@ def _document(group: GroupOverview, now: datetime) -> dict[str, Any]:
         "pods": group.pods,
         "released": group.released,
         "bound": group.bound,
-        "since": _text(group.since),
+        "since": group.since and rfc3339(group.since),
         "ageSeconds": round(group.age(now)),
         "overdue": group.is_overdue(now),
         "reason": group.reason,
         "message": group.message,
     }
-
-
-def _text(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -87,7 +87,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def _add_export(actions: Commands) -> None:
-    """Adds the parser of `export`."""
     parser = actions.add_parser("export", help="write policies in a form of the API server's own")
     parser.add_argument("policies", metavar="POLICY", nargs="+", help='a file with policies, "-" for standard input')
     parser.add_argument(
@@ -191,7 +190,6 @@ def _objects_of(path: str) -> list[JsonObject]:
 def _tested(
     verb: AdmitVerb, obj: JsonObject, known: Surroundings, settings: Settings, index: ClusterIndex
 ) -> JsonObject:
-    """What becomes of an object, as the document for scripts."""
     creator = next(iter(settings.policies.exemptions.daemon_sets_by), "")  # asked of pods of a DaemonSet alone
     admission = verb.admit(review_of(obj, _namespace_of(obj), creator))
     response, metadata = admission.review["response"], obj["metadata"]
@@ -344,7 +342,6 @@ def _lines(before: JsonObject, found: JsonObject) -> Iterator[str]:
 
 
 def _outcome(found: JsonObject) -> Iterator[str]:
-    """What became of an object, without the diff."""
     notes, nodes, held = found["notes"], found["nodes"], found["scheduling"]
     if found["refusal"]:
         yield f"refused: {found['refusal']}"
@@ -361,7 +358,6 @@ def _outcome(found: JsonObject) -> Iterator[str]:
 
 
 def _held_lines(held: JsonObject) -> Iterator[str]:
-    """What policies hold it to at scheduling."""
     yield f"held at scheduling: {', '.join(held['directives']) or 'no node'} by {', '.join(held['policies'])}"
     if held["refused"]:
         yield f"refused at scheduling: {held['refused']}"

@@ -104,7 +104,6 @@ def run_generate(arguments: argparse.Namespace) -> int:
 
 
 def _objects(arguments: argparse.Namespace) -> tuple[str, bytes]:
-    """Where the objects come from, and a list of them."""
     if arguments.snapshot:
         return arguments.snapshot, read_bytes(arguments.snapshot)
     return arguments.kubeconfig, read_cluster(arguments.kubeconfig, _PATHS, {kind for _, kind in _PATHS} - _NEEDED)

@@ -135,7 +135,6 @@ def _json(replay: Replay, changed: Mapping[str, tuple[object, object]]) -> str:
 
 
 def _changed(recorded: Settings | None, given: Settings | None) -> dict[str, tuple[object, object]]:
-    """The settings that differ, by path, of the sections that a replay reads."""
     if recorded is None or given is None:
         return {}
     before, after = (
@@ -187,7 +186,6 @@ def _row(found: Difference) -> tuple[str, ...]:
 
 
 def _brief(answer: Answer) -> str:
-    """An answer in a few words."""
     if answer.passed:
         more = len(answer.passed) - 1
         return answer.passed[0] + (f" and {more} more" if more else "")

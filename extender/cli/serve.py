@@ -65,7 +65,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _serve_snapshot(settings: Settings, path: str) -> None:
-    """Serves from a file, which may be standard input."""
     rng = Random()
     snapshot = read_snapshot(path, settings.limits)
     _LOG.info("snapshot read", extra={"objects": len(snapshot.objects), "skipped": snapshot.skipped})
@@ -153,7 +152,6 @@ def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    """The settings of the file, or the defaults, with those of the flags."""
     settings = settings_of(arguments)
     server, logging_ = settings.server, settings.logging
     if arguments.bind_address is not None:
@@ -164,7 +162,6 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _address(text: str) -> Address:
-    """The type of `--bind-address` for argparse."""
     try:
         return Address.parse(text)
     except ValueError as error:

@@ -154,7 +154,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     verb = AdmitVerb(index.policies, namespaces, settings, _Nodes(index))
     counts = metrics.admission()
     objects_of_policies = PolicyObjects(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write)
-    events = EventRecorder(objects_of_policies.create_policy_event, clock, EVENT_LIMIT)
+    events = EventRecorder(objects_of_policies.create_event, clock, EVENT_LIMIT)
     status = PolicyStatus(
         objects_of_policies,
         events,

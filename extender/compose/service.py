@@ -39,7 +39,6 @@ from extender.compose.reporting import (
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.index.crossing import Crossing, count_crossing, measure_crossing
-from extender.kube.effects import PodEvent
 from extender.kube.session import Session
 from extender.kube.timing import Clock, SystemClock
 from extender.model.objects import Object, Pod
@@ -247,13 +246,11 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     return Service(settings, index, Readiness(), metrics, verbs, what_ifs=what_ifs)
 
 
-def _record_missed(events: EventRecorder[PodEvent], pod: Pod, policies: Sequence[PolicyKey]) -> None:
-    """Records an event on a pod that admission missed."""
+def _record_missed(events: EventRecorder, pod: Pod, policies: Sequence[PolicyKey]) -> None:
     events.record(missed_admission(pod, policies, datetime.now(UTC)))
 
 
 def _what_ifs(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Metrics) -> WhatIfService | None:
-    """What answers what-ifs, None where they are disabled."""
     if not settings.what_if.enabled:
         return None
     found = WhatIfService(index, settings, clock)
@@ -273,7 +270,6 @@ def _assumed_nodes(index: ClusterIndex, uid: str) -> Sequence[str]:
 
 
 def _admission(base: Foundation, pod: OwnPod | None, injected: InjectedPods) -> AdmissionPart | None:
-    """The webhook, None where policies are disabled."""
     if not base.settings.policies.enabled:
         return None
     from extender.compose.admission import admission_of_cluster  # noqa: PLC0415 - see the imports for type checking
@@ -283,8 +279,7 @@ def _admission(base: Foundation, pod: OwnPod | None, injected: InjectedPods) -> 
     return found
 
 
-def _policy_jobs(base: Foundation, missed: EventRecorder[PodEvent]) -> list[Job]:
-    """The jobs about policies at scheduling, none where policies are disabled."""
+def _policy_jobs(base: Foundation, missed: EventRecorder) -> list[Job]:
     if not base.settings.policies.enabled:
         return []
     base.metrics.report(scraped.MISSED_ADMISSION_EVENTS, lambda: missed.results)
@@ -308,7 +303,6 @@ def _watched_pods(base: Foundation) -> WatchedPods:
 
 
 def _audit(base: Foundation) -> list[Job]:
-    """The job that audits the index, where the settings switch it on."""
     pause = base.settings.audit.pause
     auditing = Auditing(base.index, partial(audit_steps, base.index), base.clock, pause)
     base.metrics.report(scraped.AUDIT_ROUNDS, lambda: auditing.rounds)

@@ -225,7 +225,6 @@ def _limit(quotas: Iterable[PodQuota]) -> int | None:
 
 
 def _uncovered(pods: Iterable[Pod], quotas: Sequence[PodQuota]) -> bool:
-    """Whether the number of some pods is limited by no quota."""
     counting = [quota for quota in quotas if can_charge(quota) and limits_pods(quota)]
     return any(not any(matches(quota, pod) for quota in counting) for pod in pods)
 

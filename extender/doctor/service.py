@@ -230,7 +230,6 @@ def examine_differences(configured: Settings, running: Settings) -> Iterator[Fin
 
 
 def _paths(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values by dotted path."""
     found: dict[str, Any] = {}
     for name, value in document.items():
         if isinstance(value, Mapping):

@@ -125,7 +125,6 @@ def _silent(asked: Collection[str], profiles: Collection[str]) -> Iterator[Findi
 
 
 def _named(names: Collection[str]) -> str:
-    """Some of the names."""
     shown = list(names)[:_NAMED]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -111,7 +111,6 @@ def _check_pods(index: ClusterIndex, start: int) -> list[str]:
 
 
 def _check_unplaced(index: ClusterIndex, start: int) -> list[str]:
-    """That no other pods are among those without a node."""
     uids = list(part(index.unplaced, start, _PODS_A_STEP))
     wrong = [uid for uid in uids if (pod := index.pods.get(uid)) is None or pod.node]
     return [f"pod {uid}: is among those without a node" for uid in wrong]
@@ -331,7 +330,6 @@ def _places(index: ClusterIndex) -> Iterator[list[tuple[SignatureCounts, Sequenc
 
 
 def _check_places(index: ClusterIndex, places: Iterable[tuple[SignatureCounts, Sequence[int]]]) -> list[str]:
-    """That signatures are counted where their pods are, and for as many."""
     return [
         f"a signature of {each.signature.namespace}: is counted where its pods are not"
         for each, numbers in places
@@ -361,7 +359,6 @@ def _check_matches(index: ClusterIndex, matches: NodeMatches, numbers: Sequence[
 
 
 def _pods_of(index: ClusterIndex, counts_of_signature: SignatureCounts, number: int) -> int:
-    """How many pods of a signature are on a node."""
     here = index.nodes.pods_on(number).values()
     return sum(
         pod.terminating == counts_of_signature.terminating and pod.signature == counts_of_signature.signature
@@ -382,13 +379,11 @@ def _group_steps(index: ClusterIndex, carriers: Carriers) -> Iterator[Check]:
 
 
 def _slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The items, so many at a time."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
 
 def _is_kept(index: ClusterIndex, counts_of_signature: SignatureCounts) -> bool:
-    """Whether the counts are those of their signature."""
     return (
         index.counts.signatures.find(counts_of_signature.signature, terminating=counts_of_signature.terminating)
         is counts_of_signature

@@ -203,7 +203,6 @@ class ClusterIndex:
         return True
 
     def _hold(self, uid: str, old: Pod | None, new: Pod | None) -> None:
-        """Files a pod as it is now. O(1)."""
         if new is None:
             del self.pods[uid]
             shrink(self.pods)

@@ -143,7 +143,6 @@ class GatedGroups:
         self._put(uid, None)
 
     def _file(self, uid: str, pod: Pod, gating: Gating) -> None:
-        """Puts a pod into the group that it belongs to now."""
         before = self._members.get(uid)
         wanted = self._wanted(pod, gating, before)
         if wanted is None:
@@ -192,7 +191,6 @@ class GatedGroups:
         return found
 
     def _put(self, uid: str, new: _Member | None) -> None:
-        """Files a pod in the place of what it was. O(1)."""
         old = self._members.get(uid)
         if old == new:
             return

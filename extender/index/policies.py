@@ -314,5 +314,4 @@ def _nothing(_signature: PodSignature) -> None:
 
 
 def _is_inert(scope: Scope) -> bool:
-    """Whether the scope selects nothing: a selector is absent."""
     return scope.pod_selector.nothing or scope.namespace_selector.nothing

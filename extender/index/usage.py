@@ -25,7 +25,7 @@ from extender.index.policies import PolicyTable
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.terms import may_reach_out, reached, terms_of
 from extender.model.objects import Namespace, Pod, PodQuota, PodSignature
-from extender.model.policies import Exempt, Mode, Moment, Policy, PolicyKey, Targets
+from extender.model.policies import Exempt, Mode, Moment, Policy, PolicyKey
 from extender.model.quotas import NUMBERS, can_charge, charged, limits_pods, matches
 from extender.model.resources import Resources, add
 from extender.settings.quota import Quota
@@ -365,7 +365,6 @@ def _recounted(quota: PodQuota, pods: Iterable[Pod]) -> dict[str, int]:
 
 
 def _age(pod: Pod) -> tuple[str, str]:
-    """Sorts pods by their creation."""
     return pod.quota.created, pod.uid
 
 
@@ -427,7 +426,7 @@ class PolicyTerms:
             return ()
         subject = signature.subject(labels)
         found = {each.key: each for moment in _MOMENTS for each in self._policies.select(subject, moment)}
-        return tuple(each for key, each in found.items() if key in self._keys and _is_for(each, signature))
+        return tuple(each for key, each in found.items() if key in self._keys and each.is_for(signature.owner_kind))
 
     def _policy_changed(self, change: Change[Policy]) -> None:
         self._known.clear()
@@ -443,8 +442,3 @@ class PolicyTerms:
         found = change.new or change.old
         if self._keys and found is not None:
             self._changed(found.name)
-
-
-def _is_for(policy: Policy, signature: PodSignature) -> bool:
-    """Whether the policy is for such pods: one for templates is not for a pod that was made without one."""
-    return policy.targets is not Targets.TEMPLATES or bool(signature.owner_kind)

@@ -203,7 +203,6 @@ class SliceDecoder(Generic[T]):
         taken.version = event.resource_version or taken.version
 
     def _add_unreadable(self, line: bytes, error: WireError, taken: Slice[T]) -> None:
-        """Decodes a simplified line, or notes that it cannot be read."""
         try:
             event = self._kind.decode_event(line)
         except WireError:

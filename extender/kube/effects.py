@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
 from extender.model.objects import Pod
-from extender.model.policies import PolicyKey
+from extender.model.policies import VERSION, PolicyKey
+from extender.model.units import read_time
 from extender.wire.errors import UNREADABLE, from_msgspec
 from extender.wire.objects.simplify import decode_twice
 
+_NAMESPACE_OF_CLUSTER_EVENTS: Final = "default"
 _LONGEST_NOTE: Final = 1024  # events.k8s.io/v1 rejects more
 _LONGEST_EVENT_NAME: Final = 236  # leaves room for the dot and 16 digits within 253
 
@@ -36,6 +38,10 @@ class PodRef:
         """Exactly this pod: the UID excludes a later pod of the same name."""
         return cls(pod.namespace, pod.name, pod.uid)
 
+    def reference(self) -> dict[str, str]:
+        """The object that an event regards."""
+        return {"apiVersion": "v1", "kind": "Pod", "namespace": self.namespace, "name": self.name, "uid": self.uid}
+
 
 @dataclass(frozen=True, slots=True)
 class PodCondition:
@@ -49,49 +55,44 @@ class PodCondition:
 
 
 @dataclass(frozen=True, slots=True)
-class PodEvent:
-    """An event that ``kubectl describe`` shows at the pod. ``type``: "Normal" or "Warning"; ``note`` is cut at 1 KiB."""
+class PolicyRef:
+    """One scheduling policy."""
 
-    pod: PodRef
-    type: str
-    reason: str
-    action: str
-    note: str
-    at: datetime
+    key: PolicyKey
+    uid: str
 
     @property
     def namespace(self) -> str:
-        """That of the pod."""
-        return self.pod.namespace
+        """Empty for one of the cluster."""
+        return self.key.namespace
+
+    def reference(self) -> dict[str, str]:
+        """The object that an event regards."""
+        key = self.key
+        found = {"apiVersion": f"{key.group}/{VERSION}", "kind": key.kind, "name": key.name, "uid": self.uid}
+        return found | {"namespace": key.namespace} if key.namespace else found
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyEvent:
-    """The same at a scheduling policy, whose UID is ``uid``."""
+class ObjectEvent:
+    """An event that ``kubectl describe`` shows at an object. ``type``: "Normal" or "Warning"; ``note`` is cut at 1 KiB."""
 
-    policy: PolicyKey
-    uid: str
+    about: PodRef | PolicyRef
     type: str
     reason: str
     action: str
     note: str
     at: datetime
 
-    @property
-    def namespace(self) -> str:
-        """That of the policy, empty for one of the cluster."""
-        return self.policy.namespace
 
-
-def event_body(
-    event: PodEvent | PolicyEvent, regarding: Mapping[str, str], namespace: str, component: str, instance: str
-) -> dict[str, object]:
+def event_body(event: ObjectEvent, component: str, instance: str) -> dict[str, Any]:
     """The Event in JSON. Its name is that of the object with the time, as client-go names events."""
-    stamp = int(event.at.timestamp() * 1_000_000)
+    stamp, regarding = int(event.at.timestamp() * 1_000_000), event.about.reference()
+    name = f"{regarding['name'][:_LONGEST_EVENT_NAME]}.{stamp:x}"
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": f"{regarding['name'][:_LONGEST_EVENT_NAME]}.{stamp:x}", "namespace": namespace},
+        "metadata": {"name": name, "namespace": event.about.namespace or _NAMESPACE_OF_CLUSTER_EVENTS},
         "eventTime": micro_time(event.at),
         "reportingController": component,
         "reportingInstance": instance,
@@ -99,7 +100,7 @@ def event_body(
         "reason": event.reason,
         "action": event.action,
         "note": event.note.encode()[:_LONGEST_NOTE].decode(errors="ignore"),
-        "regarding": dict(regarding),
+        "regarding": regarding,
     }
 
 
@@ -184,8 +185,8 @@ def decode_lease(body: bytes) -> Lease:
         name=meta.name,
         holder=spec.holder_identity or "",
         duration_seconds=spec.lease_duration_seconds or 0,
-        acquire_time=_parse_time(spec.acquire_time),
-        renew_time=_parse_time(spec.renew_time),
+        acquire_time=read_time(spec.acquire_time),
+        renew_time=read_time(spec.renew_time),
         transitions=spec.lease_transitions or 0,
         resource_version=meta.resource_version,
         labels=meta.labels or {},
@@ -217,10 +218,3 @@ def lease_body(lease: Lease) -> dict[str, object]:
 def micro_time(moment: datetime) -> str:
     """A MicroTime: always UTC and six digits, whatever the zone of ``moment`` (which must have one)."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _parse_time(text: str | None) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None  # a time that another client wrote in another form must not hide the Lease

@@ -301,7 +301,6 @@ class Reflector(Generic[T]):
         return None
 
     def _note_handled(self) -> None:
-        """All lines of a chunk have been handled."""
         known = self.backlog.note_handled()
         if known is not None and self._has_news:
             self.status.last_heard, self._has_news = known, False
@@ -335,7 +334,6 @@ def _can_continue_from(version: str) -> bool:
 
 
 def _note_unreadable(taken: Slice[T], unreadable: set[str]) -> None:
-    """Keeps the keys of the objects that cannot be read now."""
     unreadable |= taken.unreadable
     if unreadable:
         unreadable.difference_update(found.key for found, _ in taken.changes)

@@ -149,7 +149,6 @@ class Connection:
 
 
 async def _body(response: ClientResponse, largest: int) -> bytes:
-    """The whole body; raises ``TooLarge`` as soon as it is longer."""
     parts, size = list[bytes](), 0
     while part := await response.content.readany():
         size += len(part)

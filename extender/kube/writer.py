@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -26,10 +26,9 @@ import orjson
 from extender.kube.decoding import decode_identity_leniently
 from extender.kube.effects import (
     Lease,
+    ObjectEvent,
     PodCondition,
-    PodEvent,
     PodRef,
-    PolicyEvent,
     decode_lease,
     decode_place,
     event_body,
@@ -39,6 +38,7 @@ from extender.kube.errors import KubeError, NotFound, Rejected, Unreachable
 from extender.kube.session import JSON, MERGE_PATCH, STRATEGIC_PATCH, Body, Connection
 from extender.model.group_placements import GroupPlacement, PlacementStatus
 from extender.model.policies import GROUP, VERSION, PolicyKey
+from extender.model.units import rfc3339
 from extender.wire import api_calls
 from extender.wire.api_calls import ApiCall, KeptObject
 from extender.wire.errors import WireError
@@ -48,7 +48,6 @@ from extender.wire.policies.group_placements import status_body
 _METHODS: Final = {"create": "POST", "get": "GET", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _SHOWN: Final = 80  # characters of a bad name in the error
-_NAMESPACE_OF_CLUSTER_EVENTS: Final = "default"
 _SECONDS: Final = 10.0
 
 JsonObject = dict[str, Any]
@@ -146,9 +145,10 @@ class _Recording(Calls):
         self._component = component
         self._instance = instance
 
-    async def _record(self, event: PodEvent | PolicyEvent, regarding: dict[str, str], namespace: str) -> None:
-        body = event_body(event, regarding, namespace, self._component, self._instance)
-        await self._make(api_calls.CREATE_EVENT, namespace, None, body)
+    async def create_event(self, event: ObjectEvent) -> None:
+        """Creates an event in the namespace of its object; in `default` about one of the cluster, as the API server keeps them."""
+        body = event_body(event, self._component, self._instance)
+        await self._make(api_calls.CREATE_EVENT, body["metadata"]["namespace"], None, body)
 
 
 class Writer(_Recording):
@@ -166,7 +166,7 @@ class Writer(_Recording):
             "status": condition.status,
             "reason": condition.reason,
             "message": condition.message,
-            "lastTransitionTime": condition.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": rfc3339(condition.since),
         }
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [entry]}}
         await self._make(api_calls.SET_CONDITION, pod.namespace, pod.name, body, STRATEGIC_PATCH)
@@ -225,12 +225,6 @@ class Writer(_Recording):
             raise NotFound(f"{pod.namespace}/{pod.name} is another pod by now")
         return node
 
-    async def create_event(self, event: PodEvent) -> None:
-        """Creates an event in the namespace of the pod."""
-        pod = event.pod
-        regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-        await self._record(event, regarding, pod.namespace)
-
     async def get_lease(self, namespace: str, name: str) -> Lease:
         """The Lease as it is now; ``NotFound`` when it does not exist."""
         return _read_lease(await self._make(api_calls.LEASE.get, namespace, name))
@@ -260,15 +254,6 @@ class PolicyObjects(_Recording):
         call = api_calls.PATCH_POLICY_STATUS if key.namespace else api_calls.PATCH_CLUSTER_POLICY_STATUS
         body = {"metadata": {"uid": uid}, "status": status}
         await self._make(call, key.namespace or None, key.name, body, MERGE_PATCH)
-
-    async def create_policy_event(self, event: PolicyEvent) -> None:
-        """Creates an event in the namespace of the policy. The API server keeps those of cluster-wide objects in `default`."""
-        key = event.policy
-        namespace = key.namespace or _NAMESPACE_OF_CLUSTER_EVENTS
-        regarding = {"apiVersion": f"{key.group}/{VERSION}", "kind": key.kind, "name": key.name, "uid": event.uid}
-        if key.namespace:
-            regarding["namespace"] = key.namespace
-        await self._record(event, regarding, namespace)
 
 
 class ReleaseObjects(Calls):

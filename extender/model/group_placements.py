@@ -69,6 +69,5 @@ def placement_name(group: GroupKey) -> str:
 
 
 def _as_name(text: str) -> str:
-    """The characters that a name may have, in lower case."""
     kept = "".join(each if each.isascii() and each.isalnum() else "-" for each in text.lower())
     return kept[:_LONGEST_PART].strip("-")

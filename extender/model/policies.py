@@ -391,6 +391,10 @@ class Policy:
             and any(path.startswith(_ABOUT_PODS) for path in self.directives.lists)
         )
 
+    def is_for(self, owner_kind: str) -> bool:
+        """Whether it is for pods of such an owner: one for templates is not for a pod that was made without one."""
+        return self.targets is not Targets.TEMPLATES or bool(owner_kind)
+
     def acts(self, moment: Moment) -> bool:
         """Whether the policy acts at this moment."""
         return moment in self.when

@@ -119,7 +119,6 @@ class GroupKey(NamedTuple):
     value: str
 
     def __str__(self) -> str:
-        """``namespace/value``, as in logs and events."""
         return f"{self.namespace}/{self.value}"
 
 
@@ -140,7 +139,6 @@ class Level(NamedTuple):
     value: str
 
     def __str__(self) -> str:
-        """``key=value``."""
         return f"{self.key}={self.value}"
 
 

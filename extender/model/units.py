@@ -5,6 +5,7 @@ number of bytes. Called by the settings and by the scenarios of the embedded con
 """
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 _SECONDS_PER_UNIT: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -99,3 +100,16 @@ def agreeing(count: int, one: str, more: str) -> str:
 def times(count: int) -> str:
     """`once`, `2 times`."""
     return agreeing(count, "once", f"{count} times")
+
+
+def rfc3339(moment: datetime) -> str:
+    """A time as in the objects of the API: UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def read_time(text: str | None) -> datetime | None:
+    """A time of an object of the API; None for none, or one in another form, which must not hide the object."""
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None

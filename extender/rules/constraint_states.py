@@ -126,7 +126,6 @@ def reach_of(terms: Iterable[AffinityTerm], owner: str, view: ClusterView) -> St
 
 
 def _why(term: AffinityTerm, owner: str) -> str:
-    """What a term says of namespaces."""
     if term.covers_all:
         return "namespaceSelector {}: every namespace"
     listed = "" if not term.namespaces else f"namespaces {', '.join(term.namespaces[:MOST_NAMESPACES])}"

@@ -119,7 +119,6 @@ def _is_unread(signature: PodSignature) -> bool:
 
 
 def _named(names: list[str] | tuple[str, ...]) -> str:
-    """The first few names, and how many there are beside them."""
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
 

@@ -97,7 +97,6 @@ async def _readyz(request: web.Request) -> web.Response:
 
 
 async def _review(request: web.Request) -> web.Response:
-    """One review, answered and counted."""
     webhook = request.path.removeprefix("/")
     service, started, kind = request.app[_SERVICE], perf_counter(), ""
     try:
@@ -173,7 +172,6 @@ def _malformed(problem: str) -> Failure:
 
 
 def _kind_of(review: JsonObject) -> str:
-    """The kind of the reviewed object; empty where it is not said."""
     kind = review["request"].get("kind")
     name = kind.get("kind") if isinstance(kind, dict) else None
     return name[:_LONGEST_KIND] if isinstance(name, str) else ""

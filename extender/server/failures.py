@@ -11,7 +11,6 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
-from extender.model.answers import what_if
 from extender.model.answers.explanations import Cause, NotExplained
 from extender.model.answers.what_if import NotComputed
 from extender.settings.connections import Server
@@ -103,9 +102,9 @@ def failure_of(error: Exception, limits: Server) -> Failure:
     """The failure for an error."""
     if isinstance(error, Failure):
         return error
-    if isinstance(error, NotExplained | NotComputed):
-        return _of_people(error)
     match error:
+        case NotExplained():
+            return _of_people(error)
         case WireError():
             return Failure(HTTPStatus.BAD_REQUEST, "malformed", f"cannot read the request: {error}", error.path)
         case web.HTTPException():
@@ -119,17 +118,18 @@ def failure_of(error: Exception, limits: Server) -> Failure:
     return Failure(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected", _UNEXPECTED)
 
 
-def _of_people(error: NotExplained | NotComputed) -> Failure:
+def _of_people(error: NotExplained) -> Failure:
     """Of explanations and pages, and of what-ifs."""
-    match error:
-        case NotExplained(cause=Cause.UNKNOWN):
-            return Failure(HTTPStatus.NOT_FOUND, "unknown", str(error))
-        case NotExplained(cause=Cause.BUSY) | NotComputed(cause=what_if.Cause.BUSY):
-            return Failure(HTTPStatus.TOO_MANY_REQUESTS, "busy", str(error), headers=_LATER)
-        case NotComputed(cause=what_if.Cause.TOO_EXPENSIVE):
-            return Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_expensive", f"the what-if {error}")
-        case NotComputed(cause=what_if.Cause.UNAVAILABLE):
-            return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", str(error), headers=_LATER)
-        case NotComputed():
+    text = str(error)
+    match error.cause:
+        case Cause.UNKNOWN:
+            return Failure(HTTPStatus.NOT_FOUND, "unknown", text)
+        case Cause.BUSY:
+            return Failure(HTTPStatus.TOO_MANY_REQUESTS, "busy", text, headers=_LATER)
+        case Cause.TOO_EXPENSIVE:
+            text = f"the what-if {text}" if isinstance(error, NotComputed) else text
+            return Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_expensive", text)
+        case Cause.UNAVAILABLE:
+            return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", text, headers=_LATER)
+        case Cause.FAILED:
             return Failure(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected", _UNEXPECTED)
-    return Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_expensive", str(error))

@@ -105,5 +105,4 @@ def _status(*, ready: bool) -> int:
 
 
 def _json(body: bytes) -> web.Response:
-    """A JSON document."""
     return web.Response(body=body, content_type="application/json")

@@ -183,13 +183,11 @@ def _not_json(kind: str) -> Failure:
 
 
 def _route(request: web.Request) -> str:
-    """The path as the route was registered with; empty where there is no such route."""
     resource = request.match_info.route.resource
     return resource.canonical if resource else ""
 
 
 def _is_local(remote: str | None) -> bool:
-    """Whether an address is that of this machine's loopback."""
     try:
         address = ip_address(remote or "")
     except ValueError:
@@ -301,7 +299,6 @@ class Deadline:
         self.is_over = False
 
     def __enter__(self) -> None:
-        """Starts the time."""
         self._task = self._deadlines.add(self)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

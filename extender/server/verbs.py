@@ -123,20 +123,16 @@ async def _check_client_waits(request: web.Request) -> None:
 
 
 def _filtered(result: FilterResult, args: ExtenderArgs) -> bytes:
-    """The answer in the form of the request."""
     return encode_filter(result) if args.nodes is None else encode_filter_nodes(result, args)
 
 
 def _identity(pod: Pod) -> tuple[str, str, str]:
-    """Namespace, name and UID."""
     return pod.signature.namespace, pod.name, pod.uid
 
 
 def _requested(args: ExtenderArgs) -> list[str]:
-    """The names of all nodes of a request."""
     return [node.name for node in args.nodes] if args.nodes is not None else list(args.node_names or ())
 
 
 def _count(args: ExtenderArgs) -> int:
-    """How many nodes a request has, in either form."""
     return len(args.node_names or args.nodes or ())

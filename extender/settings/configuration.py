@@ -71,7 +71,6 @@ class Settings(Section, frozen=True):
     release: Release = Release()
 
     def __post_init__(self) -> None:
-        """Rejects combinations that each section allows and the mode does not."""
         if self.mode == "augment" and self.answers.score_scale == "inTree":
             raise ValueError("answers.scoreScale: inTree needs mode offload; in augment mode the plugins score too")
         if self.schedulers == "many" and self.placement != "decisive":

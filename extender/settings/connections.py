@@ -75,7 +75,6 @@ class Tls(Section, frozen=True):
     min_version: Literal["VersionTLS12", "VersionTLS13"] = "VersionTLS13"
 
     def __post_init__(self) -> None:
-        """Rejects incomplete sets of files, which would not work or would only seem to protect."""
         for field, value, other, needed in (
             ("certFile", self.cert_file, "keyFile", self.key_file),
             ("keyFile", self.key_file, "certFile", self.cert_file),
@@ -110,7 +109,6 @@ class Server(Section, frozen=True):
     paths: Paths = Paths()
 
     def __post_init__(self) -> None:
-        """Rejects limits under which no request could be answered."""
         require_positive(self, "request_timeout", "max_body_bytes", "idle_timeout")
 
 
@@ -136,7 +134,6 @@ class Watch(Section, frozen=True):
     backoff: Backoff = Backoff()
 
     def __post_init__(self) -> None:
-        """Rejects a timeout that would end every watch at once."""
         require_positive(self, "inactivity_timeout")
 
 

@@ -22,7 +22,6 @@ class AssumedPods(Section, frozen=True):
     doubt: Duration = Duration(5)
 
     def __post_init__(self) -> None:
-        """Rejects an expiry under which no pod would be assumed at all."""
         require_positive(self, "expiry", "doubt")
 
 
@@ -48,7 +47,6 @@ class Preemption(Section, frozen=True):
     backoff: Backoff = Backoff(initial=Duration(0.1), max=Duration(5))
 
     def __post_init__(self) -> None:
-        """Rejects times in which no preemption could finish."""
         require_positive(self, "deadline", "stuck_after")
 
 
@@ -72,7 +70,6 @@ class Recorder(Section, frozen=True):
     max_bytes: ByteSize = ByteSize(2**30)
 
     def __post_init__(self) -> None:
-        """Rejects a limit that leaves room for nothing, and a key that is not used."""
         require_positive(self, "max_bytes")
         if self.redact_key_file and not self.redact:
             raise ValueError("redactKeyFile: needs redact")
@@ -86,7 +83,6 @@ class WhatIf(Section, frozen=True):
     memory: ByteSize = ByteSize(256 * 2**20)
 
     def __post_init__(self) -> None:
-        """Rejects a budget in which nothing is computed."""
         require_positive(self, "seconds", "memory")
 
 

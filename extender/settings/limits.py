@@ -47,5 +47,4 @@ class Limits(Section, frozen=True, cache_hash=True):
     per_namespace: NamespaceLimits = NamespaceLimits()
 
     def __post_init__(self) -> None:
-        """Rejects a limit that every pod would exceed."""
         require_positive(self, "pod_bytes")

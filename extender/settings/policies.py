@@ -54,7 +54,6 @@ class Webhook(Section, frozen=True):
     clients: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Rejects what the API server would reject, and missing certificate files."""
         require_positive(self, "timeout")
         if self.timeout % 1 or self.timeout > _LONGEST_TIMEOUT:
             raise ValueError(f"timeout: the API server accepts whole seconds up to {_LONGEST_TIMEOUT}s")
@@ -97,7 +96,6 @@ class Exemptions(Section, frozen=True):
     scheduling_groups: bool = False
 
     def __post_init__(self) -> None:
-        """Rejects names that no namespace and no user has."""
         for namespace in self.label_in:
             if namespace != "*" and not is_dns_label(namespace):
                 raise ValueError(f'labelIn: "{namespace}" is no name of a namespace, and not "*"')
@@ -127,7 +125,6 @@ class Policies(Section, frozen=True):
     webhook: Webhook = Webhook()
 
     def __post_init__(self) -> None:
-        """Rejects kinds, paths and namespaces that no object can have."""
         for kind, path in self.templates.items():
             if not _KIND.fullmatch(kind):
                 raise ValueError(f'templates: expected a kind such as "argoproj.io/v1alpha1/Rollout", got "{kind}"')
@@ -176,5 +173,4 @@ class Release(Section, frozen=True):
     share_per_namespace: Annotated[float, Meta(gt=0, le=1)] = 0.5
 
     def __post_init__(self) -> None:
-        """Rejects times that end at once."""
         require_positive(self, "reservation", "unasked", "expectation")

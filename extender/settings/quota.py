@@ -32,7 +32,6 @@ class NamespaceSelector(Section, frozen=True, dict=True):
     match_expressions: tuple[SelectorExpression, ...] = ()
 
     def __post_init__(self) -> None:
-        """Rejects what the API server would reject in a selector."""
         try:
             _ = self.parsed
         except SelectorError as error:
@@ -76,7 +75,6 @@ class Consent(Section, frozen=True):
     mode: Mode = "Enforce"
 
     def __post_init__(self) -> None:
-        """Rejects a label that no namespace can carry."""
         if self.label:
             try:
                 LabelKey.parse(self.label)
@@ -122,7 +120,6 @@ class Quota(Section, frozen=True):
     reach: Reach = Reach()
 
     def __post_init__(self) -> None:
-        """Rejects namespaces that cannot exist."""
         for namespace in self.exempt_namespaces:
             if not is_dns_label(namespace):
                 raise ValueError(f'exemptNamespaces: "{namespace}" is no name of a namespace')

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Generic, TypeVar
+from typing import Final
 
-from extender.kube.effects import PodEvent, PodRef, PolicyEvent
+from extender.kube.effects import ObjectEvent, PodRef
 from extender.kube.errors import KubeError
 from extender.kube.timing import Clock
 from extender.model.objects import Pod
@@ -35,8 +35,6 @@ _NEVER: Final = float("-inf")
 
 MISSED_ADMISSION: Final = "PolicyMissedAdmission"
 _MOST_NAMED: Final = 5  # policies; the note has 1 KiB
-
-E = TypeVar("E", PodEvent, PolicyEvent)
 
 
 class TokenBucket:
@@ -70,7 +68,7 @@ class EventLimit:
     repeated_after: float = 0.0
 
 
-class EventRecorder(Generic[E]):
+class EventRecorder:
     """``record`` queues an event and returns at once, ``run`` writes events, ``flush`` waits until the queue is empty.
 
     ``results``: events by what became of them. suppressed: over the limit, repeated too soon, or the queue is full.
@@ -78,7 +76,7 @@ class EventRecorder(Generic[E]):
 
     def __init__(
         self,
-        create: Callable[[E], Awaitable[None]],
+        create: Callable[[ObjectEvent], Awaitable[None]],
         clock: Clock,
         limit: EventLimit | None = None,
         urgent: RateLimiter | None = None,
@@ -87,13 +85,13 @@ class EventRecorder(Generic[E]):
     ) -> None:
         """``urgent``: the limiter of writes that events give way to. With a ``limit`` nothing is queued unless `run` runs."""
         self.results = Counter({"written": 0, "failed": 0, "suppressed": 0})
-        self._create: Callable[[E], Awaitable[None]] = create
+        self._create = create
         self._clock = clock
         self._limit = limit
         self._tokens = TokenBucket(limit.at_once, limit.refill, clock.now()) if limit is not None else None
         self._urgent = urgent
         self._side_by_side = side_by_side
-        self._waiting: FairBacklog[E] = FairBacklog(clock, longest_queue if limit is None else limit.at_once)
+        self._waiting: FairBacklog[ObjectEvent] = FairBacklog(clock, longest_queue if limit is None else limit.at_once)
         self._unwritten = 0
         self._all_written = asyncio.Event()
         # By object and reason: when it was recorded, and how often it was suppressed since then.
@@ -101,7 +99,7 @@ class EventRecorder(Generic[E]):
         self._is_running = False
         self._failed = RepeatedWarning(_LOG, "an event cannot be recorded", clock.now)
 
-    def record(self, event: E, about: Hashable = None) -> None:
+    def record(self, event: ObjectEvent, about: Hashable = None) -> None:
         """Queues an event, as far as the limit allows. ``about``: the object, for events that are not to be repeated. O(1)."""
         if self._limit is None or about is None:
             self._queue(event)
@@ -120,14 +118,14 @@ class EventRecorder(Generic[E]):
         """The object has been deleted."""
         self._recorded.pop(about, None)
 
-    def _queue(self, event: E) -> bool:
+    def _queue(self, event: ObjectEvent) -> bool:
         if self._limit is not None and not self._is_running:
             return False  # a replica that does not lead
         if not self._has_token(event):
             self.results["suppressed"] += 1
             return False
         self._unwritten += 1
-        dropped = self._waiting.add(event.namespace, event)
+        dropped = self._waiting.add(event.about.namespace, event)
         if dropped is not None:
             self._ended("suppressed")
         return dropped is not event
@@ -138,7 +136,7 @@ class EventRecorder(Generic[E]):
         if not self._unwritten:
             self._all_written.set()
 
-    def _has_token(self, event: E) -> bool:
+    def _has_token(self, event: ObjectEvent) -> bool:
         if self._tokens is None or self._limit is None:
             return True
         spare = self._limit.at_once / 2 if event.type == "Normal" else 0.0
@@ -161,7 +159,7 @@ class EventRecorder(Generic[E]):
             while self._waiting.pop() is not None:
                 self._ended("failed")
 
-    async def _write_some(self, first: E) -> None:
+    async def _write_some(self, first: ObjectEvent) -> None:
         events, is_begun = [first], False
         try:
             await self._wait_until_idle()
@@ -173,7 +171,7 @@ class EventRecorder(Generic[E]):
             if not is_begun:
                 self._ended("failed")
 
-    async def _write(self, event: E) -> None:
+    async def _write(self, event: ObjectEvent) -> None:
         result = "failed"
         try:
             await self._create(event)
@@ -197,7 +195,7 @@ class EventRecorder(Generic[E]):
         return min(self._urgent.last_busy + _IDLE_SECONDS - now, begun + _LONGEST_WAIT_SECONDS - now)
 
 
-def missed_admission(pod: Pod, policies: Sequence[PolicyKey], at: datetime) -> PodEvent:
+def missed_admission(pod: Pod, policies: Sequence[PolicyKey], at: datetime) -> ObjectEvent:
     """The event of a pod that admission missed and that these policies hold all the same while it is scheduled."""
     names = ", ".join(map(str, policies[:_MOST_NAMED]))
     more = f" and {len(policies) - _MOST_NAMED} more" if len(policies) > _MOST_NAMED else ""
@@ -210,4 +208,4 @@ def missed_admission(pod: Pod, policies: Sequence[PolicyKey], at: datetime) -> P
         f"the pod lacks what {names}{more} {'directs' if one else 'direct'}: {cause}. "
         f"It is held to {'it' if one else 'them'} while it is scheduled"
     )
-    return PodEvent(PodRef.of(pod), "Warning", MISSED_ADMISSION, "Scheduling", note, at)
+    return ObjectEvent(PodRef.of(pod), "Warning", MISSED_ADMISSION, "Scheduling", note, at)

@@ -253,7 +253,6 @@ class LeaderElector:
         self._seen = found
 
     def _expiry(self, found: Lease) -> float:
-        """When the Lease expires, by the duration that its holder has written."""
         return self._seen_at + (found.duration_seconds or self._options.lease_duration)
 
     def _clear_since(self, found: Lease, now: float) -> float:
@@ -297,5 +296,4 @@ class LeaderElector:
 
 
 def _claim(lease: Lease) -> tuple[object, ...]:
-    """The fields of a Lease that state which replica leads."""
     return lease.holder, lease.transitions, lease.acquire_time, lease.renew_time, lease.duration_seconds

@@ -12,19 +12,19 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from extender.index.objects.changes import Change
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
-from extender.kube.effects import PolicyEvent
+from extender.kube.effects import ObjectEvent, PolicyRef
 from extender.kube.errors import KubeError, NotFound
 from extender.kube.timing import Clock
 from extender.kube.writer import PolicyObjects
 from extender.model.objects import PodSignature
 from extender.model.policies import GROUP, Exempt, InvalidPolicy, Policy, PolicyKey, Subject
-from extender.model.units import counted
+from extender.model.units import counted, rfc3339
 from extender.tasks.events import EventLimit, EventRecorder
 from extender.verbs.admit.pod_fields import Changes
 from extender.verbs.admit.policy_reviews import contradiction_between
@@ -60,7 +60,7 @@ class PolicyStatus:
     def __init__(
         self,
         store: PolicyObjects,
-        events: EventRecorder[PolicyEvent],
+        events: EventRecorder,
         policies: PolicyTable,
         pods: Callable[[], Mapping[PodSignature, int]],
         namespaces: Namespaces,
@@ -239,7 +239,7 @@ class PolicyStatus:
         }
         applied = self._applied.get(policy.key)
         if applied is not None and not _is_recent(present.get("lastApplied"), applied):
-            found["lastApplied"] = _text_of(applied)
+            found["lastApplied"] = rfc3339(applied)
         return found
 
     def _conflicts(self, key: PolicyKey) -> Iterator[JsonObject]:
@@ -261,7 +261,7 @@ class PolicyStatus:
             "type": kind,
             "status": status,
             "observedGeneration": generation,
-            "lastTransitionTime": since or _text_of(self._utc_now()),
+            "lastTransitionTime": since or rfc3339(self._utc_now()),
             "reason": reason,
             "message": message,
         }
@@ -276,17 +276,13 @@ def _is_recent(written: object, applied: datetime) -> bool:
     return applied - told < APPLIED_EVERY
 
 
-def _text_of(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def condition_events(
     key: PolicyKey, uid: str, before: JsonObject, after: JsonObject, at: datetime
-) -> Iterator[PolicyEvent]:
+) -> Iterator[ObjectEvent]:
     """The events of the conditions that have changed from one status to the next."""
 
-    def event(kind: str, reason: str, action: str, note: str) -> PolicyEvent:
-        return PolicyEvent(key, uid, kind, reason, action, note, at)
+    def event(kind: str, reason: str, action: str, note: str) -> ObjectEvent:
+        return ObjectEvent(PolicyRef(key, uid), kind, reason, action, note, at)
 
     old, new = _conditions_of(before), _conditions_of(after)
     was_valid, valid = old.get("Valid", {}).get("status"), new.get("Valid", {})

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from extender.kube.effects import PodEvent, PodRef
+from extender.kube.effects import ObjectEvent, PodRef
 from extender.kube.errors import KubeError
 from extender.kube.timing import Clock
 from extender.kube.writer import Writer
@@ -142,7 +142,7 @@ class RejectionEvents:
         text = note
         if told is not None:
             text = f"{note} (rejected {times(told.rejections)} since the last such event)"
-        event = PodEvent(PodRef.of(pod), "Warning", REASON, "Scheduling", text, self._utc_now())
+        event = ObjectEvent(PodRef.of(pod), "Warning", REASON, "Scheduling", text, self._utc_now())
         try:
             await self._writer.create_event(event)
         except KubeError as error:

@@ -180,5 +180,4 @@ class Places:
         self._taken += 1
 
     def __exit__(self, *_: object) -> None:
-        """Gives it back."""
         self._taken -= 1

@@ -543,7 +543,6 @@ class KeptNodes(Container[str]):
         return {node for node in self._nominated if node in requested and node in self}
 
     def __contains__(self, node: object) -> bool:
-        """Whether the node is kept."""
         if not isinstance(node, str) or node not in self._nominated:
             return False
         conflicting = conflicting_nominated_pods(self._pod, node, self._view)

@@ -66,7 +66,6 @@ from extender.model.policies import (
     PolicyKey,
     Size,
     Subject,
-    Targets,
 )
 from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
@@ -159,7 +158,7 @@ def _made(signature: PodSignature, labels: Labels | None, view: ClusterView, set
 def _selecting(signature: PodSignature, subject: Subject, view: ClusterView) -> list[Policy]:
     """The policies that hold such pods. Where labels are too large to be read, that is each one that selects pods of the namespace."""
     if signature.excess is None or not signature.excess.hides_labels:
-        return [each for each in view.policies.select(subject, Moment.SCHEDULING) if _concerns(each, signature)]
+        return [each for each in view.policies.select(subject, Moment.SCHEDULING) if each.is_for(signature.owner_kind)]
     reaching = (each for each in view.policies if each.acts(Moment.SCHEDULING) and each.scope.may_select_any(subject))
     return sorted(reaching, key=attrgetter("order"))
 
@@ -170,11 +169,6 @@ def _releasing(subject: Subject, view: ClusterView) -> tuple[PolicyKey, ...]:
         return ()
     policies = gating(view.policies.select(subject, Moment.RELEASE))
     return tuple(each.key for each in policies if each.mode is Mode.ENFORCE)
-
-
-def _concerns(policy: Policy, signature: PodSignature) -> bool:
-    """Whether the policy is for such pods: one for templates is not for a pod that was made without one."""
-    return policy.targets is not Targets.TEMPLATES or bool(signature.owner_kind)
 
 
 MISSED, AUDITED, ESCAPED = "missed", "audited", "escaped"

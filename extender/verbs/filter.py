@@ -220,7 +220,6 @@ def _rejection(search: Search) -> FilterResult:
 
 
 def _rejection_by_node(filters: PreparedFilters, requested: RequestedNodes) -> FilterResult:
-    """The text for each node by its own reason."""
     texts: dict[str, str] = {}
     reasons: set[Reason] = set()
     nodes = requested.positions()

@@ -113,7 +113,6 @@ def _at_best(nodes: Sequence[int], parts: Sequence[_Part], required: Sequence[Co
 
 
 def _equals(ranked: Ranked) -> list[int]:
-    """The positions of the best rank, in their order."""
     best = max([rank for rank, _ in ranked], default=_NEVER)
     return [node for rank, node in ranked if rank == best]
 
@@ -238,7 +237,6 @@ def _from_top_domains(
 
 
 def _preferred(groups: Sequence[RankedGroup]) -> set[int]:
-    """The domains in which any group counts a pod."""
     return set[int]().union(*(part.group.counts for part in groups))
 
 

@@ -255,7 +255,6 @@ def _weighed_best(search: Search, pod: Pod, start: int) -> list[int]:
 
 
 def _node_preference(node: Node, signature: PodSignature) -> int:
-    """The weights of the pod's preferred terms that match the node (NodeAffinity)."""
     return sum(each.weight for each in signature.preferred_nodes if each.term.matches(node.name, node.labels))
 
 

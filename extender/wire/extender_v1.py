@@ -71,7 +71,6 @@ class FilterResult(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def _answer(self) -> tuple[object, ...]:
-        """What the scheduler gets."""
         return self.passed, self.failed, self.unresolvable, self.error, self.encoded
 
 

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from extender.kube.credentials import Access
-from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
+from extender.kube.effects import Lease, ObjectEvent, PodCondition, PodRef
 from extender.kube.errors import NotFound, Rejected
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
@@ -154,7 +154,7 @@ CALLS: dict[str, tuple[tuple[str, str, str], Call]] = {
     "uid_of": (("", "pods", "get"), lambda s, p: writer(s).uid_of(p)),
     "create_event": (
         ("events.k8s.io", "events", "create"),
-        lambda s, p: writer(s).create_event(PodEvent(p, "Normal", "Why", "What", "note", NOW)),
+        lambda s, p: writer(s).create_event(ObjectEvent(p, "Normal", "Why", "What", "note", NOW)),
     ),
     "create_lease": (("coordination.k8s.io", "leases", "create"), lambda s, _: create_lease(s)),
     "get_lease": (

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from extender.kube.credentials import Access
-from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
+from extender.kube.effects import Lease, ObjectEvent, PodCondition, PodRef
 from extender.kube.session import open_session
 from extender.kube.writer import PolicyObjects, ReleaseObjects, WebhookObjects, Writer
 from extender.model.group_placements import PlacementStatus
@@ -51,7 +51,7 @@ CALLS: dict[str, tuple[str, Call]] = {
     "delete": (POD_PATH, lambda w: w.delete(POD)),
     "create_event": (
         "/apis/events.k8s.io/v1/namespaces/default/events",
-        lambda w: w.create_event(PodEvent(POD, "Normal", "Why", "What", "note", NOON)),
+        lambda w: w.create_event(ObjectEvent(POD, "Normal", "Why", "What", "note", NOON)),
     ),
     "bind": (f"{POD_PATH}/binding", lambda w: w.bind(POD, "node-a")),
     "node_of": (POD_PATH, lambda w: w.node_of(POD)),
@@ -154,7 +154,7 @@ def test_each_method_has_its_row() -> None:
         {**CALLS, **WEBHOOK_CALLS, **POLICY_CALLS, **RELEASE_CALLS}
     )
     assert methods_of(ReleaseObjects) == set(RELEASE_CALLS)
-    by_the_row_of_pods = {"create_policy_event"}
+    by_the_row_of_pods = {"create_event"}
     assert methods_of(PolicyObjects) - by_the_row_of_pods == {name for name in POLICY_CALLS if "cluster" not in name}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from extender.kube.credentials import Access
-from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef, PolicyEvent
+from extender.kube.effects import Lease, ObjectEvent, PodCondition, PodRef, PolicyRef
 from extender.kube.errors import Conflict, NotFound, Rejected, Throttled, Unreachable
 from extender.kube.session import open_session
 from extender.kube.writer import PolicyObjects, Writer, path_of
@@ -171,7 +171,7 @@ async def test_a_pod_that_is_gone_is_not_found(
 
 
 async def test_an_event_is_recorded_at_the_pod(plane: ApiServer, writer: Writer) -> None:
-    await writer.create_event(PodEvent(ref(plane), "Warning", "Rejected", "Placing", "ü" * 2000, NOON))
+    await writer.create_event(ObjectEvent(ref(plane), "Warning", "Rejected", "Placing", "ü" * 2000, NOON))
     (found,) = [stored.read() for stored in plane.store.table(EVENTS).latest()]
     assert found["regarding"]["uid"] == ref(plane).uid
     assert (found["reason"], found["type"], found["action"]) == ("Rejected", "Warning", "Placing")
@@ -183,8 +183,8 @@ async def test_events_about_policies_are_recorded_in_their_namespace_and_in_defa
     async with open_session(Access(host=plane.url), FakeClock()) as session:
         policies = PolicyObjects(session.writes, "extender", "one")
         for key in (PolicyKey(GROUP, "kube-system", "apart"), PolicyKey(GROUP, "", "zones")):
-            await policies.create_policy_event(
-                PolicyEvent(key, "uid-1", "Warning", "Invalid", "Validating", "ü" * 2000, NOON)
+            await policies.create_event(
+                ObjectEvent(PolicyRef(key, "uid-1"), "Warning", "Invalid", "Validating", "ü" * 2000, NOON)
             )
     found = {stored.key.partition(".")[0]: stored.read() for stored in plane.store.table(EVENTS).latest()}
     assert found.keys() == {"kube-system/apart", "default/zones"}

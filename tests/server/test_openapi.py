@@ -168,13 +168,13 @@ async def test_answers_are_those_of_the_document(aiohttp_client: AiohttpClient) 
 @pytest.mark.parametrize(
     ("cause", "status"),
     [
-        (what_if.Cause.BUSY, HTTPStatus.TOO_MANY_REQUESTS),
-        (what_if.Cause.TOO_EXPENSIVE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-        (what_if.Cause.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE),
-        (what_if.Cause.FAILED, HTTPStatus.INTERNAL_SERVER_ERROR),
+        (Cause.BUSY, HTTPStatus.TOO_MANY_REQUESTS),
+        (Cause.TOO_EXPENSIVE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+        (Cause.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE),
+        (Cause.FAILED, HTTPStatus.INTERNAL_SERVER_ERROR),
     ],
 )
-async def test_errors_of_what_ifs(aiohttp_client: AiohttpClient, cause: what_if.Cause, status: HTTPStatus) -> None:
+async def test_errors_of_what_ifs(aiohttp_client: AiohttpClient, cause: Cause, status: HTTPStatus) -> None:
     answering = WhatIfAnswering(problem=what_if.NotComputed(cause, "because"))
     client = await aiohttp_client(app_with(replace(AGREEABLE, what_ifs=answering)))
     answer = await ask(client, WHAT_IF)

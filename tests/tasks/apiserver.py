@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from extender.index.cluster import ClusterIndex
-from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.effects import ObjectEvent, PodCondition, PodRef
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.writer import Writer
 from extender.model.objects import Object, Pod
@@ -91,10 +91,10 @@ class Apiserver(Writer):
         found = self._meet("bind", pod)
         self.put(msgspec.structs.replace(found, node=node))
 
-    async def create_event(self, event: PodEvent) -> None:
+    async def create_event(self, event: ObjectEvent) -> None:
         """Only noted."""
-        self._fail_or_change("event", event.pod.name)
-        self._note(f"event {event.pod.name} {event.reason}")
+        self._fail_or_change("event", event.about.reference()["name"])
+        self._note(f"event {event.about.reference()['name']} {event.reason}")
 
     # -- the reader -----------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from extender.kube.effects import PodEvent, PodRef, PolicyEvent
+from extender.kube.effects import ObjectEvent, PodRef, PolicyRef
 from extender.kube.errors import Rejected
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import GROUP, PolicyKey
@@ -28,9 +28,9 @@ LIMIT = EventLimit(at_once=20, refill=2.0, repeated_after=600.0)
 NOTHING = {"written": 0, "failed": 0, "suppressed": 0}
 
 
-def event(name: str, kind: str = "Warning", reason: str = "Preempted", namespace: str = "default") -> PodEvent:
+def event(name: str, kind: str = "Warning", reason: str = "Preempted", namespace: str = "default") -> ObjectEvent:
     """An event of a pod."""
-    return PodEvent(PodRef(namespace, name, f"uid-{name}"), kind, reason, "Preempting", "text", NOON)
+    return ObjectEvent(PodRef(namespace, name, f"uid-{name}"), kind, reason, "Preempting", "text", NOON)
 
 
 class Stage:
@@ -47,11 +47,11 @@ class Stage:
         self.rate_limiter = RateLimiter(self.clock, 4, 1e6)
         self.recorder = EventRecorder(self.create, self.clock, limit, self.rate_limiter, most_waiting, at_once)
 
-    async def create(self, event: PodEvent) -> None:
+    async def create(self, event: ObjectEvent) -> None:
         """Written, or refused."""
-        if event.pod.name == self._refuses:
+        if event.about.reference()["name"] == self._refuses:
             raise Rejected("403", status=403)
-        self.names.append(event.pod.name)
+        self.names.append(event.about.reference()["name"])
         self.notes.append(event.note)
         if self.is_held:
             await asyncio.Event().wait()
@@ -249,9 +249,9 @@ RESOLVED = ("Normal", "ConflictResolved", "no conflict is known any more")
 def test_an_event_tells_of_a_condition_that_has_changed(
     before: Json, after: Json, told: list[tuple[str, str, str]]
 ) -> None:
-    found: list[PolicyEvent] = list(condition_events(ONE, "uid-1", before, after, NOON))
+    found: list[ObjectEvent] = list(condition_events(ONE, "uid-1", before, after, NOON))
     assert [(each.type, each.reason, each.note) for each in found] == told
-    assert {(each.policy, each.uid, each.at) for each in found} <= {(ONE, "uid-1", NOON)}
+    assert {(each.about, each.at) for each in found} <= {(PolicyRef(ONE, "uid-1"), NOON)}
 
 
 REACHED = "or the webhook was not reached"
@@ -270,7 +270,11 @@ def test_the_event_of_a_missed_admission_names_the_policies(count: int, injected
     found = missed_admission(Pod("u", "two", PodSignature("default", {}, injected=injected)), policies, NOON)
     names = ", ".join(map(str, policies))
     assert found.note == f"the pod lacks what {names} {text} while it is scheduled"
-    assert (found.pod, found.type, found.reason) == (PodRef("default", "two", "u"), "Warning", "PolicyMissedAdmission")
+    assert (found.about, found.type, found.reason) == (
+        PodRef("default", "two", "u"),
+        "Warning",
+        "PolicyMissedAdmission",
+    )
 
 
 def test_a_long_list_of_policies_is_cut() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
-from extender.kube.effects import PolicyEvent
+from extender.kube.effects import ObjectEvent, PolicyRef
 from extender.kube.errors import NotFound, Unreachable
 from extender.kube.writer import PolicyObjects
 from extender.model.objects import Namespace, PodSignature
@@ -56,17 +56,18 @@ class Api(PolicyObjects):
         self.status[key] = {**self.status[key], **status}
 
 
-class Told(EventRecorder[PolicyEvent]):
+class Told(EventRecorder):
     """Events that are to be recorded."""
 
     def __init__(self) -> None:
         self.reasons: list[tuple[PolicyKey, str]] = []
         self.forgotten: list[object] = []
 
-    def record(self, event: PolicyEvent, about: object = None) -> None:
+    def record(self, event: ObjectEvent, about: object = None) -> None:
         """Keep it."""
-        assert about == event.policy
-        self.reasons.append((event.policy, event.reason))
+        assert isinstance(event.about, PolicyRef)
+        assert about == event.about.key
+        self.reasons.append((event.about.key, event.reason))
 
     def forget(self, about: object) -> None:
         """Keep it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.kube.effects import PodEvent, PodRef
+from extender.kube.effects import ObjectEvent, PodRef
 from extender.kube.errors import Unreachable
 from extender.settings.configuration import Settings
 from extender.tasks.browse_service import ExplainService
@@ -37,9 +37,9 @@ class Api(FakeWriter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.events: list[PodEvent] = []
+        self.events: list[ObjectEvent] = []
 
-    async def create_event(self, event: PodEvent) -> None:
+    async def create_event(self, event: ObjectEvent) -> None:
         """Keep it."""
         await super().create_event(event)
         self.events.append(event)
@@ -86,7 +86,7 @@ async def test_an_event_tells_what_rejects_the_pod() -> None:
         scene.reject("asking")
         await until(lambda: scene.api.events)
     assert scene.api.events == [
-        PodEvent(PodRef("default", "asking", "uid-asking"), "Warning", "PlacementRejected", "Scheduling", NOTE, NOON)
+        ObjectEvent(PodRef("default", "asking", "uid-asking"), "Warning", "PlacementRejected", "Scheduling", NOTE, NOON)
     ]
     assert scene.clock.time >= rejected + SETTLED_SECONDS
     assert scene.told == {"written": 1}
@@ -180,7 +180,7 @@ async def test_a_replica_that_does_not_lead_records_nothing() -> None:
         scene.reject("led")
         await until(lambda: scene.total)
     scene.reject("after")
-    assert [each.pod.name for each in scene.api.events] == ["led"]
+    assert [each.about.reference()["name"] for each in scene.api.events] == ["led"]
     assert scene.told == {"written": 1}
 
 
@@ -206,7 +206,7 @@ async def test_an_event_of_a_pod_is_not_behind_those_of_another_namespace() -> N
         begun = scene.clock.time
         scene.index.upsert(pod("there", on="n1", app="web", namespace="shop"))
         scene.reject("honest", namespace="shop")
-        await until(lambda: any(each.pod.namespace == "shop" for each in scene.api.events))
+        await until(lambda: any(each.about.namespace == "shop" for each in scene.api.events))
         assert scene.clock.time - begun < SETTLED_SECONDS + 10 * REFILL_SECONDS
 
 

@@ -21,7 +21,8 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.state import state_of
 from extender.kube.timing import SystemClock
-from extender.model.answers.what_if import Cause, NotComputed, Spent, WhatIfAnswer
+from extender.model.answers.explanations import Cause
+from extender.model.answers.what_if import NotComputed, Spent, WhatIfAnswer
 from extender.model.units import ByteSize, Duration
 from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings

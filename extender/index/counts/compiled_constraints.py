@@ -387,7 +387,6 @@ class ConstraintCompiler:
         shrink(self._compiled)
 
     def _release(self, counted: Counting) -> None:
-        """Gives back what a part was given."""
         self.selections.release(counted.groups)
         for matches in counted.nodes:
             self.topology.release_matches(matches)

@@ -229,7 +229,6 @@ class Selections:
                 selection.put(counts_of_signature, 1)
 
     def _remove(self, selection: Selection) -> None:
-        """Stops keeping a selection that has no group left."""
         self._anchors.discard(selection, selection.anchor, selection.fixed_namespaces())
         if selection.anchor is not None:
             self._signatures.release_label(selection.anchor.key)

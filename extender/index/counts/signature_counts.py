@@ -265,7 +265,6 @@ def _add(buckets: dict[str, Few[SignatureCounts]], key: str, item: SignatureCoun
 
 
 def _discard(buckets: dict[str, Few[SignatureCounts]], key: str, item: SignatureCounts) -> None:
-    """Takes an item out of its bucket, and the bucket away with its last item."""
     buckets[key] = left = without_item(buckets[key], item)
     if not left:
         del buckets[key]

@@ -187,7 +187,6 @@ class TermCounts:
         return None if groups is None else groups.get(each)
 
     def _carries(self, counts_of_signature: SignatureCounts, keys: frozenset[str]) -> bool:
-        """Whether the pods of a signature carry a term over any of the keys."""
         added = self._added.get(counts_of_signature, NO_AFFINITY)
         return _has_key(counts_of_signature.signature.affinity, keys) or _has_key(added, keys)
 
@@ -291,7 +290,6 @@ def _has_key(affinity: PodAffinity, keys: frozenset[str]) -> bool:
 
 
 def _terms_of(affinity: PodAffinity) -> Iterator[_Term]:
-    """Every term of an affinity, with its role and weight (1 for required ones)."""
     for term in affinity.required:
         yield Role.REQUIRED, term, 1
     for term in affinity.required_anti:

@@ -86,7 +86,6 @@ class NodeColumn(ColumnView):
             dense[node] = number
 
     def _fit(self) -> None:
-        """Takes the form that suits the number of nodes in the column."""
         size, column = len(self._zeros), self.of_node
         is_dense = isinstance(column, list) and column is not self._zeros
         if not self.filled:

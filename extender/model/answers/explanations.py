@@ -12,11 +12,13 @@ import msgspec
 
 
 class Cause(Enum):
-    """Why a pod is not explained."""
+    """Why there is no answer. ``FAILED``: a bug, which the log of the service tells more of."""
 
     UNKNOWN = "unknown"
     BUSY = "busy"
     TOO_EXPENSIVE = "too expensive"
+    UNAVAILABLE = "unavailable"
+    FAILED = "failed"
 
 
 class NotExplained(Exception):  # noqa: N818 (an answer, not an error)

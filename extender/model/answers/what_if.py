@@ -5,33 +5,20 @@ Values only. The answer is in the form in which the API encodes it.
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Literal
 
 import msgspec
 
-from extender.model.answers.explanations import Obstacle, Value
+from extender.model.answers.explanations import NotExplained, Obstacle, Value
 from extender.model.objects import Object
 
 PLACE_LIMIT = 1000
 MOST_PLACED = 20_000
 
 
-class Cause(Enum):
-    """Why there is no answer. ``FAILED``: a bug, which the log of the service tells more of."""
-
-    BUSY = "busy"
-    TOO_EXPENSIVE = "too expensive"
-    UNAVAILABLE = "unavailable"
-    FAILED = "failed"
-
-
-class NotComputed(Exception):  # noqa: N818 (an answer, not an error)
+class NotComputed(NotExplained):
     """Raised when a what-if is not answered: one is being computed, its budget is spent, or the system refuses it."""
-
-    def __init__(self, cause: Cause, text: str) -> None:
-        super().__init__(text)
-        self.cause = cause
 
 
 class Displaced(StrEnum):

@@ -159,7 +159,6 @@ class NodeAffinity:
         object.__setattr__(self, "_index", indexed)
 
     def __hash__(self) -> int:
-        """As computed once."""
         return self._hash
 
     @property

@@ -91,7 +91,6 @@ class LabelSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
 
 def _clause_text(clause: Requirement) -> str:
-    """One requirement in kubectl's notation."""
     match clause.operator:
         case Operator.IN if len(clause.values) == 1:
             return f"{clause.key}={clause.values[0]}"

@@ -87,7 +87,6 @@ def _is_known(request: web.Request, tag: ETag) -> bool:
 
 
 def _read(folder: Path) -> Mapping[str, _File]:
-    """All files of a folder, by their path in it."""
     found = {path.relative_to(folder).as_posix(): _file(path) for path in folder.rglob("*") if path.suffix in _TYPES}
     if _INDEX not in found:
         raise FileNotFoundError(f"{folder / _INDEX}: not installed")

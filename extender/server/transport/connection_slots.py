@@ -164,7 +164,6 @@ class ConnectionSlots:
         return len(self._counted) >= self._most or self._of_peer[peer] >= self._per_peer
 
     def _largest(self) -> str:
-        """The peer with the most connections."""
         return self._of_peer.most_common(1)[0][0]
 
 

@@ -150,7 +150,6 @@ class Connection(web.RequestHandler):
             self._pass_head(data)
 
     def _pass_head(self, data: bytes) -> None:
-        """Passes on a part of a head, and where it is complete what belongs to the body."""
         if not self._begun:
             data = data.lstrip(b"\r\n")  # empty lines, which the framework ignores before a request
         before = len(self._begun)
@@ -174,7 +173,6 @@ class Connection(web.RequestHandler):
                 self._pass_body(data, end - before)
 
     def _pass_body(self, data: bytes, begin: int) -> None:
-        """Passes on a part of the body, and what came before ``begin``."""
         end = begin + self._left
         if len(data) < end:
             self._left = end - len(data)

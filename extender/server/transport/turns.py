@@ -33,7 +33,6 @@ class Turns:
                 loop.call_soon(self._pass_on)
 
     def _pass_on(self) -> None:
-        """Begins the turns of the next iteration."""
         self._taken = 0
         while self._waiting and self._taken < self._most:
             turn = self._waiting.popleft()

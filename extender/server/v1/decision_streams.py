@@ -91,7 +91,6 @@ class DecisionEvents(Payload):
         return transport is not None and not transport.is_closing()
 
     def _next(self) -> bytes:
-        """The next events; first how many were missed."""
         missed = self._streams.log.first - 1 - self._position
         if missed > 0:
             self._position += missed

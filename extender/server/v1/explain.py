@@ -35,7 +35,6 @@ async def explain_given_pod(request: web.Request) -> web.Response:
 
 
 async def _given(request: web.Request, app: Collaborators) -> Pod:
-    """The pod in the body. Raises WireError or Failure."""
     held = app.bodies.acquire(request)
     try:
         body = await read_body(request, min(_MOST_BYTES, app.settings.server.max_body_bytes), "", app.bodies, held)
@@ -54,7 +53,6 @@ async def _ready(app: Collaborators) -> ExplainService:
 
 
 def _node(request: web.Request) -> str:
-    """The node of the query, empty without one. Raises WireError for another parameter."""
     check_parameters(request, (_NODE,))
     return request.query.get(_NODE, "")
 

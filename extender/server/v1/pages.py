@@ -93,7 +93,6 @@ def _overview(figures: ClusterFigures, freshness: float | None, app: Collaborato
 
 
 def _checks(app: Collaborators) -> Iterator[HealthCheck]:
-    """The readiness checks in words."""
     is_stale = app.readiness.is_stale
     for name, problem in app.readiness.checks().items():
         if not problem:
@@ -164,7 +163,6 @@ async def constraints(request: web.Request) -> web.Response:
 
 
 def _page_of(request: web.Request) -> PageOf:
-    """The rows that a request wants. Raises WireError."""
     return PageOf(request.query.get("namespace", ""), request.query.get("after", ""), _LIMIT.of(request))
 
 

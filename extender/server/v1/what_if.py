@@ -34,7 +34,6 @@ async def what_if(request: web.Request) -> web.Response:
 
 
 async def _ready(app: Collaborators) -> WhatIfService:
-    """What answers what-ifs, once all events that have arrived are in the index. Raises Failure."""
     await index_is_current(app)
     if app.verbs.what_ifs is None:
         raise unavailable("whatIf.enabled is false")

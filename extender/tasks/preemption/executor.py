@@ -19,7 +19,7 @@ from random import Random
 from typing import Final
 
 from extender.index.view import ClusterView
-from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.effects import ObjectEvent, PodCondition, PodRef
 from extender.kube.errors import Conflict, KubeError, NotFound, OverBudget, Rejected, Throttled
 from extender.kube.timing import Backoff, BackoffOptions, Clock
 from extender.kube.writer import Writer
@@ -126,7 +126,7 @@ class PreemptionExecutor:
         view: ClusterView,
         writer: Writer,
         retrying: RetryingWriter,
-        recorder: EventRecorder[PodEvent],
+        recorder: EventRecorder,
         clock: Clock,
         utc_now: Callable[[], datetime],
         options: ExecutorOptions,
@@ -264,7 +264,6 @@ class PreemptionExecutor:
             _LOG.warning("mark not taken back", extra={"pod": f"{target.namespace}/{target.name}", "error": str(error)})
 
     def _check_still_needed(self, plan: PreemptionPlan) -> None:
-        """Raises ``PreemptorNotPendingError`` where the preemptor is bound, terminating or deleted."""
         uid = plan.preemptor.uid
         known = self._view.pod(uid)
         if known is not None:
@@ -280,4 +279,4 @@ class PreemptionExecutor:
         object in etcd.
         """
         note = f"Preempted by pod {plan.preemptor.uid} on node {victim.node}"
-        self.recorder.record(PodEvent(PodRef.of(victim), "Normal", "Preempted", "Preempting", note, self._utc_now()))
+        self.recorder.record(ObjectEvent(PodRef.of(victim), "Normal", "Preempted", "Preempting", note, self._utc_now()))

@@ -11,7 +11,7 @@ from typing import Final
 from extender.index.claims.assumed import Assumed
 from extender.index.claims.reserved import Reservations
 from extender.index.gated import GatedGroups, Role
-from extender.kube.effects import PodEvent, PodRef
+from extender.kube.effects import ObjectEvent, PodRef
 from extender.model.group_placements import PlacementStatus
 from extender.model.objects import Pod
 from extender.model.release import Decision, GroupKey, Level, Phase
@@ -99,7 +99,7 @@ def budget_excess(
     return ""
 
 
-def event_of(group: GroupState, step: Step, at: datetime) -> PodEvent | None:
+def event_of(group: GroupState, step: Step, at: datetime) -> ObjectEvent | None:
     """An event at the first pod, where the group is stuck, decided, or all of it is bound."""
     is_warning = step.reason in STUCK or step.phase in {Phase.TIMED_OUT, Phase.DEGRADED}
     if not is_warning and step.phase not in {Phase.DECIDED, Phase.BOUND}:
@@ -107,7 +107,7 @@ def event_of(group: GroupState, step: Step, at: datetime) -> PodEvent | None:
     pods = (*group.waiting, *(pod for pod, _ in group.blocked), *group.released, *group.bound)
     kind, reason = "Warning" if is_warning else "Normal", f"Group{step.reason}"
     note = f"group {group.key.value} of {group.key.policy}: {step.phase}: {step.message}"
-    return PodEvent(PodRef.of(pods[0]), kind, reason, "Release", note, at) if pods else None
+    return ObjectEvent(PodRef.of(pods[0]), kind, reason, "Release", note, at) if pods else None
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from extender.index.cluster import ClusterIndex
 from extender.index.objects.changes import Subscribable
-from extender.kube.effects import PodEvent, PodRef
+from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError
 from extender.kube.timing import Clock
 from extender.model.group_placements import GroupPlacement
@@ -80,7 +80,7 @@ class GroupReconciler:
         pods: PodReleaser,
         propose: Propose,
         has_node: Callable[[str], bool],
-        events: EventRecorder[PodEvent],
+        events: EventRecorder,
         recorder: ReleaseMetrics,
         clock: Clock,
         utc_now: Callable[[], datetime],
@@ -266,7 +266,6 @@ class GroupReconciler:
         self._follow_up(group, memory, step)
 
     async def _carry_out(self, group: GroupState, memory: GroupMemory, step: Step) -> Step:
-        """Makes the write of a step; returns the step that tells of it."""
         if step.levels is not None:
             return await self._write_decision(group, memory, step.levels)
         if step.pods and step.do is Do.RELEASE and memory.decision is not None:
@@ -570,7 +569,6 @@ class GroupReconciler:
     # -- what it tells --------------------------------------------------------------------------------------------------
 
     async def _report(self, group: GroupState, memory: GroupMemory, step: Step) -> None:
-        """Writes the status of a group after a step, and an event about its first pod."""
         before, memory.step = memory.step, step
         is_news = before is None or (before.phase, before.reason) != (step.phase, step.reason)
         if is_news:

@@ -255,7 +255,6 @@ def compute(what_if: WhatIf, index: ClusterIndex, settings: Settings) -> Steps[W
 
 
 def _place(waiting: Waiting, index: ClusterIndex, placing: Placing) -> Placement:
-    """Decides a pod, and puts it on its node."""
     pod = waiting.pod
     decision = placing.decide(pod, crc32(pod.uid.encode()))
     if decision.node:

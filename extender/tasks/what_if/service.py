@@ -33,7 +33,8 @@ import msgspec
 
 from extender.index.cluster import ClusterIndex
 from extender.kube.timing import Clock
-from extender.model.answers.what_if import Cause, NotComputed, Spent
+from extender.model.answers.explanations import Cause
+from extender.model.answers.what_if import NotComputed, Spent
 from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
 from extender.settings.jobs import WhatIf
@@ -106,7 +107,6 @@ class Child:
         raise NotComputed(Cause.TOO_EXPENSIVE if kind == _OVER_BUDGET else Cause.FAILED, text)
 
     async def _read(self) -> None:
-        """Reads all output, until the child closes the pipe by ending."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -247,7 +247,7 @@ PAUSE_SECONDS: Final = 2.0  # from one fork to the next: at 300 calls a second f
 _MORE_TIME: Final = 3  # times the processor seconds, as the child gives way to everything else
 
 
-_OUTCOMES: Final = ("done", "invalid", "abandoned", *(cause.name.lower() for cause in Cause))
+_OUTCOMES: Final = ("done", "invalid", "abandoned", "busy", "too_expensive", "unavailable", "failed")
 
 
 class WhatIfService:

@@ -285,7 +285,6 @@ def _conditions(found: JsonObject) -> Iterator[tuple[str, str]]:
 
 
 def _selector(selector: JsonObject) -> str:
-    """A label selector over the pod's labels."""
     parts = [_requirement(key, "In", [value]) for key, value in (selector.get("matchLabels") or {}).items()]
     parts += (
         _requirement(each["key"], each["operator"], each.get("values") or [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from extender.index.view import ClusterView
@@ -13,6 +13,7 @@ from extender.model.objects import Pod, PodSignature
 from extender.model.policies import Exempt, InvalidPolicy, Policy, PolicyKey
 from extender.model.preemption import PreemptionPlan
 from extender.model.release import GroupKey
+from extender.model.units import rfc3339
 from extender.rules.constraint_states import Steps
 from extender.verbs.browse.pods import Page, example_pods, in_steps
 from extender.verbs.release.progress import GroupOverview, GroupState, group_overview
@@ -28,7 +29,7 @@ def preemption_row(plan: PreemptionPlan, state: str, seconds: float, now: dateti
         pod=plan.preemptor.full_name,
         node=plan.node,
         state=state,
-        since=_text_of(now - timedelta(seconds=seconds)),
+        since=rfc3339(now - timedelta(seconds=seconds)),
         priority=plan.preemptor.priority,
         victims=tuple(VictimRow(pod=each.full_name, state=_victim_state(view.pod(each.uid))) for each in shown),
         more_victims=len(plan.victims) - len(shown),
@@ -71,12 +72,8 @@ def _group_row(found: GroupOverview) -> GroupRow:
         domain=",".join(map(str, found.levels)),
         reason=found.reason,
         text=found.message[:_LONGEST_TEXT],
-        since="" if found.since is None else _text_of(found.since),
+        since="" if found.since is None else rfc3339(found.since),
     )
-
-
-def _text_of(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # -- policies ---------------------------------------------------------------------------------------------------------
@@ -170,7 +167,6 @@ def _row(policy: Policy | InvalidPolicy, matched: int, examples: tuple[str, ...]
 
 
 def _texts(policy: Policy) -> Iterator[str]:
-    """What the policy directs, in short."""
     directives, release = policy.directives, policy.release
     yield from (f"nodeSelector {key}={value}" for key, value in sorted(directives.node_selector.items()))
     if directives.required_node_terms is not None:

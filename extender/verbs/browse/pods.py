@@ -134,7 +134,6 @@ def _row(workload: _Workload, example: str) -> WorkloadRow:
 
 
 def _constraints(signature: PodSignature) -> Iterator[tuple[str, int]]:
-    """How many constraints of each kind there are."""
     affinity, spread = signature.affinity, signature.spread
     kinds = (
         ("podAffinity", affinity.required),

@@ -103,7 +103,6 @@ def _matching(asked: TopologyQuestion, view: ClusterView) -> Steps[Mapping[NodeN
 
 
 def _nodes_of(asked: TopologyQuestion, counts: Mapping[NodeNumber, int], view: ClusterView) -> Steps[TopologyPage]:
-    """The nodes of one domain in the order of their names."""
     page: Page[NodeNumber] = Page(asked.page.after, asked.page.limit)
     lacking = 0
     for piece in in_steps(list(view.known.items()), _NODES_A_STEP):

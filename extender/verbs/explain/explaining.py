@@ -81,7 +81,6 @@ def _version(incoming: Incoming) -> Hashable:
 
 
 def _check(incoming: Incoming) -> Steps[None]:
-    """Finds the nodes that filter lets pass, in order."""
     filters = catalog.prepare_beside_fit(incoming.pod, incoming.compiled, incoming.view, incoming.frame)
     for piece in _pieces(incoming):
         incoming.passing += (number for number in filters.passing(piece) if number not in incoming.kept)
@@ -95,7 +94,6 @@ def _pieces(incoming: Incoming) -> Iterator[Sequence[NodeNumber]]:
 
 
 def _kept_obstacles(incoming: Incoming) -> Iterator[Obstacle]:
-    """The obstacle of nominated pods."""
     if incoming.kept:
         view, nodes = incoming.view, sorted(incoming.kept)
         nominated = (view.nominated.get(name, {}).values() for name in _names(incoming.kept, view))
@@ -104,7 +102,6 @@ def _kept_obstacles(incoming: Incoming) -> Iterator[Obstacle]:
 
 
 def _prepared(incoming: Incoming) -> Iterator[tuple[Rule, PreparedFilter]]:
-    """The filter of each rule that may reject the pod."""
     for rule, part in catalog.active(incoming.compiled, incoming.view):
         prepared = rule.prepare_filter(incoming.pod, part, incoming.view, incoming.frame)
         if prepared.status.code is not Code.SKIP:
@@ -138,7 +135,6 @@ def _of_rule(rule: Rule, prepared: PreparedFilter, reason: Reason, nodes: Sequen
 
 
 def _check_fit(incoming: Incoming) -> Steps[None]:
-    """Checks node fit on every node."""
     fit = catalog.NODE_FIT.prepare_filter(incoming.asked, incoming.compiled, incoming.view, incoming.frame)
     for at, number in enumerate(incoming.numbers):
         incoming.rejections[number] = fit.verdict(number)
@@ -157,7 +153,6 @@ def _fit_obstacles(incoming: Incoming) -> Iterator[Obstacle]:
 
 
 def _state_of(name: str, incoming: Incoming) -> NodeState:
-    """One node with all obstacles, each with the parts that it has there."""
     number = incoming.view.known[name]
     found: list[Rejection] = [_NOMINATED] if number in incoming.kept else []
     found += (each for _, prepared in _prepared(incoming) if (each := prepared.verdict(number)) is not None)
@@ -184,7 +179,6 @@ def _as_obstacle(each: Rejection, nodes: Sequence[NodeNumber], view: ClusterView
 
 
 def _names(nodes: Iterable[NodeNumber], view: ClusterView) -> list[str]:
-    """The first few names."""
     return [view.node_names[number] for number in islice(nodes, _EXAMPLES)]
 
 
@@ -284,7 +278,6 @@ def _count(state: ConstraintState, domain: DomainState, namespace: str) -> str:
 
 
 def _obstacle(each: Obstacle, namespace: str) -> str:
-    """A rule that counts by no domain."""
     limit = "" if each.limit is None else f", {each.count} counted and {each.limit} would pass"
     # A limit that the text has named already, as "17 topology keys, limits.topologyKeys is 16", is not named again.
     blamed = _readable([name for name in each.blamed if f"limits.{name}" not in each.text], namespace, what=_OBJECT)

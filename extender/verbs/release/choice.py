@@ -245,7 +245,6 @@ class _Choice:
         return min(self._capacity.free_share(rooms.get(kind, ()), pod) for kind, pod in self._examples.items())
 
     def _all_rooms(self, levels: Sequence[Level] = ()) -> Trials[Rooms]:
-        """All nodes, or those of a domain. O(nodes × kinds)."""
         found = {}
         for kind, pod in self._examples.items():
             found[kind] = self._capacity.over(pod, levels)
@@ -325,7 +324,6 @@ class _Choice:
 
 
 def _narrow(signature: PodSignature, levels: Sequence[Level]) -> PodSignature:
-    """The signature with the levels in its node selector."""
     nodes = signature.node_affinity
     pinned = {level.key: level.value for level in levels} | dict(nodes.node_selector)
     return replace(signature, node_affinity=replace(nodes, node_selector=node_selector(pinned)))

@@ -327,7 +327,6 @@ class Inexpressible:
     node_selector: Mapping[str, str]
 
     def __str__(self) -> str:
-        """One text for events and logs."""
         parts = (f'{level} (the pod has "{self.node_selector[level.key]}")' for level in self.levels)
         return f"the node selector of the pod contradicts the decided domain: {', '.join(parts)}"
 

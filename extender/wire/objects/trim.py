@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from hashlib import blake2b
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
@@ -53,6 +52,7 @@ from extender.model.resources import (
     parse_resources,
     total,
 )
+from extender.model.units import read_time
 from extender.settings.limits import Limits
 from extender.wire.errors import WireError
 from extender.wire.objects.constraints import (
@@ -353,7 +353,6 @@ def _labels(raw: bytes) -> dict[str, str]:
 
 
 def _requests(spec: PodSpecJson) -> Resources:
-    """The effective requests of a pod."""
     return _summed(
         tuple([_amounts(each.resources) for each in spec.containers or ()]),
         tuple([(each.restart_policy == "Always", _amounts(each.resources)) for each in spec.init_containers or ()]),
@@ -458,7 +457,7 @@ def _gating(meta: MetaJson, spec: PodSpecJson) -> Gating:
         shared(parse_owner(bytes(meta.owner_references)).uid),
         numbers,
         released if gates in _ABSENT else "",
-        _created(meta.creation_timestamp),
+        read_time(meta.creation_timestamp),
     )
 
 
@@ -475,14 +474,6 @@ def _annotations(raw: bytes) -> tuple[str, tuple[tuple[str, int], ...]]:
     numbers = sorted((key, value) for key, value in found.items() if _NUMBER.fullmatch(value))[:MOST_NUMBERS]
     released, _, _ = found.get(RELEASED_ANNOTATION, "").rpartition("@")
     return shared(released), tuple((shared(key), int(value)) for key, value in numbers)
-
-
-def _created(text: str | None) -> datetime | None:
-    """A time as the API server writes it; None where it cannot be read."""
-    try:
-        return datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
 
 
 # -- the effective requests and limits of a pod

@@ -6,13 +6,14 @@ The fields are those of deploy/policies/group-placements.yaml.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
 from extender.model.group_placements import PLACEMENT_KIND, GroupPlacement, PlacementStatus, placement_name
 from extender.model.policies import GROUP, VERSION, JsonObject
 from extender.model.release import Decision, GroupKey, Level, Phase
+from extender.model.units import read_time, rfc3339
 
 _LONGEST_MESSAGE = 1024
 CONDITION = "Placed"
@@ -71,7 +72,7 @@ def trim_placement(raw: GroupPlacementJson) -> GroupPlacement:
         gate=spec.gate,
         size=spec.size,
         levels=tuple(Level(each.key, each.value) for each in spec.topology or ()),
-        decided=_time(spec.decided),
+        decided=read_time(spec.decided),
         status=_status(raw.status or _StatusJson()),
     )
 
@@ -88,7 +89,7 @@ def decision_body(decision: Decision, version: str = "", owner: Mapping[str, str
     if version:
         body["metadata"]["resourceVersion"] = version
     body["spec"]["topology"] = [{"key": each.key, "value": each.value} for each in decision.levels]
-    body["spec"]["decided"] = text_of(decision.decided)
+    body["spec"]["decided"] = rfc3339(decision.decided)
     return body
 
 
@@ -111,7 +112,7 @@ def status_body(status: PlacementStatus, since: datetime) -> JsonObject:
     condition = {
         "type": CONDITION,
         "status": "True" if placed else "False",
-        "lastTransitionTime": text_of(since),
+        "lastTransitionTime": rfc3339(since),
         "reason": status.reason or str(status.phase),
         "message": status.message[:_LONGEST_MESSAGE],
     }
@@ -123,15 +124,3 @@ def status_body(status: PlacementStatus, since: datetime) -> JsonObject:
         "message": status.message[:_LONGEST_MESSAGE],
         "conditions": [condition],
     }
-
-
-def text_of(moment: datetime) -> str:
-    """A time as in the objects of the API: UTC, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _time(text: str | None) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None

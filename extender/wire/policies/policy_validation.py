@@ -123,7 +123,6 @@ def _check_conditions(found: Problems, value: Any, path: str) -> None:
 
 
 def _check_names(found: Problems, spec: JsonObject) -> None:
-    """Validates scheduler names, gates and the priority class."""
     one = found.read_text(spec.get("schedulerName"), "spec.schedulerName")
     several = found.read_list(spec.get("schedulerNames"), "spec.schedulerNames")
     if one and several:
@@ -149,7 +148,6 @@ def _check_names(found: Problems, spec: JsonObject) -> None:
 
 
 def _check_behaviour(found: Problems, spec: JsonObject) -> None:
-    """Validates when, where and how strictly the policy acts."""
     for moment, at in found.items(spec.get("when"), "spec.when"):
         found.read_choice(moment, at, list(Moment))
     if spec.get("when") == []:
@@ -200,7 +198,6 @@ RELEASE_FIELDS: Final = ("gate", "group", "size", "topology", "exclusive", "deci
 
 
 def _check_release(found: Problems, spec: JsonObject) -> None:
-    """Every error of the block in a policy's spec, and of its moment."""
     when = spec.get("when")
     acts = isinstance(when, list) and Moment.RELEASE in when
     if spec.get("release") is None:

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from extender.index.cluster import ClusterIndex
-from extender.kube.effects import PodEvent
+from extender.kube.effects import ObjectEvent
 from extender.kube.timing import BackoffOptions
 from extender.model.group_placements import placement_name
 from extender.model.policies import PolicyObject
@@ -109,14 +109,14 @@ class Counts(ReleaseMetrics):
         self.of["placed"] += 1
 
 
-class Scene(EventRecorder[PodEvent]):
+class Scene(EventRecorder):
     """``room``: pods that fit into each zone, beside those that have a slot or a node there."""
 
     def __init__(self, rooms: dict[str, int], **release: Any) -> None:
         self.api = FakeApi()
         self.clock = TestClock()
         self.counts = Counts()
-        self.events: list[PodEvent] = []
+        self.events: list[ObjectEvent] = []
         self.rooms = rooms
         self.budget = Release(groups_per_namespace=50, pods_per_namespace=200)
         self.index = ClusterIndex(Rules(), counts_of_rules())
@@ -145,7 +145,7 @@ class Scene(EventRecorder[PodEvent]):
         """What a new leader waits for: the watches show all that an earlier one wrote."""
         self.show()
 
-    def record(self, event: PodEvent, _about: object = None) -> None:
+    def record(self, event: ObjectEvent, _about: object = None) -> None:
         """Takes an event."""
         self.events.append(event)
 
