@@ -117,10 +117,10 @@ def _decide(verb: AdmitVerb, metrics: AdmissionMetrics, status: PolicyStatus | N
 _MOST_LOOKS: Final = 50_000  # of terms at nodes in one review: 15 ms
 
 
-async def _prepare(verb: AdmitVerb, namespaces: NamespacesOfReviews, review: JsonObject) -> None:
+async def _prepare(verb: AdmitVerb, namespaces: NamespacesOfReviews, review: JsonObject, peer: str) -> None:
     """Finds the namespace of a review that policies may select by its labels."""
     if name := verb.namespace_of(review):
-        await namespaces.find(name)
+        await namespaces.find(name, peer)
 
 
 async def _labels_of(session: Session, name: str) -> Labels | None:

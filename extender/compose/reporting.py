@@ -55,7 +55,11 @@ def report_what_ifs(metrics: Metrics, what_ifs: WhatIfService) -> None:
 def report_assumed_pods(metrics: Metrics, index: ClusterIndex, filter_service: FilterService) -> None:
     """The metrics of assumed pods, and of the filter requests that wait for them."""
     metrics.report(scraped.ASSUMED_PODS, index.assumed.places)
-    metrics.report(scraped.ASSUMED_PODS_FORGOTTEN, index.assumed.endings)
+    assumed = index.assumed
+    metrics.report(
+        scraped.ASSUMED_PODS_FORGOTTEN,
+        lambda: {"expired": assumed.expired, "failed": assumed.ended - assumed.expired},
+    )
     metrics.report(scraped.SCHEDULER_DECISIONS, lambda: filter_service.decisions.counts)
     metrics.report(scraped.ASSUMED_POD_WAITS, lambda: filter_service.waits)
     metrics.report(scraped.ASSUMED_POD_WAIT_TIMEOUTS, lambda: filter_service.given_up)

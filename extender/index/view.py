@@ -110,6 +110,7 @@ class ClusterView:
         self.is_undetermined = index.assumed.is_undetermined
         self.expected = index.assumed.expected
         self.undetermined = index.assumed.undetermined
+        self.undetermined_on = index.assumed.undetermined_on
         self.given_back = index.assumed.given_back
         self.reserved = index.reserved
         self._nominations = index.nominations

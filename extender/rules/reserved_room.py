@@ -8,7 +8,7 @@ It decides in both modes, and costs a request nothing while no room is reserved.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
@@ -23,31 +23,22 @@ from extender.rules.free_resources import NodeTrial, conflicting_nominated_pods,
 from extender.rules.rule import MOST_BLAMED, SUCCESS, PreparedFilter, Rule, Status
 
 _NAME = "ReservedRoom"
+_NONE: Mapping[str, Pod] = {}
 
 
-def _claims_on(node: str, pod: Pod, view: ClusterView, undetermined: Iterable[Pod]) -> dict[str, Pod]:
+def _claims_on(node: str, pod: Pod, view: ClusterView, undetermined: Mapping[str, Pod]) -> dict[str, Pod]:
     """The pods that claim room on a node that has slots and are not on it, by UID, without the pod itself. O(claims).
 
     Those with a slot, the nominated ones that node fit counts, and the ``undetermined`` ones that may be on the node.
     """
     claims = {each.uid: each for each in conflicting_nominated_pods(pod, node, view)}
-    claims |= {each.uid: each for each in undetermined}
+    claims |= undetermined
     claims |= view.reserved.by_node.get(node, {})
     claims.pop(pod.uid, None)
     number = view.known.get(node)
     for uid in () if number is None else claims.keys() & view.pods_on(number).keys():
         del claims[uid]
     return claims
-
-
-def _undetermined_by_node(view: ClusterView) -> Mapping[str, Sequence[Pod]]:
-    """The assumed pods of undetermined node, by the nodes with slots that they may be on. O(such pods × their nodes)."""
-    found: dict[str, list[Pod]] = {}
-    slots = view.reserved.by_node.keys()
-    for each, nodes, _ in view.undetermined():
-        for node in slots & nodes:
-            found.setdefault(node, []).append(each)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,7 @@ class ReservedRoomFilter(PreparedFilter):
     own: str
     frame: Frame
     view: ClusterView
-    undetermined: Mapping[str, Sequence[Pod]]
+    undetermined: Mapping[str, Mapping[str, Pod]]
     status: Status = SUCCESS
     rejects_all: Rejection | None = None
 
@@ -74,12 +65,12 @@ class ReservedRoomFilter(PreparedFilter):
         there = self._with_slots(position)
         if there is None:
             return None
-        claims = _claims_on(there.name, self.pod, self.view, self.undetermined.get(there.name, ()))
+        claims = _claims_on(there.name, self.pod, self.view, self.undetermined.get(there.name, _NONE))
         free = free_beside(there, claims.values(), self.view)
         short = free.shortage(self.pod.requests)
         if not short:
             return None
-        pods = [each.full_name for each in _claims_on(there.name, self.pod, self.view, ()).values()]
+        pods = [each.full_name for each in _claims_on(there.name, self.pod, self.view, _NONE).values()]
         count, limit = (1, free.slots) if short == PODS else (self.pod.requests[short], free.free.get(short, 0))
         return Rejection(_NAME, Reason.RESERVED, count=count, limit=limit, blamed=(short, *sorted(pods)[:MOST_BLAMED]))
 
@@ -135,8 +126,8 @@ class ReservedRoomRule(Rule):
     def prepare_filter(
         self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, frame: Frame
     ) -> ReservedRoomFilter:
-        """The filter. O(assumed pods of undetermined node × the nodes that each may be on)."""
-        return ReservedRoomFilter(pod, view.reserved.node_of(pod.uid), frame, view, _undetermined_by_node(view))
+        """The filter. O(1), but for `AssumedPods.undetermined_on`."""
+        return ReservedRoomFilter(pod, view.reserved.node_of(pod.uid), frame, view, view.undetermined_on())
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
         """Reserved room that was freed."""
@@ -153,7 +144,7 @@ class ReservedRoomRule(Rule):
             return None
         if view.reserved.node_of(pod.uid) == there.name:
             return None
-        undetermined = _undetermined_by_node(view).get(there.name, ())
+        undetermined = view.undetermined_on().get(there.name, _NONE)
         claims = _claims_on(there.name, pod, view, undetermined) | {each.uid: each for each in others}
         free = free_resources_on(view, node, there, claims.values())
         return NodeTrial(free.free, free.slots, free.ports, pod.requests)

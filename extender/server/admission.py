@@ -22,6 +22,7 @@ from extender.model.units import Address
 from extender.server.failures import Failure, failure_of, not_ready
 from extender.server.health import livez, readiness_answer
 from extender.server.request_checks import BodyMemory, check_encoding, check_names, client_names, read_body
+from extender.server.transport.connection_slots import peer_of
 from extender.server.transport.listening import listening_limits, listening_within
 from extender.settings.connections import Server
 from extender.settings.policies import Webhook
@@ -46,7 +47,7 @@ class AdmissionService:
     """What the handlers use. ``decide`` returns a review with its response: it never raises, and changes nothing of its argument.
 
     ``webhook`` says how long the API server waits, and how it is authenticated; ``server`` has the limits of connections.
-    ``prepare`` waits for what a review needs beforehand, within the webhook's time.
+    ``prepare`` waits for what a review of a peer needs beforehand, within the webhook's time.
     ``is_draining``: the replica is stopping. It answers every review and closes the connection, so that the client makes
     a new one, which leads to another replica; `/readyz` fails.
     """
@@ -57,7 +58,7 @@ class AdmissionService:
     server: Server
     webhook: Webhook
     is_draining: bool = False
-    prepare: Callable[[JsonObject], Awaitable[None]] | None = None
+    prepare: Callable[[JsonObject, str], Awaitable[None]] | None = None
     bodies: BodyMemory = field(default_factory=lambda: BodyMemory(_BODIES_AT_ONCE * MAX_BODY_BYTES))
     warnings: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "admission review not answered"))
 
@@ -104,7 +105,7 @@ async def _review(request: web.Request) -> web.Response:
         review = await _read(request, service)
         kind = _kind_of(review)
         if service.prepare is not None:
-            await service.prepare(review)
+            await service.prepare(review, peer_of(request.remote or ""))
         answer = service.decide(review)
         response, result = web.Response(body=orjson.dumps(answer), content_type="application/json"), _result_of(answer)
     except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered

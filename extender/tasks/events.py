@@ -21,7 +21,7 @@ from extender.kube.timing import Clock
 from extender.model.objects import Pod
 from extender.model.policies import PolicyKey
 from extender.model.units import times
-from extender.tasks.fair_queue import FairBacklog, RateLimiter
+from extender.tasks.fair_queue import FairBacklog, NamespaceUsage, RateLimiter
 from extender.telemetry.logs import RepeatedWarning
 
 _LOG = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ class TokenBucket:
 class EventLimit:
     """``at_once`` events, and one more every ``refill`` seconds; half of them are kept for warnings.
 
+    Where one namespace has used them up, others get as many again in advance, each half of what is left of those.
     ``repeated_after``: seconds after which an object may have another event of the same reason. It then tells how often the
     reason came in between.
     """
@@ -91,7 +92,10 @@ class EventRecorder:
         self._tokens = TokenBucket(limit.at_once, limit.refill, clock.now()) if limit is not None else None
         self._urgent = urgent
         self._side_by_side = side_by_side
-        self._waiting: FairBacklog[ObjectEvent] = FairBacklog(clock, longest_queue if limit is None else limit.at_once)
+        self._usage = NamespaceUsage(clock)
+        self._waiting: FairBacklog[ObjectEvent] = FairBacklog(
+            clock, longest_queue if limit is None else 2 * limit.at_once
+        )
         self._unwritten = 0
         self._all_written = asyncio.Event()
         # By object and reason: when it was recorded, and how often it was suppressed since then.
@@ -140,7 +144,11 @@ class EventRecorder:
         if self._tokens is None or self._limit is None:
             return True
         spare = self._limit.at_once / 2 if event.type == "Normal" else 0.0
-        return self._tokens.take(self._clock.now(), spare=spare)
+        in_advance = max(0.0, self._limit.at_once - spare - self._usage.used(event.about.namespace))
+        if not self._tokens.take(self._clock.now(), spare=spare - in_advance):
+            return False
+        self._usage.charge(event.about.namespace)
+        return True
 
     async def flush(self) -> None:
         """Returns when every queued event was written or lost."""

@@ -32,6 +32,10 @@ class NamespaceUsage:
         if len(self._used) > _MOST_KEPT:
             self._used = {each: used for each, used in self._used.items() if self._of(each, now) > _NOTHING}
 
+    def used(self, namespace: str) -> float:
+        """How much it has used, as that counts now. O(1)."""
+        return self._of(namespace, self._clock.now())
+
     def least(self, namespaces: Iterable[str]) -> str:
         """The one that has used least; of equals the first. O(namespaces)."""
         now = self._clock.now()

@@ -27,8 +27,8 @@ from extender.verbs.request import worst_case
 
 _NOT_STARTED = datetime.max.replace(tzinfo=UTC)
 
-MOST_WORK = 600_000
-"""What the dry runs for one preemptor may cost together, in groups read: about 100 ms.
+MOST_WORK = 250_000
+"""What the dry runs for one preemptor may cost together, in groups read: about 40 ms.
 
 A pod may have thousands of terms, and its dry run tries many nodes with many pods. A pod for which nothing is found
 within the budget does not preempt this time. Measured: to read a group takes 0.15 us, to change its count five times

@@ -232,7 +232,7 @@ class TestFailedBinding:
         told: list[object] = []
         index.assumed.unconfirmed.subscribe(told.append)
         index.upsert(reported(message))
-        assert (near(index, NEAR_WEB), len(told), index.assumed.endings()) == ([{}], 1, {"expired": 0, "failed": 1})
+        assert (near(index, NEAR_WEB), len(told), index.assumed.ended, index.assumed.expired) == ([{}], 1, 1, 0)
         assert audit(index) == []
 
     @pytest.mark.parametrize("nodes", [("n1", "n2"), ("n1",)], ids=["undetermined", "in doubt"])

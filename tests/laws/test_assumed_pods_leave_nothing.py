@@ -77,6 +77,11 @@ def test_counts_are_true_while_pods_are_assumed_and_settled(history: list[Step],
     for step in more:
         _take(index, cluster, step)
         assert audit(index) == []
+        places: dict[str, dict[str, Pod]] = {}
+        for pod, nodes, _ in index.view.undetermined():
+            for node in nodes:
+                places.setdefault(node, {})[pod.uid] = pod
+        assert index.view.undetermined_on() == places
 
 
 @given(histories(4), MIXED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -154,6 +155,20 @@ async def test_a_limit_bounds_events_keeps_half_of_them_for_warnings_and_fills_a
     assert stage.recorder.results == {"written": 23, "failed": 0, "suppressed": 277}
 
 
+async def test_a_namespace_that_uses_up_the_limit_leaves_events_to_others() -> None:
+    """Of 3,000 pods of a tenant that admission missed each has an event, and so has the one pod of another tenant."""
+    stage = Stage(limit=LIMIT)
+    async with stage.running():
+        for number in range(3000):
+            stage.recorder.record(event(f"noise-{number}", namespace="noise"))
+        for namespace in ("shop", "bank"):
+            for number in range(100):
+                stage.recorder.record(event(f"{namespace}-{number}", namespace=namespace))
+        await stage.recorder.flush()
+    written = Counter(name.partition("-")[0] for name in stage.names)
+    assert written == {"noise": 20, "shop": 10, "bank": 5}
+
+
 @pytest.mark.parametrize(("repeated", "text"), [(1, "once"), (4, "4 times")])
 async def test_a_reason_that_an_object_has_again_and_again_is_told_once_with_the_number(
     repeated: int, text: str
@@ -201,7 +216,7 @@ async def test_an_api_server_that_does_not_answer_holds_up_no_more_than_the_queu
             stage.recorder.record(event(f"p{number}"))
             stage.clock.time += LIMIT.refill
             await asyncio.sleep(0)
-    assert stage.recorder.results["failed"] == 1 + LIMIT.at_once, "the one under way, too"
+    assert stage.recorder.results["failed"] == 1 + 2 * LIMIT.at_once, "the one under way, too"
 
 
 # -- what events say ----------------------------------------------------------------------------------------------------

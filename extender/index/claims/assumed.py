@@ -95,6 +95,7 @@ class AssumedPods:
         self._journal = journal or Journal()
         self._observe = observe
         self._failed: set[str] = set()
+        self._on: dict[str, dict[str, Pod]] | None = None  # see `undetermined_on`
         # By UID, the pods that this process is binding, or may have bound: whether a report of failure has come.
         self._binding: dict[str, bool] = {}
         # By UID, the attempts whose assumption ended before a report of failure: as many next reports may be of those.
@@ -253,8 +254,24 @@ class AssumedPods:
         else:
             self.several += sign
         self._signatures.expect(pod.signature, sign)
+        if self._on is not None:
+            self._note_places(self._on, assumed, sign)
         if self._room is not None:
             self._room.claim(pod, assumed.nodes, sign)
+
+    def _note_places(self, on: dict[str, dict[str, Pod]], assumed: Assumed, sign: int) -> None:
+        """Adds a pod where it may be, or takes it away. O(its nodes)."""
+        if not (self.several or self.doubted):
+            self._on = None
+            return
+        for name in assumed.nodes:
+            here = on.setdefault(name, {})
+            if sign > 0:
+                here[assumed.pod.uid] = assumed.pod
+            else:
+                here.pop(assumed.pod.uid, None)
+            if not here:
+                del on[name]
 
     def _take_earlier_report(self, uid: str) -> bool:
         """Takes a report of a failed binding for an attempt whose assumption ended before; returns whether there was one."""
@@ -334,10 +351,6 @@ class AssumedPods:
         certain = len(self.held) - self.several - self.doubted
         return {"known": certain, "undetermined": self.several, "doubted": self.doubted}
 
-    def endings(self) -> dict[str, int]:
-        """How many assumptions ended although no watch event ended them, by cause."""
-        return {"expired": self.expired, "failed": self.ended - self.expired}
-
     def is_undetermined(self, compiled: CompiledConstraints) -> bool:
         """Whether the filter result may depend on a pod whose node is not known yet. O(groups)."""
         return (self.several or self.doubted) > 0 and any(group.undetermined for group in compiled.filter_groups())
@@ -347,6 +360,19 @@ class AssumedPods:
         if not (self.several or self.doubted):
             return ()
         return [(assumed.pod, assumed.nodes, assumed.doubted) for assumed in self.held.values() if not assumed.pod.node]
+
+    def undetermined_on(self) -> Mapping[str, Mapping[str, Pod]]:
+        """The same pods by the nodes that they may be on, and by UID.
+
+        O(such pods × their nodes) at first. From then on it is kept until there is no such pod: O(1), and as much for each answer
+        as it has nodes.
+        """
+        if self._on is None and (self.several or self.doubted):
+            self._on = {}
+            for assumed in self.held.values():
+                if not assumed.pod.node:
+                    self._note_places(self._on, assumed, 1)
+        return self._on or {}
 
     def expected(self, group: GroupView) -> Expected:
         """By domain of the group, where the pods that it would count and whose node is not known may be.

@@ -17,7 +17,8 @@ from extender.wire.errors import WireError
 
 WAIT_SHARE: Final = 0.1  # of the webhook's time, for the watch; it seldom takes more than 50 ms
 READ_SHARE: Final = 0.4
-_MOST_WAITING: Final = 32  # reviews; a client that forges them makes no more calls to the API server
+# Reviews; a client that forges them makes no more calls to the API server, and leaves places to the API server's own.
+_MOST_WAITING: Final = 32
 _MOST_READ: Final = 256  # namespaces
 
 
@@ -32,31 +33,53 @@ class NamespacesOfReviews:
         self._read = read
         self._timeout = timeout
         self._found: dict[str, Labels] = {}
-        self._waiting = 0
+        self._waiting: dict[str, list[asyncio.Timeout]] = {}
 
     def labels(self, name: str) -> Labels | None:
         """The labels as the watch shows them, else as they were read for the latest review; None where neither is known. O(1)."""
         found = self._known.labels(name)
         return self._found.get(name) if found is None else found
 
-    async def find(self, name: str) -> None:
-        """Returns when the labels are known, or cannot be found in time."""
-        if self._known.labels(name) is not None or not is_dns_label(name) or self._waiting >= _MOST_WAITING:
+    async def find(self, name: str, peer: str = "") -> None:
+        """Returns when the labels are known, or cannot be found in time. ``peer``: who sent the review."""
+        if self._known.labels(name) is not None or not is_dns_label(name) or not self._has_place(peer):
             return
         self._found.pop(name, None)  # of a namespace of that name that may be gone
-        self._waiting += 1
+        places = self._waiting.setdefault(peer, [])
+        place = asyncio.timeout(None)
+        places.append(place)
         try:
-            if not await self._shown(name):
-                async with asyncio.timeout(self._timeout * READ_SHARE):
-                    labels = await self._read(name)
-                if labels is not None:
-                    self._found[name] = labels
-                    if len(self._found) > _MOST_READ:
-                        del self._found[next(iter(self._found))]
+            async with place:
+                if not await self._shown(name):
+                    async with asyncio.timeout(self._timeout * READ_SHARE):
+                        labels = await self._read(name)
+                    if labels is not None:
+                        self._found[name] = labels
+                        if len(self._found) > _MOST_READ:
+                            del self._found[next(iter(self._found))]
         except (KubeError, TimeoutError, WireError):
             return  # the failure policies of the policies decide
         finally:
-            self._waiting -= 1
+            self._leave(peer, place)
+
+    def _has_place(self, peer: str) -> bool:
+        """Whether one more review of a peer may wait; the last one of the peer that has most gives up its place for it. O(peers)."""
+        if sum(map(len, self._waiting.values())) < _MOST_WAITING:
+            return True
+        most = max(self._waiting, key=lambda each: len(self._waiting[each]))
+        if len(self._waiting[most]) <= len(self._waiting.get(peer, ())):
+            return False
+        last = self._waiting[most][-1]
+        self._leave(most, last)
+        last.reschedule(asyncio.get_running_loop().time())
+        return True
+
+    def _leave(self, peer: str, place: asyncio.Timeout) -> None:
+        places = self._waiting.get(peer, [])
+        if place in places:
+            places.remove(place)
+        if not places:
+            self._waiting.pop(peer, None)
 
     async def _shown(self, name: str) -> bool:
         """Whether the watch shows the namespace within its share of the time."""

@@ -89,3 +89,19 @@ async def test_a_name_that_no_namespace_has_is_not_asked_for() -> None:
     found = NamespacesOfReviews(Namespaces(), api.read, 0.01)
     await found.find("a/b&limit=1")
     assert api.asked == []
+
+
+async def test_reviews_of_one_peer_leave_places_to_those_of_another() -> None:
+    """Without a client CA anyone may forge reviews of namespaces that do not exist."""
+    api = Api(hangs=True)
+    found = NamespacesOfReviews(Namespaces(), api.read, 600)
+    forged = [asyncio.create_task(found.find(f"none-{number}", "tenant")) for number in range(100)]
+    await asyncio.sleep(0)
+    own = [asyncio.create_task(found.find(f"new-{number}", "apiserver")) for number in range(100)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (sum(not each.done() for each in forged), sum(not each.done() for each in own)) == (16, 16)
+    for each in (*forged, *own):
+        each.cancel()
+    await asyncio.wait([*forged, *own])
+    assert not found._waiting
