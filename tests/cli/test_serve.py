@@ -1,5 +1,7 @@
 """`extender serve` as a process, and the service put together against the embedded control plane."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import re
@@ -9,6 +11,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,14 @@ import aiohttp
 import orjson
 import pytest
 
+from extender.certificates.authority import SERVER
 from extender.cli.serve import warn_of_unreadable
 from extender.settings.configuration import API_VERSION, KIND
 from extender.simulator.apiserver.server import ApiServer
-from tests.fakes import PATIENCE
+from tests.builders import node_json, pod_json
+from tests.builders import term as builders_term
+from tests.fakes import PATIENCE, until
+from tests.server.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
 OBJECTS = [
@@ -248,3 +255,148 @@ async def test_plain_http_without_policies_loads_nothing_that_reads_certificates
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", PLAIN_SERVICE, stdout=PIPE)
     told, _ = await process.communicate()
     assert told.decode().strip() == "[]"
+
+
+# -- `extender serve` with certificates, as a process on the loop that it really runs on -------------------------------
+
+
+def files(pki: Pki) -> dict[str, object]:
+    """The section of the configuration that points to the files."""
+    pki.put_clients_of(pki.authority)
+    tls = {"certFile": pki.tls.cert_file, "keyFile": pki.tls.key_file, "clientCAFile": pki.tls.client_ca_file}
+    return {"tls": tls | {"clients": {"admin": [SCHEDULER]}}}
+
+
+async def metric(session: aiohttp.ClientSession, url: str, line: str) -> str:
+    """The value of one line of the metrics page."""
+    async with session.get(f"{url}/metrics") as page:
+        found = re.search(rf"^{re.escape(line)} (\S+)$", await page.text(), re.MULTILINE)
+    assert found, line
+    return found[1]
+
+
+async def test_a_running_service_takes_renewed_files_in(tmp_path: Path) -> None:
+    pki = Pki(tmp_path)
+    config = configuration(tmp_path, server=files(pki))
+    client = pki.client(pki.scheduler())
+    async with (
+        serving("--snapshot", snapshot(tmp_path), "--config", config) as (_, url),
+        new_connections(client) as session,
+    ):
+        async with session.post(f"{url}/filter", json=QUESTION) as answer:
+            assert (await answer.json())["NodeNames"] == ["node-b"]
+        expiry = 'extender_certificate_expiry_timestamp_seconds{name="server"}'
+        before = await metric(session, url, expiry)
+        pki.put_server(pki.authority.issue("extender", NOW, 9, SERVER, LOOPBACK))
+        async with asyncio.timeout(PATIENCE):
+            while await metric(session, url, expiry) == before:  # noqa: ASYNC110 (another process)
+                await asyncio.sleep(0.05)
+        assert await metric(session, url, 'extender_certificate_reloads_total{result="succeeded"}') == "1.0"
+        assert (await session.post(f"{url}/filter", json=QUESTION)).status == HTTPStatus.OK
+
+
+def expire(pki: Pki) -> None:
+    """A certificate that was good once."""
+    pki.put_server(pki.authority.issue("extender", LONG_AGO, 5, SERVER, LOOPBACK))
+
+
+def mismatch(pki: Pki) -> None:
+    """The key of another certificate."""
+    Path(pki.tls.key_file).write_bytes(pki.scheduler().key_pem)
+
+
+def remove(pki: Pki) -> None:
+    """No certificate at all."""
+    Path(pki.tls.cert_file).unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (expire, 'server.crt: certificate "extender" expired on '),
+        (mismatch, "server.key: is not the key of the certificate in server.tls.certFile "),
+        (remove, "server.crt: No such file or directory"),
+    ],
+)
+async def test_files_that_cannot_be_used_end_the_start_without_a_traceback(
+    tmp_path: Path, spoil: Callable[[Pki], None], problem: str
+) -> None:
+    pki = Pki(tmp_path)
+    spoil(pki)
+    command = ("-m", "extender", "serve", "--snapshot", snapshot(tmp_path))
+    config = configuration(tmp_path, server=files(pki))
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, "--config", config, stderr=PIPE)
+    _, told = await process.communicate()
+    assert process.returncode == 1
+    assert b"extender: server.tls." in told
+    assert problem.encode() in told
+    assert b"Traceback" not in told
+
+
+# -- What-ifs of an `extender serve` process: what goes on beside one that takes long, and how it ends -----------------
+
+ROOM = {"cpu": "64", "pods": "999"}
+
+
+def endless() -> dict[str, Any]:
+    """Changes whose pods are all different, so that node fit is checked for each: many seconds of computing."""
+    nodes = [node_json(f"new-{at}", allocatable=ROOM) | {"kind": "Node"} for at in range(1500)]
+    pods = [
+        pod_json(f"pod-{at}", apart=[builders_term("host", app=f"a{at}")], requests={"cpu": f"{at + 1}m"})
+        | {"kind": "Pod"}
+        for at in range(1500)
+    ]
+    return {"apply": [*nodes, *pods]}
+
+
+def children(process: Process) -> list[str]:
+    """The child processes of the service, zombies included."""
+    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii").split()
+
+
+def exists(pid: str) -> bool:
+    """Whether there is such a process, running or not."""
+    return Path(f"/proc/{pid}").exists()
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[tuple[Process, str]]:
+    """A service that answers from a snapshot."""
+    path = tmp_path / "cluster.json"
+    path.write_bytes(orjson.dumps({"kind": "List", "items": PENDING}))
+    async with serving("--snapshot", str(path)) as (process, url):
+        yield process, url
+
+
+async def test_beside_a_long_one_the_scheduler_is_answered_and_its_end_is_that_of_its_client(
+    service: tuple[Process, str],
+) -> None:
+    process, url = service
+    async with aiohttp.ClientSession() as client:
+        asking = asyncio.create_task(client.post(f"{url}/v1/whatif", json=endless()))
+        await until(lambda: len(children(process)) == 1)
+        assert (await ask(url))["NodeNames"] == ["node-b"]
+        async with client.post(f"{url}/v1/whatif", json={}) as second:
+            assert (second.status, second.headers["Retry-After"]) == (HTTPStatus.TOO_MANY_REQUESTS, "1")
+        asking.cancel()  # closes the connection
+        await until(lambda: not children(process))
+        async with client.post(f"{url}/v1/whatif", json={"delete": [{"kind": "Node", "name": "node-a"}]}) as third:
+            found = await third.json()
+    assert found["summary"]["displaced"] == 1
+    assert children(process) == []
+
+
+async def test_a_stop_of_the_service_ends_the_one_that_is_computed(service: tuple[Process, str]) -> None:
+    process, url = service
+    async with aiohttp.ClientSession() as client:
+        asking = asyncio.create_task(client.post(f"{url}/v1/whatif", json=endless()))
+        await until(lambda: len(children(process)) == 1)
+        (child,) = children(process)
+        process.send_signal(signal.SIGTERM)
+        answer = await asking
+        assert (answer.status, await answer.json()) == (
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            {"error": "the service is stopping"},
+        )
+    assert await process.wait() == 0
+    assert not exists(child)

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.groups import Group, IndexDriftError
-from extender.model.objects import Object
+from extender.index.objects.changes import Change
+from extender.model.objects import Object, PodSignature
 from extender.rules.interpod_affinity import own_terms
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, taint, term, workload
 from tests.index.counting import Gone, Step, apart, apply, compiled_of, counts_of, inverse, near, spread_over
@@ -234,3 +235,95 @@ def test_a_count_below_nought_is_reported_as_drift() -> None:
     with pytest.raises(IndexDriftError, match="zone=z1 make -1"):
         group.add(0, -2)
     assert counts_of(group) == {"z1": 1}
+
+
+# -- Subscribers are told of each change once, after it has been applied, and of nothing else --------------------------
+
+NEAR_TEAM = pod_json(near=[term("zone", app="web", namespace_selector={"matchLabels": {"team": "a"}})])
+
+
+def test_a_subscriber_to_namespaces_sees_the_counts_as_they_are_after_the_change() -> None:
+    index = index_of(node("n1", zone="z1"), namespace("ns", team="b"), pod("web", on="n1", namespace="ns", app="web"))
+    assert near(index, NEAR_TEAM) == [{}]
+    seen = list[object]()
+    index.namespaces.changes.subscribe(lambda _: seen.append(near(index, NEAR_TEAM)))
+    index.upsert(namespace("ns", team="a"))
+    index.upsert(namespace("ns", team="a"))
+    assert seen == [[{"z1": 1}]]
+
+
+def test_a_change_has_the_object_before_and_after() -> None:
+    index, seen = index_of(), list[object]()
+    index.workloads.changes.subscribe(seen.append)
+    service = workload("Service", "web", {"app": "web"})
+    index.upsert(service)
+    index.upsert(service)
+    index.delete(service)
+    index.delete(service)
+    assert seen == [Change(None, service), Change(service, None)]
+
+
+def test_a_subscriber_to_one_pod_is_reported_of_that_pod_until_it_unsubscribes() -> None:
+    index, seen = index_of(node("n1")), list[object]()
+    waiting, placed, other = pod("web"), pod("web", on="n1"), pod("other")
+    index.pod_changes.subscribe(waiting.uid, seen.append)
+    for each in (waiting, other, placed):
+        index.upsert(each)
+    index.pod_changes.unsubscribe(waiting.uid, seen.append)
+    index.delete(placed)
+    assert seen == [Change(None, waiting), Change(waiting, placed)]
+    assert len(index.pod_changes) == 0
+
+
+def test_every_subscriber_is_reported_also_where_one_unsubscribes_meanwhile() -> None:
+    index, seen = index_of(), list[str]()
+
+    def once(_change: object) -> None:
+        seen.append("once")
+        index.namespaces.changes.unsubscribe(once)
+
+    index.namespaces.changes.subscribe(once)
+    index.namespaces.changes.subscribe(lambda _: seen.append("always"))
+    index.upsert(namespace("ns"))
+    index.upsert(namespace("ns", team="a"))
+    assert seen == ["once", "always", "always"]
+
+
+# -- The pods on nodes by signature, as pages and explanations read them: which, how many, and in steps ----------------
+
+
+def test_pods_are_counted_by_node_for_the_signatures_that_are_wanted() -> None:
+    index = index_of(
+        node("n1"),
+        node("n2"),
+        pod("web-0", on="n1", app="web"),
+        pod("web-1", on="n1", app="web"),
+        pod("web-2", on="n2", app="web"),
+        pod("web-3", app="web"),
+        pod("db", on="n1", app="db"),
+    )
+    index.assume(index.pods["uid-web-3"], ["n2"], 0.0)
+    found = [each for each in index.view.placed(wanted=lambda signature: signature.labels["app"] == "web") if each]
+    assert [(each.signature.labels, each.nodes) for each in found] == [
+        ({"app": "web"}, {index.view.known["n1"]: 2, index.view.known["n2"]: 2})
+    ]
+    assert {each.signature.labels["app"] for each in index.view.placed() if each} == {"web", "db"}
+
+
+def test_what_is_read_does_not_change_with_the_index() -> None:
+    index = index_of(node("n1"), pod("web", on="n1", app="web"))
+    (found,) = index.view.placed()
+    index.delete(index.pods["uid-web"])
+    assert found is not None
+    assert dict(found.nodes) == {0: 1}
+
+
+def test_a_step_is_shorter_where_signatures_are_wanted() -> None:
+    """Those that are not cost a comparison, the others a copy."""
+    index = index_of(node("n1"), *(pod(f"p{at}", on="n1", own=str(at)) for at in range(2000)))
+    signatures: dict[bool, list[PodSignature]] = {False: [], True: list(index.view.pods_of)}
+    pauses = {
+        is_wanted: sum(each is None for each in index.view.placed(wanted=chosen.__contains__))
+        for is_wanted, chosen in ((each, set(some)) for each, some in signatures.items())
+    }
+    assert pauses == {False: 5, True: 25}

@@ -9,11 +9,16 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.namespace_budgets import LIMIT_NAMES, Amounts
-from extender.model.objects import Excess, Pod
+from extender.index.disruption_budgets import MOST_BUDGETS, MOST_READ
+from extender.model.objects import DisruptionBudget, Excess, Pod, PodQuota
 from extender.rules.catalog import counts_of_rules
 from extender.settings.limits import NamespaceLimits
 from extender.settings.rules import Rules
+from extender.wire.objects.kinds import DISRUPTION_BUDGETS
 from tests.builders import Json, matching, node, pod, requirement, spread, term, weighted
+from tests.contenders import budget, cluster, contender
+from tests.quotas import SCOPE, Tenants, limited, quota, reaching
+from tests.reflected_index import ReflectedIndex
 
 TWO: Final = NamespaceLimits(selectors=2, topology_keys=2, cross_namespace_terms=2, compile_steps=1000)
 
@@ -235,3 +240,147 @@ def test_the_audit_names_a_pod_on_a_node_that_does_not_count() -> None:
     index.upsert(bound := apart("b", on="n1"))
     index.namespace_budgets.release(bound.signature)
     assert audit(index) == ["pod default/b: does not count in the budget of its namespace"]
+
+
+# -- Disruption budgets: read from the API, found by namespace, and the pods that each protects ------------------------
+
+
+def protecting(index: ClusterIndex, pod: Pod) -> list[str] | None:
+    """The names of the budgets that protect a pod; None for more than can be read."""
+    budgets, _ = index.view.budgets_protecting(pod)
+    return None if budgets is None else sorted(each.name for each in budgets)
+
+
+@pytest.mark.parametrize(
+    ("given", "protects"),
+    [
+        pytest.param(budget(app="db"), True, id="selected"),
+        pytest.param(budget(app="web"), False, id="another label"),
+        pytest.param(budget(app="db", namespace="other"), False, id="another namespace"),
+        pytest.param(budget(), False, id="no selector selects no pod"),
+        pytest.param(budget(selector={}), True, id="the empty selector selects every pod"),
+        pytest.param(budget(selector=matching(("tier", "DoesNotExist", []))), True, id="no label required"),
+        pytest.param(budget(app="db", disrupted=("db-1",)), False, id="its eviction has been let through already"),
+    ],
+)
+def test_a_budget_protects_the_pods_that_it_selects(given: DisruptionBudget, *, protects: bool) -> None:
+    assert protecting(cluster(given), contender("db-1", app="db")) == (["keep"] if protects else [])
+
+
+def test_a_budget_protects_until_its_selector_changes_or_it_is_deleted() -> None:
+    db = contender("db", app="db")
+    held = cluster(budget("keep", 1, app="db"), budget("other", namespace="elsewhere", app="db"))
+
+    def allowed() -> list[int]:
+        budgets, _ = held.view.budgets_protecting(db)
+        return [each.allowed for each in budgets or ()]
+
+    seen = [allowed()]
+    for change in (budget("keep", 2, app="db"), budget("keep", 2, app="web"), budget("keep", 3, app="db")):
+        held.upsert(change)
+        seen.append(allowed())
+    held.delete(budget("keep", 3, app="db"))
+    assert [*seen, allowed()] == [[1], [2], [], [3], []]
+    assert len(held.budgets.objects) == 1
+
+
+def test_selectors_are_read_once_for_a_signature_while_only_statuses_change() -> None:
+    held = cluster(*(budget(f"b{n}", selector=matching((f"key-{n}", "DoesNotExist", []))) for n in range(9)))
+    pods = [contender(f"db-{number}", app="db") for number in range(2)]
+    reads = [held.view.budgets_protecting(each)[1] for each in (*pods, pods[0])]
+    held.upsert(budget("b0", 5, selector=matching(("key-0", "DoesNotExist", []))))
+    reads.append(held.view.budgets_protecting(pods[0])[1])
+    held.upsert(budget("b0", 5, selector=matching(("key-1", "DoesNotExist", []))))
+    reads.append(held.view.budgets_protecting(pods[0])[1])
+    assert reads[0] == reads[4] > reads[1] == reads[2] == reads[3]
+
+
+@pytest.mark.parametrize(
+    "budgets",
+    [
+        [budget(f"b{n}", selector=matching((f"key-{n}", "DoesNotExist", []))) for n in range(MOST_READ)],
+        [budget(f"b{n}", app="db") for n in range(MOST_BUDGETS + 1)],
+        [budget(selector=matching(("key", "NotIn", [f"v{n}" for n in range(MOST_READ)])))],
+    ],
+    ids=["requirements", "budgets", "values"],
+)
+def test_more_budgets_than_can_be_read_protect_the_pod_and_cost_no_more(budgets: list[DisruptionBudget]) -> None:
+    held = cluster(*budgets)
+    assert protecting(held, contender("db", app="db")) is None
+    assert held.view.budgets_protecting(contender("other", app="db", tier="x"))[1] <= MOST_READ
+    assert protecting(held, contender("db", app="db", namespace="elsewhere")) == []
+
+
+def test_budgets_that_require_other_labels_are_not_read() -> None:
+    held = cluster(*(budget(f"b{number}", app=f"app-{number}") for number in range(1000)))
+    assert protecting(held, contender("db", app="app-7")) == ["b7"]
+
+
+def test_a_new_list_of_budgets_replaces_the_old_one() -> None:
+    kind = DISRUPTION_BUDGETS.name
+    reflected = ReflectedIndex(cluster(), [kind], {kind: [budget("old"), budget("keep", 1)]})
+    assert reflected.replace(kind, [budget("keep", 1), budget("new")]) == 2
+    assert sorted(each.name for each in reflected.index.budgets.objects.values()) == ["keep", "new"]
+
+
+def test_a_budget_that_is_gone_is_not_kept_by_its_namesake_in_another_namespace() -> None:
+    kind = DISRUPTION_BUDGETS.name
+    web = {space: budget("web", namespace=space, app="web") for space in ("team-a", "team-b")}
+    reflected = ReflectedIndex(cluster(), [kind], {kind: list(web.values())})
+    pods = [contender("web", namespace=space, app="web") for space in web]
+    seen = [[protecting(reflected.index, each) for each in pods]]
+    reflected.replace(kind, [web["team-a"]])
+    seen.append([protecting(reflected.index, each) for each in pods])
+    reflected.apply(kind, web["team-b"])
+    reflected.apply(kind, web["team-a"], gone=True)
+    reflected.replace(kind, [])
+    seen.append([protecting(reflected.index, each) for each in pods])
+    assert seen == [[["web"], ["web"]], [["web"], []], [[], []]]
+
+
+def test_a_budget_that_has_not_changed_changes_nothing() -> None:
+    held = cluster(budget("keep", 1))
+    before = held.view.claims_version
+    assert not held.upsert(budget("keep", 1))
+    assert held.view.claims_version == before
+
+
+# -- The table of quotas: the state of each quota for the metric, and that a cluster without quotas counts nothing -----
+
+
+@pytest.mark.parametrize(
+    ("found", "state"),
+    [
+        (limited(2), "free"),
+        (limited(1), "full"),
+        (quota(hard={"pods": "5", "count/pods": "1"}), "full"),
+        (limited(0), "forbidding"),
+        (quota(hard={"requests.cpu": "1"}), "without_number"),
+        (quota(hard={"count/secrets": "1"}), "inert"),
+        (limited(3, scopes=[SCOPE, "Terminating", "NotTerminating"]), "inert"),
+    ],
+    ids=["free", "full", "full by one of two", "forbidding", "without a number", "of nothing", "for no pod"],
+)
+def test_each_quota_has_one_state(found: PodQuota, state: str) -> None:
+    tenants = Tenants(found, reaching("bound", on="n1"), quota("plain", scopes=()), limited(1, in_namespace="other"))
+    states = tenants.index.quotas.states()
+    states["free"] -= 1  # that of the other namespace
+    assert {name for name, count in states.items() if count} == {state}
+    assert set(states) == {"free", "full", "forbidding", "without_number", "inert"}
+
+
+def test_the_state_follows_the_pods() -> None:
+    tenants = Tenants(limited(1))
+    assert tenants.index.quotas.states()["free"] == 1
+    tenants.put(reaching("bound", on="n1"))
+    assert tenants.index.quotas.states()["full"] == 1
+    tenants.index.delete(limited(1))
+    assert sum(tenants.index.quotas.states().values()) == 0
+
+
+def test_without_quotas_no_pod_is_counted_and_a_rebuilt_index_counts_none_either() -> None:
+    index = ClusterIndex(Rules(), counts_of_rules())
+    index.upsert(reaching("bound", on="n1"))
+    index.rebuild()
+    assert index.statistics()["quota_pods"] == 0
+    assert index.quotas.namespaces() == []

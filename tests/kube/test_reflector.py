@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from random import Random
 
 import pytest
 
+from extender.doctor.service import FORBIDDEN_WATCH
 from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import Phase, WatchOptions
 from extender.kube.session import Session
 from extender.model.objects import Namespace, Node, Pod
-from extender.wire.objects.kinds import NAMESPACES, NODES, PODS
+from extender.wire.objects.kinds import NAMESPACES, NODES, PODS, Kind
+from extender.wire.objects.objects_json import NamespaceJson
+from extender.wire.objects.trim import trim_namespace
 from tests.fakes import FakeClock, FakeSink, until
 from tests.kube.conftest import PLAIN, Following
 from tests.kube.scripted import (
+    CUT,
     END,
     ScriptedApi,
     body,
@@ -25,6 +30,7 @@ from tests.kube.scripted import (
     namespace,
     page,
     recorded_lines,
+    status,
     versions,
     watch,
 )
@@ -203,3 +209,153 @@ async def test_a_list_shows_its_pages_while_it_runs(api: ScriptedApi, following:
     await until(lambda: len(api.lists) == 2)
     assert (feed.status.phase, feed.status.page, feed.status.listed) == (Phase.LISTING, 1, 1)
     assert following.sink.lists == []
+
+
+# -- When a feed knows that it misses changes: at once, not after a time of silence ------------------------------------
+
+
+@pytest.mark.parametrize("watch_list", [False, True], ids=["pages", "streaming list"])
+@pytest.mark.parametrize("code", [401, 403, 404, 405])
+async def test_a_watch_that_is_rejected_is_an_outage_until_it_is_granted(
+    api: ScriptedApi, following: Following, code: int, *, watch_list: bool
+) -> None:
+    """What was listed stays true for a moment only, however often it is listed again."""
+    granted = asyncio.Event()
+    rejections = [status(code, "may not")] * (6 if watch_list else 3)
+    before = 3 if watch_list else 0  # streaming lists are watches too
+    api.script(PATH, *rejections[:before], page(namespace("a"), version="5"), *rejections[before:])
+    api.script(PATH, held(watch(bookmark(6)), granted))
+    feed = following.start(WatchOptions(watch_list=watch_list))
+    outages = [feed.status.outage]
+    await until(lambda: feed.status.synced)
+    outages.append(feed.status.outage)
+    await until(lambda: len(api.watches) == len(rejections) + 1)
+    outages.append(feed.status.outage)
+    granted.set()
+    await until(lambda: not feed.status.outage)
+    rejected = f"watch of namespaces rejected: {code} may not"
+    assert (outages[0], outages[2]) == ("no watch has begun", rejected)
+    assert outages[1] in {"no watch has begun", rejected}
+    assert (FORBIDDEN_WATCH in rejected) == (code == 403)  # by which doctor knows a missing permission
+
+
+async def test_a_connection_that_breaks_is_no_outage(api: ScriptedApi, following: Following) -> None:
+    api.script(PATH, page(version="5"), watch(bookmark(6), then=CUT), status(500), status(503), watch(bookmark(7)))
+    feed = following.start()
+    await until(lambda: not feed.status.outage)
+    seen = set[str]()
+
+    def is_back() -> bool:
+        seen.add(feed.status.outage)
+        return feed.status.resource_version == "7"
+
+    await until(is_back)
+    assert seen == {""}
+
+
+async def test_a_feed_that_has_died_is_an_outage(api: ScriptedApi, following: Following) -> None:
+    api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", 6))))
+    following.sink.failure = RuntimeError("upset")
+    feed = following.start()
+    with pytest.raises(RuntimeError, match="upset"):
+        await following.tasks.pop()
+    assert feed.status.outage == "the reflector of namespaces has ended"
+
+
+async def test_a_change_that_is_lost_is_an_outage_until_the_new_list_is_watched(
+    api: ScriptedApi, following: Following
+) -> None:
+    listed = asyncio.Event()
+    api.script(PATH, page(namespace("a"), version="5"), watch(b"<html>\n"), held(page(version="9"), listed))
+    feed = following.start()
+    await until(lambda: len(api.lists) == 2)
+    assert feed.status.outage == "a change could not be read"
+    listed.set()
+    await until(lambda: len(api.watches) == 2 and not feed.status.outage)
+
+
+# -- A custom resource whose CRD is missing: it counts as one without objects, and is found when it appears ------------
+
+THINGS_PATH = "/apis/example.com/v1/things"
+# Read like namespaces, which are the simplest objects.
+THINGS: Kind[Namespace] = Kind("things", THINGS_PATH, NamespaceJson, trim_namespace, is_custom=True)
+MISSING = status(404, "the server could not find the requested resource", "NotFound")
+
+
+def start(following: Following, options: WatchOptions = PLAIN) -> Reflector[Namespace]:
+    """Follow the custom resource."""
+    feed = Reflector(following.session.reads, THINGS, options, following.clock, Random(1))
+    following.tasks.append(asyncio.create_task(feed.run(following.sink)))
+    return feed
+
+
+@pytest.mark.parametrize("options", [PLAIN, WatchOptions()], ids=["pages", "streaming list"])
+async def test_a_kind_that_is_not_served_is_listed_as_empty_and_said_loudly_once(
+    api: ScriptedApi, following: Following, caplog: pytest.LogCaptureFixture, options: WatchOptions
+) -> None:
+    api.script(THINGS_PATH, *[MISSING] * 4)
+    feed = start(following, options)
+    await until(lambda: len(api.requests) > 4)
+    assert following.sink.lists == [[]]
+    assert (feed.status.not_served, feed.status.synced, feed.status.outage) == (True, True, "")
+    loud = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
+    text = "things: the API server does not serve this kind, so none of it is in effect; is its CRD installed?"
+    assert loud == [text]
+
+
+async def test_one_answer_404_is_not_believed(api: ScriptedApi, following: Following) -> None:
+    gate = asyncio.Event()
+
+    async def held(request: object) -> object:
+        await gate.wait()
+        raise AssertionError(request)
+
+    api.script(THINGS_PATH, page(namespace("a"), version="5"), watch(), MISSING, held)  # type: ignore[arg-type] # never answers
+    feed = start(following)
+    await until(lambda: len(following.sink.lists) == 1)
+    assert [[found.name for found in told] for told in following.sink.lists] == [["a"]]
+    assert not feed.status.not_served
+
+
+async def test_the_kind_is_found_when_its_crd_appears(api: ScriptedApi, following: Following) -> None:
+    api.script(
+        THINGS_PATH,
+        MISSING,
+        MISSING,
+        MISSING,
+        page(namespace("a"), version="5"),
+        watch(event("ADDED", namespace("b", 6))),
+    )
+    feed = start(following)
+    await following.names("a", "b")
+    assert not feed.status.not_served
+    assert feed.status.phase is Phase.WATCHING
+    assert feed.status.outage == ""
+
+
+async def test_objects_of_a_deleted_crd_are_gone_and_those_of_a_new_one_are_listed(
+    api: ScriptedApi, following: Following
+) -> None:
+    """A new CRD of the same name begins without objects, so its first list has to be compared with nothing."""
+    api.script(
+        THINGS_PATH, page(namespace("a"), version="5"), MISSING, MISSING, page(namespace("b"), version="9"), watch()
+    )
+    start(following)
+    await following.names("b")
+    assert [[found.name for found in told] for told in following.sink.lists] == [["a"], [], ["b"]]
+
+
+async def test_another_rejection_after_that_is_an_outage_again(api: ScriptedApi, following: Following) -> None:
+    api.script(THINGS_PATH, MISSING, MISSING, *[status(403, "forbidden", "Forbidden")] * 3)
+    feed = start(following)
+    await until(lambda: "403" in feed.status.outage)
+    assert following.sink.lists == [[]]
+
+
+async def test_a_built_in_kind_that_is_not_found_stays_an_outage(api: ScriptedApi, following: Following) -> None:
+    """As behind a proxy with a wrong path: an empty cluster would be a wrong answer."""
+    api.script(NAMESPACES.path, *[MISSING] * 4)
+    feed = following.start()
+    await until(lambda: len(api.requests) > 4)
+    assert following.sink.lists == []
+    assert "404" in feed.status.outage

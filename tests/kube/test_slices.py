@@ -22,7 +22,7 @@ from tests.fakes import FakeClock, FakeSink, until
 from tests.kube.conftest import PLAIN, Following
 from tests.kube.scripted import ScriptedApi, bookmark, error_event, event, namespace, page, watch
 
-PATH = NAMESPACES.path
+PATH = "/api/v1/namespaces"
 
 
 def lines(count: int) -> list[bytes]:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from extender.kube.credentials import Access
+from extender.kube.diagnosis import AccessReviews
 from extender.kube.effects import Lease, ObjectEvent, PodCondition, PodRef, PolicyRef
 from extender.kube.errors import Conflict, NotFound, Rejected, Throttled, Unreachable
-from extender.kube.session import open_session
+from extender.kube.session import Session, open_session
 from extender.kube.writer import PolicyObjects, Writer, path_of
 from extender.model.policies import GROUP, PolicyKey
 from extender.simulator.apiserver.kinds import DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS
@@ -350,3 +351,25 @@ def test_what_is_no_name_is_rejected_wherever_it_stands(name: str) -> None:
     for call, place in ((NOMINATE, (name, "web")), (PLACEMENT.get, ("team-a", name)), (CREATE_EVENT, (name, None))):
         with pytest.raises(Rejected, match="is no name of a"):
             path_of(call, *place)
+
+
+# -- What the apiserver says of an account; an answer that cannot be read is no answer ---------------------------------
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+async def test_it_says_what_is_allowed(api: ScriptedApi, session: Session) -> None:
+    api.script(REVIEWS, body('{"status":{"allowed":true}}'), body('{"status":{}}'))
+    reviews = AccessReviews(session.reads)
+    assert [await reviews.is_allowed("watch", "", "pods", "") for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"<html>", b'{"status":5}', b'{"status":{"\xff', b'{"status":' + b"[" * 20_000],
+    ids=["no JSON", "a wrong type", "no UTF-8", "nested too deeply"],
+)
+async def test_an_answer_that_cannot_be_read_is_no_answer(api: ScriptedApi, session: Session, answer: bytes) -> None:
+    api.script(REVIEWS, body(answer))
+    with pytest.raises(Unreachable, match="SelfSubjectAccessReview"):
+        await AccessReviews(session.reads).is_allowed("watch", "", "pods", "")

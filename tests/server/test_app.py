@@ -2,18 +2,29 @@
 
 import asyncio
 import json
+import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
 
 import aiohttp
 import pytest
+from aiohttp import web
+from pytest_aiohttp.plugin import AiohttpClient
 
-from extender.model.units import Address
+from extender.certificates.authority import CLIENT
+from extender.model.units import Address, Duration
 from extender.server.app import listening
 from extender.server.collaborators import COLLABORATORS
+from extender.server.transport.tls import ServerTls
+from extender.settings.configuration import Settings, parse_settings
+from extender.settings.connections import Clients, Paths, Server
 from tests.fakes import until
-from tests.server.serving import BY_NAMES, app_with
+from tests.server.pki import NOW, Pki, new_connections
+from tests.server.serving import BY_NAMES, BY_NODES, POD, Switch, app_with
 
 
 async def test_a_free_port_is_found_and_told() -> None:
@@ -60,3 +71,221 @@ async def test_an_address_in_use_is_an_error_at_once() -> None:
         with pytest.raises(OSError, match="address already in use"):
             async with listening(app_with(), taken):
                 pytest.fail("two servers on one address")
+
+
+# -- What probes, Prometheus and people get to read --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/livez", "/healthz"])
+async def test_the_process_is_alive_although_it_is_not_ready(aiohttp_client: AiohttpClient, path: str) -> None:
+    client = await aiohttp_client(app_with(readiness=Switch({"pods": "not listed yet"})))
+    answer = await client.get(path)
+    assert (answer.status, await answer.text()) == (HTTPStatus.OK, "ok")
+
+
+async def test_ready_says_so_and_lists_the_checks_when_asked(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with())
+    assert await (await client.get("/readyz")).text() == "ok"
+    assert await (await client.get("/readyz?verbose")).text() == "[+]nodes ok\n[+]pods ok\nreadyz check passed\n"
+
+
+async def test_not_ready_says_what_is_missing(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(readiness=Switch({"nodes": "", "pods": "not listed yet"})))
+    answer = await client.get("/readyz")
+    assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert await answer.text() == "[+]nodes ok\n[-]pods failed: not listed yet\nreadyz check failed\n"
+
+
+async def test_one_check_can_be_asked_by_name(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(readiness=Switch({"nodes": "", "pods": "not listed yet"})))
+    answers = {name: await client.get(f"/readyz/{name}") for name in ("nodes", "pods", "cats")}
+    assert {name: answer.status for name, answer in answers.items()} == {"nodes": 200, "pods": 503, "cats": 404}
+
+
+async def test_readiness_is_a_metric_read_at_each_scrape(aiohttp_client: AiohttpClient) -> None:
+    readiness = Switch({"pods": "not listed yet"})
+    client = await aiohttp_client(app_with(readiness=readiness))
+    before = await client.get("/metrics")
+    assert 'extender_ready{check="pods"} 0.0' in await before.text()
+    assert before.headers["Content-Type"].startswith("text/plain; version=")
+    readiness.missing["pods"] = ""
+    assert 'extender_ready{check="pods"} 1.0' in await (await client.get("/metrics")).text()
+
+
+async def test_requests_are_counted_by_the_form_of_their_nodes(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with())
+    for body in (BY_NAMES, BY_NODES, BY_NODES):
+        await client.post("/filter", json=body)
+    lines = (await (await client.get("/metrics")).text()).splitlines()
+    assert 'extender_requests_by_form_total{form="names",verb="filter"} 1.0' in lines
+    assert 'extender_requests_by_form_total{form="nodes",verb="filter"} 2.0' in lines
+
+
+async def test_configz_shows_the_settings_as_a_configuration_file_has_them(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with())
+    document = (await (await client.get("/configz")).json())["placement.extender.dev"]
+    assert document["server"]["maxBodyBytes"] == "8Mi"
+    assert parse_settings(document) == Settings()
+
+
+async def test_version_tells_what_is_running(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with())
+    about = await (await client.get("/version")).json()
+    assert about["version"] == "1.2.3"
+    assert set(about) == {"version", "pythonVersion", "platform"}
+
+
+# -- Which client may ask what: by the names in a client's certificate, and without one by where the client is ---------
+
+CLIENTS: Final = Clients(scheduler=("system:kube-scheduler",), metrics=("prometheus",), admin=("operator",))
+REQUESTS: Final = (
+    ("POST", "/filter"),
+    ("POST", "/prioritize"),
+    ("GET", "/metrics"),
+    ("GET", "/configz"),
+    ("GET", "/debug/loglevel"),
+    ("PUT", "/debug/loglevel"),
+    ("GET", "/v1/explain/team-a/web-1"),
+    ("POST", "/v1/explain"),
+    ("GET", "/v1/openapi.json"),
+    ("GET", "/ui/"),
+    ("GET", "/ui/main.js"),
+    ("GET", "/version"),
+    ("GET", "/livez"),
+    ("HEAD", "/readyz"),
+)
+FOR_ALL: Final = {("GET", "/version"), ("GET", "/livez"), ("HEAD", "/readyz")}
+MAY: Final = {
+    "system:kube-scheduler": FOR_ALL | {("POST", "/filter"), ("POST", "/prioritize")},
+    "prometheus": FOR_ALL | {("GET", "/metrics")},
+    "operator": set(REQUESTS),
+    "somebody": FOR_ALL,
+}
+
+
+async def allowed(pki: Pki, name: str, clients: Clients) -> set[tuple[str, str]]:
+    """The requests that are not refused to a client of this name."""
+    tls = pki.giving(clients)
+    context = pki.client(pki.authority.issue(name, NOW, 5, CLIENT))
+    found = set()
+    async with (
+        listening(app_with(server=Server(tls=tls)), Address("127.0.0.1:0"), ServerTls(tls)) as url,
+        new_connections(context) as session,
+    ):
+        for method, path in REQUESTS:
+            asked = POD if path.startswith("/v1/") else BY_NAMES
+            body = {"json": asked} if method == "POST" else {"data": b"info"} if method == "PUT" else {}
+            async with session.request(method, url + path, **body) as answer:
+                assert answer.status in {HTTPStatus.OK, HTTPStatus.FORBIDDEN}
+                if answer.status == HTTPStatus.OK:
+                    found.add((method, path))
+    return found
+
+
+@pytest.mark.parametrize("name", MAY)
+async def test_a_name_may_what_its_role_may(tmp_path: Path, name: str) -> None:
+    assert await allowed(Pki(tmp_path), name, CLIENTS) == MAY[name]
+
+
+async def test_without_names_every_certificate_may_everything(tmp_path: Path) -> None:
+    assert await allowed(Pki(tmp_path), "somebody", Clients()) == set(REQUESTS)
+
+
+async def test_one_list_with_names_closes_the_others(tmp_path: Path) -> None:
+    assert (
+        await allowed(Pki(tmp_path), "prometheus", Clients(scheduler=("prometheus",))) == MAY["system:kube-scheduler"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("remote", "status"),
+    [
+        ("127.0.0.9", 200),
+        ("::1", 200),
+        ("::ffff:127.0.0.1", 200),
+        ("10.0.0.7", 403),
+        ("fe80::1%eth0", 403),
+        (None, 403),
+    ],
+)
+async def test_without_certificates_only_this_machine_changes_anything_or_sees_the_page(
+    aiohttp_client: AiohttpClient, monkeypatch: pytest.MonkeyPatch, remote: str | None, status: int
+) -> None:
+    monkeypatch.setattr(web.Request, "remote", remote)
+    client = await aiohttp_client(app_with())
+    assert (await client.put("/debug/loglevel", data="info")).status == status
+    assert [(await client.get(path)).status for path in ("/ui/", "/ui/main.js")] == [status, status]
+    assert (await client.get("/debug/loglevel")).status == HTTPStatus.OK
+
+
+@pytest.mark.parametrize(("path", "status"), [("", HTTPStatus.NOT_FOUND), ("/bind", HTTPStatus.OK)])
+async def test_binding_is_off_unless_it_has_a_path(aiohttp_client: AiohttpClient, path: str, status: int) -> None:
+    client = await aiohttp_client(app_with(server=Server(paths=Paths(bind=path))))
+    body = {"PodName": "web-1", "PodNamespace": "team-a", "PodUID": "u-1", "Node": "node-a"}
+    assert (await client.post("/bind", json=body)).status == status
+
+
+# -- The log level, looked at and changed while the service runs -------------------------------------------------------
+
+OURS = logging.getLogger("extender")
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Leave the level as other tests expect it."""
+    level = OURS.level
+    OURS.setLevel(logging.INFO)
+    yield
+    OURS.setLevel(level)
+
+
+async def test_the_level_can_be_changed_while_it_runs_and_read_back(
+    aiohttp_client: AiohttpClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await aiohttp_client(app_with())
+    assert await (await client.get("/debug/loglevel")).text() == "info"
+    answer = await client.put("/debug/loglevel", data="debug\n")
+    assert (answer.status, await answer.text()) == (HTTPStatus.OK, "debug")
+    assert OURS.level == logging.DEBUG
+    assert await (await client.get("/debug/loglevel")).text() == "debug"
+    await client.put("/debug/loglevel", data="error")
+    changes = [vars(record) for record in caplog.records if record.getMessage() == "log level changed"]
+    assert [(each["from"], each["to"]) for each in changes] == [("info", "debug"), ("debug", "error")]
+
+
+async def test_a_word_that_is_no_level_is_an_error_with_the_levels_and_changes_nothing(
+    aiohttp_client: AiohttpClient,
+) -> None:
+    client = await aiohttp_client(app_with())
+    answer = await client.put("/debug/loglevel", data="loud")
+    assert answer.status == HTTPStatus.BAD_REQUEST
+    assert (await answer.json())["error"] == "expected one of debug, info, warning, error"
+    assert OURS.level == logging.INFO
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna", "utf-16", "no-such-charset", "unicode_escape"])
+async def test_the_charset_that_a_client_names_is_not_used(aiohttp_client: AiohttpClient, charset: str) -> None:
+    client = await aiohttp_client(app_with())
+    kind = {"Content-Type": f"text/plain; charset={charset}"}
+    good = await client.put("/debug/loglevel", data=b"debug", headers=kind)
+    bad = await client.put("/debug/loglevel", data=b"\xff\xfe-99999", headers=kind)
+    assert (good.status, bad.status) == (HTTPStatus.OK, HTTPStatus.BAD_REQUEST)
+
+
+async def test_more_than_a_word_is_not_read(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with())
+    answer = await client.put("/debug/loglevel", data=b"d" * 100)
+    assert answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    assert await answer.json() == {"error": "request body is larger than 64 bytes"}
+
+
+async def test_a_word_that_does_not_arrive_is_given_up(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(server=Server(request_timeout=Duration(0.05))))
+    never = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"deb"
+        await never.wait()
+
+    async with client.put("/debug/loglevel", data=endless(), headers={"Content-Length": "5"}) as answer:
+        assert answer.status == HTTPStatus.REQUEST_TIMEOUT

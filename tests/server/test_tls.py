@@ -1,22 +1,33 @@
 """HTTPS and which clients are answered, with clients as kube-scheduler's TLSConfig makes them, over real connections."""
 
+from __future__ import annotations
+
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
 
 import aiohttp
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from prometheus_client import CollectorRegistry
 
 from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
+from extender.certificates.rotation import CertificateError, ServingPair
 from extender.model.units import Address
+from extender.server.admission import AdmissionService, admitting
 from extender.server.app import listening
-from extender.server.transport.tls import ServerTls
+from extender.server.transport.tls import ServerTls, TlsError, WebhookTls, _as_file
 from extender.settings.connections import Server, Tls
-from tests.server.pki import LONG_AGO, NOW, SCHEDULER, Pki, new_connections
-from tests.server.serving import BY_NAMES, app_with
+from extender.settings.policies import Webhook
+from extender.telemetry.metrics import AdmissionMetrics
+from tests.server.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections
+from tests.server.serving import BY_NAMES, Switch, app_with
+from tests.server.test_admission import Decisions
+from tests.server.test_tls_rotation import shown
 
 SERVICE = "placement-extender.kube-system.svc"
 
@@ -150,3 +161,210 @@ async def test_the_lowest_version_is_a_setting(pki: Pki, lowest: str, *, answers
         else:
             with pytest.raises(aiohttp.ClientConnectorError):
                 await status(url, context)
+
+
+# -- The certificate of the webhook's port: none at first, exchanged under load, and refused where it cannot be used ---
+
+AUTHORITY = Authority.make("one", NOW, 10)
+WEBHOOK = Webhook()
+
+
+def pair(name: str, days: float = 5, at: datetime = NOW) -> ServingPair:
+    """A certificate of the authority."""
+    made = AUTHORITY.issue(name, at, days, SERVER, LOOPBACK)
+    return ServingPair.load(made.certificate_pem, made.key_pem)
+
+
+def client() -> ssl.SSLContext:
+    """What an API server with the bundle does."""
+    return ssl.create_default_context(cadata=AUTHORITY.pair.certificate_pem.decode())
+
+
+def service(webhook: Webhook = WEBHOOK) -> AdmissionService:
+    """A webhook that lets everything pass."""
+    return AdmissionService(Decisions().decide, Switch(), AdmissionMetrics(CollectorRegistry()), Server(), webhook)
+
+
+async def test_before_there_is_a_certificate_no_handshake_succeeds() -> None:
+    tls = WebhookTls()
+    assert not tls.is_ready
+    assert tls.checks() == {"webhook certificate": "there is none yet"}
+    async with admitting(service(), Address("127.0.0.1:0"), tls.context) as url:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await shown(url, client())
+        tls.use(pair("first"))
+        assert await shown(url, client()) == "CN=first"
+    assert tls.is_ready
+
+
+async def test_a_new_certificate_is_for_new_connections_and_open_ones_go_on() -> None:
+    tls = WebhookTls()
+    tls.use(pair("first"))
+    async with admitting(service(), Address("127.0.0.1:0"), tls.context) as url, aiohttp.ClientSession() as session:
+        context = client()
+        async with session.get(f"{url}/livez", ssl=context) as answer:
+            assert answer.status == 200
+        tls.use(pair("second"))
+        assert await shown(url, client()) == "CN=second"
+        async with session.get(f"{url}/livez", ssl=context) as answer:  # on the connection of before
+            assert answer.status == 200
+
+
+def test_an_expired_certificate_makes_the_webhook_unready() -> None:
+    now = [NOW]
+    tls = WebhookTls(now=lambda: now[0])
+    tls.use(pair("first"))
+    assert tls.checks() == {"webhook certificate": ""}
+    assert tls.ends == {"serving": pytest.approx((NOW + timedelta(days=5)).timestamp(), abs=1)}
+    now[0] = NOW + timedelta(days=6)
+    assert tls.checks()["webhook certificate"].startswith("expired on ")
+    assert not tls.is_ready
+
+
+def test_the_same_certificate_again_changes_nothing() -> None:
+    tls, first = WebhookTls(), pair("first")
+    tls.use(first)
+    ends = tls.ends
+    tls.use(ServingPair.load(first.certificate_pem, first.key_pem))
+    assert tls.ends == ends
+    assert datetime.fromtimestamp(ends["serving"], UTC) == first.end
+
+
+async def asked(url: str, shows: Pair | None = None) -> dict[str, int]:
+    """What a client with this certificate is answered."""
+    context = client()
+    if shows is not None:
+        with _as_file(shows.certificate_pem + shows.key_pem) as path:
+            context.load_cert_chain(path)
+    review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {"uid": "u"}}
+    found = {}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+        for method, path in (("POST", "/mutate"), ("POST", "/validate"), ("GET", "/readyz")):
+            async with session.request(method, url + path, json=review if method == "POST" else None) as answer:
+                found[path] = answer.status
+    return found
+
+
+async def test_only_the_api_server_is_answered_where_its_client_ca_is_known(tmp_path: Path) -> None:
+    ca, known, other = tmp_path / "clients.crt", Authority.make("clients", NOW, 5), Authority.make("others", NOW, 5)
+    ca.write_bytes(known.pair.certificate_pem)
+    tls = WebhookTls(str(ca))
+    tls.use(pair("first"))
+    webhook = Webhook(client_ca_file=str(ca), clients=("kube-apiserver",))
+    probe = {"/readyz": 200}
+    async with admitting(service(webhook), Address("127.0.0.1:0"), tls.context) as url:
+        assert await asked(url, known.issue("kube-apiserver", NOW, 5, CLIENT)) == {
+            "/mutate": 200,
+            "/validate": 200,
+            **probe,
+        }
+        assert await asked(url, known.issue("a-tenant", NOW, 5, CLIENT)) == {"/mutate": 403, "/validate": 403, **probe}
+        assert await asked(url) == {"/mutate": 401, "/validate": 401, **probe}
+        with pytest.raises(aiohttp.ClientError):
+            await asked(url, other.issue("kube-apiserver", NOW, 5, CLIENT))
+        ca.write_bytes(other.pair.certificate_pem)
+        tls.use(pair("first"))
+        assert (await asked(url, other.issue("kube-apiserver", NOW, 5, CLIENT)))["/mutate"] == 200
+        with pytest.raises(aiohttp.ClientError):
+            await asked(url, known.issue("kube-apiserver", NOW, 5, CLIENT))
+
+
+@pytest.mark.parametrize(("content", "problem"), [(None, "No such file"), (b"nonsense", "no certificate in PEM form")])
+async def test_without_a_client_ca_that_can_be_read_no_certificate_is_served(
+    tmp_path: Path, content: bytes | None, problem: str
+) -> None:
+    ca = tmp_path / "clients.crt"
+    if content is not None:
+        ca.write_bytes(content)
+    tls = WebhookTls(str(ca))
+    with pytest.raises(CertificateError, match=f"policies.webhook.clientCAFile {ca}: .*{problem}"):
+        tls.use(pair("first"))
+    assert not tls.is_ready
+
+
+# -- What is wrong with a certificate file is told before anything listens, by setting and file ------------------------
+
+
+def problem_of(tls: Tls) -> str:
+    """The text with which the files are refused."""
+    with pytest.raises(TlsError) as rejected:
+        ServerTls(tls)
+    return str(rejected.value)
+
+
+@pytest.fixture
+def test_good_files_are_taken_and_their_ends_are_known(pki: Pki) -> None:
+    pki.put_clients_of(pki.authority)
+    ends = ServerTls(pki.tls).ends
+    assert ends == {
+        "server": pytest.approx((NOW + timedelta(days=5)).timestamp(), abs=1),
+        "client_ca": pytest.approx((NOW + timedelta(days=10)).timestamp(), abs=1),
+    }
+
+
+def test_a_missing_file_is_named(pki: Pki) -> None:
+    Path(pki.tls.key_file).unlink()
+    assert problem_of(pki.tls) == f"server.tls.keyFile {pki.tls.key_file}: No such file or directory"
+
+
+def test_a_file_that_cannot_be_read_is_named(pki: Pki) -> None:
+    Path(pki.tls.cert_file).unlink()
+    Path(pki.tls.cert_file).mkdir()  # a folder refuses root too, unlike a file without permissions
+    assert problem_of(pki.tls) == f"server.tls.certFile {pki.tls.cert_file}: Is a directory"
+
+
+def test_files_that_hold_something_else_are_named(pki: Pki) -> None:
+    Path(pki.tls.cert_file).write_text("-----BEGIN NONSENSE-----")
+    assert problem_of(pki.tls) == f"server.tls.certFile {pki.tls.cert_file}: holds no certificate in PEM form"
+    pki.put_server(pki.authority.issue("extender", NOW, 5, SERVER, LOOPBACK))
+    Path(pki.tls.key_file).write_bytes(Path(pki.tls.cert_file).read_bytes())
+    assert problem_of(pki.tls) == f"server.tls.keyFile {pki.tls.key_file}: holds no private key in PEM form"
+
+
+def test_a_key_of_another_certificate_is_reported_as_that(pki: Pki) -> None:
+    Path(pki.tls.key_file).write_bytes(pki.scheduler().key_pem)
+    assert problem_of(pki.tls) == (
+        f"server.tls.keyFile {pki.tls.key_file}: is not the key of the certificate in"
+        f" server.tls.certFile {pki.tls.cert_file}"
+    )
+
+
+def test_a_key_with_a_password_is_rejected_without_a_prompt(pki: Pki) -> None:
+    key = pki.scheduler().key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    Path(pki.tls.key_file).write_bytes(key)
+    assert problem_of(pki.tls).startswith(f"server.tls.keyFile {pki.tls.key_file}: is protected by a password")
+
+
+def test_an_expired_certificate_is_reported_with_its_end(pki: Pki) -> None:
+    pki.put_server(pki.authority.issue("extender", LONG_AGO, 5, SERVER, LOOPBACK))
+    end = (LONG_AGO + timedelta(days=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert problem_of(pki.tls) == f'server.tls.certFile {pki.tls.cert_file}: certificate "extender" expired on {end}'
+
+
+def test_a_certificate_of_tomorrow_is_reported_with_its_begin(pki: Pki) -> None:
+    pki.put_server(pki.authority.issue("extender", NOW + timedelta(days=1), 5, SERVER, LOOPBACK))
+    assert '"extender" is not valid before ' in problem_of(pki.tls)
+
+
+def test_an_authority_that_has_expired_is_rejected_unless_another_stands_beside_it(pki: Pki) -> None:
+    old = Authority.make("old", LONG_AGO, 5)
+    pki.put_clients_of(old)
+    assert 'clients.crt: certificate "old" expired on ' in problem_of(pki.tls)
+    pki.put_clients_of(old, pki.authority)
+    assert ServerTls(pki.tls).ends["client_ca"] == pytest.approx((NOW + timedelta(days=10)).timestamp(), abs=1)
+
+
+def test_a_clients_certificate_in_place_of_its_authority_is_reported(pki: Pki) -> None:
+    pki.put_clients_of(pki.authority)
+    Path(pki.tls.client_ca_file).write_bytes(pki.authority.issue("someone", NOW, 5, CLIENT).certificate_pem)
+    assert problem_of(pki.tls).startswith(f"server.tls.clientCAFile {pki.tls.client_ca_file}: certificate ")
+    assert problem_of(pki.tls).endswith('"someone" is not that of an authority (basicConstraints)')
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o644, True), (0o604, True), (0o640, False), (0o600, False)])
+def test_a_key_that_every_account_may_read_draws_a_warning(
+    pki: Pki, caplog: pytest.LogCaptureFixture, mode: int, *, warned: bool
+) -> None:
+    Path(pki.tls.key_file).chmod(mode)
+    ServerTls(pki.tls)
+    assert [vars(record)["file"] for record in caplog.records] == [pki.tls.key_file] * warned

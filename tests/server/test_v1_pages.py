@@ -5,15 +5,31 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from http import HTTPStatus
+from typing import Any
 
 import pytest
+from aiohttp import web
 from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.model.answers.pages import PageOf, TopologyQuestion
+from extender.model.units import ByteSize, Duration
 from extender.server.collaborators import COLLABORATORS
 from extender.server.transport.turns import Turns
+from extender.settings.connections import Server
 from extender.wire.objects.constraints import parse_selector_text
-from tests.server.serving import AGREEABLE, BY_NAMES, Browsing, Client, Switch, app_with
+from tests.fakes import until
+from tests.server.serving import (
+    AGREEABLE,
+    BY_NAMES,
+    POD,
+    PREEMPTION,
+    Answering,
+    Browsing,
+    Client,
+    Switch,
+    WhatIfAnswering,
+    app_with,
+)
 
 
 async def client_of(aiohttp_client: AiohttpClient, browser: Browsing, readiness: Switch | None = None) -> Client:
@@ -153,3 +169,134 @@ async def test_the_overview_tells_rates_and_what_runs(aiohttp_client: AiohttpCli
     assert overview["version"] == "1.2.3"
     assert overview["residentBytes"] > 2**20
     assert overview["freshnessSeconds"] == 0.5
+
+
+# -- Explanations and the last answers about pods over HTTP; `test_openapi` has the errors that all of the API share ---
+
+
+def explaining(explainer: Answering, readiness: Switch | None = None) -> web.Application:
+    return app_with(replace(AGREEABLE, explainer=explainer), readiness)
+
+
+async def test_a_pod_is_explained_by_its_name(aiohttp_client: AiohttpClient) -> None:
+    explainer = Answering()
+    client = await aiohttp_client(explaining(explainer))
+    answer = await client.get("/v1/explain/team-a/web-1?node=node-a")
+    assert await answer.json() == {"pod": "team-a/web-1", "state": "pending", "nodes": 3, "passing": 0, "fitting": 0}
+    assert explainer.asked == [("team-a/web-1", "node-a")]
+
+
+async def test_a_pod_that_does_not_exist_is_explained_without_the_node_that_it_names(
+    aiohttp_client: AiohttpClient,
+) -> None:
+    explainer = Answering()
+    client = await aiohttp_client(explaining(explainer))
+    manifest = {"kind": "Pod", "metadata": {"name": "new"}, "spec": {"nodeName": "node-a", "containers": []}}
+    assert (await client.post("/v1/explain", json=manifest)).status == HTTPStatus.OK
+    assert explainer.asked == [("default/new", "", "")]
+
+
+@pytest.mark.parametrize(
+    ("body", "field_at_fault"),
+    [
+        ({**POD, "kind": "Deployment"}, "kind"),
+        ({"spec": {"containers": []}}, "metadata.name"),
+        ({"metadata": {"name": "web"}}, "spec"),
+        ({"metadata": {"name": "web"}, "spec": {"priority": "high"}}, "spec.priority"),
+        ([], ""),
+    ],
+)
+async def test_a_body_that_is_no_pod_names_the_field(
+    aiohttp_client: AiohttpClient, body: Any, field_at_fault: str
+) -> None:
+    client = await aiohttp_client(explaining(Answering()))
+    answer = await client.post("/v1/explain", json=body)
+    assert answer.status == HTTPStatus.BAD_REQUEST
+    assert (await answer.json()).get("field", "") == field_at_fault
+
+
+async def test_answers_about_a_pod_are_shown_the_latest_first(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with())
+    await client.post("/filter", json=BY_NAMES)
+    await client.post("/preempt", json=PREEMPTION)
+    answer = await (await client.get("/debug/decisions?namespace=team-a&pod=web-1")).json()
+    assert [(each["verb"], each["nodes"], each["passed"], each["suchAs"]) for each in answer["decisions"]] == [
+        ("preempt", 1, 1, ["node-a"]),
+        ("filter", 2, 2, ["node-a", "node-bb"]),
+    ]
+    assert {(each["namespace"], each["pod"], each["uid"]) for each in answer["decisions"]} == {
+        ("team-a", "web-1", "u-1")
+    }
+    assert answer["kept"] == 2
+    other = await (await client.get("/debug/decisions?pod=web-2&limit=1")).json()
+    assert other["decisions"] == []
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=-1", "limit=²", "limit=x", "name=web-1"])
+async def test_a_wrong_parameter_of_the_page_of_decisions_is_named(aiohttp_client: AiohttpClient, query: str) -> None:
+    client = await aiohttp_client(app_with())
+    answer = await client.get(f"/debug/decisions?{query}")
+    assert (answer.status, (await answer.json())["field"]) == (HTTPStatus.BAD_REQUEST, query.partition("=")[0])
+
+
+# -- What-ifs over HTTP: the bodies that are read, the clients that wait, and the time that others have ----------------
+
+JSON = {"Content-Type": "application/json"}
+
+
+def computing_what_ifs(
+    what_ifs: WhatIfAnswering | None, server: Server | None = None, ready: str = ""
+) -> web.Application:
+    return app_with(replace(AGREEABLE, what_ifs=what_ifs), Switch({"pods": ready}), server or Server())
+
+
+async def test_the_body_is_passed_on_unread_and_the_answer_as_it_is(aiohttp_client: AiohttpClient) -> None:
+    answering = WhatIfAnswering()
+    client = await aiohttp_client(computing_what_ifs(answering))
+    answer = await client.post("/v1/whatif", data=b"{anything", headers=JSON)
+    assert (answer.status, await answer.json()) == (HTTPStatus.OK, {"summary": {"placed": 0, "rejected": 0}})
+    assert answering.asked == [b"{anything"]
+
+
+async def test_a_body_above_the_limit_of_the_server_is_too_large(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(computing_what_ifs(WhatIfAnswering(), Server(max_body_bytes=ByteSize(10))))
+    answer = await client.post("/v1/whatif", data=b" " * 11, headers=JSON)
+    assert answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    assert await answer.json() == {"error": "request body is larger than server.maxBodyBytes (10)"}
+
+
+async def test_an_answer_may_take_longer_than_other_requests_may(aiohttp_client: AiohttpClient) -> None:
+    answering = WhatIfAnswering(may_answer=asyncio.Event())
+    client = await aiohttp_client(computing_what_ifs(answering, Server(request_timeout=Duration(0.25))))
+    asking = asyncio.create_task(client.post("/v1/whatif", json={}))
+    await until(lambda: answering.asked)
+    late = await client.post("/v1/explain", data=b" ", headers={**JSON, "Content-Length": "2"})
+    assert late.status == HTTPStatus.REQUEST_TIMEOUT  # begun later, and its time is over
+    assert answering.may_answer is not None
+    answering.may_answer.set()
+    assert (await asking).status == HTTPStatus.OK
+
+
+async def test_a_client_that_goes_away_ends_the_computation(aiohttp_client: AiohttpClient) -> None:
+    answering = WhatIfAnswering(may_answer=asyncio.Event())
+    client = await aiohttp_client(computing_what_ifs(answering))
+    asking = asyncio.create_task(client.post("/v1/whatif", json={}))
+    await until(lambda: answering.asked)
+    asking.cancel()  # aiohttp closes the connection
+    await until(lambda: answering.cancelled == answering.asked)
+
+
+@pytest.mark.parametrize(
+    ("what_ifs", "ready", "text"),
+    [
+        (None, "", "not ready: whatIf.enabled is false; /readyz?verbose lists the checks"),
+        (WhatIfAnswering(), "not listed yet", "not ready: pods; /readyz?verbose lists the checks"),
+    ],
+)
+async def test_there_is_no_answer_where_none_can_be_given(
+    aiohttp_client: AiohttpClient, what_ifs: WhatIfAnswering | None, ready: str, text: str
+) -> None:
+    client = await aiohttp_client(computing_what_ifs(what_ifs, ready=ready))
+    answer = await client.post("/v1/whatif", json={})
+    assert (answer.status, await answer.json()) == (HTTPStatus.SERVICE_UNAVAILABLE, {"error": text})
+    assert what_ifs is None or not what_ifs.asked

@@ -113,3 +113,30 @@ async def test_it_is_busy_while_a_place_is_held_or_waited_for() -> None:
     ended = writes.clock.time
     writes.clock.time += 5
     assert writes.limiter.last_busy == ended
+
+
+# -- The pace of writes: a burst, then one after the other -------------------------------------------------------------
+
+
+async def taken(rate_limiter: RateLimiter, clock: FakeClock, times: int) -> list[float]:
+    """When each turn began, in seconds since the first."""
+    begun = []
+    for _ in range(times):
+        async with rate_limiter.acquire():
+            begun.append(clock.time)
+    return [round(at - begun[0], 6) for at in begun]
+
+
+async def test_after_a_burst_turns_come_at_the_given_rate() -> None:
+    clock = FakeClock()
+    rate_limiter = RateLimiter(clock, 2, 10.0)
+    await clock.sleep(100)
+    assert await taken(rate_limiter, clock, 5) == [0.0, 0.0, 0.1, 0.2, 0.3]
+
+
+async def test_time_that_passes_unused_gives_another_burst_and_no_more() -> None:
+    clock = FakeClock()
+    rate_limiter = RateLimiter(clock, 2, 10.0)
+    await taken(rate_limiter, clock, 5)
+    await clock.sleep(100)
+    assert await taken(rate_limiter, clock, 4) == [0.0, 0.0, 0.1, 0.2]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+import orjson
 import pytest
 
-from extender.model.objects import Excess, Node, Pod, PodSignature
-from extender.tasks.reflectors import OverLimits
+from extender.model.objects import Excess, Node, Object, Pod, PodSignature
+from extender.model.policies import GROUP, PolicyKey
+from extender.tasks.reflectors import InjectedPods, OverLimits
 from tests.fakes import FakeClock, FakeIndex
 
 PLAIN = PodSignature("team-a")
@@ -15,7 +18,7 @@ def above(limit: str = "affinityTerms") -> PodSignature:
     return PodSignature("team-a", excess=Excess(limit, f"too many, limits.{limit} is 1"))
 
 
-def pod(number: int, signature: PodSignature) -> Pod:
+def limited_pod(number: int, signature: PodSignature) -> Pod:
     return Pod(f"uid-{number}", f"pod-{number}", signature)
 
 
@@ -30,9 +33,9 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
 def test_what_comes_is_passed_on() -> None:
     index = FakeIndex()
     found = OverLimits(index, FakeClock())
-    assert found.upsert(pod(1, above()))
+    assert found.upsert(limited_pod(1, above()))
     assert found.upsert(Node("n1"))
-    assert found.delete(pod(1, above()))
+    assert found.delete(limited_pod(1, above()))
     assert found.delete(Node("n1"))
     assert index.calls == ["upsert pods/uid-1", "upsert nodes/n1", "delete pods/uid-1", "delete nodes/n1"]
 
@@ -40,13 +43,19 @@ def test_what_comes_is_passed_on() -> None:
 def test_pods_count_by_limit_until_they_are_gone_or_within() -> None:
     found = OverLimits(FakeIndex(), FakeClock())
     signature = above()
-    for each in (pod(1, signature), pod(1, signature), pod(2, signature), pod(3, above("podBytes")), pod(4, PLAIN)):
+    for each in (
+        limited_pod(1, signature),
+        limited_pod(1, signature),
+        limited_pod(2, signature),
+        limited_pod(3, above("podBytes")),
+        limited_pod(4, PLAIN),
+    ):
         found.upsert(each)
     assert counted(found) == {"affinityTerms": 2, "podBytes": 1}
-    found.upsert(pod(1, PLAIN))
-    found.upsert(pod(2, above("podBytes")))
-    found.delete(pod(3, above("podBytes")))
-    found.delete(pod(4, PLAIN))
+    found.upsert(limited_pod(1, PLAIN))
+    found.upsert(limited_pod(2, above("podBytes")))
+    found.delete(limited_pod(3, above("podBytes")))
+    found.delete(limited_pod(4, PLAIN))
     assert counted(found) == {"podBytes": 1}
 
 
@@ -58,16 +67,94 @@ def test_each_signature_is_logged_once(caplog: pytest.LogCaptureFixture) -> None
     clock = FakeClock()
     found = OverLimits(FakeIndex(), clock)
     signature = above()
-    found.upsert(pod(1, signature))
+    found.upsert(limited_pod(1, signature))
     clock.time += 3600
-    found.upsert(pod(2, signature))
-    found.upsert(pod(3, above()))
+    found.upsert(limited_pod(2, signature))
+    found.upsert(limited_pod(3, above()))
     text = "too many, limits.affinityTerms is 1"
-    assert told(caplog) == [("pod is above a limit", f"team-a/pod-{number}", text) for number in (1, 3)]
+    assert told(caplog) == [("pod is above a limit", f"team-a/limited_pod-{number}", text) for number in (1, 3)]
 
 
 def test_of_many_signatures_the_first_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     found = OverLimits(FakeIndex(), FakeClock())
     for number in range(100):
-        found.upsert(pod(number, above()))
+        found.upsert(limited_pod(number, above()))
     assert len(told(caplog)) == 1
+
+
+# -- Which policies a new recorded_pod says were injected into it ------------------------------------------------------
+
+OURS = PolicyKey(GROUP, "shop", "apart")
+WIDE = PolicyKey(GROUP, "", "zones")
+
+
+class Index:
+    """Knows the UIDs of pods."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Object] = {}
+
+    def upsert(self, obj: Object) -> bool:
+        """Keep it."""
+        self.known[obj.key] = obj
+        return True
+
+    def delete(self, obj: Object) -> bool:
+        """Forget it."""
+        return self.known.pop(obj.key, None) is not None
+
+
+class Scene:
+    """What is told of pods."""
+
+    def __init__(self) -> None:
+        self.index = Index()
+        self.pods = InjectedPods(self.index, self.index.known)
+        self.told: list[tuple[str, tuple[PolicyKey, ...]]] = []
+        self.pods.tell = lambda signature, policies: self.told.append((signature.namespace, tuple(policies)))
+
+
+def recorded_pod(uid: str, *policies: object, text: str | None = None) -> Pod:
+    """A recorded_pod with a record of these policies."""
+    record = orjson.dumps({"": {"policies": [{"policy": each} for each in policies]}}).decode()
+    injected = text if text is not None else record if policies else ""
+    return Pod(uid, uid, PodSignature("shop", {}, injected=injected))
+
+
+def test_each_new_pod_tells_its_policies_once() -> None:
+    scene = Scene()
+    first = recorded_pod("1", str(OURS), str(WIDE))
+    for each in (
+        first,
+        msgspec.structs.replace(first, rejection="later"),
+        recorded_pod("2", str(OURS), str(WIDE)),
+        recorded_pod("3"),
+    ):
+        assert scene.pods.upsert(each)
+    assert scene.told == [("shop", (OURS, WIDE))] * 2
+    assert set(scene.index.known) == {"1", "2", "3"}
+    assert scene.pods.delete(first)
+    assert set(scene.index.known) == {"2", "3"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "Pod/x",
+        "PodSchedulingPolicy/one",
+        "ClusterPodSchedulingPolicy/a/b",
+        "PodSchedulingPolicy.kupid.gardener.cloud/a/b",
+    ],
+)
+def test_a_name_that_is_no_policy_of_ours_is_passed_over(name: str) -> None:
+    scene = Scene()
+    scene.pods.upsert(recorded_pod("1", name, str(OURS)))
+    assert scene.told == [("shop", (OURS,))]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"": 5}', '{"": {"policies": [{"policy": 5}]}}'])
+def test_an_annotation_of_another_form_tells_nothing(text: str) -> None:
+    scene = Scene()
+    assert scene.pods.upsert(recorded_pod("1", text=text))
+    assert scene.told == [("shop", ())]

@@ -5,14 +5,18 @@ Once by room (the scheduler knows of it, and asks preempt), once by a constraint
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
-from extender.model.objects import Object
-from tests.builders import term
-from tests.contenders import contender, stage
+from extender.model.objects import Object, Pod
+from extender.model.preemption import PreemptionPlan
+from extender.tasks.preempt_and_bind import PreemptService
+from extender.verbs.request import Unconfirmed, watched_pod
+from tests.builders import preempting, settings, term
+from tests.contenders import cluster, contender, contender_json, stage
 from tests.tasks.preemption_scene import Scene
 
 LONELY: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
@@ -114,3 +118,62 @@ async def test_a_pod_that_was_offered_nothing_but_taken_nodes_gets_the_next_free
         s.preempt({"n0": ["low0"]}, **each)
     await finished(s)
     assert sorted(s.shown(each["name"]).nominated_node for each in pods) == ["n0", "n1", "n2"]
+
+
+# -- The preempt verb with its effect: the plan is submitted, or the pod requeued, before the answer is given ----------
+
+IMPORTANT = 100
+EXECUTE = settings(preemption={"mode": "execute"})
+LARGE = contender_json("incoming", priority=IMPORTANT, cpu=2000)
+FULL: tuple[Object, ...] = (stage("n1"), contender("a", on="n1", cpu=4000))
+RIVAL = contender("rival", cpu=4000, priority=IMPORTANT, nominated="n1")
+
+
+class Plans:
+    """What was submitted and what was requeued."""
+
+    def __init__(self) -> None:
+        self.submitted: list[tuple[str, list[str]]] = []
+        self.requeued: list[tuple[str, str]] = []
+
+    def submit(self, plan: PreemptionPlan) -> bool:
+        """Notes the node and the victims."""
+        self.submitted.append((plan.node, [each.name for each in plan.victims]))
+        return True
+
+    def requeue(self, pod: Pod, node: str) -> None:
+        """Notes the pod and the node."""
+        self.requeued.append((pod.name, node))
+
+
+async def preempted(*objects: Object) -> tuple[list[str], Plans]:
+    """The nodes answered for the pod as the index has it, and what came of the decision."""
+    held, plans = cluster(*objects), Plans()
+
+    async def find(pod: Pod) -> Pod | Unconfirmed:
+        return watched_pod(pod.uid, pod.signature.namespace, pod.name, held.view)
+
+    service = PreemptService(held.view, EXECUTE, Random(1), plans, find)
+    candidates = await service.preempt(preempting(LARGE, {"n1": ["uid-a"]}))
+    return [each.node for each in candidates], plans
+
+
+async def test_a_plan_is_submitted_and_no_candidate_left_to_the_scheduler() -> None:
+    answered, plans = await preempted(*FULL, contender("incoming", priority=IMPORTANT, cpu=2000))
+    assert (answered, plans.submitted, plans.requeued) == ([], [("n1", ["a"])], [])
+
+
+async def test_a_pod_that_no_candidate_helps_is_requeued() -> None:
+    """Its claim may be bound to any node: only the scheduler can try other ones."""
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    incoming = contender("incoming", priority=IMPORTANT, cpu=2000, volumes=volumes)
+    answered, plans = await preempted(*FULL, stage("n2"), RIVAL, incoming)
+    assert (answered, plans.submitted, plans.requeued) == ([], [], [("incoming", "n1")])
+
+
+async def test_nothing_is_preempted_for_a_pod_that_the_watch_does_not_show_pending() -> None:
+    """A request alone is no proof that the pod exists, and its priority is not believed."""
+    missing = await preempted(*FULL)
+    bound = await preempted(*FULL, contender("incoming", on="n1", priority=IMPORTANT))
+    modest = await preempted(*FULL, contender("incoming", priority=-1, cpu=2000))
+    assert [(answered, plans.submitted) for answered, plans in (missing, bound, modest)] == [([], [])] * 3

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import Any
 
+import orjson
 import pytest
 
+from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.kube.timing import SystemClock
 from extender.model.objects import Pod
-from extender.tasks.filter_service import WatchedPods
+from extender.settings.configuration import Settings
+from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods
+from extender.verbs.filter import FilterVerb
 from extender.verbs.request import Unconfirmed
-from tests.builders import index_of, pod
-from tests.fakes import until
+from extender.wire.extender_v1 import ExtenderArgs, decode_args, encode_filter_nodes
+from extender.wire.objects.kinds import NODES
+from tests.builders import index_of, node, pod
+from tests.deciding import KeptPlans
+from tests.fakes import FakeClock, until
+from tests.tasks.filter_scene import APART, HOST, JsonObject, Played, pending_pod
 
 LONG = 60.0  # longer than a test may last: a task that waits so long has not been woken
 
@@ -127,3 +136,154 @@ async def test_requests_for_made_up_pods_do_not_take_all_places() -> None:
     task = await looking.asked(pod("web"))  # their places are free again
     shown = looking.show()
     assert await task is shown
+
+
+# -- Requests with whole nodes: those of a scheduler, and those about nodes that do not exist --------------------------
+
+NEW = {"metadata": {"name": "new", "labels": {HOST: "new"}}}
+EXISTING = {"metadata": {"name": "n1", "labels": {HOST: "n1"}}}
+NOT_KNOWN = "node(s) not known to the extender yet"
+
+
+def with_nodes(name: str, *nodes: JsonObject) -> ExtenderArgs:
+    return decode_args(orjson.dumps({"Pod": pending_pod(name, APART), "Nodes": {"items": nodes}}))
+
+
+async def test_a_request_where_neither_the_pod_nor_a_node_exists_is_answered_and_changes_nothing() -> None:
+    """As an autoscaler does with a node that it could add."""
+    played = Played("decisive")
+    assert (await played.filter_service.filter(with_nodes("w0", NEW))).passed == ["new"]
+    assert (played.index.assumed.held, played.rejected) == ({}, [])
+
+
+@pytest.mark.parametrize("placement", ["decisive", "cooperative"])
+async def test_a_pending_pod_gets_no_node_that_the_watch_does_not_show_yet(placement: str) -> None:
+    """On such a node it would count for no other pod: two pods that must be apart would both be let through to it."""
+    played = Played(placement)
+    for name in ("w0", "w1"):
+        played.show(name, APART)
+    assert (await played.filter_service.filter(with_nodes("w0", NEW, EXISTING))).passed == ["n1"]
+    assert [held.nodes for held in played.index.assumed.held.values()] == [("n1",)]
+    second = await played.filter_service.filter(with_nodes("w1", NEW, EXISTING))
+    assert (list(second.passed), second.unresolvable["new"]) == ([], NOT_KNOWN)
+    assert audit(played.index) == []
+
+
+@pytest.mark.parametrize("placement", ["decisive", "cooperative"])
+async def test_a_pending_pod_on_a_new_node_counts_there_once_the_watch_shows_the_node(placement: str) -> None:
+    """As a scheduler asks for a pod of a DaemonSet, whose affinity names a node that has just come."""
+    played = Played(placement)
+    for name in ("w0", "w1"):
+        played.show(name, APART)
+    assert (await played.filter_service.filter(with_nodes("w0", NEW))).passed == ["new"]
+    assert [held.nodes for held in played.index.assumed.held.values()] == [("new",)]
+    assert audit(played.index) == []
+    played.index.upsert(NODES.decode_object(orjson.dumps(NEW)))
+    assert audit(played.index) == []
+    assert list((await played.filter_service.filter(with_nodes("w1", NEW))).passed) == []
+    played.show("w0", APART, on="new")
+    assert played.index.assumed.held == {}
+    assert audit(played.index) == []
+
+
+async def test_a_pod_that_may_go_to_several_new_nodes_is_assumed_on_none() -> None:
+    """A tool tries nodes that do not exist: no other request may wait for that."""
+    played = Played("cooperative")
+    played.show("w0", APART)
+    other = {"metadata": {"name": "other", "labels": {HOST: "other"}}}
+    assert sorted((await played.filter_service.filter(with_nodes("w0", NEW, other))).passed) == ["new", "other"]
+    assert played.index.assumed.held == {}
+
+
+async def test_a_request_about_new_nodes_alone_does_not_end_an_assumption() -> None:
+    """It may be a tool that asks about a pod that is being bound."""
+    played = Played("decisive")
+    (node,) = await played.ask("w0", APART)
+    assert (await played.filter_service.filter(with_nodes("w0", NEW))).passed == ["new"]
+    assert [held.nodes for held in played.index.assumed.held.values()] == [(node,)]
+    assert audit(played.index) == []
+
+
+async def test_a_request_about_a_pod_that_does_not_exist_is_decided_as_it_was_sent_if_a_node_is_new() -> None:
+    played = Played("cooperative")
+    assert sorted((await played.filter_service.filter(with_nodes("w0", NEW, EXISTING))).passed) == ["n1", "new"]
+    error = "cannot decide: the watch does not show this pod yet"
+    assert (await played.filter_service.filter(with_nodes("w0", EXISTING))).error == error
+    assert played.index.assumed.held == {}
+    played.show("w0", APART)
+    assert (await played.filter_service.filter(with_nodes("w0", EXISTING))).passed == ["n1"]
+    assert list(played.index.assumed.held) == ["w0"]
+
+
+async def test_a_repeated_rejection_of_whole_nodes_is_answered_in_their_form() -> None:
+    played = Played("decisive")
+    await played.ask("w0", APART, ("n1",))
+    played.show("w1", APART)
+    request = with_nodes("w1", EXISTING)
+    answers = [
+        orjson.loads(encode_filter_nodes(await played.filter_service.filter(request), request)) for _ in range(2)
+    ]
+    assert answers[0] == answers[1]
+    assert (answers[0]["Nodes"]["items"], answers[0]["NodeNames"]) == ([], None)
+    assert list(answers[0]["FailedAndUnresolvableNodes"]) == ["n1"]
+
+
+# -- Time in which nothing could be heard, as a machine or its process was suspended, lets no assumption expire --------
+
+
+class Suspended(FakeClock):
+    """A clock on which a sleep may last longer than it should."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leap = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        """Let that time pass, and the leap."""
+        self.time, self.leap = self.time + self.leap, 0.0
+        await super().sleep(seconds)
+
+
+async def lasting(index: ClusterIndex, clock: FakeClock) -> float:
+    """How long the assumption lasts, by the clock."""
+    pods = WatchedPods(index, clock, 0.0, 1)
+    verb, options = FilterVerb(index.view, Settings()), AssumedPodOptions(expiry=120.0)
+    filter_service = FilterService(index, pods, clock, options, verb, Random(1), KeptPlans())
+    begun, ended = clock.time, list[float]()
+    index.assumed.unconfirmed.subscribe(lambda _: ended.append(clock.time))
+    task = asyncio.create_task(filter_service.run())
+    await until(lambda: ended)
+    task.cancel()
+    return ended[0] - begun
+
+
+async def test_an_assumption_outlives_a_suspension_and_expires_in_its_own_time_afterwards() -> None:
+    """What the scheduler did meanwhile lies unread in the watch; it must not find the place given away."""
+    index, clock = index_of(node("n1")), Suspended()
+    index.assume(pod("web"), ("n1",), clock.time)
+    clock.leap = 600.0
+    assert await lasting(index, clock) == pytest.approx(720.0, abs=1.0)
+    assert (index.assumed.expired, audit(index)) == (1, [])
+
+
+async def test_a_loop_that_is_late_now_and_then_does_not_make_assumptions_last() -> None:
+    index, clock = index_of(node("n1")), FakeClock(step=0.1)
+    index.assume(pod("web"), ("n1",), clock.time)
+    assert await lasting(index, clock) == pytest.approx(120.0, abs=1.0)
+
+
+async def test_an_assumption_does_not_expire_while_the_watch_that_would_show_its_binding_is_not_heard() -> None:
+    index, clock, heard = index_of(node("n1")), FakeClock(), 0.0
+    index.assume(pod("web"), ("n1",), clock.time)
+    begun = clock.time
+    pods, options = WatchedPods(index, clock, 0.0, 1), AssumedPodOptions(expiry=120.0)
+    verb = FilterVerb(index.view, Settings())
+    filter_service = FilterService(
+        index, pods, clock, options, verb, Random(1), KeptPlans(), known_until=lambda: begun + heard
+    )
+    task = asyncio.create_task(filter_service.run())
+    await until(lambda: clock.time > begun + 170.0)
+    assert (index.assumed.expired, index.assumed.doubted) == (0, 1)
+    heard = 120.0
+    await until(lambda: index.assumed.expired)
+    task.cancel()

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
 from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.kube.writer import path_of
 from extender.model.constraints.labels import ZONE
+from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
+from extender.model.objects import Namespace, Node, Pod, Workload
+from extender.model.release import Decision, GroupKey, Level, Phase, own_group
+from extender.rules.catalog import counts_of_rules
+from extender.settings.rules import Rules
+from extender.wire.api_calls import PLACEMENT
+from extender.wire.errors import WireError
+from extender.wire.manifests import decode_snapshot
 from extender.wire.objects.kinds import (
     DISRUPTION_BUDGETS,
+    GROUP_PLACEMENTS,
     NAMESPACES,
     NODES,
     PODS,
@@ -21,11 +35,13 @@ from extender.wire.objects.kinds import (
     SERVICES,
     STATEFUL_SETS,
     Event,
+    Identity,
     Kind,
     Status,
     decode_page,
     decode_status,
 )
+from extender.wire.policies.group_placements import decision_body, status_body, undecided_body
 from tests.builders import Json, index_of, node_json, pod_json
 
 KINDS: list[Kind[Any]] = [
@@ -176,3 +192,176 @@ def test_objects_are_known_by_uid_name_or_both_names() -> None:
     owner = REPLICA_SETS.decode_object(b'{"metadata":{"name":"rs","namespace":"shop"}}')
     assert (pod.key, node.key, owner.key) == ("u-1", "n", "ReplicaSet/shop/rs")
     assert node.labels[ZONE] == "z1"
+
+
+# -- What kubectl prints, as model objects -----------------------------------------------------------------------------
+
+
+def listed(*items: dict[str, object], kind: str = "List") -> bytes:
+    """The output of `kubectl get -o json`."""
+    return orjson.dumps({"apiVersion": "v1", "kind": kind, "items": items})
+
+
+def item(kind: str, name: str, **more: object) -> dict[str, object]:
+    """One object of the output."""
+    return {"kind": kind, "metadata": {"name": name, "uid": f"uid-{name}"}, **more}
+
+
+def test_kinds_that_decisions_read_become_objects_in_order() -> None:
+    found = decode_snapshot(listed(item("Node", "a"), item("Namespace", "b"), item("Pod", "c"), item("Service", "d")))
+    assert [(type(held), held.name) for held in found.objects[:3]] == [(Node, "a"), (Namespace, "b"), (Pod, "c")]
+    assert isinstance(found.objects[3], Workload)
+
+
+def test_other_kinds_are_counted_and_left_out() -> None:
+    found = decode_snapshot(listed(item("ConfigMap", "a"), item("Secret", "b"), item("ConfigMap", "c")))
+    assert (found.objects, found.skipped) == ([], {"ConfigMap": 2, "Secret": 1})
+
+
+def test_the_items_of_a_typed_list_need_not_repeat_their_kind() -> None:
+    body = listed({"metadata": {"name": "a"}}, kind="NodeList")
+    assert [type(held) for held in decode_snapshot(body).objects] == [Node]
+
+
+@pytest.mark.parametrize("items", [b"null", b"[]"])
+def test_an_empty_list_is_an_empty_snapshot(items: bytes) -> None:
+    assert decode_snapshot(b'{"kind": "List", "items": ' + items + b"}").objects == []
+
+
+def test_an_item_that_cannot_be_read_is_left_out_and_named() -> None:
+    odd = item("Pod", "b", spec=5)
+    odd["metadata"] = {"name": "b", "namespace": "team"}
+    body = listed(item("Node", "a"), odd, item("Pod", "c")).replace(b'"uid-c"', b"7")[:-2] + b',5,{"kind":7}]}'
+    found = decode_snapshot(body)
+    assert ([held.name for held in found.objects], found.unreadable) == (
+        ["a"],
+        [
+            "items[1].spec (team/b): expected object | null, got int",
+            "items[2].metadata.uid: expected str | null, got int",
+            "items[3]: expected object, got int",
+            "items[4].kind: expected str, got int",
+        ],
+    )
+
+
+def test_deep_nesting_and_bytes_that_are_no_utf8_leave_nothing_out() -> None:
+    deep = msgspec.Raw(b"[" * 5_000 + b"]" * 5_000)
+    body = msgspec.json.encode(
+        {
+            "kind": "List",
+            "items": [
+                {"kind": "ConfigMap", "data": deep},
+                item("Pod", "a") | {"status": {"conditionsOfOld": deep}},
+                item("Node", "b") | {"metadata": {"name": "b", "labels": {"team": "MARK"}}},
+            ],
+        }
+    )
+    found = decode_snapshot(body.replace(b"MARK", b"\xff"))
+    assert ([held.name for held in found.objects], found.unreadable) == (["a", "b"], [])
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "input data was truncated"),
+        (b"[]", "expected object, got array"),
+        (b'{"items": []}', "kind: is missing"),
+        (b'{"kind": "Pod"}', 'kind: expected List, as `kubectl get -o json` prints, got "Pod"'),
+    ],
+    ids=["empty", "an array", "no kind", "a single object"],
+)
+def test_what_is_no_list_is_rejected(body: bytes, problem: str) -> None:
+    with pytest.raises(WireError) as rejected:
+        decode_snapshot(body)
+    assert str(rejected.value) == problem
+
+
+# -- GroupPlacements: the bodies of the writes are read back as they were meant, by one name for each group ------------
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+GROUP = GroupKey("team", "PodSchedulingPolicy/team/gangs", "train-7")
+DECISION = Decision(GROUP, "placement.extender.dev/group", 4, (Level("zone", "a"), Level("rack", "r1")), NOON)
+
+
+def read(body: dict[str, Any]) -> GroupPlacement:
+    """An object as the watch shows it."""
+    return GROUP_PLACEMENTS.decode_object(orjson.dumps(body))
+
+
+def test_a_decision_is_read_back_as_it_was_written() -> None:
+    body = decision_body(DECISION, "17", {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u"})
+    assert body["metadata"]["resourceVersion"] == "17"
+    assert body["metadata"]["ownerReferences"][0]["name"] == "train"
+    assert read(body).decision == DECISION
+
+
+def test_nothing_is_decided_without_a_time() -> None:
+    found = read(undecided_body(GROUP, "g", 4))
+    assert (found.decision, found.group, found.size, found.levels) == (None, GROUP, 4, ())
+    broken = decision_body(DECISION)
+    broken["spec"]["decided"] = "noon"
+    assert read(broken).decision is None
+
+
+def test_a_decision_without_levels_is_one() -> None:
+    unpinned = replace(DECISION, levels=())
+    assert read(decision_body(unpinned)).decision == unpinned
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_status_is_read_back_as_it_was_written(phase: Phase) -> None:
+    status = PlacementStatus(phase, 4, 3, 2, "NoRoom", "no zone holds 4 pods")
+    found = read(undecided_body(GROUP, "g", 4) | {"status": status_body(status, NOON)})
+    assert found.status == status
+
+
+def test_the_condition_is_true_once_the_group_is_bound() -> None:
+    (bound,) = status_body(PlacementStatus(Phase.BOUND), NOON)["conditions"]
+    (waits,) = status_body(PlacementStatus(Phase.DECIDING, reason="NoRoom", message="x" * 5000), NOON)["conditions"]
+    assert (bound["type"], bound["status"], bound["reason"]) == ("Placed", "True", "Bound")
+    assert (waits["status"], waits["reason"], len(waits["message"])) == ("False", "NoRoom", 1024)
+
+
+@pytest.mark.parametrize(
+    "status", [None, {}, {"phase": "Later"}, {"conditions": None}, {"conditions": [{"type": "Other", "reason": "R"}]}]
+)
+def test_an_unknown_status_is_that_of_a_group_that_begins(status: dict[str, Any] | None) -> None:
+    assert read(undecided_body(GROUP, "g", 4) | {"status": status}).status == PlacementStatus()
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        GROUP,
+        GroupKey("team", "ClusterPodSchedulingPolicy/gangs", "Train_7.A"),
+        GroupKey("team", "ClusterPodSchedulingPolicy/gangs", own_group("0b6f-11")),
+        GroupKey("team", "ClusterPodSchedulingPolicy/" + "p" * 253, "v" * 253),
+        GroupKey("team", "ClusterPodSchedulingPolicy/gangs", "---"),
+    ],
+    ids=str,
+)
+def test_a_name_is_one_that_an_object_may_have(group: GroupKey) -> None:
+    assert path_of(PLACEMENT.get, "default", placement_name(group)).endswith(f"/{placement_name(group)}")
+
+
+def test_groups_that_read_alike_have_names_of_their_own() -> None:
+    alike = [GROUP, GROUP._replace(policy="ClusterPodSchedulingPolicy/gangs"), GROUP._replace(value="train_7")]
+    assert len({placement_name(each) for each in alike}) == 3
+    assert all(placement_name(each).startswith("gangs-train-7-") for each in alike)
+
+
+def test_the_index_holds_the_object_of_a_group_and_no_other_that_names_it() -> None:
+    index = ClusterIndex(Rules(), counts_of_rules())
+    seen: list[tuple[bool, bool]] = []
+    index.placements.changes.subscribe(lambda change: seen.append((change.old is None, change.new is None)))
+    body = decision_body(DECISION)
+    assert index.upsert(read(body))
+    assert not index.upsert(read(body)), "the same again"
+    assert index.placements.of(GROUP) == read(body)
+    body["metadata"]["name"] = "another"
+    index.upsert(read(body))
+    assert index.placements.of(GROUP) == read(decision_body(DECISION))
+    gone = GROUP_PLACEMENTS.named(Identity(name=placement_name(GROUP), namespace="team"))
+    assert index.delete(gone)
+    assert index.placements.of(GROUP) is None
+    assert seen == [(True, False), (True, False), (False, True)]

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from extender.kube.errors import Conflict, KubeError, NotFound, Rejected
+from extender.index.objects.namespaces import Namespaces
+from extender.kube.errors import Conflict, KubeError, NotFound, Rejected, Unreachable
 from extender.kube.writer import WebhookObjects
+from extender.model.constraints.labels import Labels
+from extender.model.objects import Namespace
 from extender.tasks.readiness import Readiness
 from extender.tasks.webhook.endpoint import REPAIR_SECONDS, Endpoint, WebhookEndpoint
+from extender.tasks.webhook.namespaces import NamespacesOfReviews
 from extender.wire.api_calls import ENDPOINT, KeptObject
 from extender.wire.webhook_configurations import OwnPod
 from tests.fakes import PATIENCE, FakeClock, until
@@ -172,3 +177,103 @@ def test_the_name_of_a_long_pod_and_an_ipv6_address_are_valid() -> None:
     assert len(place.name) <= 253
     assert place.name[-1].isalnum()
     assert place.document()["addressType"] == "IPv6"
+
+
+# -- The labels of a namespace that the watch has not shown yet: a moment for the watch, then a read, then no answer ---
+
+TENANT = {"tenant": "yes"}
+
+
+@dataclass
+class NamespaceApi:
+    """Answers with labels, or with an error; ``hangs`` until it is cancelled."""
+
+    answer: Labels | Exception | None = None
+    hangs: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    async def read(self, name: str) -> Labels | None:
+        """What is there."""
+        self.asked.append(name)
+        if self.hangs:
+            await asyncio.Event().wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def show(known: Namespaces, name: str = "shop", labels: Labels = TENANT) -> None:
+    """The watch shows a namespace."""
+    known.change(name, Namespace(name, labels))
+    known.changes.notify(None, Namespace(name, labels))
+
+
+async def test_a_namespace_that_is_known_is_not_waited_for() -> None:
+    known, api = Namespaces(), NamespaceApi()
+    show(known)
+    found = NamespacesOfReviews(known, api.read, 10)
+    await found.find("shop")
+    assert (found.labels("shop"), api.asked) == (TENANT, [])
+
+
+async def test_the_watch_is_waited_for() -> None:
+    known, api = Namespaces(), NamespaceApi()
+    found = NamespacesOfReviews(known, api.read, 600)
+    finding = asyncio.create_task(found.find("shop"))
+    await asyncio.sleep(0)
+    show(known, "other")
+    show(known)
+    await finding
+    assert (found.labels("shop"), api.asked, len(known.changes)) == (TENANT, [], 0)
+
+
+async def test_what_the_watch_does_not_show_is_read_and_the_watch_has_the_last_word() -> None:
+    known, api = Namespaces(), NamespaceApi(TENANT)
+    found = NamespacesOfReviews(known, api.read, 0.01)
+    await found.find("shop")
+    assert (found.labels("shop"), api.asked) == (TENANT, ["shop"])
+    show(known, labels={})
+    assert found.labels("shop") == {}
+
+
+@pytest.mark.parametrize(
+    "api",
+    [NamespaceApi(), NamespaceApi(Unreachable("down")), NamespaceApi(hangs=True)],
+    ids=["absent", "error", "silent"],
+)
+async def test_what_cannot_be_read_stays_unknown_and_the_review_goes_on(api: NamespaceApi) -> None:
+    found = NamespacesOfReviews(Namespaces(), api.read, 0.01)
+    await found.find("shop")
+    assert (found.labels("shop"), api.asked) == (None, ["shop"])
+
+
+async def test_a_namespace_of_an_earlier_one_s_name_is_read_again() -> None:
+    api = NamespaceApi(TENANT)
+    found = NamespacesOfReviews(Namespaces(), api.read, 0.01)
+    await found.find("shop")
+    api.answer = None
+    await found.find("shop")
+    assert found.labels("shop") is None
+
+
+async def test_a_name_that_no_namespace_has_is_not_asked_for() -> None:
+    api = NamespaceApi(TENANT)
+    found = NamespacesOfReviews(Namespaces(), api.read, 0.01)
+    await found.find("a/b&limit=1")
+    assert api.asked == []
+
+
+async def test_reviews_of_one_peer_leave_places_to_those_of_another() -> None:
+    """Without a client CA anyone may forge reviews of namespaces that do not exist."""
+    api = NamespaceApi(hangs=True)
+    found = NamespacesOfReviews(Namespaces(), api.read, 600)
+    forged = [asyncio.create_task(found.find(f"none-{number}", "tenant")) for number in range(100)]
+    await asyncio.sleep(0)
+    own = [asyncio.create_task(found.find(f"new-{number}", "apiserver")) for number in range(100)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (sum(not each.done() for each in forged), sum(not each.done() for each in own)) == (16, 16)
+    for each in (*forged, *own):
+        each.cancel()
+    await asyncio.wait([*forged, *own])
+    assert not found._waiting
