@@ -101,7 +101,6 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _closed(writer: asyncio.StreamWriter) -> None:
-    """Close, and see it done."""
     writer.close()
     with suppress(OSError):
         await writer.wait_closed()

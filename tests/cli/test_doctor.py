@@ -73,7 +73,6 @@ class Setup:
     folder: Path
 
     async def doctor(self, *arguments: str) -> tuple[int, dict[str, Any]]:
-        """The exit code and the document."""
         command = ["doctor", "-o", "json", "--url", self.url, "--kubeconfig", self.kubeconfig, *arguments]
         with redirect_stdout(io.StringIO()) as out:
             code = await asyncio.to_thread(main, command)
@@ -107,7 +106,6 @@ async def set_up(
 
 
 def checks(document: dict[str, Any]) -> list[tuple[str, str]]:
-    """Severity and check of each finding."""
     return [(found["severity"], found["check"]) for found in document["findings"]]
 
 

@@ -90,7 +90,6 @@ class Cluster:
         return {each["metadata"]["name"]: each for each in pods if "deletionTimestamp" not in each["metadata"]}
 
     def uid(self, name: str) -> str:
-        """The UID of a pod."""
         return str(self.shown()[name]["metadata"]["uid"])
 
     def assumed(self) -> dict[str, tuple[str, ...]]:
@@ -106,7 +105,6 @@ class Cluster:
 
 @asynccontextmanager
 async def running(*objects: JsonObject) -> AsyncIterator[Cluster]:
-    """A cluster of these objects."""
     async with ApiServer() as api, aiohttp.ClientSession() as session:
         api.store.load([namespace("default"), *objects])
         async with service_running(SETTINGS, api.url, seed=1) as (url, service):

@@ -29,7 +29,6 @@ def written(folder: Path, **sections: object) -> str:
 
 
 def generated(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    """The document that is printed."""
     assert main(["config", "generate", *arguments]) == 0
     return yaml.safe_load(capsys.readouterr().out)
 
@@ -199,7 +198,6 @@ def test_what_would_not_work_or_not_be_secure_is_rejected(
 
 
 def several(folder: Path, *, count: int = 3, layout: str = "service", **sections: Any) -> tuple[str, ...]:
-    """The arguments for several schedulers."""
     config = written(folder, **({"schedulers": "many", "server": {"tls": TLS}} | sections))
     return ("--config", config, "--layout", layout, "--schedulers", str(count), *TRUST)
 

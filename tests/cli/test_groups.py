@@ -59,7 +59,6 @@ def listed(folder: Path, *objects: Json, arguments: tuple[str, ...] = ()) -> lis
 
 
 def table(capsys: pytest.CaptureFixture[str], command: list[str]) -> list[list[str]]:
-    """The cells of each line."""
     assert main(command) == 0
     return [
         [cell.strip() for cell in line.split("   ") if cell.strip()] for line in capsys.readouterr().out.splitlines()

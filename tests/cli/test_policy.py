@@ -52,7 +52,6 @@ class Result:
 
     @property
     def document(self) -> Any:
-        """The JSON document."""
         return json.loads(self.out)
 
 
@@ -70,13 +69,11 @@ class Command:
         return str(path)
 
     def snapshot(self, *objects: Json) -> str:
-        """A file as kubectl writes it."""
         path = self.folder / "cluster.json"
         path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}), "utf-8")
         return str(path)
 
     def __call__(self, *arguments: str) -> Result:
-        """Run it."""
         code = main(["policy", "test", *arguments])
         told = self.capsys.readouterr()
         return Result(code, told.out, told.err)
@@ -283,7 +280,6 @@ class Export(Command):
     """`extender policy export`, of one file."""
 
     def of(self, *policies: Json, config: str = "") -> Result:
-        """Run it."""
         options = ["--config", config] if config else []
         path = self.write("policies.yaml", *policies)
         code = main(["policy", "export", "--as", "MutatingAdmissionPolicy", *options, path])
@@ -426,7 +422,6 @@ def test_a_policy_for_scheduling_shows_the_nodes_that_it_leaves_and_those_that_i
 
 
 def _both() -> dict[str, Any]:
-    """Required and preferred node terms."""
     return {"nodeAffinity": {**SSD["nodeAffinity"], **PREFERRED["nodeAffinity"]}}
 
 

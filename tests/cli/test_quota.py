@@ -27,7 +27,6 @@ class Result:
 
     @property
     def document(self) -> Any:
-        """The JSON document."""
         return json.loads(self.out)
 
 

@@ -52,7 +52,6 @@ class Replica:
     url: str
 
     async def readiness(self) -> tuple[int, str]:
-        """What readyz says of leadership."""
         async with aiohttp.ClientSession() as session, session.get(f"{self.url}/readyz/leadership") as answer:
             return answer.status, await answer.text()
 
@@ -63,7 +62,6 @@ class Replica:
                 await asyncio.sleep(0.02)
 
     async def filtered(self) -> tuple[int, Any]:
-        """How a question is answered."""
         async with aiohttp.ClientSession() as session, session.post(f"{self.url}/filter", json=QUESTION) as answer:
             return answer.status, await answer.json()
 
@@ -77,7 +75,6 @@ class Replica:
                 await asyncio.sleep(0.02)
 
     async def ends(self) -> int:
-        """Its exit code, within some time."""
         async with asyncio.timeout(PATIENCE):
             return await self.process.wait()
 
@@ -123,7 +120,6 @@ async def eventually(condition: Callable[[], Any], most: float = PATIENCE) -> No
 
 
 def is_listening(url: str) -> bool:
-    """Whether new connections are taken."""
     try:
         socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=1).close()
     except OSError:
@@ -132,7 +128,6 @@ def is_listening(url: str) -> bool:
 
 
 async def the_ready_one(found: list[Replica], most: float = PATIENCE) -> Replica:
-    """The first that says so."""
     async with asyncio.timeout(most):
         while True:
             for each in found:
@@ -244,7 +239,6 @@ class Traffic:
         self._arriving: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Pods arrive from now on."""
         await self.loop.start()
         self._arriving = asyncio.create_task(self._arrive())
 
@@ -273,7 +267,6 @@ class Traffic:
 
     @property
     def decisions(self) -> list[Decision]:
-        """Placements so far, in order."""
         return [entry for entry in self.loop.journal.entries if isinstance(entry, Decision)]
 
     async def more(self, number: int = 80) -> None:
@@ -284,7 +277,6 @@ class Traffic:
         await eventually(lambda: len(self.decisions) >= enough, 2 * PATIENCE)
 
     async def end(self) -> None:
-        """No more pods, no more questions."""
         if self._arriving:
             self._arriving.cancel()
             with suppress(asyncio.CancelledError):
@@ -296,7 +288,6 @@ class Traffic:
 async def traffic(
     api: ApiServer, balancer: Balancer, bind_delay: tuple[float, float] = (0.0, 0.5)
 ) -> AsyncIterator[Traffic]:
-    """Begun when a replica is ready."""
     await eventually(lambda: balancer.ready)
     load = Traffic(api, balancer.url, bind_delay)
     await load.begin()

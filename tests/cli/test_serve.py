@@ -57,7 +57,6 @@ async def serving(*arguments: str) -> AsyncIterator[tuple[Process, str]]:
 
 
 async def url_of(process: Process) -> str:
-    """What it announces in its log."""
     return await line_of(process, ANNOUNCED)
 
 
@@ -74,7 +73,6 @@ async def line_of(process: Process, pattern: re.Pattern[str]) -> str:
 
 
 async def ask(url: str, question: object = QUESTION) -> Any:
-    """Filter's answer."""
     async with aiohttp.ClientSession() as session, session.post(f"{url}/filter", json=question) as answer:
         assert answer.status == 200
         return await answer.json()
@@ -296,17 +294,14 @@ async def test_a_running_service_takes_renewed_files_in(tmp_path: Path) -> None:
 
 
 def expire(pki: Pki) -> None:
-    """A certificate that was good once."""
     pki.put_server(pki.authority.issue("extender", LONG_AGO, 5, SERVER, LOOPBACK))
 
 
 def mismatch(pki: Pki) -> None:
-    """The key of another certificate."""
     Path(pki.tls.key_file).write_bytes(pki.scheduler().key_pem)
 
 
 def remove(pki: Pki) -> None:
-    """No certificate at all."""
     Path(pki.tls.cert_file).unlink()
 
 

@@ -27,7 +27,6 @@ TEXT = "cannot decide: changes of {} cannot be followed now; /readyz says why"
 
 
 async def answers(url: str) -> tuple[int, Any]:
-    """Filter's answer and its status."""
     async with aiohttp.ClientSession() as session, session.post(f"{url}/filter", json=QUESTION) as answer:
         return answer.status, await answer.json()
 
@@ -71,7 +70,6 @@ APART = pod("web-2", labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME
 
 
 async def ask(url: str, asking: JsonObject) -> JsonObject:
-    """The answer to filter."""
     async with (
         aiohttp.ClientSession() as session,
         session.post(f"{url}/filter", json={"Pod": asking, "NodeNames": ["node-a", "node-b"]}) as answer,

@@ -32,7 +32,6 @@ def unlimited(body: Json) -> Pod:
 
 
 def compiled_of(index: ClusterIndex, asked: Json) -> CompiledConstraints:
-    """The compiled constraints of a pod."""
     return index.view.compiled(unlimited(asked).signature)
 
 
@@ -44,7 +43,6 @@ def drop_all(index: ClusterIndex) -> None:
 
 
 def counts_of(group: GroupView) -> Counts:
-    """Pods by value of the key."""
     return {group.key.value(domain): count for domain, count in group.counts.items()}
 
 
@@ -93,7 +91,6 @@ Step = Object | Gone | Assume | Review
 
 
 def apply(index: ClusterIndex, *steps: Step) -> ClusterIndex:
-    """The index after these changes."""
     for step in steps:
         match step:
             case Gone(obj):

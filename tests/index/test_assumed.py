@@ -26,7 +26,6 @@ WEB = pod("web", app="web")
 
 
 def zoned(*objects: Object) -> ClusterIndex:
-    """Three nodes in two zones."""
     return index_of(node("n1", zone="z1"), node("n2", zone="z2"), node("n3", zone="z1"), *objects)
 
 

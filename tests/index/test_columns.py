@@ -210,7 +210,6 @@ def placed(topology: Topology, name: str, zone: str) -> int:
 
 
 def by_value(key: KeyDomains) -> dict[str, set[int]]:
-    """The nodes of each domain."""
     return {key.value(domain): set(nodes) for domain, nodes in key.nodes_in.items()}
 
 

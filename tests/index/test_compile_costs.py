@@ -57,7 +57,6 @@ class Calls:
         return counted
 
     def taken(self) -> int:
-        """How many since the last time."""
         made, self.made = self.made, 0
         return made
 
@@ -309,7 +308,6 @@ MANY = 400
 
 
 def names(stem: str, how_many: int = MANY) -> list[str]:
-    """So many names, sorted."""
     return sorted(f"{stem}{number}" for number in range(how_many))
 
 

@@ -111,7 +111,6 @@ def test_a_step_reads_a_bounded_number_of_nodes_and_pods_may_go_between_two() ->
 
 
 def rest_of(steps: Generator[None, None, Crossing]) -> Crossing:
-    """What the steps return."""
     while True:
         try:
             next(steps)

@@ -19,7 +19,6 @@ WEB = Subject("shop", {"app": "web", "tier": "front"}, {"team": "a"})
 
 
 def table_of(policies: Iterable[Policy]) -> PolicyTable:
-    """A table that holds these."""
     table = PolicyTable()
     for each in policies:
         table.put(each)
@@ -27,7 +26,6 @@ def table_of(policies: Iterable[Policy]) -> PolicyTable:
 
 
 def names(found: Iterable[Policy]) -> list[str]:
-    """Their names, in order."""
     return [each.key.name for each in found]
 
 

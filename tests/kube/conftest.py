@@ -25,7 +25,6 @@ PLAIN = WatchOptions(watch_list=False)
 
 @pytest.fixture
 async def api() -> AsyncIterator[ScriptedApi]:
-    """A scripted apiserver."""
     async with serving(ScriptedApi()) as served:
         yield served
 
@@ -38,7 +37,6 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 async def session(api: ScriptedApi, clock: FakeClock) -> AsyncIterator[Session]:
-    """A session with that apiserver."""
     async with open_session(Access(host=api.url), clock) as opened:
         yield opened
 
@@ -54,7 +52,6 @@ class Following:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self, options: WatchOptions = PLAIN) -> Reflector[Namespace]:
-        """Begin to list and watch."""
         feed = Reflector(self.session.reads, NAMESPACES, options, self.clock, Random(1))
         self.tasks.append(asyncio.create_task(feed.run(self.sink)))
         return feed

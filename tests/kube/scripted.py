@@ -36,7 +36,6 @@ class Seen:
 
     @property
     def is_watch(self) -> bool:
-        """Whether it asked for a watch."""
         return self.query.get("watch") == "true"
 
     @property
@@ -65,12 +64,10 @@ class ScriptedApi:
 
     @property
     def watches(self) -> list[Seen]:
-        """The requests for watches."""
         return [seen for seen in self.requests if seen.is_watch]
 
     @property
     def lists(self) -> list[Seen]:
-        """The requests for plain lists."""
         return [seen for seen in self.requests if seen.method == "GET" and not seen.is_watch]
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -106,7 +103,6 @@ async def serving(api: ScriptedApi) -> AsyncIterator[ScriptedApi]:
 
 
 def body(content: bytes | str, code: int = 200, headers: dict[str, str] | None = None) -> Reply:
-    """An answer as it stands."""
 
     async def reply(_: web.Request) -> web.StreamResponse:
         data = content if isinstance(content, bytes) else content.encode()
@@ -116,7 +112,6 @@ def body(content: bytes | str, code: int = 200, headers: dict[str, str] | None =
 
 
 def status(code: int, message: str = "", reason: str = "", headers: dict[str, str] | None = None) -> Reply:
-    """An error with a Status body."""
     found = {"kind": "Status", "status": "Failure", "message": message, "reason": reason, "code": code}
     return body(json.dumps(found), code, headers)
 
@@ -128,7 +123,6 @@ def recorded_error(name: str) -> Reply:
 
 
 def page(*items: dict[str, Any], version: str = "100", token: str = "") -> Reply:
-    """A page of a LIST."""
     return body(json.dumps({"metadata": {"resourceVersion": version, "continue": token}, "items": list(items)}))
 
 
@@ -177,7 +171,6 @@ def namespace(name: str, version: int | str = 1, **labels: str) -> dict[str, Any
 
 
 def event(kind: str, found: dict[str, Any]) -> dict[str, Any]:
-    """A watch line."""
     return {"type": kind, "object": found}
 
 
@@ -188,7 +181,6 @@ def bookmark(version: int | str, *, initial_end: bool = False) -> dict[str, Any]
 
 
 def error_event(code: int, message: str = "", retry_after: int = 0) -> dict[str, Any]:
-    """An ERROR line."""
     details = {"retryAfterSeconds": retry_after}
     return {"type": "ERROR", "object": {"kind": "Status", "code": code, "message": message, "details": details}}
 
@@ -199,5 +191,4 @@ def recorded_lines(name: str) -> list[bytes]:
 
 
 def versions(seen: Sequence[Seen]) -> list[str]:
-    """The resourceVersions that requests named."""
     return [request.query.get("resourceVersion", "(none)") for request in seen]

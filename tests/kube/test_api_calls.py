@@ -158,7 +158,6 @@ def declared(seen: Seen) -> tuple[str, str, str, str]:
 
 
 def methods_of(kind: type) -> set[str]:
-    """The calls of a class."""
     return {name for name, _ in inspect.getmembers(kind, inspect.iscoroutinefunction) if not name.startswith("_")}
 
 

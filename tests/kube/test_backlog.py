@@ -216,7 +216,6 @@ class Server:
             """Answers in HTTP/1.0: a watch ends with its connection."""
 
             def do_GET(self) -> None:
-                """A list or the watch."""
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
                 self.end_headers()
@@ -242,7 +241,6 @@ class Server:
         self._written.get(timeout=PATIENCE)
 
     def close(self) -> None:
-        """End all threads."""
         self._lines.put(None)
         self._server.shutdown()
         self._server.server_close()

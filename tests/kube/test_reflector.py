@@ -283,7 +283,6 @@ MISSING = status(404, "the server could not find the requested resource", "NotFo
 
 
 def start(following: Following, options: WatchOptions = PLAIN) -> Reflector[Namespace]:
-    """Follow the custom resource."""
     feed = Reflector(following.session.reads, THINGS, options, following.clock, Random(1))
     following.tasks.append(asyncio.create_task(feed.run(following.sink)))
     return feed

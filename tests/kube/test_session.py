@@ -235,7 +235,6 @@ class Peer:
     connections: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
         self.connections += 1
         try:
             while True:

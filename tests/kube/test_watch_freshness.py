@@ -22,7 +22,6 @@ from tests.simulator.plain import namespace, pod
 
 @asynccontextmanager
 async def comparing(url: str) -> AsyncIterator[WatchFreshness]:
-    """About pods."""
     clock = SystemClock()
     async with open_session(Access(host=url), clock) as session:
         yield WatchFreshness(session.reads, PODS, clock)
@@ -30,7 +29,6 @@ async def comparing(url: str) -> AsyncIterator[WatchFreshness]:
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[ApiServer]:
-    """With one namespace."""
     async with ApiServer() as api:
         api.operations.create(SIMULATED_NAMESPACES, namespace("default"))
         yield api

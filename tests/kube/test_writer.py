@@ -43,14 +43,12 @@ async def plane() -> AsyncIterator[ApiServer]:
 
 @pytest.fixture
 async def writer(plane: ApiServer) -> AsyncIterator[Writer]:
-    """A writer to that control plane."""
     async with open_session(Access(host=plane.url), FakeClock()) as session:
         yield Writer(session.writes, "placement-extender", "one")
 
 
 @pytest.fixture
 async def scripted(api: ScriptedApi) -> AsyncIterator[Writer]:
-    """A writer to a scripted apiserver."""
     async with open_session(Access(host=api.url), FakeClock()) as session:
         yield Writer(session.writes, "placement-extender", "one")
 

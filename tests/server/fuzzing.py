@@ -202,5 +202,4 @@ def counted(index: ClusterIndex) -> Json:
 
 
 def unready(service: Service) -> Sequence[str]:
-    """The readiness checks that fail."""
     return [f"{name}: {problem}" for name, problem in service.readiness.checks().items() if problem]

@@ -59,7 +59,6 @@ class Pki:
         return context
 
     def scheduler(self) -> Pair:
-        """A good certificate of kube-scheduler."""
         return self.authority.issue(SCHEDULER, NOW, 5, CLIENT)
 
     def _trusted(self, authorities: tuple[Authority, ...]) -> str:

@@ -47,7 +47,6 @@ class Wire:
             return 0
 
     async def closed(self) -> bool:
-        """Wait until the other side closes."""
         async with asyncio.timeout(PATIENCE):
             try:
                 while await self.reader.read(2**16):
@@ -80,7 +79,6 @@ def head_of(method: str, path: str, **fields: str) -> bytes:
 
 
 def whole(method: str, path: str, body: bytes, **fields: str) -> bytes:
-    """A request with its body."""
     return head_of(method, path, Content_Length=str(len(body)), **fields) + body
 
 

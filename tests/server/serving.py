@@ -62,7 +62,6 @@ class Switch(Readiness):
 
     @property
     def is_ready(self) -> bool:
-        """No check misses anything."""
         return not any(self.missing.values())
 
     @property
@@ -71,7 +70,6 @@ class Switch(Readiness):
         return self.was_ready and not self.is_ready
 
     def checks(self) -> dict[str, str]:
-        """What the test has set."""
         return self.missing
 
 
@@ -86,7 +84,6 @@ def scores_by_length(args: ExtenderArgs) -> Mapping[str, int]:
 
 
 async def every_candidate(args: PreemptionArgs) -> Sequence[Candidate]:
-    """Leaves the candidates as they are."""
     return args.candidates
 
 
@@ -98,11 +95,9 @@ class Answering(ExplainService):
     problem: NotExplained | None = None
 
     async def explain(self, namespace: str, name: str, node: str = "") -> Explanation:
-        """Names the pod."""
         return self._answer(f"{namespace}/{name}", node)
 
     async def explain_given(self, pod: Pod, node: str = "") -> Explanation:
-        """Names the pod."""
         return self._answer(pod.full_name, node, pod.node)
 
     def _answer(self, pod: str, *more: str) -> Explanation:
@@ -122,43 +117,34 @@ class Browsing(BrowseService):
     rebuilds: int = 0
 
     async def figures(self) -> ClusterFigures:
-        """A cluster without objects."""
         figures = dict.fromkeys(FIGURES, 0) | {"invalid_policies": self.invalid_policies, "rebuilds": self.rebuilds}
         return self._answer("figures", ClusterFigures(**figures, topology_keys=()))
 
     async def topology(self, asked: TopologyQuestion) -> TopologyPage:
-        """No domain."""
         return self._answer(asked, TopologyPage(key=asked.key, lacking=0, matching=0))
 
     async def pending(self, asked: PageOf) -> PendingPage:
-        """One pod."""
         row = PendingRow(
             namespace="team-a", pod="web-1", uid="u-1", state="pending", since="2026-01-01T00:00:00Z", priority=0
         )
         return self._answer(asked, PendingPage(pods=(row,)))
 
     async def workloads(self, asked: PageOf) -> WorkloadPage:
-        """None."""
         return self._answer(asked, WorkloadPage(workloads=()))
 
     async def constraints(self, namespace: str, name: str) -> ConstraintsPage:
-        """None."""
         return self._answer((namespace, name), ConstraintsPage(pod=f"{namespace}/{name}", node="", constraints=()))
 
     async def preemptions(self, asked: PageOf) -> PreemptionPage:
-        """None."""
         return self._answer(("preemptions", asked), PreemptionPage(preemptions=()))
 
     async def groups(self, asked: PageOf) -> GroupPage:
-        """None."""
         return self._answer(("groups", asked), GroupPage(groups=()))
 
     async def policies(self, asked: PageOf) -> PolicyPage:
-        """None."""
         return self._answer(("policies", asked), PolicyPage(policies=()))
 
     def freshness(self) -> float | None:
-        """Heard of just now."""
         return 0.5
 
     def _answer(self, asked: object, answer: T) -> T:
@@ -178,7 +164,6 @@ class WhatIfAnswering(WhatIfService):
     cancelled: list[bytes] = field(default_factory=list)
 
     async def answer(self, body: bytes) -> bytes:
-        """Takes the body as it is."""
         self.asked.append(body)
         if self.problem is not None:
             raise self.problem

@@ -56,7 +56,6 @@ class Scene:
     registry: CollectorRegistry
 
     def count(self, webhook: str, result: str, kind: str = "Pod") -> float:
-        """The reviews that were counted so."""
         labels = {"webhook": webhook, "kind": kind, "result": result}
         return self.registry.get_sample_value("extender_admission_reviews_total", labels) or 0.0
 
@@ -72,7 +71,6 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 async def post(scene: Scene, body: Any, path: str = "/mutate", **options: Any) -> tuple[int, Any]:
-    """Status and body of an answer."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
     async with (
         aiohttp.ClientSession(scene.url) as session,

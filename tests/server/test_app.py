@@ -57,7 +57,6 @@ async def test_a_request_that_is_still_arriving_when_we_stop_is_answered() -> No
 
 
 def is_listening(url: str) -> bool:
-    """Whether new connections are taken."""
     try:
         socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=1).close()
     except OSError:

@@ -32,7 +32,6 @@ class Binding:
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, args: BindingArgs) -> str:
-        """No error."""
         self.begun.append(args.uid)
         self.count.release()
         await self.may_end.wait()
@@ -40,14 +39,12 @@ class Binding:
 
     @asynccontextmanager
     async def served(self, server: Server) -> AsyncIterator[str]:
-        """The service that binds so."""
         app = app_with(replace(AGREEABLE, bind=self), server=server)
         async with listening(app, Address("127.0.0.1:0")) as url:
             yield url
 
 
 def bind(uid: object) -> bytes:
-    """The call that binds a pod."""
     return whole("POST", "/bind", orjson.dumps({"PodName": "a", "PodNamespace": "b", "PodUID": str(uid), "Node": "n"}))
 
 

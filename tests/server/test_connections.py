@@ -33,7 +33,6 @@ PROBE = head_of("GET", "/livez")
 
 @asynccontextmanager
 async def served(server: Server, verbs: Verbs = AGREEABLE) -> AsyncIterator[str]:
-    """The service under these limits."""
     async with listening(app_with(verbs, server=server), Address("127.0.0.1:0")) as url:
         yield url
 
@@ -177,11 +176,9 @@ class Sunk(asyncio.Transport):
         """Gone."""
 
     def is_closing(self) -> bool:
-        """It stays open."""
         return False
 
     def get_write_buffer_size(self) -> int:
-        """Nothing waits."""
         return 0
 
     def pause_reading(self) -> None:

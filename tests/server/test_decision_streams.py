@@ -39,7 +39,6 @@ def _short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def served(app: web.Application) -> AsyncIterator[ClientSession]:
-    """A client of the real server."""
     async with listening(app, Address("127.0.0.1:0")) as url, ClientSession(url) as session:
         yield session
 
@@ -156,11 +155,9 @@ class Reader(AbstractStreamWriter):
         self.reads = asyncio.Event()
 
     async def write(self, chunk: Any) -> None:
-        """Holds it."""
         self.received += chunk
 
     async def drain(self) -> None:
-        """Waits until the client reads."""
         await self.reads.wait()
 
     async def write_eof(self, chunk: bytes = b"") -> None:
@@ -176,14 +173,12 @@ class Reader(AbstractStreamWriter):
         """Not used."""
 
     def events(self) -> list[Event]:
-        """What has been written."""
         parts = self.received.decode().split("\n\n")
         return [event_of(part) for part in parts if part.startswith("id")]
 
 
 @asynccontextmanager
 async def written_to(reader: Reader, streams: DecisionStreams) -> AsyncIterator[None]:
-    """A stream from the beginning on."""
     request = make_mocked_request("GET", "/v1/decisions/stream")
     request.transport.is_closing.return_value = False  # type: ignore[union-attr] # the framework's own stand-in
     writing = asyncio.create_task(DecisionEvents(streams, request, 0).write(reader))

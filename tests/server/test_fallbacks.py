@@ -247,7 +247,6 @@ BAD_BODIES = {
 
 
 def broken(args: object) -> Never:
-    """A decision with a bug."""
     raise RuntimeError(f"secret detail of {args}")
 
 

@@ -29,7 +29,6 @@ PER_ITERATION = 2
 
 @pytest.fixture
 def pki(tmp_path: Path) -> Pki:
-    """An authority and a server's files."""
     return Pki(tmp_path)
 
 
@@ -49,7 +48,6 @@ async def probed(url: str, pki: Pki) -> int:
 
 
 def client_hello(context: ssl.SSLContext) -> bytes:
-    """The first bytes of a client."""
     outgoing = ssl.MemoryBIO()
     client = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):

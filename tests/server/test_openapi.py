@@ -282,5 +282,4 @@ class Broken(Answering):
     """An explainer with a bug."""
 
     async def explain(self, namespace: str, name: str, node: str = "") -> Any:
-        """Fails."""
         raise RuntimeError(namespace, name, node)

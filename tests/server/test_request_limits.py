@@ -147,7 +147,6 @@ async def url() -> AsyncIterator[str]:
 
 @pytest.fixture
 def traced() -> Iterator[None]:
-    """Memory is measured."""
     tracemalloc.start()
     yield
     tracemalloc.stop()

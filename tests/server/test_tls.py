@@ -34,7 +34,6 @@ SERVICE = "placement-extender.kube-system.svc"
 
 @pytest.fixture
 def pki(tmp_path: Path) -> Pki:
-    """An authority and a server's files."""
     return Pki(tmp_path)
 
 
@@ -46,7 +45,6 @@ async def served(tls: Tls) -> AsyncIterator[str]:
 
 
 async def answer(url: str, context: ssl.SSLContext, server_name: str | None = None) -> list[str]:
-    """The nodes that filter lets pass."""
     async with (
         new_connections(context) as session,
         session.post(f"{url}/filter", json=BY_NAMES, server_hostname=server_name) as response,
@@ -57,7 +55,6 @@ async def answer(url: str, context: ssl.SSLContext, server_name: str | None = No
 
 
 async def status(url: str, context: ssl.SSLContext, path: str = "/filter") -> int:
-    """How a request is answered."""
     method = "POST" if path == "/filter" else "GET"
     async with new_connections(context) as session, session.request(method, f"{url}{path}", data=b"{}") as response:
         return response.status
@@ -170,7 +167,6 @@ WEBHOOK = Webhook()
 
 
 def pair(name: str, days: float = 5, at: datetime = NOW) -> ServingPair:
-    """A certificate of the authority."""
     made = AUTHORITY.issue(name, at, days, SERVER, LOOPBACK)
     return ServingPair.load(made.certificate_pem, made.key_pem)
 
@@ -181,7 +177,6 @@ def client() -> ssl.SSLContext:
 
 
 def service(webhook: Webhook = WEBHOOK) -> AdmissionService:
-    """A webhook that lets everything pass."""
     return AdmissionService(Decisions().decide, Switch(), AdmissionMetrics(CollectorRegistry()), Server(), webhook)
 
 

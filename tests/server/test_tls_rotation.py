@@ -26,7 +26,6 @@ from tests.server.serving import BY_NAMES, app_with
 
 @pytest.fixture
 def pki(tmp_path: Path) -> Pki:
-    """An authority and a server's files."""
     return Pki(tmp_path)
 
 
@@ -38,7 +37,6 @@ async def served(tls: ServerTls, pki: Pki) -> AsyncIterator[str]:
 
 
 def renewed(pki: Pki, number: int = 0) -> None:
-    """New files for the server."""
     pki.put_server(pki.authority.issue(f"extender-{number}", NOW, 5, SERVER, LOOPBACK))
 
 
@@ -61,7 +59,6 @@ class Load:
     answers: dict[str, int] = field(default_factory=dict)
 
     async def ask(self, url: str, session: aiohttp.ClientSession) -> None:
-        """Ask until cancelled."""
         while True:
             try:
                 async with session.post(f"{url}/filter", json=BY_NAMES) as response:
@@ -73,7 +70,6 @@ class Load:
 
     @property
     def total(self) -> int:
-        """All answers and errors."""
         return sum(self.answers.values())
 
 

@@ -126,7 +126,6 @@ class CountedTurns(Turns):
     taken = 0
 
     async def take(self, *, ahead: bool = False) -> None:
-        """Counts, and waits as usual."""
         self.taken += 1
         await super().take(ahead=ahead)
 

@@ -317,7 +317,6 @@ class Computing:
         self.go_on = asyncio.Event()
 
     async def __call__(self) -> object:
-        """Waits, and counts how it ends."""
         self.begun += 1
         try:
             await self.go_on.wait()

@@ -40,7 +40,6 @@ class Apiserver(Writer):
         self.index.upsert(obj)
 
     def remove(self, name: str, namespace: str = "default") -> None:
-        """A pod is gone."""
         self.index.delete(self.pods.pop((namespace, name)))
 
     def fail(self, verb: str, name: str, *errors: Exception) -> None:
@@ -62,19 +61,16 @@ class Apiserver(Writer):
     # -- the writer -----------------------------------------------------------------------------------------------
 
     async def nominate(self, pod: PodRef, node: str) -> None:
-        """Set or clear the nomination."""
         found = self._meet("nominate", pod)
         self._note(f"nominate {pod.name} {node or '-'}")
         self.put(msgspec.structs.replace(found, nominated_node=node))
 
     async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
-        """Mark a victim."""
         found = self._meet("condition", pod)
         self._note(f"condition {pod.name} {condition.type} {condition.reason}")
         self.put(msgspec.structs.replace(found, preempted=condition.reason == "PreemptionByScheduler"))
 
     async def annotate(self, pod: PodRef, key: str, value: str | None) -> None:
-        """Only noted."""
         self._meet("annotate", pod)
         self._note(f"annotate {pod.name} {key}" if value else f"annotate {pod.name} {key}-")
 
@@ -83,23 +79,19 @@ class Apiserver(Writer):
         self._end("delete", pod, grace_seconds)
 
     async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
-        """The same under another name."""
         self._end("evict", pod, grace_seconds)
 
     async def bind(self, pod: PodRef, node: str) -> None:
-        """Place a pod."""
         found = self._meet("bind", pod)
         self.put(msgspec.structs.replace(found, node=node))
 
     async def create_event(self, event: ObjectEvent) -> None:
-        """Only noted."""
         self._fail_or_change("event", event.about.reference()["name"])
         self._note(f"event {event.about.reference()['name']} {event.reason}")
 
     # -- the reader -----------------------------------------------------------------------------------------------
 
     async def uid_of(self, pod: PodRef) -> str:
-        """The UID under this name now."""
         self._fail_or_change("read", pod.name)
         found = self.pods.get((pod.namespace, pod.name))
         return "" if found is None else found.uid

@@ -28,7 +28,6 @@ class SteppedClock:
         self._numbers = itertools.count()
 
     def now(self) -> float:
-        """The time as it stands."""
         return self.time
 
     async def sleep(self, seconds: float) -> None:
@@ -72,7 +71,6 @@ class Leases:
     _versions: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
-        """The record."""
         self._admit(f"get {namespace}/{name}")
         if self.record is None:
             raise NotFound("404 not found", status=404)
@@ -95,7 +93,6 @@ class Leases:
         return self._store(lease)
 
     def edit(self, **changes: object) -> None:
-        """Another client writes."""
         assert self.record is not None
         changed = replace(self.record, **changes)  # type: ignore[arg-type]  # as the test gives it
         self.record = replace(changed, resource_version=str(next(self._versions)))
@@ -124,15 +121,12 @@ class Wire(Writer):
         self.back = 0.0
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
-        """As the apiserver."""
         return await self._pass(lambda: self.leases.get_lease(namespace, name))
 
     async def create_lease(self, lease: Lease) -> Lease:
-        """As the apiserver."""
         return await self._pass(lambda: self.leases.create_lease(lease))
 
     async def update_lease(self, lease: Lease) -> Lease:
-        """As the apiserver."""
         return await self._pass(lambda: self.leases.update_lease(lease))
 
     async def _pass(self, call: Callable[[], Awaitable[Lease]]) -> Lease:

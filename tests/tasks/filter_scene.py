@@ -49,7 +49,6 @@ class Played:
         return list((await self.result(name, spec, nodes)).passed)
 
     async def result(self, name: str, spec: JsonObject, nodes: tuple[str, ...] = NODE_NAMES) -> FilterResult:
-        """The whole answer."""
         if name not in self.index.pods:
             self.show(name, spec)
         body = {"Pod": pending_pod(name, spec), "NodeNames": nodes}

@@ -52,20 +52,16 @@ class Counted(PreemptionMetrics):
         self.violations = 0
 
     def record_start(self, victims: int) -> None:
-        """A plan."""
         self.told["began"] += 1
         self.victims += victims
 
     def record_violation(self) -> None:
-        """A protected victim."""
         self.violations += 1
 
     def record_execution(self, result: str, _seconds: float) -> None:
-        """Its writes."""
         self.told[result] += 1
 
     def record_end(self, outcome: str, _seconds: float) -> None:
-        """Its end."""
         self.told[f"ended {outcome}"] += 1
 
 
@@ -136,7 +132,6 @@ class Scene:
         await self.go()
 
     def shown(self, name: str) -> Pod:
-        """A pod as it is now."""
         return self.api.pods["default", name]
 
     def phases(self) -> dict[str, int]:

@@ -70,7 +70,6 @@ class Answers(Writer):
         self.reads = 0
 
     async def node_of(self, _pod: PodRef) -> str:
-        """The next answer."""
         self.reads += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, KubeError):
@@ -117,7 +116,6 @@ class Unanswered:
         self.show({"status": {"phase": "Pending", "conditions": [condition]}})
 
     def show(self, more: JsonObject) -> None:
-        """The watch shows the pod."""
         self.index.upsert(PODS.decode_object(orjson.dumps(POD | more)))
 
 
@@ -130,7 +128,6 @@ class HeldWriter(FakeWriter):
         self.go = asyncio.Event()
 
     async def bind(self, pod: PodRef, node: str) -> None:
-        """Once it may."""
         self.asked += 1
         await self.go.wait()
         await super().bind(pod, node)

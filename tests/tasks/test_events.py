@@ -42,7 +42,6 @@ NOTHING = {"written": 0, "failed": 0, "suppressed": 0}
 
 
 def event(name: str, kind: str = "Warning", reason: str = "Preempted", namespace: str = "default") -> ObjectEvent:
-    """An event of a pod."""
     return ObjectEvent(PodRef(namespace, name, f"uid-{name}"), kind, reason, "Preempting", "text", NOON)
 
 
@@ -61,7 +60,6 @@ class Stage:
         self.recorder = EventRecorder(self.create, self.clock, limit, self.rate_limiter, most_waiting, at_once)
 
     async def create(self, event: ObjectEvent) -> None:
-        """Written, or refused."""
         if event.about.reference()["name"] == self._refuses:
             raise Rejected("403", status=403)
         self.names.append(event.about.reference()["name"])
@@ -71,7 +69,6 @@ class Stage:
 
     @property
     def lost(self) -> int:
-        """How many events were not written."""
         return self.recorder.results["failed"] + self.recorder.results["suppressed"]
 
     @asynccontextmanager
@@ -235,7 +232,6 @@ async def test_an_api_server_that_does_not_answer_holds_up_no_more_than_the_queu
 
 
 def status(*, valid: bool = True, conflicts: int = 0, message: str = "text", pods: int = 3) -> Json:
-    """A status as it is written."""
     found = [{"policy": "other", "field": f"spec.field{each}", "message": "differs"} for each in range(conflicts)]
     conditions = [
         {"type": "Valid", "status": str(valid), "message": message},
@@ -325,7 +321,6 @@ class Api(FakeWriter):
         self.events: list[ObjectEvent] = []
 
     async def create_event(self, event: ObjectEvent) -> None:
-        """Keep it."""
         await super().create_event(event)
         self.events.append(event)
 
@@ -356,11 +351,9 @@ class Scene:
 
     @property
     def told(self) -> dict[str, int]:
-        """The results that are not 0."""
         return {result: count for result, count in self.events.results.items() if count}
 
     def leading(self) -> AbstractAsyncContextManager[None]:
-        """This replica leads."""
         return running(self.events.run)
 
 

@@ -133,13 +133,11 @@ def refusing() -> Steps:
 
 
 def failing() -> Steps:
-    """Work with a bug."""
     yield
     raise ZeroDivisionError
 
 
 def counted(work: SlicedWork) -> dict[tuple[str, str], int]:
-    """The outcomes that are not zero."""
     return {key: count for key, count in work.outcomes.items() if count}
 
 

@@ -20,13 +20,11 @@ LOOK = RETRY / 4 * 1.2  # a standby's longest pause
 
 @pytest.fixture
 def clock() -> SteppedClock:
-    """Time as the test moves it."""
     return SteppedClock()
 
 
 @pytest.fixture
 def leases(clock: SteppedClock) -> Leases:
-    """An apiserver without a Lease."""
     return Leases(clock)
 
 

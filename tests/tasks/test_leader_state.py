@@ -31,7 +31,6 @@ class Sent(Connection):
         self.methods: list[str] = []
 
     async def call(self, method: str, *_: object, **__: object) -> bytes:
-        """Note it."""
         self.methods.append(method)
         return b'{"metadata":{"name":"web-1","namespace":"team-a","uid":"u-1"},"spec":{}}'
 
@@ -50,7 +49,6 @@ class Turns(Takeover):
 
     @property
     def term(self) -> LeaderTerm | None:
-        """As told."""
         return self.now
 
     @property
@@ -59,13 +57,11 @@ class Turns(Takeover):
         return self.term
 
     def become(self, term: LeaderTerm | None) -> None:
-        """A term begins or ends."""
         self.now = term
         told, self._changed = self._changed, asyncio.Event()
         told.set()
 
     def wait_for_change(self) -> Awaitable[object]:
-        """The next one."""
         return self._changed.wait()
 
 

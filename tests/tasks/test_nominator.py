@@ -110,7 +110,6 @@ class Scene:
         return self.index.namespaces.changes, self.index.workloads.changes, self.index.assumed.unconfirmed
 
     def requeued(self) -> list[str]:
-        """The pods whose annotation was patched."""
         lines = [effect.split() for effect in self.writer.effects]
         return [name for kind, name, what in lines if kind == "annotate" and what.startswith(REQUEUE_ANNOTATION)]
 
@@ -144,7 +143,6 @@ class LateFailure(FakeWriter):
         self.asked, self.answer = asyncio.Event(), asyncio.Event()
 
     async def nominate(self, pod: PodRef, node: str) -> None:
-        """Wait, then raise."""
         self.asked.set()
         await self.answer.wait()
         await super().nominate(pod, node)
@@ -329,7 +327,6 @@ class AskingWriter(FakeWriter):
     traffic: Traffic
 
     async def annotate(self, pod: PodRef, key: str, value: str | None) -> None:
-        """Note it, and ask."""
         await super().annotate(pod, key, value)
         self.traffic.begin()
         self.traffic.end()

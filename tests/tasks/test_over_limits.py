@@ -95,12 +95,10 @@ class Index:
         self.known: dict[str, Object] = {}
 
     def upsert(self, obj: Object) -> bool:
-        """Keep it."""
         self.known[obj.key] = obj
         return True
 
     def delete(self, obj: Object) -> bool:
-        """Forget it."""
         return self.known.pop(obj.key, None) is not None
 
 

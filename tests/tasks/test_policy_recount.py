@@ -21,7 +21,6 @@ from tests.verbs.test_placed_under_policies import db, repelling, web
 
 @asynccontextmanager
 async def recounting(asker: Asker, clock: FakeClock) -> AsyncIterator[PolicyRecount]:
-    """The task, running."""
     index = asker.index
     task = PolicyRecount(index.counts, index.policies, index.view.namespace_changes, clock)
     job = asyncio.create_task(task.run())

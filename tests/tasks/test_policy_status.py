@@ -42,13 +42,11 @@ class Api(PolicyObjects):
         self.failure: Exception | None = None
 
     async def get_policy(self, key: PolicyKey) -> Json:
-        """The policy with its status."""
         if key not in self.status:
             raise NotFound("404", status=404)
         return {"metadata": {"uid": f"uid-{key.name}"}, "status": self.status[key]}
 
     async def patch_policy_status(self, key: PolicyKey, uid: str, status: Json) -> None:
-        """Merge."""
         if self.failure is not None:
             raise self.failure
         assert uid == f"uid-{key.name}"
@@ -64,13 +62,11 @@ class Told(EventRecorder):
         self.forgotten: list[object] = []
 
     def record(self, event: ObjectEvent, about: object = None) -> None:
-        """Keep it."""
         assert isinstance(event.about, PolicyRef)
         assert about == event.about.key
         self.reasons.append((event.about.key, event.reason))
 
     def forget(self, about: object) -> None:
-        """Keep it."""
         self.forgotten.append(about)
 
 
@@ -110,11 +106,9 @@ class Scene:
         return key
 
     def run(self, count: int, namespace: str = "default", **labels: str) -> None:
-        """So many pods of one template."""
         self.pods[PodSignature(namespace, labels)] += count
 
     def known(self, key: PolicyKey) -> Policy:
-        """A valid policy of the table."""
         found = self.table.get(key)
         assert found is not None
         return found
@@ -125,7 +119,6 @@ class Scene:
         self.status.record(Changes(self.known(key), conflicts=found))
 
     def told(self, key: PolicyKey) -> dict[str, tuple[str, str]]:
-        """Status and reason of each condition."""
         return {each["type"]: (each["status"], each["reason"]) for each in self.api.status[key]["conditions"]}
 
 

@@ -84,7 +84,6 @@ class Scene:
 
 
 def same(effects: list[str]) -> list[str]:
-    """Effects whatever their order."""
     return sorted(effects)
 
 

@@ -137,12 +137,10 @@ class Plans:
         self.requeued: list[tuple[str, str]] = []
 
     def submit(self, plan: PreemptionPlan) -> bool:
-        """Notes the node and the victims."""
         self.submitted.append((plan.node, [each.name for each in plan.victims]))
         return True
 
     def requeue(self, pod: Pod, node: str) -> None:
-        """Notes the pod and the node."""
         self.requeued.append((pod.name, node))
 
 

@@ -77,7 +77,6 @@ class Scene:
 
     @property
     def rounds(self) -> int:
-        """How often the rechecker has looked."""
         return self.clock.slept.count(0.1)
 
     @asynccontextmanager

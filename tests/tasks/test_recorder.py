@@ -27,7 +27,6 @@ from tests.fakes import PATIENCE, FakeClock, until
 
 
 def chosen(path: object, **more: Any) -> Settings:
-    """Settings that record there."""
     return msgspec.structs.replace(settings(), recorder=RecorderSettings(path=str(path), **more))
 
 

@@ -50,7 +50,6 @@ class Scene:
     listed: list[tuple[str, float, list[str]]] = field(default_factory=list)
 
     def start(self, *kinds: str) -> None:
-        """Begin to reflect these kinds."""
         self.fakes = {kind: FakeReflector(kind) for kind in kinds}
         self.reflectors = Reflectors(
             self.index,
@@ -391,7 +390,6 @@ class FaultInjector(Faults):
         raise ApiError(code, "Expired" if code == 410 else "Unlucky", "injected")
 
     async def watch_lines(self, call: Call, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """Send them, or something like them."""
         del call
         fate = self.rng.random()
         if self.is_fair or fate > 0.3:
@@ -440,7 +438,6 @@ class Plane:
         self.reflectors: Reflectors | None = None
 
     def change(self, number: int) -> None:
-        """One step of any kind."""
         operations, store, rng = self.server.operations, self.server.store, self.rng
         pods = store.table(PODS).latest()
         what = rng.random()

@@ -25,7 +25,6 @@ class Log:
         return Job(self, name, list(failures))
 
     def step(self, name: str) -> Step:
-        """A step that succeeds."""
         return Step(self, name)
 
 

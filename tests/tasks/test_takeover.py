@@ -33,7 +33,6 @@ class Cluster(WatchFreshness):
     asked: list[str] = field(default_factory=list)
 
     async def newest_version(self) -> str:
-        """As of now."""
         self.asked.append("newest")
         if self.failures:
             raise self.failures.pop(0)
@@ -65,7 +64,6 @@ class Stand:
 
     @property
     def missing(self) -> str:
-        """What readyz says."""
         return self.takeover.checks()["leadership"]
 
     async def ready_after(self, most: float = 60.0) -> float:

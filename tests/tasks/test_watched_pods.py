@@ -35,7 +35,6 @@ class Looking:
         self.pods = WatchedPods(self.index, SystemClock(), wait, most_waiting)
 
     def show(self, **fields: Any) -> Pod:
-        """The watch shows the pod so."""
         found = pod("web", **fields)
         self.index.upsert(found)
         return found

@@ -101,7 +101,6 @@ def is_running(pid: int) -> bool:
 
 
 def endless(_meter: Meter) -> Steps[bytes]:
-    """Steps that do nothing."""
     while True:
         yield
 
@@ -115,7 +114,6 @@ def greedy(_meter: Meter) -> Steps[bytes]:
 
 
 def stuck(_meter: Meter) -> Steps[bytes]:
-    """A single step that takes hours."""
     yield sum(1 for _ in range(10**12))  # type: ignore[misc]  # what it yields is not read
     return b""
 

@@ -44,15 +44,12 @@ class Asker:
         self.index.upsert(kind.decode_object(orjson.dumps(body)))
 
     def put(self, made: Any) -> None:
-        """A policy is written."""
         self.index.upsert(PolicyObject(made))
 
     def ask(self, body: Json | None = None) -> FilterDecision:
-        """The filter's answer about all nodes."""
         return self.verb.decide(asking(body or contender_json("asking"), *NODES), 0)
 
     def passed(self, body: Json | None = None) -> list[str]:
-        """The nodes that pass."""
         return list(self.ask(body).result.passed)
 
 

@@ -27,7 +27,6 @@ from tests.verbs.policed import NODES, Asker, AugmentedAsker, with_spec
 
 
 def web(on: str, **labels: str) -> Pod:
-    """A pod with the label app=web."""
     return contender(f"web-{on}", on=on, app="web", **labels)
 
 
@@ -208,7 +207,6 @@ def injected(body: Json, *policies: Policy) -> Json:
 
 
 def zone(*values: str) -> Json:
-    """A required node affinity."""
     return requiring(node_term(expression("zone", "In", *values)))
 
 

@@ -376,7 +376,6 @@ class CountedLabels(dict[str, str]):
     reads = 0
 
     def get(self, key: str, default: Any = None) -> Any:
-        """As a dictionary does it."""
         CountedLabels.reads += 1
         return super().get(key, default)
 

@@ -114,7 +114,6 @@ class TestUnhelpfulNodes:
 
     @staticmethod
     def left(asker: Asker, args: ExtenderArgs) -> list[str]:
-        """The nodes that would be tried."""
         view = asker.index.view
         return [
             view.node_names[node] for node in asker.verb.unhelpful.without(args.pod, sorted(view.known.values()), view)

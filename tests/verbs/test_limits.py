@@ -146,7 +146,6 @@ ZONES = requiring(node_term(expression("zone", "In", "a")), node_term(expression
 
 
 def terms(count: int) -> list[Json]:
-    """Node terms that every node matches."""
     return [
         node_term(expression("zone", "Exists"), expression(f"k{number}", "DoesNotExist")) for number in range(count)
     ]

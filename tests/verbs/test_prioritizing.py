@@ -127,7 +127,6 @@ LONELY: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
 
 
 def chosen(index: ClusterIndex, asked: Json, seed: int = 0, avoid: str = "") -> list[str]:
-    """The names in the answer."""
     return list(filter_nodes(asking(asked, *sorted(index.view.known)), index.view, DECISIVE, seed, avoid).passed)
 
 

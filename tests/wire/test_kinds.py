@@ -203,7 +203,6 @@ def listed(*items: dict[str, object], kind: str = "List") -> bytes:
 
 
 def item(kind: str, name: str, **more: object) -> dict[str, object]:
-    """One object of the output."""
     return {"kind": kind, "metadata": {"name": name, "uid": f"uid-{name}"}, **more}
 
 

@@ -40,7 +40,6 @@ def told(body: Json, limits: Limits = LIMITS) -> str:
 
 
 def terms(count: int) -> list[Json]:
-    """So many terms over one key."""
     return [term(app=f"a{number}") for number in range(count)]
 
 
@@ -203,7 +202,6 @@ POD = {"metadata": {"name": "web", "namespace": "team-a", "uid": "u"}}
 
 
 def asked(**fields: object) -> bytes:
-    """A request about a pod."""
     return orjson.dumps({"Pod": POD} | fields)
 
 
@@ -304,12 +302,10 @@ def retained(line_of: Callable[[int], bytes], count: int) -> int:
 
 
 def megabyte(spec: Json, **meta: Json) -> Json:
-    """A pod of these fields."""
     return {"metadata": {"name": "big", "namespace": "ns", **meta}, "spec": spec}
 
 
 def apart(terms: list[Json]) -> Json:
-    """A spec with required anti-affinity."""
     return {"affinity": {"podAntiAffinity": {REQUIRED: terms}}}
 
 

@@ -62,7 +62,6 @@ def subject(
 
 
 def selects(found: Policy, who: Subject) -> bool:
-    """Whether the policy selects the pod."""
     return found.scope.selects(who)
 
 
@@ -276,7 +275,6 @@ POLICIES = policies_within(Limits(), KIND, GROUP)
 
 
 def line(kind: str = "ADDED", version: str = "7", **spec: Any) -> bytes:
-    """A line of a watch."""
     metadata = {"name": "one", "namespace": "team", "generation": 2, "resourceVersion": version, "uid": "u"}
     found = {"apiVersion": f"{GROUP}/v1alpha1", "kind": KIND, "metadata": metadata, "spec": spec}
     return orjson.dumps({"type": kind, "object": found})

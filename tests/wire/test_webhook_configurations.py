@@ -26,13 +26,11 @@ TARGET = WebhookTarget(service="webhook", namespace="ours")
 def mutating(
     policies: Policies | None = None, bundle: bytes | None = b"authority", own: str = "ours"
 ) -> dict[str, Any]:
-    """The one mutating webhook."""
     (found,) = mutating_webhooks((policies or Policies()).exempting(own), TARGET, bundle)
     return found
 
 
 def rule_of(webhook: dict[str, Any], resource: str) -> dict[str, Any]:
-    """The rule for a resource."""
     (found,) = [rule for rule in webhook["rules"] if resource in rule["resources"]]
     return dict(found)
 

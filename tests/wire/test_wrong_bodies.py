@@ -293,7 +293,6 @@ def listed(kind: Kind[Any]) -> list[Json]:
 
 @pytest.fixture(scope="module")
 def index() -> ClusterIndex:
-    """The cluster as it was listed."""
     index = ClusterIndex(EVERY_NODE.rules, counts_of_rules())
     for kind in LISTS:
         for line in (RECORDINGS / f"list-{kind.name}.jsonl").read_bytes().splitlines():

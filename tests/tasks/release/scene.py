@@ -49,7 +49,6 @@ class TestClock:
         self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
 
     def now(self) -> float:
-        """The time as it stands."""
         return self.time
 
     async def sleep(self, seconds: float) -> None:
@@ -62,7 +61,6 @@ class TestClock:
         await done
 
     def utc_now(self) -> datetime:
-        """The wall clock."""
         return NOON + timedelta(seconds=self.time - 1000.0)
 
     async def advance(self, seconds: float) -> None:
@@ -146,7 +144,6 @@ class Scene(EventRecorder):
         self.show()
 
     def record(self, event: ObjectEvent, _about: object = None) -> None:
-        """Takes an event."""
         self.events.append(event)
 
     @property
@@ -178,7 +175,6 @@ class Scene(EventRecorder):
         return Proposal(rejected=tuple(rejected))
 
     def has_zone(self, name: str) -> bool:
-        """Whether a zone takes any pod."""
         return self.rooms.get(name, 0) > 0
 
     def free(self, zone: str) -> int:
@@ -239,7 +235,6 @@ class Scene(EventRecorder):
         self.show()
 
     def delete(self, name: str) -> None:
-        """Deletes a pod and shows that."""
         del self.api.pods[f"default/{name}"]
         self.show()
 
@@ -259,7 +254,6 @@ class Scene(EventRecorder):
         return found
 
     def change_policy(self, **release: Any) -> None:
-        """Another version of the policy."""
         spec = self.policy.release
         assert spec is not None
         self.policy = replace(self.policy, release=replace(spec, **release))

@@ -117,7 +117,6 @@ def failing(rng: Random, share: float) -> KubeError | None:
 
 
 def judge(scene: Scene) -> None:
-    """What must hold at every moment."""
     zones: Counter[str] = Counter(filter(None, scene.released().values()))
     assert all(count <= ROOMS[zone] for zone, count in zones.items()), zones
     for gang, size in SIZES.items():
@@ -127,7 +126,6 @@ def judge(scene: Scene) -> None:
 
 
 async def disturb(scene: Scene, rng: Random) -> None:
-    """One random event."""
     match rng.randrange(6):
         case 0:
             names = [body["metadata"]["name"] for body in scene.api.pods.values()]

@@ -50,7 +50,6 @@ class Replica:
 
     @property
     def serving(self) -> ServingPair:
-        """What a client is shown now."""
         return self.served[-1]
 
     async def poll(self) -> None:
@@ -68,7 +67,6 @@ class Scene:
     now: datetime = BEGIN
 
     def replica(self) -> Replica:
-        """A new replica."""
         served: list[ServingPair] = []
         options = OwnCertificatesOptions("ours", NAME, NAMES, LIFETIME)
         certificates = OwnCertificates(self.objects, options, self.clock, lambda: self.now, served.append)
@@ -85,7 +83,6 @@ class Scene:
         return self.api.store.find(kind, f"ours/{NAME}" if kind is SECRETS else CONFIGURATION).read()
 
     def webhook(self, kind: Kind) -> JsonObject:
-        """The one webhook of a configuration."""
         (found,) = self.stored(kind)["webhooks"]
         return dict(found)
 

@@ -36,7 +36,6 @@ class Api(WebhookObjects):
         self._version = 0
 
     async def get(self, kept: KeptObject, namespace: str | None, name: str) -> Json:
-        """As it is stored."""
         self._check()
         assert kept is ENDPOINT
         if name not in self.slices:
@@ -45,7 +44,6 @@ class Api(WebhookObjects):
         return deepcopy(self.slices[name])
 
     async def create(self, kept: KeptObject, endpoint: Json) -> Json:
-        """Store a new one."""
         self._check()
         assert kept is ENDPOINT
         if endpoint["metadata"]["name"] in self.slices:
@@ -53,7 +51,6 @@ class Api(WebhookObjects):
         return self._store("create", endpoint)
 
     async def update(self, kept: KeptObject, endpoint: Json) -> Json:
-        """Store another version."""
         self._check()
         assert kept is ENDPOINT
         name = endpoint["metadata"]["name"]
@@ -62,7 +59,6 @@ class Api(WebhookObjects):
         return self._store("update", endpoint)
 
     async def delete_endpoint(self, namespace: str, name: str) -> None:
-        """Remove it."""
         self._check()
         assert namespace == "ours"
         if self.slices.pop(name, None) is None:
@@ -96,7 +92,6 @@ class Scene:
         self.endpoint = WebhookEndpoint(self.api, PLACE, self.state, self.clock)
 
     async def look(self) -> None:
-        """One look of the job."""
         await self.endpoint._look()
 
 
@@ -193,7 +188,6 @@ class NamespaceApi:
     asked: list[str] = field(default_factory=list)
 
     async def read(self, name: str) -> Labels | None:
-        """What is there."""
         self.asked.append(name)
         if self.hangs:
             await asyncio.Event().wait()
@@ -203,7 +197,6 @@ class NamespaceApi:
 
 
 def show(known: Namespaces, name: str = "shop", labels: Labels = TENANT) -> None:
-    """The watch shows a namespace."""
     known.change(name, Namespace(name, labels))
     known.changes.notify(None, Namespace(name, labels))
 

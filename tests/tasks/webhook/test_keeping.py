@@ -45,7 +45,6 @@ async def scene() -> AsyncIterator[Scene]:
 
 @pytest.fixture
 async def leader(scene: Scene) -> Replica:
-    """A leader after its first round."""
     found = scene.replica()
     await found.keeper.step()
     return found
@@ -264,7 +263,6 @@ async def test_without_the_permission_to_create_what_was_deleted_stays_a_problem
 
 
 def put(folder: Path, name: str) -> ServingPair:
-    """New files of a new authority."""
     authority = Authority.make(name, BEGIN, 5)
     pair = authority.issue(name, BEGIN, 5, SERVER, ["a"])
     for file, content in (

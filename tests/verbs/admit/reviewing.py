@@ -45,7 +45,6 @@ class KnownNamespaces:
     known: Mapping[str, Labels]
 
     def labels(self, name: str) -> Labels | None:
-        """The labels of one."""
         return self.known.get(name)
 
 
@@ -73,7 +72,6 @@ def verb(
 
 
 def pod(spec: Json | None = None, **metadata: Any) -> Json:
-    """A pod with the label app=web."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -111,7 +109,6 @@ def template_spec(obj: Json) -> Any:
 
 
 def review(obj: Any, operation: str = "CREATE", *, old: Json | None = None, **request: Any) -> Json:
-    """An AdmissionReview about an object."""
     kind = obj.get("kind", "Pod") if isinstance(obj, dict) else "Pod"
     group, version = KINDS.get(kind, ("", "v1"))
     made: Json = {
@@ -140,17 +137,14 @@ class Answer:
 
     @property
     def warnings(self) -> list[str]:
-        """The warnings."""
         return list(self.response.get("warnings") or ())
 
     @property
     def message(self) -> str:
-        """The message of a refusal."""
         return str(self.response["status"]["message"])
 
 
 def patch_of(response: Json) -> list[Json]:
-    """The operations of a response's patch."""
     if "patch" not in response:
         return []
     assert response["patchType"] == "JSONPatch"

@@ -82,7 +82,6 @@ class Nodes:
         self.labels = labels
 
     def are_matched(self, affinity: NodeAffinity) -> bool:
-        """Whether one matches."""
         return any(affinity.matches("n", each) for each in self.labels)
 
 

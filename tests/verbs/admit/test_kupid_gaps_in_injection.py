@@ -34,7 +34,6 @@ DEFAULTED: Json = {
 
 
 def terms_of(spec: Json) -> Any:
-    """The required node terms."""
     return spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
 
 

@@ -134,12 +134,10 @@ def test_10_node_affinity_joins_the_required_terms_and_appends_the_preferred_one
 
 
 def terms_of(spec: Json) -> Any:
-    """The required node terms."""
     return spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
 
 
 def requiring(*terms: Json) -> Json:
-    """An affinity with these terms."""
     return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}}
 
 

@@ -32,7 +32,6 @@ GATE = policy("gate", when=["Release"], release={"topology": ["zone"]})
 
 
 def annotated(text: Any) -> Json:
-    """Metadata with the annotation."""
     return {"annotations": {INJECTED_ANNOTATION: text if isinstance(text, str) else orjson.dumps(text).decode()}}
 
 
@@ -42,7 +41,6 @@ def entry(generation: int = 3, name: str = NAME, **said: Any) -> Json:
 
 
 def record_in(obj: Json) -> Json:
-    """The record that an object carries."""
     found: Json = orjson.loads(obj["metadata"]["annotations"][INJECTED_ANNOTATION])
     return found
 

@@ -37,7 +37,6 @@ def tenants(count: int, **spec: Any) -> list[Policy]:
 
 
 def tolerating(count: int, prefix: str = "k") -> list[Json]:
-    """Tolerations of keys of their own."""
     return [{"key": f"{prefix}{number}", "operator": "Exists"} for number in range(count)]
 
 
@@ -263,7 +262,6 @@ VALUES = st.lists(st.sampled_from("abcdef"), unique=True).map(
 
 
 def toleration(name: str) -> Json:
-    """One of a key."""
     return {"key": name, "operator": "Exists"}
 
 
