@@ -107,13 +107,6 @@ def test_labels_of_a_namespace_decide_which_of_its_pods_count(
     assert [apart(apply(index, step), asked) for step in steps] == [[{"z1": 1} if each else {}] for each in counted]
 
 
-def test_the_incoming_pod_s_namespace_decides_which_terms_select_it() -> None:
-    reaching = term("zone", namespace_selector=matching(team="a"), app="guest")
-    index = zoned(pod("h", on="n1", namespace="blue", apart=[reaching]))
-    steps = [namespace("default", team=team) for team in "ab"]
-    assert [inverse(apply(index, step), GUEST) for step in steps] == [[{"z1": 1}], []]
-
-
 @pytest.mark.parametrize("was_assumed", [False, True])
 def test_a_change_that_no_group_counts_leaves_results_by_their_counts_valid(*, was_assumed: bool) -> None:
     index = zoned(pod("web", app="web"))
@@ -151,15 +144,6 @@ def test_subscribers_are_reported_of_an_ended_assumption_when_the_binding_counts
     assert seen == [[{"z2": 1}]]
 
 
-def test_requests_of_the_pods_on_a_node_add_up_and_vanish() -> None:
-    index = zoned(a := pod("a", on="n1", requests={"cpu": "1"}), b := pod("b", on="n1", requests={"cpu": "500m"}))
-    number = index.view.known["n1"]
-    assert (index.view.requested(number), set(index.view.pods_on(number))) == ({"cpu": 1500}, {a.uid, b.uid})
-    index.delete(a)
-    index.delete(b)
-    assert (index.view.requested(number), dict(index.view.pods_on(number))) == ({}, {})
-
-
 def test_a_taint_that_no_spread_reads_moves_no_pod() -> None:
     """A zone that is lost is a taint on each of its nodes; to move their pods took most of that."""
     index = index_of(node("n1", zone="z1"), pod("web", on="n1", app="web"))
@@ -171,15 +155,6 @@ def test_a_taint_that_no_spread_reads_moves_no_pod() -> None:
     assert group.version > before
 
 
-def test_numbers_of_nodes_that_are_gone_are_used_again() -> None:
-    index = zoned()
-    for number in range(20):
-        passing_by = node(f"spot-{number}", zone="z9")
-        index.upsert(passing_by)
-        index.delete(passing_by)
-    assert len(index.view.node_names) <= 3
-
-
 def test_other_labels_of_a_namespace_change_nothing() -> None:
     index = zoned(namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
     compiled = compiled_of(index, FRIENDLY)
@@ -187,14 +162,6 @@ def test_other_labels_of_a_namespace_change_nothing() -> None:
     index.upsert(namespace("red", team="a", note="x"))
     assert compiled_of(index, FRIENDLY) is compiled
     assert [group.version for group in compiled.filter_groups()] == versions
-
-
-def test_the_first_pod_rule_follows_the_labels_of_its_namespace() -> None:
-    asked = pod_json(near=[term("zone", namespace_selector=matching(team="a"), app="web")], app="web")
-    index = zoned()
-    assert not own_terms(compiled_of(index, asked)).matches_itself
-    index.upsert(namespace("default", team="a"))
-    assert own_terms(compiled_of(index, asked)).matches_itself
 
 
 @pytest.mark.parametrize(

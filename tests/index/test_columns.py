@@ -6,7 +6,6 @@ import random
 import sys
 from itertools import pairwise
 from types import FrameType
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -126,18 +125,6 @@ def test_terms_over_keys_that_no_node_carries_cost_other_pods_nothing() -> None:
     assert audit(index) == []
 
 
-@pytest.mark.parametrize("kind", ["near", "apart", "prefers", "avoids"])
-def test_terms_of_each_kind_get_their_count_with_the_first_node_that_carries_the_key(kind: str) -> None:
-    index = cluster(5)
-    carried: Json = odd("rack", app="web")
-    terms: dict[str, Any] = {kind: [weighted(7, carried) if kind in ("prefers", "avoids") else carried]}
-    index.upsert(pod("owner", on="n1", **terms))
-    assert list(index.counts.terms.owned()) == []
-    index.upsert(node("n1", zone="z1", labels={"example.com/rack": "r1"}))
-    assert [dict(group.counts) for group in index.counts.terms.owned()] == [{1: 1}]
-    assert audit(index) == []
-
-
 def racked() -> ClusterIndex:
     """Two web pods on two nodes, one of which keeps web pods out of its rack, on nodes that have none; asked about."""
     made = cluster(5)
@@ -222,16 +209,6 @@ def test_the_number_of_a_domain_without_nodes_goes_to_the_next_new_domain() -> N
     assert set(key.number_of) == {"z19"}
     assert max(key.number_of.values()) <= 2
     assert key.value(key.number_of["z19"]) == "z19"
-
-
-def test_what_is_released_at_once_leaves_nothing() -> None:
-    topology = Topology()
-    topology.acquire_scope(topology.key(ZONE), Inclusion(keys=frozenset([ZONE])))
-    placed(topology, "n1", "z1")
-    before = Topology()
-    topology.release_all()
-    assert topology.scope_cells == before.scope_cells
-    assert topology.statistics() == before.statistics() | {"nodes": 1}
 
 
 DISK = "disk"

@@ -173,25 +173,6 @@ def test_own_labels_of_a_namespace_decide_anew_whether_a_pod_matches_itself() ->
     assert seen == [True, False, True]
 
 
-def test_members_in_a_relabelled_namespace_are_corrected_when_the_request_is_put_again() -> None:
-    index = zoned()
-    asked = pod_json(near=[term("zone", namespace_selector=matching(team="a"), app="web")])
-    seen = [near(index, asked)]
-    for team in ("b", "a"):
-        index.upsert(namespace("default", team=team))
-        seen.append(near(index, asked))
-    assert seen == [[{"z1": 1}], [{}], [{"z1": 1}]]
-
-
-def test_services_leave_nothing_of_their_namespace_behind() -> None:
-    workloads = zoned().workloads
-    for number in range(10):
-        service = workload("Service", "svc", {"app": "web"}, namespace=f"ns{number}")
-        workloads.change(service.key, service)
-        workloads.change(service.key, None)
-    assert (workloads.objects, workloads._services, workloads._service_versions) == ({}, {}, {})
-
-
 def test_every_request_can_be_dropped_at_once() -> None:
     index = zoned()
     for number in range(3):
@@ -201,6 +182,7 @@ def test_every_request_can_be_dropped_at_once() -> None:
     sizes = index.statistics()
     kept = ("compiled_constraints", "term_groups", "spread_groups", "scopes", "topology_keys", "indexed_labels")
     assert [sizes[name] for name in kept] == [0] * len(kept)
+    assert (index.counts.compiler.bytes, index.topology.scope_cells) == (0, 0)
 
 
 # -- Compiled constraints are kept within a number of bytes, and nothing else keeps the groups of a signature that
@@ -272,14 +254,6 @@ def test_columns_of_scopes_are_charged_once_however_many_requests_share_them(
     monkeypatch.setattr(compiled_constraints, "MOST_BYTES", shared)
     compiled_of(index, small(1))
     assert index.counts.compiler.bytes <= shared
-
-
-def test_everything_is_given_back_with_the_last_request() -> None:
-    index = cluster()
-    compiled_of(index, large(1))
-    compiled_of(index, pod_json(spreads=[spread("zone", app="web")]))
-    drop_all(index)
-    assert (index.counts.compiler.bytes, index.topology.scope_cells) == (0, 0)
 
 
 def test_what_is_cached_of_a_rejection_does_not_keep_a_request_that_was_dropped() -> None:

@@ -10,7 +10,7 @@ from extender.index.counts import compiled_constraints
 from extender.rules.interpod_affinity import own_terms
 from extender.rules.topology_spread import spread_groups
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, term, workload
-from tests.index.counting import compiled_of, counts_of, near
+from tests.index.counting import compiled_of, near
 
 NEAR_WEB = [term("zone", app="web")]
 
@@ -182,17 +182,6 @@ class TestTooMany:
         index.delete(lonely)
         assert list(index.topology.keys) == before
 
-    def test_a_request_that_was_dropped_counts_right_when_it_is_put_again(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 1)
-        index = zoned()
-        asked = pod_json(near=NEAR_WEB)
-        assert near(index, asked) == [{"z1": 1}]
-        compiled_of(index, pod_json("other", app="other"))
-        index.upsert(pod("web-2", on="n2", app="web"))
-        assert near(index, asked) == [{"z1": 1, "z2": 1}]
-
     def test_the_request_unused_for_longest_goes_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 2)
         index = zoned()
@@ -202,11 +191,3 @@ class TestTooMany:
         compiled_of(index, often)
         compiled_of(index, pod_json(app="new"))
         assert compiled_of(index, often) is kept
-
-
-def test_affinity_is_counted_by_pods_that_match_all_terms_at_once() -> None:
-    index = zoned()
-    index.upsert(pod("both", on="n2", app="web", tier="x"))
-    asked = pod_json(near=[term("zone", app="web"), term("host", tier="x")])
-    assert near(index, asked) == [{"z2": 1}, {"n2": 1}]
-    assert [counts_of(group) for group in own_terms(compiled_of(index, asked)).affinity] == near(index, asked)
