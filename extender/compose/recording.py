@@ -52,10 +52,11 @@ def verb_parts(index: ClusterIndex, settings: Settings, clock: Clock, redaction_
     """
 
     def prioritize(args: ExtenderArgs) -> Mapping[str, int]:
-        return prioritize_watched(args, index.view, settings)
+        return prioritize_watched(args, index.view, settings, verb.meter)
 
     if not settings.recorder.path:
-        return VerbParts(FilterVerb(index.view, settings), prioritize)
+        verb = FilterVerb(index.view, settings)
+        return VerbParts(verb, prioritize)
     redactor = Redactor(redaction_key or secrets.token_bytes(_KEY_BYTES)) if settings.recorder.redact else None
     recorder = Recorder(index, settings, clock, time.time, installed_version(), redactor)
 
@@ -64,6 +65,5 @@ def verb_parts(index: ClusterIndex, settings: Settings, clock: Clock, redaction_
         recorder.record_prioritize(args, scores)
         return scores
 
-    return VerbParts(
-        RecordedFilterVerb(recorder, index, settings), prioritize_recorded, recorder.record_preempt, recorder
-    )
+    verb = RecordedFilterVerb(recorder, index, settings)
+    return VerbParts(verb, prioritize_recorded, recorder.record_preempt, recorder)

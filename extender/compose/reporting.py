@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 from extender.compose.process import installed_version
@@ -30,6 +31,9 @@ def metrics_of(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
     metrics.report(scraped.POLICY_MISSES, lambda: filter_verb.policies.counts)
     metrics.report(scraped.QUOTAS, index.quotas.states)
     metrics.report(scraped.QUOTA_FINDINGS, lambda: filter_verb.quotas.counts)
+    metrics.report(scraped.RULE_EVALUATIONS, filter_verb.meter.totals)
+    metrics.report(scraped.CONSTRAINT_FIELDS, lambda: filter_verb.meter.fields)
+    filter_verb.meter.start(time.thread_time, metrics.record_rule)
     return metrics
 
 

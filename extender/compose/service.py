@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ from extender.server.collaborators import Verbs
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings
 from extender.tasks.browse_service import BrowseService, ExplainService
 from extender.tasks.events import EventLimit, EventRecorder, missed_admission
-from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods, WhatIfFilter
+from extender.tasks.filter_service import AssumedPodOptions, FilterService, ScheduledPods, WatchedPods, WhatIfFilter
 from extender.tasks.index_upkeep import Auditing, GroupUpkeep, PolicyRecount, SlicedFigure
 from extender.tasks.preempt_and_bind import BindService, PreemptService, UnansweredBindings
 from extender.tasks.preemption.manager import Record
@@ -156,10 +157,13 @@ def service_of_cluster(
         on_rejection,
         reflectors.known_until(PODS.name),
         partial(_record_missed, missed),
+        ScheduledPods(metrics.record_scheduled, time.time),
     )
     report_assumed_pods(metrics, index, filter_service)
     unanswered = UnansweredBindings(index, base.writer(), clock)
-    preempt_service = PreemptService(index.view, settings, rng, plans, pods.find, parts.on_preemption)
+    preempt_service = PreemptService(
+        index.view, settings, rng, plans, pods.find, parts.on_preemption, parts.filter.meter
+    )
     metrics.report(scraped.PREEMPTIONS_LEFT, preempt_service.left)
     verbs = Verbs(
         filter=filter_service.filter,
@@ -234,8 +238,10 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     metrics, crossing = metrics_of(index, filter_verb), count_crossing(index)
     verbs = Verbs(
         filter=WhatIfFilter(filter_verb, rng).filter,
-        prioritize=lambda args: prioritize_nodes(args, index.view, settings),
-        preempt=PreemptService(index.view, settings, rng, NullPlanTarget(), as_requested).preempt,
+        prioritize=lambda args: prioritize_nodes(args, index.view, settings, filter_verb.meter),
+        preempt=PreemptService(
+            index.view, settings, rng, NullPlanTarget(), as_requested, meter=filter_verb.meter
+        ).preempt,
         traffic=traffic,
         explainer=ExplainService(index.view, settings, clock, work=work),
         browser=BrowseService(index, settings, work, clock, partial(datetime.now, UTC)),

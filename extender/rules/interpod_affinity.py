@@ -24,7 +24,7 @@ from extender.index.nodes.domains import KeyView
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState, Reach
-from extender.model.constraints.terms import AffinityTerm, by_names
+from extender.model.constraints.terms import AffinityTerm, by_names, terms_of
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.constraint_states import MOST_DOMAINS, MOST_TERMS, Steps, domain_states, reach_of, text_of
@@ -81,6 +81,7 @@ class OwnTerms(Counted):
     anti_terms: tuple[AffinityTerm, ...] = field(default=(), compare=False)
     preferences: tuple[WeightedGroup, ...] = ()
     errors: tuple[str, ...] = ()
+    used_fields: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def count(cls, signature: PodSignature, counts: Counting, settings: Rules) -> Self | None:
@@ -114,6 +115,9 @@ class OwnTerms(Counted):
                 if counts.is_carried(term.topology_key)
             ),
             errors=wanted.errors,
+            used_fields=tuple(
+                ["namespaceSelector" for each in terms_of(wanted) if each.namespace_selector is not None]
+            ),
         )
 
     @property

@@ -114,6 +114,11 @@ class SpreadGroups(Counted):
         return self.hard, self.hard_error
 
     @property
+    def used_fields(self) -> tuple[str, ...]:
+        """Each use of minDomains (KEP-3022); 1 is what a constraint without it has."""
+        return tuple(["minDomains" for each in (*self.hard, *self.soft) if each.constraint.min_domains > 1])
+
+    @property
     def error(self) -> str:
         """What is wrong with the hard constraints."""
         return self.hard_error

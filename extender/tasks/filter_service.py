@@ -21,9 +21,11 @@ most ``wait`` seconds; then the verb counts each of them on the node where it is
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from math import inf
 from random import Random
 from typing import Final, Protocol
@@ -40,6 +42,7 @@ from extender.verbs.filter import FilterVerb
 from extender.verbs.request import Unconfirmed, has_same_constraints, watched_pod
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
+_MOST_FAILED: Final = 10_000
 _MOST_DIFFERENCES: Final = 32  # few, as each keeps the constraints of a request, which can be large
 
 
@@ -167,6 +170,34 @@ class SchedulerCounts:
         self.counts[scheduler, "error" if result.error else "passed" if result.passed else "rejected"] += 1
 
 
+class ScheduledPods:
+    """Tells of each pod that passed here and was bound: the seconds since its creation, and how many requests it took.
+
+    Only pods that were rejected, or had to be asked about again, are remembered: the last `_MOST_FAILED`, as some are deleted
+    without a binding. ``now``: Unix seconds.
+    """
+
+    def __init__(self, tell: Callable[[float, int], None], now: Callable[[], float]) -> None:
+        self._tell = tell
+        self._now = now
+        self._failed: dict[str, int] = {}
+
+    def note_failed(self, uid: str) -> None:
+        """An attempt to place the pod has failed. O(1)."""
+        self._failed[uid] = self._failed.pop(uid, 0) + 1
+        if len(self._failed) > _MOST_FAILED:
+            del self._failed[next(iter(self._failed))]
+
+    def take(self, bound: deque[Pod]) -> None:
+        """Takes away the pods that were bound since the last call. O(pods)."""
+        now = self._now()
+        while bound:
+            pod = bound.popleft()
+            attempts = self._failed.pop(pod.uid, 0) + 1
+            with suppress(ValueError):  # a pod without a creation time, or with one that no API server writes
+                self._tell(max(0.0, now - datetime.fromisoformat(pod.created).timestamp()), attempts)
+
+
 @dataclass(frozen=True, slots=True)
 class AssumedPodOptions:
     """Seconds: ``expiry`` of an assumption, longest ``wait`` of a request, ``failure_grace`` before a report of failure counts.
@@ -200,6 +231,7 @@ class FilterService:
         on_rejection: Sequence[OnRejection] = (),
         known_until: Callable[[], float] = lambda: inf,
         on_missed: OnMissed = lambda _pod, _policies: None,
+        scheduled: ScheduledPods | None = None,
     ) -> None:
         """``on_rejection`` is called after each result in which no node passed, ``on_missed`` once for a pod that admission missed.
 
@@ -220,6 +252,7 @@ class FilterService:
         self._on_rejection = on_rejection
         self._known_until = known_until
         self._on_missed = on_missed
+        self._scheduled = scheduled or ScheduledPods(lambda _seconds, _attempts: None, lambda: 0.0)
 
     async def filter(self, args: ExtenderArgs) -> FilterResult:
         """Decides a request, unless the pod is assumed and its nodes still pass: then it gets these again, or an error."""
@@ -275,6 +308,7 @@ class FilterService:
             result = _ON_ITS_WAY
         elif others:
             assumed.widen(pod, result.passed, self._clock.now())
+        self._scheduled.note_failed(pod.uid)  # else the scheduler would not ask again
         self.decisions.record(pod.scheduler, result)
         return result
 
@@ -294,6 +328,10 @@ class FilterService:
         avoid = previous.nodes[0] if previous is not None and len(previous.nodes) == 1 else ""
         result = self._decide(args, avoid)
         self.decisions.record(args.pod.scheduler, result)
+        if previous is not None and previous.answered:
+            self._scheduled.note_failed(args.pod.uid)
+        if not result.passed:
+            self._scheduled.note_failed(args.pod.uid)
         if result.passed or result.error:
             if self._index.rejected.held:
                 self._index.rejected.discard(args.pod.uid)
@@ -387,6 +425,7 @@ class FilterService:
             if (lost := now - begun - _REVIEW_SECONDS) >= _SUSPENDED_SECONDS:
                 self._index.assumed.extend(lost)
             known = self._known_until()
+            self._scheduled.take(self._index.assumed.bound)
             self._index.assumed.review(now, limits, known_before=known_before, known_until=known)
 
 

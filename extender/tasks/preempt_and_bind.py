@@ -21,6 +21,7 @@ from extender.kube.timing import Clock
 from extender.kube.writer import Writer
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate
+from extender.rules.meter import RuleMeter
 from extender.settings.configuration import Settings
 from extender.tasks.filter_service import PlanTarget
 from extender.telemetry.logs import RepeatedWarnings
@@ -116,8 +117,10 @@ class PreemptService:
         plans: PlanTarget,
         find: FindPod,
         on_decision: OnPreemption | None = None,
+        meter: RuleMeter | None = None,
     ) -> None:
-        """``on_decision`` is called with each request as it was decided, the seed and the decision."""
+        """``on_decision`` is called with each request as it was decided, the seed and the decision. ``meter`` counts and times rules."""
+        self._meter = meter
         self._view = view
         self._settings = settings
         self._rng = rng
@@ -141,7 +144,7 @@ class PreemptService:
             return ()
         args = replace(args, pod=pod)
         seed = self._rng.getrandbits(32)
-        decision = decide_preemption(args, self._view, self._settings, seed)
+        decision = decide_preemption(args, self._view, self._settings, seed, self._meter)
         if self._on_decision is not None:
             self._on_decision(args, seed, decision)
         if decision.plan is not None:

@@ -227,6 +227,8 @@ class Metrics:
         self.verbs = self._requests.verbs
         self.record_passed = self._requests.record_passed
         self.record_rejections = self._requests.record_rejections
+        self.record_rule = self._requests.record_rule
+        self.record_scheduled = self._requests.record_scheduled
         self._fallbacks = Counter(
             "extender_fallbacks",
             "Answers without a decision: the watched data was stale, or server.requestTimeout was over.",

@@ -11,14 +11,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-Values = float | Mapping[str, float] | Mapping[tuple[str, str], float]
+Values = float | Mapping[str, float] | Mapping[tuple[str, str], float] | Mapping[tuple[str, str, str], float]
 
 
 @dataclass(frozen=True, slots=True)
 class ScrapedMetric:
     """One metric by its series, as in a query: a counter's name ends in "_total", and its labels stand in braces.
 
-    Without labels its value is a number; with one or two it is a mapping from their values.
+    Without labels its value is a number; with one to three it is a mapping from their values.
     """
 
     series: str
@@ -128,6 +128,15 @@ REJECTION_CACHE_HITS: Final = ScrapedMetric(
     "Rejections answered from the rejection cache, because the counts they depend on had not changed.",
 )
 REJECTION_CACHE_BYTES: Final = ScrapedMetric("extender_rejection_cache_bytes", "Size of the rejection cache.")
+RULE_EVALUATIONS: Final = ScrapedMetric(
+    "extender_plugin_evaluation_total{plugin, extension_point, verb}",
+    "Evaluations of rules by rule, extension point (Filter, Score, PostFilter: preemption) and verb. Answers from the rejection "
+    "cache evaluate none.",
+)
+CONSTRAINT_FIELDS: Final = ScrapedMetric(
+    "extender_evaluated_constraints_total{field}",
+    "Constraints of pods that filter decided by the optional field that they have: minDomains (above 1), namespaceSelector.",
+)
 ASSUMED_PODS: Final = ScrapedMetric(
     "extender_assumed_pods{state}",
     "Pods that filter let through and the watch does not show bound, by state: node known (the answer had one), "

@@ -22,6 +22,7 @@ from extender.model.resources import PODS
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.rules.free_resources import NodeTrial, conflicting_nominated_pods, free_resources_on
+from extender.rules.meter import POST_FILTER, RuleMeter
 from extender.settings.configuration import Settings
 from extender.verbs.request import worst_case
 
@@ -132,10 +133,12 @@ class DryRun:
         has_nominated: bool = False,
         has_rules: bool = True,
         budget: Budget | None = None,
+        meter: tuple[RuleMeter, str] | None = None,
     ) -> None:
         """``has_nominated``: the nominated pods count on their nodes already; see `beside_nominated`.
 
-        ``has_rules``: false for node fit alone: what the scheduler's own victims are needed for.
+        ``has_rules``: false for node fit alone: what the scheduler's own victims are needed for. ``meter`` counts and times the
+        rules, in the verb of this name.
         """
         self.pod = pod
         self.view = view
@@ -148,10 +151,16 @@ class DryRun:
         self._groups = frozenset(compiled.filter_groups() if has_rules else ())
         self._counted: dict[tuple[PodSignature, bool], bool] = {}
         active = catalog.active(compiled, view) if has_rules else ()
-        self.fits_nowhere = catalog.prepare(active, pod, view, IndexFrame()).failed is not None
+        self._meter = meter
+        self.watch = None if meter is None else meter[0].watch
+        if meter is not None and not has_nominated:
+            meter[0].count(meter[1], POST_FILTER, [rule for rule, _ in active])
+        if self.watch is not None:
+            self.watch.point = POST_FILTER
+        self.fits_nowhere = catalog.prepare(active, pod, view, IndexFrame(), self.watch).failed is not None
         self.has_constraints = bool(active) and not self.fits_nowhere
         # Filters that read the live counts are prepared once, the others again after each change.
-        self._lasting = catalog.prepare(catalog.lasting_parts(compiled, view), pod, view, IndexFrame())
+        self._lasting = catalog.prepare(catalog.lasting_parts(compiled, view), pod, view, IndexFrame(), self.watch)
         self._recounted = catalog.recounted_parts(compiled, view)
         self.counts_pods = bool(self._lasting.filters or self._recounted) and not self.fits_nowhere
 
@@ -183,7 +192,9 @@ class DryRun:
             for each, number in nominated:
                 self.charge_change()
                 tried.place(each, number)
-            beside = DryRun(self.pod, self.view, across=self._across, has_nominated=True, budget=self.budget)
+            beside = DryRun(
+                self.pod, self.view, across=self._across, has_nominated=True, budget=self.budget, meter=self._meter
+            )
             beside.done = self.done
             yield beside
 
@@ -250,7 +261,7 @@ class DryRun:
             return True
         if self._lasting.reason(number) is not None:
             return False
-        return catalog.prepare(self._recounted, self.pod, self.view, IndexFrame()).reason(number) is None
+        return catalog.prepare(self._recounted, self.pod, self.view, IndexFrame(), self.watch).reason(number) is None
 
     def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: WhatIf) -> bool:
         """The same beside conflicting nominated pods. They may have new terms, so the constraints are compiled again."""
@@ -262,7 +273,8 @@ class DryRun:
         for each in conflicting:
             tried.place(each, number)
         compiled = self.view.compiled(self.pod.signature)
-        filters = catalog.prepare(catalog.counted_parts(compiled, self.view), self.pod, self.view, IndexFrame())
+        parts = catalog.counted_parts(compiled, self.view)
+        filters = catalog.prepare(parts, self.pod, self.view, IndexFrame(), self.watch)
         passes = filters.reason(number) is None
         tried.remove_placed()
         return passes

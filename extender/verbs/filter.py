@@ -25,6 +25,7 @@ from extender.model.rejections import Code, Reason
 from extender.rules import catalog
 from extender.rules.catalog import Dependencies, PreparedFilters, dependencies
 from extender.rules.frames import IndexFrame
+from extender.rules.meter import FILTER, RuleMeter
 from extender.rules.node_fit import static_rejection
 from extender.rules.quota import QuotaCounts
 from extender.settings.configuration import Settings
@@ -65,7 +66,7 @@ class FilterVerb:
 
     ``rejections`` answers a repeated rejection without a new decision. ``unhelpful`` knows the nodes where a preemption
     was found not to help. ``policies`` counts pods that lacked what a policy directs, ``quotas`` those over a quota.
-    Without ``plans`` a rejected pod gets no preemption plan.
+    ``meter`` counts and times the rules. Without ``plans`` a rejected pod gets no preemption plan.
     """
 
     def __init__(self, view: ClusterView, settings: Settings, *, plans: bool = True) -> None:
@@ -76,6 +77,8 @@ class FilterVerb:
         self.unhelpful = UnhelpfulNodeCache()
         self.policies = PolicyCounts.new()
         self.quotas = QuotaCounts()
+        self.meter = RuleMeter()
+        self._filtered = self.meter.evaluations("filter", FILTER)
 
     def should_wait(self, args: ExtenderArgs) -> bool:
         """Whether waiting for assumed pods may make the answer better. O(groups) without undetermined pods, else two searches.
@@ -128,6 +131,11 @@ class FilterVerb:
         ``seed`` chooses among equal nodes. ``avoid`` is the node of an earlier answer where the pod was not bound;
         only decisive placement uses it. Assumed pods whose node is undetermined count wherever that is worst.
         """
+        meter = self.meter
+        meter.left -= 1
+        if not meter.left:
+            with meter.sampled(FILTER):
+                return FilterVerb.decide(self, args, seed, avoid)
         if not self._view.policies.version:
             return self._decide(args, seed, avoid)
         pod = effective_pod(args.pod, self._view, self.settings)
@@ -159,9 +167,9 @@ class FilterVerb:
             result = self.rejections.find(request, compiled, view)
         if result is None:
             # 3. The rules, prepared once for all nodes.
-            requested = requested_nodes(request, view)
-            frame = requested.frame.worst_case(view) if is_undetermined else requested.frame
-            search = Search(compiled, catalog.prepare_filters(pod, compiled, view, frame), requested, view, settings)
+            search = self._metered_search(
+                pod, compiled, requested_nodes(request, view), is_undetermined=is_undetermined
+            )
 
             # 4. Selection of the host, or of a shortlist of hosts.
             hosts = select_hosts(search, pod, seed, avoid)
@@ -177,11 +185,25 @@ class FilterVerb:
 
         # 5. The preemption plan. kube-scheduler makes none for a pod that only an extender rejects.
         awaited = node_of_running_plan(pod, view)
-        plan = None if awaited else _plan_for_rejected_pod(args, view, settings, self.unhelpful, seed)
+        plan = None if awaited else _plan_for_rejected_pod(args, view, settings, self.unhelpful, seed, self.meter)
         # A plan that disruption budgets forbid is not carried out before they change.
         if plan is not None and not (settings.preemption.eviction == "evict" and is_forbidden(plan.victims, view)):
             awaited = plan.node
         return FilterDecision(_with_nominations(result, args, kept, awaited, view), plan)
+
+    def _metered_search(
+        self, pod: Pod, compiled: CompiledConstraints, requested: RequestedNodes, *, is_undetermined: bool
+    ) -> Search:
+        """The search of a decision, whose rules are counted, and timed if it is one of the sample."""
+        view, meter = self._view, self.meter
+        frame = requested.frame.worst_case(view) if is_undetermined else requested.frame
+        parts = catalog.active(compiled, view)
+        for rule, _ in parts:  # not `RuleMeter.count`: this is in every decision
+            self._filtered[rule.name] += 1
+        for used in compiled.used_fields:
+            meter.fields[used] += 1
+        filters = catalog.prepare(parts, pod, view, frame, meter.watch)
+        return Search(compiled, filters, requested, view, self.settings, meter=meter, watch=meter.watch)
 
 
 def _ranks(search: Search) -> list[float]:
@@ -209,6 +231,8 @@ _OVERHEAD = 500
 
 def _rejection(search: Search) -> FilterResult:
     """Why none of the requested nodes passes, or the error that the rules report. O(nodes × clauses)."""
+    if search.watch is not None:
+        search.watch.switch(None)
     filters, requested = search.filters, search.requested
     failed, certain = filters.failed, filters.rejects_all
     if failed is not None and failed.status.code is Code.ERROR:
@@ -391,13 +415,18 @@ def _version(pod: Pod, view: ClusterView) -> _Version:
 
 
 def _plan_for_rejected_pod(
-    args: ExtenderArgs, view: ClusterView, settings: Settings, unhelpful: UnhelpfulNodeCache, seed: int
+    args: ExtenderArgs,
+    view: ClusterView,
+    settings: Settings,
+    unhelpful: UnhelpfulNodeCache,
+    seed: int,
+    meter: RuleMeter,
 ) -> PreemptionPlan | None:
     """A plan for a pod that was rejected on every requested node, None where preemption cannot or may not help."""
     pod, names = args.pod, args.node_names or []
     if not may_plan(pod, view, settings):
         return None
-    run = DryRun(pod, view, across=settings.preemption.cross_node)
+    run = DryRun(pod, view, across=settings.preemption.cross_node, meter=(meter, "filter"))
     if run.fits_nowhere or not run.has_constraints:
         return None
     removal = _removal(run, names, unhelpful, seed, evicts=settings.preemption.eviction == "evict")
@@ -413,7 +442,7 @@ def _removal(
 ) -> Removal | None:
     """The best removal on one of the nodes. O(names + nodes not found unhelpful before × dry run)."""
     pod, view = run.pod, run.view
-    filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame())
+    filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame(), run.watch)
     certain = filters.rejects_all
     if certain is not None and not certain.reason.resolvable:
         return None

@@ -30,6 +30,7 @@ from extender.model.objects import Pod
 from extender.model.preemption import Candidate, PreemptionPlan, RemovalRank, removal_rank
 from extender.rules import catalog
 from extender.rules.free_resources import conflicting_nominated_pods
+from extender.rules.meter import POST_FILTER, RuleMeter
 from extender.settings.configuration import Settings
 from extender.verbs.dry_run import (
     DryRun,
@@ -60,25 +61,39 @@ class PreemptionDecision:
     left: LeftBecause | None = None
 
 
-def decide_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings, seed: int) -> PreemptionDecision:
-    """The answer and the plan by ``preemption.mode``. ``seed`` chooses among equal nodes."""
+def decide_preemption(
+    args: PreemptionArgs, view: ClusterView, settings: Settings, seed: int, meter: RuleMeter | None = None
+) -> PreemptionDecision:
+    """The answer and the plan by ``preemption.mode``. ``seed`` chooses among equal nodes, ``meter`` counts and times rules."""
+    if meter is None:
+        return _decide(args, view, settings, seed, RuleMeter())
+    meter.left -= 1
+    if not meter.left:
+        with meter.sampled(POST_FILTER):
+            return _decide(args, view, settings, seed, meter)
+    return _decide(args, view, settings, seed, meter)
+
+
+def _decide(
+    args: PreemptionArgs, view: ClusterView, settings: Settings, seed: int, meter: RuleMeter
+) -> PreemptionDecision:
     if settings.preemption.mode == "off":
         return PreemptionDecision([each for each in args.candidates if each.victims])
     pod = effective_pod(args.pod, view, settings)
     if settings.preemption.mode == "advise":
-        return PreemptionDecision(_advise(pod, args.candidates, view))
-    decision = _plan(pod, args.candidates, view, settings, seed)
+        return PreemptionDecision(_advise(pod, args.candidates, view, meter))
+    decision = _plan(pod, args.candidates, view, settings, seed, meter)
     if decision.plan is None:
         return decision
     return replace(decision, plan=replace(decision.plan, preemptor=args.pod))
 
 
-def _advise(pod: Pod, candidates: Sequence[Candidate], view: ClusterView) -> list[Candidate]:
+def _advise(pod: Pod, candidates: Sequence[Candidate], view: ClusterView, meter: RuleMeter) -> list[Candidate]:
     """The candidates that help, with the victims that the scheduler chose; one without any gets those of our dry run.
 
     A candidate that has none even so is left out: in the answer it would fail the whole call.
     """
-    run = DryRun(pod, view)
+    run = DryRun(pod, view, meter=(meter, "preempt"))
     if run.fits_nowhere:
         return []
     advised: list[Candidate] = []
@@ -95,7 +110,7 @@ def _advise(pod: Pod, candidates: Sequence[Candidate], view: ClusterView) -> lis
 
 
 def _plan(
-    pod: Pod, candidates: Sequence[Candidate], view: ClusterView, settings: Settings, seed: int
+    pod: Pod, candidates: Sequence[Candidate], view: ClusterView, settings: Settings, seed: int, meter: RuleMeter
 ) -> PreemptionDecision:
     """A plan for the best node, or none: while one runs, for a pod that never preempts, and where nothing helps.
 
@@ -104,7 +119,7 @@ def _plan(
     """
     if pod.never_preempts or not candidates or node_of_running_plan(pod, view):
         return PreemptionDecision()
-    run = DryRun(pod, view, across=settings.preemption.cross_node)
+    run = DryRun(pod, view, across=settings.preemption.cross_node, meter=(meter, "preempt"))
     if run.fits_nowhere:
         return PreemptionDecision()
     # Whether a node that the scheduler has not offered can be checked here: else pods might be evicted for nothing.

@@ -15,6 +15,7 @@ from operator import itemgetter
 from extender.index.nodes.columns import Column
 from extender.index.nodes.domains import KeyView
 from extender.rules import catalog
+from extender.rules.meter import SCORE
 from extender.rules.rule import RankedGroup
 from extender.verbs.request import SPARE, WINDOW, Ranked, Search
 
@@ -82,6 +83,12 @@ def best_equals(search: Search, enough: int, start: int) -> Sequence[int]:
 def _groups(search: Search) -> Sequence[RankedGroup] | None:
     """The groups that order the nodes, none where there are no preferences; None where each node is to be scored."""
     scoring = catalog.scoring_rules(search.compiled, search.settings.rules)
+    if scoring and search.meter is not None:
+        search.meter.count("filter", SCORE, scoring)
+        if (
+            len(scoring) == 1 and search.watch is not None
+        ):  # until the caller has the nodes; several rules are timed one by one
+            search.watch.switch((scoring[0].name, SCORE))
     if len(scoring) > 1:
         return None
     most, rules = len(search.requested), search.settings.rules
@@ -168,7 +175,9 @@ def _ranks(nodes: Sequence[int], parts: list[_Part], required: list[Column]) -> 
 def _scored(search: Search, start: int) -> Ranked:
     """Scores every passing node as prioritize would: the points of several rules add up only once they are normalised."""
     passing = search.all_passing(start)
-    score_of = catalog.points(search.compiled, search.view, search.requested.frame, passing, search.settings.rules).of
+    score_of = catalog.points(
+        search.compiled, search.view, search.requested.frame, passing, search.settings.rules, search.watch
+    ).of
     return sorted([(float(score_of[node]), node) for node in passing], key=itemgetter(0), reverse=True)
 
 

@@ -25,6 +25,7 @@ from extender.model.objects import Node, Pod, PodSignature
 from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import Frame, IndexFrame, RequestFrame
+from extender.rules.meter import RuleMeter, Stopwatch
 from extender.settings.configuration import Settings
 from extender.wire.extender_v1 import ExtenderArgs
 
@@ -162,7 +163,8 @@ def worst_case(frame: Frame, compiled: CompiledConstraints, view: ClusterView) -
 class Search(msgspec.Struct, frozen=True, gc=False):
     """One request ready to be searched: the requested nodes, the constraints, and the filters that a node must pass.
 
-    ``excluded`` are positions that the search leaves out, though they may pass.
+    ``excluded`` are positions that the search leaves out, though they may pass. ``meter`` counts the rules that
+    score, ``watch`` times them.
     """
 
     compiled: CompiledConstraints
@@ -171,6 +173,8 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     view: ClusterView
     settings: Settings
     excluded: AbstractSet[int] = _NONE
+    meter: RuleMeter | None = None
+    watch: Stopwatch | None = None
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass and are not excluded, in their order."""

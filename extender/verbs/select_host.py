@@ -165,6 +165,8 @@ def _select(search: Search, pod: Pod, start: int, *, weighs_taints: bool = False
         equals: Sequence[int] = _weighed_best(search, pod, start)
     else:
         equals = best_equals(search, ENOUGH, start)
+        if search.watch is not None:
+            search.watch.switch(None)
     if len(equals) <= 1 or strategy == "Ignored":
         return equals[:1]
     return (_preferred_by_resources(equals, search.requested, pod, search.view, strategy),)
@@ -239,7 +241,8 @@ def _weighed_best(search: Search, pod: Pod, start: int) -> list[int]:
     """
     requested, signature = search.requested, pod.signature
     passing = search.all_passing(start)
-    own = catalog.points(search.compiled, search.view, requested.frame, passing, search.settings.rules).of
+    rules = search.settings.rules
+    own = catalog.points(search.compiled, search.view, requested.frame, passing, rules, search.watch).of
     nodes = [requested.node(position) for position in passing]
     weights = [0 if node is None else _node_preference(node, signature) for node in nodes]
     taints = [0 if node is None else _untolerated(node.taints, pod) for node in nodes]

@@ -12,7 +12,7 @@ from extender.kube.timing import SystemClock
 from extender.model.objects import Pod
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
-from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods
+from extender.tasks.filter_service import AssumedPodOptions, FilterService, ScheduledPods, WatchedPods
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args
 from extender.wire.objects.kinds import NODES, PODS
@@ -21,6 +21,7 @@ from tests.deciding import KeptPlans
 JsonObject = dict[str, Any]
 
 HOST = "kubernetes.io/hostname"
+NOW = 1_767_225_610.0  # 2026-01-01T00:00:10Z
 NODE_NAMES = ("n1", "n2", "n3")
 ON_EACH = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "web"}}}
 APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ON_EACH]}}}
@@ -40,8 +41,18 @@ class Played:
         options = AssumedPodOptions(enabled=assumes, wait=wait)
         verb = FilterVerb(self.index.view, self.settings)
         pods = WatchedPods(self.index, self.clock, 0.0, 1)
+        self.bound: list[tuple[float, int]] = []
+        self.scheduled = ScheduledPods(lambda seconds, attempts: self.bound.append((seconds, attempts)), lambda: NOW)
         self.filter_service = FilterService(
-            self.index, pods, self.clock, options, verb, Random(1), self.plans, [self.rejected.append]
+            self.index,
+            pods,
+            self.clock,
+            options,
+            verb,
+            Random(1),
+            self.plans,
+            [self.rejected.append],
+            scheduled=self.scheduled,
         )
 
     async def ask(self, name: str, spec: JsonObject, nodes: tuple[str, ...] = NODE_NAMES) -> list[str]:

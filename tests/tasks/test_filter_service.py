@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from extender.index.audit import audit
 from extender.index.claims.assumed import Limits
 from extender.model.objects import ON_ITS_WAY
-from extender.tasks.filter_service import SchedulerCounts
+from extender.tasks.filter_service import ScheduledPods, SchedulerCounts
 from extender.wire.extender_v1 import FilterResult, decode_args
 from extender.wire.objects.kinds import NODES, PODS
-from tests.tasks.filter_scene import APART, HOST, NODE_NAMES, ON_EACH, JsonObject, Played, decoded, pending_pod
+from tests.tasks.filter_scene import APART, HOST, NODE_NAMES, NOW, ON_EACH, JsonObject, Played, decoded, pending_pod
 
 ON_ITS_WAY_ERROR = FilterResult((), error=f"cannot decide: {ON_ITS_WAY}")
 
@@ -370,3 +372,48 @@ def test_decisions_are_counted_by_scheduler_and_there_are_not_more_names_than_th
     assert len({name for name, _ in counts.counts}) == 33
     assert counts.counts["(others)", "rejected"] == 8
     assert [counts.counts["s0", result] for result in ("passed", "rejected", "error")] == [1, 1, 1]
+
+
+def created(name: str) -> JsonObject:
+    """The metadata of a pod that is ten seconds old."""
+    made: JsonObject = pending_pod(name, {})["metadata"]
+    return made | {"creationTimestamp": "2026-01-01T00:00:00Z"}
+
+
+async def test_a_bound_pod_is_told_with_its_age_and_its_attempts_once() -> None:
+    """KEP-2249, "What are the SLIs": ``pod_scheduling_duration_seconds``; attempts as kube-scheduler's of that name."""
+    played = Played("decisive")
+    await played.ask("w1", APART, ("n1",))
+    played.show("w0", APART, metadata=created("w0"))
+    for _ in range(2):
+        assert await played.ask("w0", APART, ("n1",)) == []
+    played.scheduled.take(played.index.assumed.bound)
+    assert await played.ask("w0", APART, ("n2",)) == ["n2"]
+    for _ in range(2):
+        played.show("w0", APART, on="n2", metadata=created("w0"))
+    played.scheduled.take(played.index.assumed.bound)
+    assert played.bound == [(10.0, 3)]
+    played.scheduled.take(played.index.assumed.bound)
+    assert len(played.bound) == 1
+
+
+async def test_a_pod_without_a_binding_or_without_a_time_is_not_told() -> None:
+    played = Played("decisive")
+    for name, metadata in (("gone", created("gone")), ("odd", pending_pod("odd", {})["metadata"])):
+        played.show(name, {}, metadata=metadata)
+        await played.ask(name, APART)
+    played.index.delete(decoded("gone", {}))
+    played.show("odd", {}, on="n1")
+    assert [pod.uid for pod in played.index.assumed.bound] == ["odd"]
+    played.scheduled.take(played.index.assumed.bound)
+    assert played.bound == []
+
+
+def test_failed_attempts_of_pods_that_are_never_bound_are_bounded() -> None:
+    told: list[int] = []
+    scheduled = ScheduledPods(lambda _seconds, attempts: told.append(attempts), lambda: NOW)
+    for number in range(10_001):
+        scheduled.note_failed(f"u{number}")
+    shown = {name: replace(decoded(name, {}), created="2026-01-01T00:00:00Z") for name in ("u0", "u10000")}
+    scheduled.take(deque(shown.values()))
+    assert told == [1, 2]

@@ -37,3 +37,27 @@ def test_every_answer_is_counted_once_under_its_status() -> None:
     assert 'extender_request_duration_seconds_count{verb="filter"} 3.0' in page
     assert 'extender_request_bytes_sum{verb="filter"} 30.0' in page
     assert 'extender_requests_total{code="200",verb="bind"} 0.0' in page
+
+
+def test_the_time_of_a_rule_has_the_objective_of_the_kep_as_a_bound() -> None:
+    """KEP-3022, "What are the reasonable SLOs": 90 % of ``plugin_execution_duration_seconds`` within 100 ms, by plugin."""
+    registry, requests = CollectorRegistry(), RequestCollector()
+    registry.register(requests)
+    for seconds in (0.02, 0.1, 0.2):
+        requests.record_rule("PodTopologySpread", "Filter", seconds)
+    page = generate_latest(registry).decode().splitlines()
+    name, labels = "extender_plugin_execution_duration_seconds", 'extension_point="Filter"'
+    plugin = 'plugin="PodTopologySpread"'
+    assert f'{name}_bucket{{{labels},le="0.1",{plugin}}} 2.0' in page
+    assert f"{name}_count{{{labels},{plugin}}} 3.0" in page
+
+
+def test_a_bound_pod_is_shown_with_its_time_and_its_attempts() -> None:
+    """KEP-2249, "What are the SLIs": ``pod_scheduling_duration_seconds``."""
+    registry, requests = CollectorRegistry(), RequestCollector()
+    registry.register(requests)
+    requests.record_scheduled(3.0, 2)
+    page = generate_latest(registry).decode().splitlines()
+    assert "extender_pod_scheduling_duration_seconds_sum 3.0" in page
+    assert 'extender_pod_scheduling_attempts_bucket{le="1.0"} 0.0' in page
+    assert 'extender_pod_scheduling_attempts_bucket{le="2.0"} 1.0' in page

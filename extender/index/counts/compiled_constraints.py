@@ -80,6 +80,11 @@ class Counted(ABC):
         return self
 
     @property
+    def used_fields(self) -> tuple[str, ...]:
+        """The optional field of each constraint that has one whose use is counted."""
+        return ()
+
+    @property
     def error(self) -> str:
         """Why no node can take such a pod, whatever is counted: its constraints cannot be parsed."""
         return ""
@@ -99,13 +104,16 @@ class CompiledConstraints:
     excess: Excess | None = None
     serial: int = field(default=0, compare=False)
     filtering: frozenset[type[Counted]] = field(init=False, compare=False)
+    used_fields: tuple[str, ...] = field(init=False, compare=False)
     _filter_groups: tuple[GroupView, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Notes what every request reads: the groups of filters, and by which of ``parts`` a node may be rejected."""
+        """Notes what every request reads: the groups of filters, by which of ``parts`` a node may be rejected, fields in use."""
         groups = chain.from_iterable([part.filter_groups for part in self.parts.values()])
         object.__setattr__(self, "_filter_groups", tuple(groups))
         object.__setattr__(self, "filtering", frozenset([kind for kind, part in self.parts.items() if part.filters]))
+        used = tuple(chain.from_iterable([part.used_fields for part in self.parts.values()]))
+        object.__setattr__(self, "used_fields", used)
 
     def get(self, kind: type[C]) -> C | None:
         """What one rule counts; None where it counts nothing for such pods. O(1)."""

@@ -6,7 +6,7 @@ row of `telemetry/scraped.py` is reported, so a metric that is declared later st
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client.registry import Collector
 
@@ -16,6 +16,18 @@ from extender.telemetry.scraped import ScrapedMetric
 
 _UNITS = ("seconds", "bytes", "nodes", "pods", "entries")
 _FOREIGN = ("python_", "process_")
+
+
+NAMES_IN_KEPS: Final = {
+    "extender_plugin_evaluation_total": "`plugin_evaluation_total` (KEP-3022)",
+    "extender_plugin_execution_duration_seconds": "`plugin_execution_duration_seconds` (KEP-2249, KEP-3022)",
+    "extender_pod_scheduling_duration_seconds": "`pod_scheduling_duration_seconds` (KEP-2249)",
+    "extender_preemption_attempts_total": "`preemption_attempts_total` (KEP-4832)",
+    "extender_preemption_execution_seconds": "`goroutines_duration_seconds{operation=preemption}` (KEP-4832)",
+    "extender_preemption_executions_total": "`goroutines_execution_total{operation=preemption}` (KEP-4832)",
+    "extender_scheduler_decisions_total": "`schedule_attempts_total` (KEP-2249, KEP-3022)",
+}
+"""What the enhancement proposals call the same, of kube-scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +76,9 @@ def table() -> str:
     lines = ["| metric | type | labels | unit | meaning |", "|---|---|---|---|---|"]
     for entry in entries():
         labels = ", ".join(f"`{label}`" for label in entry.labels)
-        lines.append(f"| `{entry.name}` | {entry.kind} | {labels} | {entry.unit} | {entry.meaning} |")
+        named = NAMES_IN_KEPS.get(entry.name)
+        meaning = f"{entry.meaning} In KEPs: {named}." if named else entry.meaning
+        lines.append(f"| `{entry.name}` | {entry.kind} | {labels} | {entry.unit} | {meaning} |")
     return "\n".join(lines)
 
 

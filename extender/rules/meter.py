@@ -1,0 +1,153 @@
+"""How often rules are evaluated, and how much processor time each of them takes in a sample of decisions.
+
+The names are those of kube-scheduler's ``plugin_evaluation_total`` and ``plugin_execution_duration_seconds``, on which KEP-2249
+and KEP-3022 have their objectives. Evaluations are counted in every decision; one costs a look-up. A sampled decision reads the
+clock each time that it enters or leaves a rule: 10 to 20 us, of every `SAMPLE`-th decision. The clock is given, as a decision has none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from extender.model.rejections import Reason, Rejection
+from extender.rules.rule import PreparedFilter, Rule
+
+FILTER: Final = "Filter"
+SCORE: Final = "Score"
+POST_FILTER: Final = "PostFilter"
+"""The extension points, as kube-scheduler names them: the last is preemption."""
+
+SAMPLE: Final = 101  # a prime number, so that templates that take turns are all sampled
+_NEVER: Final = -1
+
+_PLACES: Final = (
+    ("filter", FILTER),
+    ("filter", SCORE),
+    ("filter", POST_FILTER),
+    ("prioritize", SCORE),
+    ("preempt", POST_FILTER),
+)
+
+_Section = tuple[str, str]
+
+
+class Stopwatch:
+    """The processor time of each rule in one decision: seconds by rule and extension point. A rule inside of another stops it.
+
+    ``point``: the extension point at which filters are prepared.
+    """
+
+    __slots__ = ("_clock", "_current", "_since", "point", "seconds")
+
+    def __init__(self, clock: Callable[[], float], point: str) -> None:
+        self._clock = clock
+        self._current: _Section | None = None
+        self._since = 0.0
+        self.point = point
+        self.seconds: dict[_Section, float] = {}
+
+    def switch(self, to: _Section | None) -> _Section | None:
+        """The time from now on is that of a rule, or of none; returns what it was before."""
+        now, before = self._clock(), self._current
+        if before is not None:
+            self.seconds[before] = self.seconds.get(before, 0.0) + now - self._since
+        self._current, self._since = to, now
+        return before
+
+    @contextmanager
+    def inside(self, rule: str, point: str = "") -> Iterator[None]:
+        """The time of the block is that of the rule."""
+        before = self.switch((rule, point or self.point))
+        try:
+            yield
+        finally:
+            self.switch(before)
+
+
+class TimedFilter(PreparedFilter):
+    """A filter whose time is measured."""
+
+    __slots__ = ("_inner", "_point", "_rule", "_watch", "rejects_all", "status")
+
+    def __init__(self, inner: PreparedFilter, rule: str, watch: Stopwatch) -> None:
+        self._inner = inner
+        self._rule = rule
+        self._watch = watch
+        self._point = watch.point
+        self.status = inner.status
+        self.rejects_all = inner.rejects_all
+
+    def verdict(self, position: int) -> Rejection | None:
+        """As the filter."""
+        with self._watch.inside(self._rule, self._point):
+            return self._inner.verdict(position)
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """As the filter."""
+        with self._watch.inside(self._rule, self._point):
+            return self._inner.passing(nodes)
+
+    def reason(self, position: int) -> Reason | None:
+        """As the filter."""
+        with self._watch.inside(self._rule, self._point):
+            return self._inner.reason(position)
+
+    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+        """As the filter, at once."""
+        with self._watch.inside(self._rule, self._point):
+            found = list(self._inner.rejected(nodes))
+        yield from found
+
+
+class RuleMeter:
+    """What is counted of the rules of one service. Without `start` nothing is timed.
+
+    ``fields`` counts evaluated constraints by the optional field that they have. ``left``: decisions until the next one that is
+    timed, which verbs count down themselves; ``watch`` times the current one, None in all others.
+    """
+
+    __slots__ = ("_clock", "_evaluations", "_observe", "fields", "left", "watch")
+
+    def __init__(self) -> None:
+        self._evaluations: dict[tuple[str, str], defaultdict[str, int]] = {each: defaultdict(int) for each in _PLACES}
+        self.fields: dict[str, int] = {"minDomains": 0, "namespaceSelector": 0}
+        self.left = _NEVER
+        self.watch: Stopwatch | None = None
+
+    def start(self, clock: Callable[[], float], observe: Callable[[str, str, float], None]) -> None:
+        """From now on a sample is timed. ``clock`` tells processor time; ``observe`` is told rule, extension point and seconds."""
+        self._clock, self._observe, self.left = clock, observe, SAMPLE
+
+    def evaluations(self, verb: str, point: str) -> defaultdict[str, int]:
+        """The counts by rule of a verb at an extension point, for the verb to add to."""
+        return self._evaluations[verb, point]
+
+    def count(self, verb: str, point: str, rules: Sequence[Rule]) -> None:
+        """Adds an evaluation of each rule."""
+        counts = self._evaluations[verb, point]
+        for rule in rules:
+            counts[rule.name] += 1
+
+    def totals(self) -> Mapping[tuple[str, str, str], float]:
+        """Evaluations by rule, extension point and verb."""
+        return {
+            (rule, point, verb): number
+            for (verb, point), counts in self._evaluations.items()
+            for rule, number in counts.items()
+        }
+
+    @contextmanager
+    def sampled(self, point: str) -> Iterator[None]:
+        """A decision that is timed. One inside of another is a part of it."""
+        self.left = SAMPLE
+        watch = self.watch = Stopwatch(self._clock, point)
+        try:
+            yield
+        finally:
+            self.watch = None
+            watch.switch(None)
+            for (rule, at), seconds in watch.seconds.items():
+                self._observe(rule, at, seconds)
