@@ -23,6 +23,7 @@ from extender.kube.timing import SystemClock
 from extender.model.group_placements import PLACEMENT_KIND, GroupPlacement
 from extender.model.objects import Namespace, Object, Pod
 from extender.model.policies import PolicyObject
+from extender.model.release import Level
 from extender.model.units import rfc3339
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
@@ -163,7 +164,7 @@ def _row(group: GroupOverview, now: datetime) -> tuple[str, ...]:
         key.policy.rpartition("/")[2],
         key.value,
         str(group.phase),
-        ",".join(level.value for level in group.levels) or _NONE,
+        ",".join(level.text for level in group.levels) or _NONE,
         f"{group.pods}/{group.size or '?'}",
         str(group.released),
         str(group.bound),
@@ -193,7 +194,7 @@ def _document(group: GroupOverview, now: datetime) -> dict[str, Any]:
         "policy": group.key.policy,
         "group": group.key.value,
         "phase": str(group.phase),
-        "domain": [{"key": level.key, "value": level.value} for level in group.levels],
+        "domain": [_level(each) for each in group.levels],
         "size": group.size,
         "pods": group.pods,
         "released": group.released,
@@ -204,3 +205,8 @@ def _document(group: GroupOverview, now: datetime) -> dict[str, Any]:
         "reason": group.reason,
         "message": group.message,
     }
+
+
+def _level(level: Level) -> dict[str, Any]:
+    several = {"values": list(level.values)} if level.values else {}
+    return {"key": level.key, "value": level.value, **several}

@@ -18,6 +18,10 @@ RELEASED_ANNOTATION: Final = "placement.extender.dev/released"
 MOST_LEVELS: Final = 4
 MOST_GATES: Final = 8
 MOST_NUMBERS: Final = 16
+MOST_DOMAINS: Final = 64
+MOST_VALUES: Final = 64  # of a domain
+
+_NAMED: Final = 3  # values that the text of a domain names
 
 _OF_ITS_OWN: Final = "pod/"  # neither a label's value nor a UID contains a slash
 
@@ -30,11 +34,12 @@ class ReleaseMode(StrEnum):
 
 
 class Strategy(StrEnum):
-    """Which of the domains that hold a group it gets: the tightest, or the one with the most or the least free."""
+    """Which of the domains that hold a group it gets: the tightest, the one with the most or the least free, or the first listed."""
 
     BEST_FIT = "BestFit"
     MOST_FREE = "MostFree"
     LEAST_FREE = "LeastFree"
+    IN_ORDER = "InOrder"
 
 
 class OnTimeout(StrEnum):
@@ -74,9 +79,22 @@ class GroupSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Domain:
+    """A domain that a policy lists: the nodes with one of these ``values`` of the first topology key.
+
+    ``preferred``: those of them that its pods prefer.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    preferred: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseSpec:
     """The block ``release`` of a policy. ``topology`` are label keys of nodes, coarse to fine.
 
+    ``domains``: where groups may go, in the order of `Strategy.IN_ORDER`; without any, each value of the first key is one.
     ``group_label``: the label whose value names a pod's group; empty: the group is that of the pod's controller.
     ``decision_timeout`` is in seconds.
     """
@@ -91,6 +109,12 @@ class ReleaseSpec:
     decision_timeout: float = 600.0
     on_timeout: OnTimeout = OnTimeout.KEEP_GATED
     replacement: Replacement = Replacement.SAME_DOMAIN
+    domains: tuple[Domain, ...] = ()
+
+    def level_of(self, domain: Domain) -> Level:
+        """What pods are narrowed to that may go to a domain of the list."""
+        several = domain.values if len(domain.values) > 1 else ()
+        return Level(self.topology[0], domain.values[0], several, domain.preferred)
 
 
 class Gating(msgspec.Struct, frozen=True, gc=False):
@@ -133,21 +157,42 @@ def is_own_group(key: GroupKey) -> bool:
 
 
 class Level(NamedTuple):
-    """A domain: a node label and its value."""
+    """A domain: a node label and its value, or one of its ``values``, of which ``value`` is the first.
+
+    ``preferred``: the values that its pods prefer.
+    """
 
     key: str
     value: str
+    values: tuple[str, ...] = ()
+    preferred: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.key}={self.value}"
+        """``key=value``, or ``key in (a, b)`` with the first few values."""
+        return f"{self.key} in ({self.text})" if self.values else f"{self.key}={self.value}"
+
+    @property
+    def text(self) -> str:
+        """The value, or the first few of the values."""
+        more = len(self.values) - _NAMED
+        return ", ".join((*(self.values or (self.value,))[:_NAMED], *([f"{more} more"] if more > 0 else ())))
+
+    @property
+    def admitted(self) -> frozenset[str]:
+        """Each value that a node of the domain may have. O(values)."""
+        return frozenset(self.values or (self.value,))
+
+    def meets(self, other: Level) -> bool:
+        """Whether a node can be in both. O(values)."""
+        return self.key == other.key and not self.admitted.isdisjoint(other.admitted)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What is written down before the first pod of a group is touched, and never changes afterwards.
 
-    ``levels`` are pinned in each pod's nodeSelector, coarse to fine: the first key of the topology, and the finer ones as
-    far as one domain holds the group. Empty: the pods are released together, and unpinned. ``size`` is that of the group.
+    ``levels`` are what each pod is narrowed to, coarse to fine: the first key of the topology, and the finer ones as far as
+    one domain holds the group. One value is pinned in the nodeSelector, several are a term of the node affinity. Empty: the pods are released together, and unpinned. ``size`` is that of the group.
     """
 
     group: GroupKey

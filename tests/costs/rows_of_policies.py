@@ -90,6 +90,8 @@ _SAMPLES: Final[dict[str, Callable[[int], Any]]] = {
     "nodeSelectorTerms[]": lambda at: {"matchExpressions": [{"key": f"key-{at}", "operator": "In", "values": ["v"]}]},
     "ownerKinds[]": lambda at: f"Kind{at}",
     "matchLabelKeys[]": lambda at: f"key-{at}",
+    # No value is in two domains, and the first one has all that grow, as those that are preferred must be among them.
+    "domains[]": lambda at: {"name": f"x{at}", "values": [f"v{at}"] if at else [f"x{each}" for each in range(64)]},
 }
 
 
@@ -111,6 +113,7 @@ def grown_policy(path: str, n: int) -> JsonObject:
             value = _merged(a_term(), value)
     if "release" in value:
         value["when"] = ["Release"]
+        value["release"].setdefault("topology", [ZONE])
     if "when" in value:
         value.setdefault("release", {"topology": [ZONE]})
     return policy("grown", **value)

@@ -85,9 +85,17 @@ async def test_random_updates_get_the_answer_of_the_apiserver(cluster: Cluster, 
     assert different == {}
 
 
-async def test_a_gated_pod_is_narrowed_and_released_by_one_patch(cluster: Cluster) -> None:
+_DOMAINS = {
+    "pinned": (Level("topology.kubernetes.io/zone", "z1"), Level("example.com/rack", "r1")),
+    "set": (Level("topology.kubernetes.io/zone", "z1", ("z1", "z2"), ("z2",)),),
+}
+
+
+@pytest.mark.parametrize("domain", _DOMAINS)
+async def test_a_gated_pod_is_narrowed_and_released_by_one_patch(cluster: Cluster, domain: str) -> None:
     """Every patch that `release_patch` makes for the pods of the cases is accepted, and removes our gate only."""
-    levels = (Level("topology.kubernetes.io/zone", "z1"), Level("example.com/rack", "r1"))
+    levels = _DOMAINS[domain]
+    pinned = {level.key: level.value for level in levels if not level.values}
     group = GroupKey("default", "PodSchedulingPolicy/default/rings", "ring")
     patched = 0
     for number, case in enumerate(cases(_CASES)):
@@ -95,7 +103,7 @@ async def test_a_gated_pod_is_narrowed_and_released_by_one_patch(cluster: Cluste
         if number % _EVERY or not gates:
             continue
         decision = Decision(group, gates[0]["name"], 1, levels, datetime(2026, 3, 1, tzinfo=UTC))
-        pod = {**case["old"], "metadata": {"name": f"r{number}", "namespace": "default"}}
+        pod = {**case["old"], "metadata": {"name": f"{domain}{number}", "namespace": "default"}}
         stored = await cluster.api.request("POST", _PODS, pod, allow=[422])
         if stored["kind"] == "Status":
             continue
@@ -103,7 +111,7 @@ async def test_a_gated_pod_is_narrowed_and_released_by_one_patch(cluster: Cluste
         assert isinstance(patch, dict)
         released = await cluster.api.request("PATCH", pod_path(stored), patch, content_type=STRATEGIC)
         assert (released["spec"].get("schedulingGates") or []) == gates[1:]
-        assert released["spec"]["nodeSelector"] == stored["spec"].get("nodeSelector", {}) | dict(levels)
+        assert released["spec"].get("nodeSelector", {}) == stored["spec"].get("nodeSelector", {}) | pinned
         assert (await cluster.api.request("PATCH", pod_path(stored), patch, content_type=STRATEGIC, allow=[409]))[
             "code"
         ] == 409

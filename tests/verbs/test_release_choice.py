@@ -18,7 +18,17 @@ from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import Node, Object, Pod
 from extender.model.rejections import Reason
-from extender.model.release import GroupKey, Level, Proposal, RejectedDomain, ReleaseMode, ReleaseSpec, Slot, Strategy
+from extender.model.release import (
+    Domain,
+    GroupKey,
+    Level,
+    Proposal,
+    RejectedDomain,
+    ReleaseMode,
+    ReleaseSpec,
+    Slot,
+    Strategy,
+)
 from extender.verbs.release.choice import Rest, propose, propose_in_steps
 from extender.verbs.release.placing import Trials, kinds_of
 from extender.wire.objects.kinds import PODS
@@ -82,6 +92,65 @@ def test_the_zone_with_the_most_or_the_least_free_is_taken(strategy: Strategy, e
     index = cluster(*THREE_ZONES, contender("x", cpu=1000, on="c1"), contender("y", cpu=3000, on="b1"))
     assert domain(decide(index, gang(2), strategy=strategy)) == expected
     assert domain(decide(index, gang(4), strategy=strategy)) == "ca"[strategy is Strategy.MOST_FREE]
+
+
+NEAR, FAR = Domain("near", ("b", "a")), Domain("far", ("c",))
+
+
+@pytest.mark.parametrize(
+    ("count", "strategy", "expected"),
+    [
+        (8, Strategy.IN_ORDER, "far"),
+        (10, Strategy.IN_ORDER, "near"),
+        (8, Strategy.BEST_FIT, "far"),
+        (2, Strategy.MOST_FREE, "near"),
+        (2, Strategy.LEAST_FREE, "far"),
+        (11, Strategy.IN_ORDER, ""),
+    ],
+)
+def test_a_group_goes_into_one_of_the_sets_that_the_policy_lists(count: int, strategy: Strategy, expected: str) -> None:
+    """Zones a and b hold ten pods together, and zone c eight. Zone d has the most room, and is not listed."""
+    index = cluster(*THREE_ZONES, host("d1", "d", 50), contender("x", cpu=1000, on="c1"))
+    found = decide(index, gang(count), strategy=strategy, domains=(FAR, NEAR))
+    spec = ReleaseSpec((ZONE,), domains=(NEAR, FAR))
+    assert found.levels == {"near": (spec.level_of(NEAR),), "far": (spec.level_of(FAR),)}.get(expected, ())
+    assert all(node[0] in {"near": "ab", "far": "c"}[expected] for node in on_nodes(found))
+    if not expected:
+        assert [str(each.domain) for each in found.rejected] == [f"{ZONE} in (b, a)", f"{ZONE}=c"]
+
+
+def test_a_domain_without_nodes_is_rejected_and_the_next_one_taken() -> None:
+    nowhere = Domain("nowhere", ("x", "y"))
+    found = decide(cluster(*THREE_ZONES), gang(2), strategy=Strategy.IN_ORDER, domains=(nowhere, NEAR))
+    assert domain(found) == "b"
+    assert found.rejected == (RejectedDomain(Level(ZONE, "x", ("x", "y")), 2),)
+
+
+def test_spread_in_a_set_counts_its_zones_only() -> None:
+    """Two pods in each of two zones: for pods that are narrowed to them a third zone is none in which a pod is missing."""
+    index = cluster(*THREE_ZONES)
+    found = decide(index, gang(4, spreads=[spread(ZONE, gang="x")]), strategy=Strategy.IN_ORDER, domains=(NEAR,))
+    assert Counter(node[0] for node, count in on_nodes(found).items() for _ in range(count)) == {"a": 2, "b": 2}
+
+
+@pytest.mark.parametrize("node", ["", "b1"])
+def test_pods_follow_their_siblings_into_the_set(node: str) -> None:
+    """Where the decision is lost, it is read from what released pods are narrowed to: zone c would be the first."""
+    required = {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a", "b"]}]}]}
+    body = gated_json("s", "x", released="x", on=node)
+    body["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    sibling = PODS.decode_object(orjson.dumps(body))
+    index = cluster(*THREE_ZONES, sibling)
+    found = decide(index, gang(2), siblings=[sibling], strategy=Strategy.IN_ORDER, domains=(FAR, NEAR))
+    assert found.levels == (Level(ZONE, "b", ("b", "a")),)
+    lost = decide(index, gang(2), siblings=[sibling], strategy=Strategy.IN_ORDER, domains=(FAR,))
+    assert lost.slots == ()
+
+
+def test_a_set_that_shares_a_zone_with_that_of_another_group_is_taken() -> None:
+    taken = [(OTHER, (Level(ZONE, "a", ("a", "d")),))]
+    found = decide(cluster(*THREE_ZONES), gang(2), domains=(NEAR, FAR), exclusive=True, taken=taken)
+    assert domain(found) == "c"
 
 
 def test_equal_zones_are_chosen_by_name() -> None:

@@ -25,6 +25,8 @@ from extender.simulator.apiserver.pod_updates import allowed
 from extender.verbs.release.progress import GroupState, Inexpressible, message_of, next_step, release_patch
 from tests.builders import pod
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 KEY = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "x")
 SPEC = ReleaseSpec((ZONE,))
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -97,7 +99,7 @@ GATE = {"name": RELEASE_GATE}
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def decision(*levels: tuple[str, str]) -> Decision:
+def decision(*levels: tuple[Any, ...]) -> Decision:
     """A decision for the group `ring` of a team."""
     group = GroupKey("team-a", "PodSchedulingPolicy/team-a/rings", "ring")
     return Decision(group, RELEASE_GATE, 3, tuple(Level(*level) for level in levels), AT)
@@ -135,6 +137,34 @@ def test_another_value_is_told_instead_of_a_patch_that_the_api_server_refuses() 
     assert isinstance(found, Inexpressible)
     assert found.levels == (Level(ZONE, "a"),)
     assert str(found).endswith('topology.kubernetes.io/zone=a (the pod has "b")')
+
+
+def test_several_values_are_a_clause_of_each_required_term_and_an_empty_one_stays_empty() -> None:
+    """As the API server wants it of a gated pod: terms in their places, clauses at the end (KEP-3838)."""
+    terms = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}, {}]
+    pod = gated_pod(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}})
+    patch = release_patch(pod, decision((ZONE, "a", ("a", "b"), ("b",))))
+    zone = {"key": ZONE, "operator": "In"}
+    assert isinstance(patch, dict)
+    assert patch["spec"] == {
+        "affinity": {
+            "nodeAffinity": {
+                REQUIRED: {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [*terms[0]["matchExpressions"], zone | {"values": ["a", "b"]}]},
+                        {},
+                    ]
+                },
+                PREFERRED: [{"weight": 100, "preference": {"matchExpressions": [zone | {"values": ["b"]}]}}],
+            }
+        },
+        "schedulingGates": [{"$patch": "delete", "name": RELEASE_GATE}],
+    }
+
+
+def test_a_domain_is_told_with_the_first_few_of_its_values() -> None:
+    assert str(Level(ZONE, "a", ("a", "b"))) == f"{ZONE} in (a, b)"
+    assert str(Level(ZONE, "a", tuple("abcde"))) == f"{ZONE} in (a, b, c, 2 more)"
 
 
 def test_a_group_that_was_decided_without_a_domain_only_loses_its_gate() -> None:
@@ -187,12 +217,46 @@ GATED_PODS = st.fixed_dictionaries(
     },
 ).map(lambda spec: gated_pod(**spec))
 LEVELS = st.lists(
-    st.tuples(st.sampled_from([ZONE, RACK]), st.sampled_from(["a", "b"])), unique_by=lambda level: level[0]
+    st.tuples(
+        st.sampled_from([ZONE, RACK]),
+        st.just("a"),
+        st.sampled_from([(), ("a", "b"), ("a", "b", "c")]),
+        st.sampled_from([(), ("a",)]),
+    ),
+    unique_by=lambda level: level[0],
 )
+NODES = [{ZONE: zone, RACK: rack, "disk": "a"} for zone in "abcd" for rack in "abcd"]
+
+
+def affinity_of(pod: Pod, list_name: str) -> Any:
+    """One of the lists of a pod's node affinity."""
+    return ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(list_name)
+
+
+def admitted(pod: Pod) -> list[int]:
+    """The nodes that a pod may be on, by the rules of Kubernetes."""
+    selector = pod["spec"].get("nodeSelector") or {}
+    terms = (affinity_of(pod, REQUIRED) or {"nodeSelectorTerms": None})["nodeSelectorTerms"]
+
+    def fits(labels: dict[str, str]) -> bool:
+        def holds(clause: Any) -> bool:
+            return (labels.get(clause["key"]) in clause["values"]) is (clause["operator"] == "In")
+
+        def matches(term: Any) -> bool:
+            return bool(term.get("matchExpressions")) and all(map(holds, term["matchExpressions"]))
+
+        return all(labels.get(key) == value for key, value in selector.items()) and (
+            terms is None or any(map(matches, terms))
+        )
+
+    return [number for number, labels in enumerate(NODES) if fits(labels)]
 
 
 @given(GATED_PODS, LEVELS)
-def test_every_patch_is_accepted_and_a_second_run_makes_none(before: Pod, levels: list[tuple[str, str]]) -> None:
+def test_every_patch_is_accepted_and_a_second_run_makes_none(
+    before: Pod, levels: list[tuple[str, str, tuple[str, ...], tuple[str, ...]]]
+) -> None:
+    """A pod may be on exactly those of its nodes that are in the domain, and keeps the preferences that it has."""
     taken = decision(*levels)
     patch = release_patch(before, taken)
     selector = before["spec"].get("nodeSelector") or {}
@@ -200,11 +264,24 @@ def test_every_patch_is_accepted_and_a_second_run_makes_none(before: Pod, levels
         assert GATE not in before["spec"]["schedulingGates"]
         return
     if isinstance(patch, Inexpressible):
-        assert any(selector.get(key, value) != value for key, value in levels)
+        assert any(selector.get(key, value) not in (values or (value,)) for key, value, values, _ in levels)
         return
     after = apply_patch(before, patch, STRATEGIC)
     assert allowed(before, after).errors == ()
     assert after["spec"]["schedulingGates"] == [gate for gate in before["spec"]["schedulingGates"] if gate != GATE]
-    assert (after["spec"].get("nodeSelector") or {}) == {**selector, **dict(levels)}
-    assert after["spec"].get("affinity") == before["spec"].get("affinity")
+    pinned = {key: value for key, value, values, _ in levels if not values}
+    assert (after["spec"].get("nodeSelector") or {}) == {**pinned, **selector}
+    within = [
+        n
+        for n, labels in enumerate(NODES)
+        if all(labels[key] in (values or (value,)) for key, value, values, _ in levels)
+    ]
+    assert admitted(after) == [number for number in admitted(before) if number in within]
+    had, has = affinity_of(before, PREFERRED) or [], affinity_of(after, PREFERRED) or []
+    clauses = [
+        {"key": key, "operator": "In", "values": list(preferred)}
+        for key, _, _, preferred in levels
+        if preferred and key not in selector
+    ]
+    assert has == had + ([{"weight": 100, "preference": {"matchExpressions": clauses}}] if clauses else [])
     assert release_patch(after, taken) is None

@@ -294,6 +294,13 @@ def test_a_decision_is_read_back_as_it_was_written() -> None:
     assert read(body).decision == DECISION
 
 
+def test_a_domain_of_several_values_names_the_first_for_an_older_extender() -> None:
+    several = replace(DECISION, levels=(Level("zone", "b", ("b", "a"), ("a",)),))
+    body = decision_body(several)
+    assert body["spec"]["topology"] == [{"key": "zone", "value": "b", "values": ["b", "a"], "preferred": ["a"]}]
+    assert read(body).decision == several
+
+
 def test_nothing_is_decided_without_a_time() -> None:
     found = read(undecided_body(GROUP, "g", 4))
     assert (found.decision, found.group, found.size, found.levels) == (None, GROUP, 4, ())

@@ -31,7 +31,9 @@ from extender.model.policies import (
 )
 from extender.model.release import (
     RELEASE_GATE,
+    Domain,
     GroupSize,
+    Level,
     OnTimeout,
     ReleaseMode,
     ReleaseSpec,
@@ -222,17 +224,33 @@ def test_only_the_topology_is_needed() -> None:
 
 def test_every_field_is_read() -> None:
     assert read_policy(FULL).release == ReleaseSpec(
-        topology=(ZONE, "example.com/rack"),
+        topology=(ZONE,),
         gate="placement.extender.dev/gang",
         group_label="example.com/gang",
         size=GroupSize(annotation="example.com/gang-size"),
-        mode=ReleaseMode.PREFERRED,
-        strategy=Strategy.LEAST_FREE,
+        strategy=Strategy.IN_ORDER,
         exclusive=True,
         decision_timeout=90.0,
-        on_timeout=OnTimeout.UNGATE_AT_COARSER_LEVEL,
         replacement=Replacement.REDECIDE,
+        domains=(Domain("near", ("a", "b"), ("b",)), Domain("far", ("c",))),
     )
+    other = {"mode": "Preferred", "strategy": "LeastFree", "onTimeout": "UngateAtCoarserLevel"}
+    found = policy(when=["Release"], release={"topology": [ZONE, "example.com/rack"], **other})
+    assert found.release == ReleaseSpec(
+        topology=(ZONE, "example.com/rack"),
+        mode=ReleaseMode.PREFERRED,
+        strategy=Strategy.LEAST_FREE,
+        on_timeout=OnTimeout.UNGATE_AT_COARSER_LEVEL,
+    )
+
+
+def test_pods_are_narrowed_to_the_one_value_of_a_domain_or_to_the_set() -> None:
+    release = read_policy(FULL).release
+    assert release is not None
+    assert [release.level_of(each) for each in release.domains] == [
+        Level(ZONE, "a", ("a", "b"), ("b",)),
+        Level(ZONE, "c"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +270,7 @@ def test_the_defaults_of_the_schema_are_those_of_the_model() -> None:
     found = policy(when=["Release"], release={"topology": [ZONE], **written})
     assert found.release == ReleaseSpec((ZONE,))
     assert written["gate"] == RELEASE_GATE
-    assert written.keys() | {"topology"} == block.keys()
+    assert written.keys() | {"topology", "domains"} == block.keys()
 
 
 def test_an_invalid_policy_of_this_moment_keeps_its_failure_policy() -> None:

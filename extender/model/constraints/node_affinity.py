@@ -88,11 +88,11 @@ class NodeSelectorTerm:
                 return False
         return not self.fields or all(clause.matches({NAME_FIELD: name}) for clause in self.fields)
 
-    def also(self, clause: NodeRequirement) -> NodeSelectorTerm:
-        """The term with one more clause about fields; one that matches no node stays as it is."""
+    def also(self, more: NodeSelectorTerm) -> NodeSelectorTerm:
+        """The term with the clauses of another one; one that matches no node stays as it is."""
         if not self.expressions and not self.fields:
             return self
-        return NodeSelectorTerm(self.expressions, (*self.fields, clause))
+        return NodeSelectorTerm((*self.expressions, *more.expressions), (*self.fields, *more.fields))
 
 
 _Filed = dict[str, list[NodeSelectorTerm]]
@@ -179,10 +179,32 @@ class NodeAffinity:
 
     def at(self, name: str) -> NodeAffinity:
         """The same requirements on the node of this name alone."""
-        here = NodeRequirement(NAME_FIELD, Operator.IN, (name,))
-        if self.terms is None:
-            return replace(self, terms=(NodeSelectorTerm(fields=(here,)),))
-        return replace(self, terms=tuple(term.also(here) for term in self.terms))
+        return self._also(NodeSelectorTerm(fields=(NodeRequirement(NAME_FIELD, Operator.IN, (name,)),)))
+
+    def within(self, key: str, values: tuple[str, ...]) -> NodeAffinity:
+        """The same requirements on nodes with one of these values of a label."""
+        return self._also(NodeSelectorTerm((NodeRequirement(key, Operator.IN, values),)))
+
+    def _also(self, more: NodeSelectorTerm) -> NodeAffinity:
+        terms = (more,) if self.terms is None else tuple(term.also(more) for term in self.terms)
+        return replace(self, terms=terms)
+
+    def values_of(self, key: str) -> frozenset[str] | None:
+        """The values of a label that the node of the pod can have, None where it can have any. O(clauses + values)."""
+        found = [frozenset((value,)) for name, value in self.node_selector if name == key]
+        by_term = [_listed(term, key) for term in self.terms or ()]
+        listed = [each for each in by_term if each is not None]
+        if by_term and len(listed) == len(by_term):
+            found.append(frozenset().union(*listed))
+        return frozenset.intersection(*found) if found else None
+
+
+def _listed(term: NodeSelectorTerm, key: str) -> frozenset[str] | None:
+    """The values of a label that a term lists, none where it matches no node, None where it lists none."""
+    if not term.expressions and not term.fields:
+        return frozenset()
+    found = [frozenset(each.values) for each in term.expressions if each.key == key and each.operator is Operator.IN]
+    return frozenset.intersection(*found) if found else None
 
 
 @dataclass(frozen=True, slots=True)

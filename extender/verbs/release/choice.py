@@ -160,9 +160,8 @@ class _Choice:
             return None
         domains = self._holding_all(keys[0], rooms) if path else rooms
         yield True
-        for value, there in self._ordered(keys[0], domains):
+        for level, there in self._ordered(keys[0], domains, is_first=not path):
             yield True
-            level = Level(keys[0], value)
             here = (*path, level)
             if prefix and prefix[0] != level:
                 continue
@@ -208,31 +207,38 @@ class _Choice:
         node = self._view.node(room.number)
         return None if node is None else node.labels.get(key)
 
-    def _ordered(self, key: str, rooms: Rooms) -> list[tuple[str, Rooms]]:
-        """The domains of a key in the order of the strategy. O(nodes)."""
-        domains: dict[str, dict[Hashable, list[NodeRoom]]] = {}
+    def _ordered(self, key: str, rooms: Rooms, *, is_first: bool) -> list[tuple[Level, Rooms]]:
+        """The domains of a key in the order of the strategy; of the first key those of the policy, if it lists any. O(nodes)."""
+        release = self._rest.release
+        listed = [release.level_of(each) for each in release.domains] if is_first else []
+        level_of = {value: level for level in listed for value in level.admitted}
+        domains: dict[Level, dict[Hashable, list[NodeRoom]]] = {level: {} for level in listed}
         for kind, each in rooms.items():
-            of_kind: dict[str, list[NodeRoom]] = {}
+            of_value: dict[str, list[NodeRoom]] = {}
             for room in each:
                 node = self._view.node(room.number)
                 value = None if node is None else node.labels.get(key)
                 if value is None:
                     continue
-                there = of_kind.get(value)
+                there = of_value.get(value)
                 if there is None:
-                    of_kind[value] = [room]
+                    of_value[value] = [room]
                 else:
                     there.append(room)
-            for value, nodes in of_kind.items():
-                domains.setdefault(value, {})[kind] = nodes
-        strategy = self._rest.release.strategy
+            for value, nodes in of_value.items():
+                level = level_of.get(value) if listed else Level(key, value)
+                if level is not None:
+                    domains.setdefault(level, {}).setdefault(kind, []).extend(nodes)
+        if listed and release.strategy is Strategy.IN_ORDER:
+            return [(level, domains[level]) for level in listed]
+        strategy = release.strategy
 
-        def order(item: tuple[str, Rooms]) -> tuple[float, str]:
-            value, there = item
-            if strategy is Strategy.BEST_FIT:
-                return self._times(there), value
+        def order(item: tuple[Level, Rooms]) -> tuple[float, str]:
+            level, there = item
+            if strategy in {Strategy.BEST_FIT, Strategy.IN_ORDER}:
+                return self._times(there), level.value
             share = self._free_share(there)
-            return -share if strategy is Strategy.MOST_FREE else share, value
+            return -share if strategy is Strategy.MOST_FREE else share, level.value
 
         return sorted(domains.items(), key=order)
 
@@ -275,7 +281,8 @@ class _Choice:
             return None
         for key, levels in self._rest.taken:
             inner, outer = (levels, path) if whole else (path, levels)
-            if outer and key != self._rest.key and tuple(inner[: len(outer)]) == tuple(outer):
+            is_inside = len(inner) >= len(outer) > 0 and all(map(Level.meets, inner, outer))
+            if key != self._rest.key and is_inside:
                 return key
         return None
 
@@ -293,17 +300,22 @@ class _Choice:
 
     def _domain_of(self, pod: Pod) -> list[Level]:
         """What a released pod is narrowed to; without that, the coarsest domain of its node."""
-        pinned = dict(pod.signature.node_affinity.node_selector)
+        release, nodes = self._rest.release, pod.signature.node_affinity
+        number = self._view.known.get(pod.node)
+        node = None if number is None else self._view.node(number)
+        here = None if node is None else node.labels.get(release.topology[0])
+        pinned = dict(nodes.node_selector)
         found: list[Level] = []
-        for key in self._rest.release.topology:
+        if release.domains:
+            values = nodes.values_of(release.topology[0]) or (frozenset((here,)) if here is not None else frozenset())
+            found += [each for each in map(release.level_of, release.domains) if values and values <= each.admitted]
+            pinned |= {} if found or not values else {release.topology[0]: min(values)}
+        for key in release.topology[len(found) :]:
             if key not in pinned:
                 break
             found.append(Level(key, pinned[key]))
-        number = self._view.known.get(pod.node)
-        node = None if number is None else self._view.node(number)
-        if not found and node is not None:
-            first = self._rest.release.topology[0]
-            found += [Level(first, node.labels[first])] if first in node.labels else []
+        if not found and here is not None:
+            found.append(Level(release.topology[0], here))
         return found
 
     def _reject(self, path: Sequence[Level], rejected: RejectedDomain) -> None:
@@ -324,8 +336,11 @@ class _Choice:
 
 
 def _narrow(signature: PodSignature, levels: Sequence[Level]) -> PodSignature:
+    """The signature with the levels in its node selector, and those of several values in its node affinity."""
     nodes = signature.node_affinity
-    pinned = {level.key: level.value for level in levels} | dict(nodes.node_selector)
+    pinned = {level.key: level.value for level in levels if not level.values} | dict(nodes.node_selector)
+    for level in levels:
+        nodes = nodes.within(level.key, level.values) if level.values else nodes
     return replace(signature, node_affinity=replace(nodes, node_selector=node_selector(pinned)))
 
 

@@ -341,9 +341,10 @@ class Capacity:
         amounts = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and name != PODS]
         goes_anywhere = pod.signature.node_affinity.admits_all
         claimed = {*self._reserved, *self._undetermined, *view.nominated}
+        wanted = [(level.key, level.admitted) for level in levels]
         for name, number in view.known.items():  # no function call for a usual node: this is most of a decision
             node = view.node(number)
-            if node is None or (levels and not is_in(node, levels)):
+            if node is None or (wanted and not _is_in(node, wanted)):
                 continue
             if node.taints or node.unschedulable or not goes_anywhere:
                 rejected = static_rejection(pod, node)
@@ -444,11 +445,11 @@ def _displaced(requests: Resources, pod: Pod) -> int:
     )
 
 
-def is_in(node: Node, levels: Sequence[Level]) -> bool:
-    """Whether a node is in the domain of these levels."""
+def _is_in(node: Node, wanted: Sequence[tuple[str, frozenset[str]]]) -> bool:
+    """Whether a node has one of the values of each label key."""
     labels = node.labels
-    for level in levels:  # noqa: SIM110 - a generator would cost twice as much
-        if labels.get(level.key) != level.value:
+    for key, values in wanted:  # noqa: SIM110 - a generator would cost twice as much
+        if labels.get(key) not in values:
             return False
     return True
 

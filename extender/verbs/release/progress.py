@@ -7,7 +7,7 @@ released pods than the group has. The pods are released in the order of their nu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -315,8 +315,13 @@ def stray_pods(pods: Iterable[Pod], grouped: set[str]) -> Iterator[StrayPod]:
 # The patch that releases a gated pod: narrows it to the decided domain and removes the gate, in one request.
 #
 # One request leaves the scheduler no moment in which the pod is free and not narrowed. It is a strategic merge patch, which
-# removes exactly one gate, whatever other gates the pod has by then. Only node selector keys are added, so it is legal for
-# every gated pod (KEP-3838), and required node terms stay as they are. It cannot be undone.
+# removes exactly one gate, whatever other gates the pod has by then. Of a domain with one value only a node selector key is
+# added. Several values are a clause at the end of each required node term, which is what the API server accepts of a gated
+# pod (KEP-3838): terms stay in their places, and one that matches no node stays empty. It cannot be undone.
+
+_WEIGHT: Final = 100
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +336,35 @@ class Inexpressible:
         return f"the node selector of the pod contradicts the decided domain: {', '.join(parts)}"
 
 
+def _narrowed_affinity(spec: JsonObject, levels: Iterable[Level]) -> JsonObject:
+    """The lists of the node affinity that change: what a merge patch replaces as a whole. O(terms + values)."""
+    nodes: JsonObject = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    clauses = [_clause(each.key, each.values) for each in levels if each.values]
+    found: JsonObject = {}
+    if clauses:
+        terms = (nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{"matchExpressions": []}]
+        is_new = not nodes.get(_REQUIRED)
+        narrowed = [_also(each, clauses) if is_new or _matches_any(each) else each for each in terms]
+        found[_REQUIRED] = {"nodeSelectorTerms": narrowed}
+    wanted = [_clause(each.key, each.preferred) for each in levels if each.preferred]
+    if wanted:
+        preference = {"weight": _WEIGHT, "preference": {"matchExpressions": wanted}}
+        found[_PREFERRED] = [*(nodes.get(_PREFERRED) or ()), preference]
+    return found
+
+
+def _clause(key: str, values: Sequence[str]) -> JsonObject:
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+def _also(term: JsonObject, clauses: Sequence[JsonObject]) -> JsonObject:
+    return {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *clauses]}
+
+
+def _matches_any(term: JsonObject) -> bool:
+    return bool(term.get("matchExpressions") or term.get("matchFields"))
+
+
 def release_patch(pod: JsonObject, decision: Decision) -> JsonObject | Inexpressible | None:
     """The strategic merge patch for a pod as the API server has it; None if it does not have the gate any more.
 
@@ -340,13 +374,16 @@ def release_patch(pod: JsonObject, decision: Decision) -> JsonObject | Inexpress
     if all(gate["name"] != decision.gate for gate in spec.get("schedulingGates") or ()):
         return None
     selector: Mapping[str, str] = spec.get("nodeSelector") or {}
-    wrong = tuple(level for level in decision.levels if selector.get(level.key, level.value) != level.value)
+    wrong = tuple(each for each in decision.levels if selector.get(each.key, each.value) not in each.admitted)
     if wrong:
         return Inexpressible(wrong, selector)
     changed: JsonObject = {"schedulingGates": [{"$patch": "delete", "name": decision.gate}]}
-    added = {level.key: level.value for level in decision.levels if level.key not in selector}
+    added = {each.key: each.value for each in decision.levels if not each.values and each.key not in selector}
     if added:
         changed["nodeSelector"] = added
+    narrowed = _narrowed_affinity(spec, [each for each in decision.levels if each.key not in selector])
+    if narrowed:
+        changed["affinity"] = {"nodeAffinity": narrowed}
     identity = {name: metadata[name] for name in ("uid", "resourceVersion")}
     group_and_time = f"{decision.group.value}@{decision.decided.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
     return {"metadata": {**identity, "annotations": {RELEASED_ANNOTATION: group_and_time}}, "spec": changed}

@@ -29,6 +29,8 @@ class _MetaJson(msgspec.Struct):
 class _LevelJson(msgspec.Struct):
     key: str = ""
     value: str = ""
+    values: list[str] | None = None
+    preferred: list[str] | None = None
 
 
 class _SpecJson(msgspec.Struct):
@@ -71,7 +73,10 @@ def trim_placement(raw: GroupPlacementJson) -> GroupPlacement:
         group=GroupKey(meta.namespace, spec.policy, spec.group),
         gate=spec.gate,
         size=spec.size,
-        levels=tuple(Level(each.key, each.value) for each in spec.topology or ()),
+        levels=tuple(
+            Level(each.key, each.value, tuple(each.values or ()), tuple(each.preferred or ()))
+            for each in spec.topology or ()
+        ),
         decided=read_time(spec.decided),
         status=_status(raw.status or _StatusJson()),
     )
@@ -88,9 +93,15 @@ def decision_body(decision: Decision, version: str = "", owner: Mapping[str, str
     body = undecided_body(decision.group, decision.gate, decision.size, owner)
     if version:
         body["metadata"]["resourceVersion"] = version
-    body["spec"]["topology"] = [{"key": each.key, "value": each.value} for each in decision.levels]
+    body["spec"]["topology"] = [_level_body(each) for each in decision.levels]
     body["spec"]["decided"] = rfc3339(decision.decided)
     return body
+
+
+def _level_body(level: Level) -> JsonObject:
+    """A domain of several values names the first of them as its value too: an older extender pins the rest of a group to it."""
+    sets = {"values": level.values, "preferred": level.preferred}
+    return {"key": level.key, "value": level.value, **{name: list(each) for name, each in sets.items() if each}}
 
 
 def undecided_body(group: GroupKey, gate: str, size: int, owner: Mapping[str, str] | None = None) -> JsonObject:

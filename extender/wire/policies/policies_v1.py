@@ -36,6 +36,7 @@ from extender.model.policies import (
 )
 from extender.model.release import (
     RELEASE_GATE,
+    Domain,
     GroupSize,
     OnTimeout,
     ReleaseMode,
@@ -279,4 +280,9 @@ def _release(spec: JsonObject) -> ReleaseSpec | None:
         decision_timeout=float(Duration.parse(release.get("decisionTimeout") or "10m")),
         on_timeout=OnTimeout(release.get("onTimeout") or OnTimeout.KEEP_GATED),
         replacement=Replacement(release.get("replacement") or Replacement.SAME_DOMAIN),
+        domains=tuple(map(_domain, release.get("domains") or ())),
     )
+
+
+def _domain(domain: JsonObject) -> Domain:
+    return Domain(domain["name"], tuple(domain["values"]), tuple(domain.get("preferred") or ()))

@@ -9,10 +9,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from extender.model.constraints.labels import is_dns_subdomain, is_label_key
+from extender.model.constraints.labels import is_dns_subdomain, is_label_key, is_label_value
 from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND, JsonObject, Moment
 from extender.model.release import (
+    MOST_DOMAINS,
     MOST_LEVELS,
+    MOST_VALUES,
     OnTimeout,
     ReleaseMode,
     Replacement,
@@ -194,7 +196,7 @@ MOST_PODS: Final = 10_000  # of a group
 LONGEST_TIMEOUT: Final = 7 * 24 * 3600.0
 _PATH: Final = "spec.release"
 _CHOICES: Final = {"mode": ReleaseMode, "strategy": Strategy, "onTimeout": OnTimeout, "replacement": Replacement}
-RELEASE_FIELDS: Final = ("gate", "group", "size", "topology", "exclusive", "decisionTimeout", *_CHOICES)
+RELEASE_FIELDS: Final = ("gate", "group", "size", "topology", "domains", "exclusive", "decisionTimeout", *_CHOICES)
 
 
 def _check_release(found: Problems, spec: JsonObject) -> None:
@@ -218,6 +220,7 @@ def _check_release(found: Problems, spec: JsonObject) -> None:
     if not isinstance(release.get("exclusive", False), bool):
         found.add(ErrorType.TYPE_INVALID, f"{_PATH}.exclusive", "must be true or false", release["exclusive"])
     _check_timeout(found, release.get("decisionTimeout"))
+    _check_domains(found, release)
 
 
 def _check_gate(found: Problems, value: Any) -> None:
@@ -272,6 +275,65 @@ def _check_topology(found: Problems, value: Any) -> None:
         check_label_key(found, key, f"{path}[{number}]")
         if key in keys[:number]:
             found.add(ErrorType.DUPLICATE, f"{path}[{number}]", "", key)
+
+
+def _check_domains(found: Problems, release: JsonObject) -> None:
+    """The listed domains. A value is in one of them only, so that it is clear where a pod counts."""
+    path, domains = f"{_PATH}.domains", release.get("domains")
+    if domains is None:
+        if release.get("strategy") == Strategy.IN_ORDER:
+            found.required(path, "is needed where `strategy` is InOrder")
+        return
+    listed = found.read_list(domains, path)
+    if not listed:
+        found.required(path, "must list at least one domain")
+    if len(listed) > MOST_DOMAINS:
+        found.add(ErrorType.TOO_MANY, path, f"must have at most {MOST_DOMAINS} items", len(listed))
+    names: set[str] = set()
+    places: dict[str, str] = {}
+    for domain, at in found.objects(listed[:MOST_DOMAINS], path):
+        name = found.read_text(domain.get("name"), f"{at}.name")
+        check_namespace(found, name, f"{at}.name")  # a DNS label, as the name of a namespace is
+        if name in names:
+            found.add(ErrorType.DUPLICATE, f"{at}.name", "", name)
+        names.add(name)
+        values = _check_values_of_domain(found, domain, at)
+        for value in values:
+            if places.setdefault(value, at) != at:
+                found.invalid(f"{at}.values", value, f"is a value of {places[value]} too")
+        if len(values) > 1 and len(found.read_texts(release.get("topology"), f"{_PATH}.topology")) > 1:
+            found.invalid(f"{at}.values", values, "may be several only where `topology` has one key")
+    _check_stays(found, release)
+
+
+def _check_values_of_domain(found: Problems, domain: JsonObject, at: str) -> list[str]:
+    values = _check_values(found, domain.get("values"), f"{at}.values")
+    if not values:
+        found.required(f"{at}.values", "must list at least one value")
+    for value in _check_values(found, domain.get("preferred"), f"{at}.preferred"):
+        if value not in values:
+            found.invalid(f"{at}.preferred", value, f"is none of {at}.values")
+    return values
+
+
+def _check_values(found: Problems, value: Any, path: str) -> list[str]:
+    values = found.read_texts(value, path)
+    if len(values) > MOST_VALUES:
+        found.add(ErrorType.TOO_MANY, path, f"must have at most {MOST_VALUES} items", len(values))
+    for number, each in enumerate(values[:MOST_VALUES]):
+        if not each or not is_label_value(each):
+            found.invalid(f"{path}[{number}]", each, "not a valid label value, or empty")
+        elif each in values[:number]:
+            found.add(ErrorType.DUPLICATE, f"{path}[{number}]", "", each)
+    return values[:MOST_VALUES]
+
+
+def _check_stays(found: Problems, release: JsonObject) -> None:
+    """What would let pods go past the domains that are listed."""
+    if release.get("mode") == ReleaseMode.PREFERRED:
+        found.invalid(f"{_PATH}.mode", "Preferred", "would release groups outside of `domains`")
+    if release.get("onTimeout") not in (None, OnTimeout.KEEP_GATED):
+        found.invalid(f"{_PATH}.onTimeout", release["onTimeout"], "would release groups outside of `domains`")
 
 
 def _check_timeout(found: Problems, value: Any) -> None:

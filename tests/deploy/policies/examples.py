@@ -56,12 +56,16 @@ FULL: Final[Json] = {
             "gate": "placement.extender.dev/gang",
             "group": {"label": "example.com/gang"},
             "size": {"annotation": "example.com/gang-size"},
-            "topology": ["topology.kubernetes.io/zone", "example.com/rack"],
-            "mode": "Preferred",
-            "strategy": "LeastFree",
+            "topology": ["topology.kubernetes.io/zone"],
+            "domains": [
+                {"name": "near", "values": ["a", "b"], "preferred": ["b"]},
+                {"name": "far", "values": ["c"]},
+            ],
+            "mode": "Required",
+            "strategy": "InOrder",
             "exclusive": True,
             "decisionTimeout": "1m30s",
-            "onTimeout": "UngateAtCoarserLevel",
+            "onTimeout": "KeepGated",
             "replacement": "Redecide",
         },
         "nodeSelector": {"example.com/pool": "etcd", "dedicated": ""},
@@ -175,6 +179,14 @@ def _spread(**one: Any) -> Json:
 
 def _release(**fields: Any) -> Json:
     return {"when": ["Release"], "release": {"topology": ["zone"], **fields}}
+
+
+def _domain(name: str, *values: str, **fields: Any) -> Json:
+    return {"name": name, "values": list(values), **fields}
+
+
+def _domains(*domains: Json, **fields: Any) -> Json:
+    return _release(domains=list(domains), **fields)
 
 
 _TERMS: Final = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
@@ -318,6 +330,27 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
     "release: no time": (_release(decisionTimeout="0s"), "spec.release.decisionTimeout"),
     "release: more than a week": (_release(decisionTimeout="169h"), "spec.release.decisionTimeout"),
     "release: unknown end": (_release(onTimeout="Delete"), "spec.release.onTimeout"),
+    "release: no domains in order": (_release(strategy="InOrder"), "spec.release.domains"),
+    "release: no domains": (_release(domains=[]), "spec.release.domains"),
+    "release: too many domains": (_domains(*(_domain(f"d{at}", f"v{at}") for at in range(65))), "spec.release.domains"),
+    "release: a domain without values": (_domains(_domain("a")), "spec.release.domains[0].values"),
+    "release: a domain without a name": (_domains({"values": ["a"]}), "spec.release.domains[0].name"),
+    "release: a domain with a malformed name": (_domains(_domain("A b", "a")), "spec.release.domains[0].name"),
+    "release: a domain with a malformed value": (_domains(_domain("a", "b c")), "spec.release.domains[0].values[0]"),
+    "release: a domain with an empty value": (_domains(_domain("a", "")), "spec.release.domains[0].values[0]"),
+    "release: a domain with too many values": (
+        _domains(_domain("a", *(f"v{at}" for at in range(65)))),
+        "spec.release.domains[0].values",
+    ),
+    "release: an unknown value is preferred": (
+        _domains(_domain("a", "b", preferred=["c"])),
+        "spec.release.domains[0].preferred",
+    ),
+    "release: outside of the domains": (_domains(_domain("a", "b"), mode="Preferred"), "spec.release.mode"),
+    "release: outside of the domains in the end": (
+        _domains(_domain("a", "b"), onTimeout="Ungate"),
+        "spec.release.onTimeout",
+    ),
     "release: unknown replacement": (_release(replacement="Anywhere"), "spec.release.replacement"),
     "wrong type": ({"priority": "high"}, "spec.priority"),
 }

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from extender.model.release import MOST_LEVELS, Phase
+from extender.model.release import MOST_LEVELS, MOST_VALUES, Phase
 from tests.deploy.building import DEPLOY
 from tests.tools.crds import policies
 from tests.tools.crds.policies import dumped
@@ -54,8 +54,14 @@ def _object() -> Schema:
 
 
 def _spec() -> Schema:
+    value: Schema = {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE}
     level = record(
-        {"key": dict(LABEL_KEY_TEXT), "value": {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE}},
+        {
+            "key": dict(LABEL_KEY_TEXT),
+            "value": value,
+            "values": listed(dict(value), MOST_VALUES, "Where there are several; `value` is the first.", is_set=True),
+            "preferred": listed(dict(value), MOST_VALUES, "Those of the values that the pods prefer.", is_set=True),
+        },
         required=("key", "value"),
     )
     fields = {

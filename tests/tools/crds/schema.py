@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-from extender.model.release import MOST_LEVELS, RELEASE_GATE, OnTimeout, ReleaseMode, Replacement, Strategy
+from extender.model.release import (
+    MOST_DOMAINS,
+    MOST_LEVELS,
+    MOST_VALUES,
+    RELEASE_GATE,
+    OnTimeout,
+    ReleaseMode,
+    Replacement,
+    Strategy,
+)
 from extender.wire.policies.policy_validation import GATE_PREFIX, MOST_PODS
 
 Schema = dict[str, Any]
@@ -344,6 +353,13 @@ def release() -> Schema:
             "Label keys of nodes, coarse to fine. A group lands in one domain of the first, and of the finest that holds it.",
             least=1,
         ),
+        "domains": listed(
+            _domain(),
+            MOST_DOMAINS,
+            "Where groups may go: sets of values of the first key, in the order of InOrder. Without it each value is a domain.",
+            least=1,
+            keys=("name",),
+        ),
         "mode": _choice(
             "What happens if no domain holds a group: it waits, or it is released without one.", ReleaseMode
         ),
@@ -369,9 +385,39 @@ def release() -> Schema:
             "must be more than 0 and at most 168h",
             ".decisionTimeout",
         ),
+        rule(
+            "!has(self.strategy) || self.strategy != 'InOrder' || has(self.domains)",
+            "is needed where `strategy` is InOrder", ".domains", "FieldValueRequired",
+        ),
+        rule(
+            "!has(self.domains) || size(self.topology) == 1 || self.domains.all(each, size(each.values) == 1)",
+            "`values` may be several only where `topology` has one key", ".domains",
+        ),
+        rule(
+            "!has(self.domains) || !has(self.mode) || self.mode != 'Preferred'",
+            "would release groups outside of `domains`", ".mode",
+        ),
+        rule(
+            "!has(self.domains) || !has(self.onTimeout) || self.onTimeout == 'KeepGated'",
+            "would release groups outside of `domains`", ".onTimeout",
+        ),
     )  # fmt: skip
     about = "Holds pods at a gate until their group is complete, and releases them together into one domain (KEP-3838)."
     return record(fields, about, required=("topology",), rules=rules)
+
+
+def _domain() -> Schema:
+    values = text(LABEL_VALUE, _LONGEST_LABEL)
+    fields = {
+        "name": text(DNS_LABEL, _LONGEST_LABEL),
+        "values": listed(dict(values), MOST_VALUES, "A node is in the domain with one of these.", least=1, is_set=True),
+        "preferred": listed(dict(values), MOST_VALUES, "Those of the values that pods prefer.", is_set=True),
+    }
+    inside = rule(
+        "!has(self.preferred) || self.preferred.all(each, each in self.values)", "has a value that `values` has not",
+        ".preferred",
+    )  # fmt: skip
+    return record(fields, required=("name", "values"), rules=(inside,))
 
 
 def _one_of(fields: Mapping[str, Schema], about: str) -> Schema:
