@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import orjson
+import pytest
 
 from extender.index.claims import assumed
 from extender.index.cluster import ClusterIndex
@@ -102,3 +104,23 @@ def apply(index: ClusterIndex, *steps: Step) -> ClusterIndex:
             case _:
                 index.upsert(step)
     return index
+
+
+class Calls:
+    """How often some methods are called."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *methods: tuple[type, str]) -> None:
+        self.made = 0
+        for owner, name in methods:
+            patch.setattr(owner, name, self._counted(getattr(owner, name)))
+
+    def _counted(self, method: Callable[..., object]) -> Callable[..., object]:
+        def counted(*arguments: object, **named: object) -> object:
+            self.made += 1
+            return method(*arguments, **named)
+
+        return counted
+
+    def taken(self) -> int:
+        made, self.made = self.made, 0
+        return made

@@ -24,8 +24,7 @@ from extender.rules.catalog import counts_of_rules
 from extender.rules.interpod_affinity import own_terms, terms_of_others
 from extender.settings.configuration import Settings
 from tests.builders import Json, index_of, node, pod, pod_json, spread, taint, term, weighted
-from tests.index.counting import apart, compiled_of
-from tests.index.test_compile_costs import Calls
+from tests.index.counting import Calls, apart, compiled_of
 
 NODES = 200
 

@@ -18,7 +18,7 @@ from extender.settings.rules import Rules
 from extender.verbs.preempt import decide_preemption
 from tests.builders import asking, node, node_json, preempting, settings
 from tests.contenders import CPU, contender, contender_json, stage
-from tests.index.test_compile_costs import Calls
+from tests.index.counting import Calls
 from tests.rules.judging import Asker
 
 HALF = CPU // 2

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 
-from extender.model.release import GroupKey, OnTimeout
-from extender.tasks.fair_queue import GroupQueue
+from extender.kube.errors import Conflict, KubeError, Rejected, Throttled, Unreachable
+from extender.kube.timing import BackoffOptions
+from extender.model.policies import PolicyObject
+from extender.model.release import RELEASE_GATE, GroupKey, OnTimeout
+from extender.tasks.fair_queue import GroupQueue, RateLimiter
 from extender.tasks.release.groups import DecisionLines
+from extender.tasks.release.orphans import OrphanReleaser
+from extender.tasks.release.writes import PodReleaser
 from tests.contenders import contender
+from tests.gangs import FOREIGN_GATE
 from tests.tasks.release.scene import Scene, TestClock, settle
 
 
@@ -166,3 +176,164 @@ async def test_a_group_is_tried_again_once_an_assumed_pod_no_longer_keeps_room_o
                 scene.index.assumed.forget(stuck.uid)
         await scene.pass_time(5)
         assert len(scene.released()) == 2
+
+
+# -- Pods that have our gate and that no policy releases any more: the gate goes after a grace, and nothing else does --
+
+
+@asynccontextmanager
+async def releasing(scene: Scene) -> AsyncIterator[OrphanReleaser]:
+    """The task, with a grace of 30 seconds."""
+    clock, index = scene.clock, scene.index
+    releaser = PodReleaser(scene.api, RateLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1))
+    task = OrphanReleaser(
+        index.gated.orphans,
+        index.pods,
+        index.gated.orphan_changes,
+        releaser,
+        scene.counts,
+        clock,
+        clock.utc_now,
+        30.0,
+    )
+    job = asyncio.ensure_future(task.run())
+    await settle()
+    try:
+        yield task
+    finally:
+        job.cancel()
+        await asyncio.wait({job})
+
+
+async def test_the_pods_of_a_deleted_policy_are_released_unpinned_after_the_grace() -> None:
+    scene = Scene({"a": 4})
+    scene.create("x", 1, 2, size=3)
+    async with releasing(scene) as task:
+        await scene.pass_time(60)
+        assert scene.released() == {}, "a policy releases them"
+        scene.index.delete(PolicyObject(scene.policy))
+        await scene.pass_time(20)
+        assert (scene.released(), task.states()) == ({}, {"waiting": 2, "released": 0})
+        await scene.pass_time(15)
+        assert scene.released() == {"x-1": "", "x-2": ""}
+        assert task.states() == {"waiting": 0, "released": 2}
+
+
+async def test_a_policy_that_comes_back_in_time_keeps_its_pods() -> None:
+    scene = Scene({"a": 4})
+    scene.create("x", 1, size=2)
+    async with releasing(scene):
+        scene.index.delete(PolicyObject(scene.policy))
+        await scene.pass_time(20)
+        scene.index.upsert(PolicyObject(scene.policy))
+        await scene.pass_time(40)
+        assert scene.released() == {}
+
+
+async def test_pods_that_were_there_before_the_leader_are_found_and_foreign_gates_stay() -> None:
+    scene = Scene({"a": 4})
+    scene.index.delete(PolicyObject(scene.policy))
+    scene.create("x", 1, gates=(RELEASE_GATE, FOREIGN_GATE))
+    async with releasing(scene):
+        await scene.pass_time(40)
+    assert scene.api.pods["default/x-1"]["spec"]["schedulingGates"] == [{"name": FOREIGN_GATE}]
+
+
+async def test_a_gate_that_cannot_be_removed_is_tried_again() -> None:
+    scene = Scene({"a": 4})
+    scene.index.delete(PolicyObject(scene.policy))
+    scene.create("x", 1)
+    away = [True]
+
+    def fail(_call: str, _name: str) -> KubeError | None:
+        return Unreachable("away") if away[0] else None
+
+    scene.api.fail = fail
+    async with releasing(scene):
+        await scene.pass_time(40)
+        assert scene.released() == {}
+        away[0] = False
+        await scene.pass_time(60)
+        assert scene.released() == {"x-1": ""}
+
+
+# -- The release under random failures: lost events, lost answers, refused and throttled calls, killed leaders, replaced pods --
+# For every seed: no group is ever split, never has more released pods than its size, no foreign gate is lost, no zone gets more pods
+# than it holds, and once everything works again each group is whole or stays whole at its gate.
+
+ROOMS = {"a": 7, "b": 5, "c": 4}
+SIZES = {"p": 2, "q": 4, "r": 4, "s": 5, "t": 3}
+
+
+def failing(rng: Random, share: float) -> KubeError | None:
+    """An error in so many of the cases."""
+    if rng.random() >= share:
+        return None
+    errors: list[KubeError] = [
+        *(Unreachable("no answer"), Throttled("429", status=429, retry_after=0.5), Conflict("409", status=409)),
+        Rejected("403", status=403),
+    ]
+    return rng.choice(errors)
+
+
+def judge(scene: Scene) -> None:
+    zones: Counter[str] = Counter(filter(None, scene.released().values()))
+    assert all(count <= ROOMS[zone] for zone, count in zones.items()), zones
+    for gang, size in SIZES.items():
+        released = scene.released(gang)
+        assert len(set(released.values())) <= 1, released
+        assert len(released) <= size, released
+
+
+async def disturb(scene: Scene, rng: Random) -> None:
+    match rng.randrange(6):
+        case 0:
+            names = [body["metadata"]["name"] for body in scene.api.pods.values()]
+            scene.show(*rng.sample(names, min(3, len(names))))
+        case 1:
+            scene.bind(*rng.sample(sorted(scene.released()), min(2, len(scene.released()))))
+        case 2 if bound := [
+            name for name in scene.released() if scene.api.pods[f"default/{name}"]["spec"].get("nodeName")
+        ]:
+            gone = rng.choice(bound)
+            gang = gone[0]
+            scene.delete(gone)
+            scene.create(gang, rng.randrange(100, 10_000), size=SIZES[gang])
+        case 3:
+            scene.show_placements()
+        case _:
+            await scene.pass_time(rng.uniform(0.1, 3.0), shown=rng.random() < 0.3)
+    judge(scene)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_every_group_is_whole_in_one_zone_or_at_its_gate_whatever_fails(seed: int) -> None:
+    rng = Random(seed)
+    scene = Scene(dict(ROOMS), on_timeout=OnTimeout.KEEP_GATED, decision_timeout=100_000.0)
+    for gang, size in SIZES.items():
+        scene.create(gang, *range(size), size=size)
+    scene.create("z", 1, size=1, gates=(RELEASE_GATE, FOREIGN_GATE))
+    scene.api.fail = lambda _call, _name: failing(rng, 0.2)
+    scene.api.lose_answer = lambda _call, _name: Unreachable("lost") if rng.random() < 0.1 else None
+    for _ in range(rng.randrange(1, 5)):
+        async with scene.leading():
+            for _ in range(rng.randrange(1, 12)):
+                await disturb(scene, rng)
+    scene.api.fail = lambda _call, _name: None
+    scene.api.lose_answer = lambda _call, _name: None
+    scene.show()
+    async with scene.leading():
+        for _ in range(6):
+            await scene.pass_time(20)
+            scene.bind()
+            judge(scene)
+        await scene.pass_time(300)
+        before = len([call for call, _ in scene.api.calls if call == "release_pod"])
+        await scene.pass_time(30)
+        assert len([call for call, _ in scene.api.calls if call == "release_pod"]) == before, "there is nothing to do"
+    judge(scene)
+    for gang, size in SIZES.items():
+        assert len(scene.released(gang)) in {0, size}, gang
+    assert scene.api.refused == []
+    gates = {gate["name"] for gate in scene.api.pods["default/z-1"]["spec"]["schedulingGates"]}
+    assert gates == {RELEASE_GATE, FOREIGN_GATE}
