@@ -153,24 +153,6 @@ async def test_one_of_two_answers_and_the_other_says_who(api: ApiServer, tmp_pat
     assert lease(api)["leaseTransitions"] == 0
 
 
-async def test_a_leader_that_stops_gives_the_lease_back_and_the_next_need_not_wait_for_its_end(
-    api: ApiServer, tmp_path: Path
-) -> None:
-    async with replicas(api, tmp_path) as found:
-        leader = await the_ready_one(found)
-        before = lease(api)
-        leader.process.send_signal(signal.SIGTERM)
-        assert await leader.ends() == 0
-        next_one = await the_ready_one([each for each in found if each is not leader])
-        assert (await next_one.filtered())[0] == HTTPStatus.OK
-        after = lease(api)
-        assert (before["leaseTransitions"], after["leaseTransitions"]) == (0, 1)
-        assert after["holderIdentity"] not in {"", before["holderIdentity"]}
-        next_one.process.send_signal(signal.SIGTERM)
-        assert await next_one.ends() == 0
-    assert (lease(api)["holderIdentity"], lease(api)["leaseTransitions"]) == ("", 1)
-
-
 async def test_what_is_in_flight_is_answered_before_the_lease_is_given_back(api: ApiServer, tmp_path: Path) -> None:
     api.store.load([json.loads(json.dumps(APART))])
     body, held = json.dumps(QUESTION | {"NodeNames": ["node-0"]}).encode(), asyncio.Event()
@@ -193,20 +175,6 @@ async def test_what_is_in_flight_is_answered_before_the_lease_is_given_back(api:
         assert (answer.status, (await answer.json())["NodeNames"]) == (HTTPStatus.OK, ["node-0"])
         assert await only.ends() == 0
     assert lease(api)["holderIdentity"] == ""
-
-
-async def test_a_stolen_lease_makes_a_standby_of_the_leader(api: ApiServer, tmp_path: Path) -> None:
-    async with replicas(api, tmp_path, number=1) as (only,):
-        await the_ready_one([only])
-
-        def steal(found: dict[str, Any]) -> None:
-            found["spec"] |= {"holderIdentity": "thief", "leaseTransitions": 9}
-
-        api.operations.change(LEASES, LEASE.key, steal)
-        await only.says("standby, the leader is thief")
-        assert (await only.filtered())[0] == HTTPStatus.SERVICE_UNAVAILABLE
-        await the_ready_one([only])  # the thief does not renew
-        assert lease(api)["leaseTransitions"] == 10
 
 
 async def test_without_the_apiserver_no_replica_answers_and_with_it_one_does_again(

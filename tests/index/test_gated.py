@@ -48,11 +48,6 @@ def test_pods_are_grouped_by_label_and_a_pod_without_it_is_a_group_of_its_own() 
     assert audit(index) == []
 
 
-def test_pods_are_grouped_by_their_controller() -> None:
-    index = index_with(gated("a", owner=("ReplicaSet", "rs")), gated("b", owner=("ReplicaSet", "rs")), **BY_OWNER)
-    assert roles(index) == {"uid-rs": {"a": Role.READY, "b": Role.READY}}
-
-
 def test_a_pod_waits_until_our_gate_is_its_last_one() -> None:
     index = index_with(gated("a", "x", gates=(FOREIGN_GATE, RELEASE_GATE)))
     group = index.gated.groups[key("x")]
@@ -142,12 +137,6 @@ def test_the_size_is_the_largest_that_a_pod_claims(size: GroupSize, claims: list
     index = index_with(*(gated(f"p{n}", "x", **{field: {"n": each}}) for n, each in enumerate(claims)), size=size)
     group = index.gated.groups[key("x")]
     assert (group.size, group.is_complete) == (expected, expected == 2)
-
-
-def test_a_changed_size_is_seen() -> None:
-    index = index_with(gated("a", "x", labels={"n": "2"}), size=GroupSize(label="n"))
-    index.upsert(gated("a", "x", labels={"n": "1"}))
-    assert index.gated.groups[key("x")].is_complete
 
 
 def test_the_first_policy_that_selects_a_pod_and_whose_gate_it_has_releases_it() -> None:

@@ -22,7 +22,6 @@ ON_ITS_WAY_ERROR = FilterResult((), error=f"cannot decide: {ON_ITS_WAY}")
 SPREAD = {
     "topologySpreadConstraints": [{**ON_EACH, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
 }
-NEAR = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ON_EACH]}}}
 
 
 async def test_two_pods_that_must_be_apart_get_different_nodes_before_any_watch_event() -> None:
@@ -37,27 +36,6 @@ async def test_without_assumed_pods_they_meet() -> None:
     played = Played("decisive", assumes=False)
     chosen = [await played.ask(f"w{i}", APART) for i in range(4)]
     assert all(chosen)
-
-
-async def test_the_watch_event_replaces_the_assumption_and_nothing_is_counted_twice() -> None:
-    played = Played("decisive")
-    (node,) = await played.ask("w0", SPREAD)
-    played.show("w0", SPREAD, on=node)
-    assert played.index.assumed.held == {}
-    assert audit(played.index) == []
-    for other in ("w1", "w2"):
-        assert node not in await played.ask(other, SPREAD)
-
-
-async def test_a_deleted_pod_is_assumed_no_more() -> None:
-    played = Played("decisive")
-    played.show("w0", APART)
-    await played.ask("w0", APART)
-    pod = played.index.view.pod("w0")
-    assert pod is not None
-    played.index.delete(pod)
-    assert played.index.assumed.held == {}
-    assert audit(played.index) == []
 
 
 @pytest.mark.parametrize("placement", ["decisive", "cooperative"])
@@ -223,14 +201,6 @@ async def test_after_the_wait_the_pod_counts_wherever_it_may_be(spec: JsonObject
     assert played.filter_service.given_up == 1
 
 
-async def test_a_pod_whose_node_is_unknown_satisfies_no_affinity_and_ends_the_first_pod_s_privilege() -> None:
-    played = Played("cooperative", wait=0.01)
-    assert len(await played.ask("w0", NEAR)) == 3
-    assert await played.ask("w1", NEAR) == []
-    played.show("w0", NEAR, on="n2")
-    assert await played.ask("w1", NEAR) == ["n2"]
-
-
 async def test_a_request_that_depends_on_no_pod_never_waits() -> None:
     played = Played("cooperative", wait=30)
     await played.ask("w0", APART)
@@ -247,19 +217,6 @@ def _refused(text: str) -> JsonObject:
     return {"status": {"phase": "Pending", "conditions": [condition]}}
 
 
-async def test_a_late_report_of_failure_ends_the_assumption_and_an_early_one_does_not() -> None:
-    """Reports that come within two seconds of the answer are of an earlier attempt (measured on the real scheduler)."""
-    played = Played("decisive")
-    await played.ask("w0", APART)
-    (held,) = played.index.assumed.held.values()
-    played.show("w0", APART, **_refused("earlier"))
-    assert played.index.assumed.review(held.since + 0.3, Limits(expiry=120, failure_grace=2)) == 0
-    assert played.index.assumed.review(held.since + 5, Limits(expiry=120, failure_grace=2)) == 0
-    played.show("w0", APART, **_refused("this time"))
-    assert played.index.assumed.review(held.since + 5, Limits(expiry=120, failure_grace=2)) == 1
-    assert audit(played.index) == []
-
-
 async def test_a_rejection_counts_also_where_it_is_the_first_that_the_watch_shows_of_the_pod() -> None:
     played = Played("decisive")
     pod = decoded("w0", APART)
@@ -268,16 +225,6 @@ async def test_a_rejection_counts_also_where_it_is_the_first_that_the_watch_show
     limits = Limits(expiry=120, failure_grace=2)
     assert played.index.assumed.review(5.0, limits) == 1
     assert played.index.assumed.held == {}
-
-
-async def test_an_assumption_expires() -> None:
-    played = Played("decisive")
-    await played.ask("w0", APART)
-    (held,) = played.index.assumed.held.values()
-    assert played.index.assumed.review(held.since + 119, Limits(expiry=120, failure_grace=2)) == 0
-    assert played.index.assumed.review(held.since + 121, Limits(expiry=120, failure_grace=2)) == 1
-    assert played.index.assumed.expired == 1
-    assert played.index.statistics()["pod_signatures"] == 0
 
 
 async def test_a_request_that_cannot_be_decided_brings_the_last_attempt_into_doubt() -> None:
@@ -289,17 +236,6 @@ async def test_a_request_that_cannot_be_decided_brings_the_last_attempt_into_dou
         played.filter_service.attempt_failed(held.pod)
         assert [(each.nodes, each.doubted) for each in played.index.assumed.held.values()] == [(held.nodes, True)]
     assert audit(played.index) == []
-
-
-async def test_two_pods_in_doubt_raise_no_minimum_and_their_places_are_not_given_away() -> None:
-    """Two of three nodes have a pod whose binding nothing has confirmed: the third is right whatever became of them."""
-    played = Played("decisive")
-    chosen = {(await played.ask(f"w{i}", SPREAD))[0] for i in range(2)}
-    played.index.assumed.review(played.clock.now() + 5, Limits(expiry=120, failure_grace=2, doubt=5))
-    third = await played.ask("w2", SPREAD)
-    assert {*chosen, *third} == set(NODE_NAMES)
-    assert await played.ask("w3", SPREAD) == []
-    assert played.filter_service.waits == 0
 
 
 async def test_pods_that_do_not_exist_take_no_place_and_keep_no_other_pod_out() -> None:
@@ -353,13 +289,6 @@ async def test_the_plan_of_a_rejection_is_submitted_with_its_answer() -> None:
     (plan,) = played.plans.plans
     assert (plan.preemptor.name, [f"low-{plan.node}"]) == ("w0", [each.name for each in plan.victims])
     assert [args.pod.name for args in played.rejected] == ["w0"]
-
-
-async def test_a_pod_that_passes_needs_no_plan() -> None:
-    played = Played("cooperative")
-    played.show("low", {"priority": -1}, on="n1")
-    assert await played.ask("w0", APART) == ["n2", "n3"]
-    assert played.plans.plans == []
 
 
 def test_decisions_are_counted_by_scheduler_and_there_are_not_more_names_than_that() -> None:

@@ -75,14 +75,6 @@ async def test_the_holder_renews_without_reading_first(clock: SteppedClock, leas
     assert (leases.record.acquire_time, leases.record.transitions) == (NOON, 0)
 
 
-async def test_a_standby_waits_as_long_as_the_lease_is_renewed(clock: SteppedClock, leases: Leases) -> None:
-    one, two = replica("one", leases, now=lambda: NOON + timedelta(seconds=clock.time)), replica("two", leases)
-    async with running(one, two):
-        await clock.pass_by(10 * DURATION)
-        assert (one.leadership.is_leader, two.leadership.is_leader) == (True, False)
-        assert two.leadership.holder == "one"
-
-
 async def test_a_dead_leader_is_replaced_when_its_lease_has_run_out_and_not_before(
     clock: SteppedClock, leases: Leases
 ) -> None:

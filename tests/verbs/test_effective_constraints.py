@@ -88,14 +88,6 @@ def test_preferred_pod_terms_of_a_policy_score_once() -> None:
     assert held.signature.enforced is None
 
 
-def test_soft_spread_of_a_policy_scores() -> None:
-    soft = evenly(whenUnsatisfiable="ScheduleAnyway")
-    asker = Asker(policy("even", topologySpreadConstraints=[soft]), answers={"scoreScale": "inTree", "shortlist": 50})
-    asker.index.upsert(web("na"))
-    scores = prioritize_nodes(asking(contender_json("asking", app="web"), *NODES), asker.index.view, asker.settings)
-    assert scores["na"] < scores["nb"] == scores["nc"]
-
-
 def test_a_rejection_by_a_policys_anti_affinity_depends_on_the_pods_that_it_counts() -> None:
     asker = Asker(policy("lonely", affinity=apart()), preemption={"mode": "off"})
     for name in NODES:
@@ -246,11 +238,6 @@ def test_each_key_is_judged_by_itself() -> None:
     enforced = effective_pod(asking(body).pod, asker.index.view, asker.settings).signature.enforced
     assert enforced is not None
     assert enforced.nodes.node_selector == (("disk", "hdd"), ("zone", "b"))
-
-
-def test_a_deleted_policy_leaves_no_wish_of_the_user_behind() -> None:
-    body = injected(contender_json("asking"), policy("deleted", nodeSelector={"zone": "a"}))
-    assert Asker(policy("zonal", nodeSelector={"zone": "b"})).passed(body) == ["nb"]
 
 
 def test_what_was_overridden_is_not_required_again() -> None:

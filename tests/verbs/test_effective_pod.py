@@ -30,7 +30,7 @@ from tests.builders import Json, asking, node_json, preempting, term
 from tests.contenders import contender, contender_json
 from tests.fakes import FakeClock, FakeWriter, until
 from tests.index.counting import drop_all
-from tests.policies import REQUIRED, expression, kupid_policy, node_term, policy, policy_json, preferring, requiring
+from tests.policies import REQUIRED, expression, node_term, policy, policy_json, preferring, requiring
 from tests.verbs.admit.reviewing import ask, verb
 from tests.verbs.policed import NODES, Asker, with_spec
 
@@ -155,12 +155,6 @@ def test_the_pods_own_elements_count_against_the_limits_as_at_admission(
         assert ("podAntiAffinity" in answer.obj["spec"]["affinity"]) == is_held
         asked = asking(body).pod
         assert (effective_pod(asked, asker.index.view, asker.settings) is not asked) == is_held
-
-
-def test_kupids_policies_combine_so_that_no_node_is_left() -> None:
-    asker = Asker(kupid_policy("zonal", affinity=ZONE_A))
-    assert asker.passed() == ["na"]
-    assert asker.passed(with_spec(affinity=requiring(node_term(expression("zone", "In", "b"))))) == []
 
 
 BROKEN: Json = {"nodeName": "Not A Name", "failurePolicy": "Fail"}

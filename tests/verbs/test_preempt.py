@@ -169,11 +169,6 @@ class TestLeft:
             found = self.left(decide({"n1": offered}, stage("n1"), *halves))
             assert found == (["n1"], [f"uid-{each}" for each in offered], "unexplained")
 
-    def test_equally_important_pods_are_taken_as_the_scheduler_chose(self) -> None:
-        halves = [contender(f"p{number}", on="n1", cpu=2000) for number in range(2)]
-        for offered in ("p0", "p1"):
-            assert told(decide({"n1": [offered]}, stage("n1"), *halves).plan) == ("n1", [offered])
-
     @pytest.mark.parametrize("allowed", [0, 1, 2])
     @pytest.mark.parametrize("offered", ["p0", "p1", "p2", "p3"])
     def test_also_where_a_budget_protects_some_of_them(self, offered: str, allowed: int) -> None:

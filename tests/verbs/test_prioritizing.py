@@ -139,10 +139,6 @@ def always(index: ClusterIndex, asked: Json, strategy: str = "LeastAllocated") -
     return {name for (name,) in answers}
 
 
-def test_a_pod_that_no_constraint_selects_and_that_has_none_gets_every_node() -> None:
-    assert chosen(cluster(stage("n1"), stage("n2")), contender_json("asking")) == ["n1", "n2"]
-
-
 def test_a_pod_that_others_may_count_gets_one_node() -> None:
     index = cluster(stage("n1"), stage("n2"))
     assert len(chosen(index, contender_json("asking", **LONELY))) == 1
