@@ -5,6 +5,7 @@ Judged are groups by label of policies with the mode Required, in the order of t
 - no two living pods of a group are placed in two domains of the first topology key;
 - no pod loses the gate without the node selector of the decided domain, and never more living pods than the size;
 - room is handed out once: no placement takes a node's room that an undone decision in its domain needs;
+- no namespace has room for more groups, for more pods, or more of what all nodes offer, than its share (`Shares`);
 - at the end a group is whole: all of its released pods are placed, and none is left at the gate unless a pod of the group
   was lost after the decision, or its domain lost a node. Pods of a scheduler that has placed none are left out: there is none.
 """
@@ -30,9 +31,25 @@ from extender.simulator.json_objects import (
 from extender.simulator.oracle.journal import Decision, FailedBinding, Journal, StoreChange
 
 _USUAL_SCHEDULER: Final = "default-scheduler"
+_KEEP_GATED: Final = "KeepGated"
+_LAG: Final = 1.0  # seconds by which the extender may count from an earlier moment than the judge
 _USUAL_GATE: Final = "placement.extender.dev/group"
 _UNITS: Final = {"m": 0.001, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "k": 1e3, "M": 1e6, "G": 1e9}
 _ROUNDING: Final = 1e-6
+
+
+class Shares(NamedTuple):
+    """What a namespace may have reserved at a time: ``release.groupsPerNamespace``, ``podsPerNamespace`` and ``sharePerNamespace``.
+
+    Room counts from the decision, for the pods that were there, or from the release of a pod, until it is placed or gone; for
+    ``reservation`` seconds at most, and for ``unasked`` where it has a scheduler that places none.
+    """
+
+    groups: int
+    pods: int
+    share: float
+    reservation: float
+    unasked: float
 
 
 class GangViolation(NamedTuple):
@@ -56,17 +73,28 @@ class _Rules(NamedTuple):
     size: JsonObject
     gate: str
     key: str
+    lets_go: bool
 
 
 @dataclass
 class _Gang:
-    """A group: its pods by UID, the decided domain, and whether it lost anything since."""
+    """A group: its pods by UID, the decided domain, and whether it lost anything since.
+
+    ``room``: by UID, since when there is room for a pod. ``is_large``: it needs more by itself than a namespace may have.
+    """
 
     name: str
     rules: _Rules
     pods: dict[str, JsonObject] = field(default_factory=dict)
     domain: str = ""
     is_bereft: bool = False
+    is_large: bool = False
+    room: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def namespace(self) -> str:
+        """Of its pods."""
+        return self.name.partition("/")[0]
 
     @property
     def alive(self) -> dict[str, JsonObject]:
@@ -89,19 +117,19 @@ class _Gang:
         return int(wanted.get("count", 1))
 
 
-def gang_violations(journal: Journal) -> list[GangViolation]:
-    """Every violation of a run; one of each kind for a group. O(pods of the domain) per decision."""
+def gang_violations(journal: Journal, shares: Shares | None = None) -> list[GangViolation]:
+    """Every violation of a run; one of each kind for a group. O(pods of the domain) per decision, O(groups' pods) per release."""
     rules = list(_rules_of(journal.policies))
     if not rules:
         return []
-    judge = _Judge(rules)
+    judge = _Judge(rules, shares)
     for kind, rows in journal.start.items():
         for stored in rows:
-            judge.show(kind, stored, None)
+            judge.show(kind, stored, None, float("-inf"))
     for entry in journal.judged():
         if isinstance(entry, StoreChange):
             after = None if entry.change.type == DELETED else entry.change.stored
-            judge.show(entry.kind, after, entry.change.previous)
+            judge.show(entry.kind, after, entry.change.previous, entry.change.at)
         elif isinstance(entry, Decision):
             judge.place(entry.uid, entry.pod, entry.node)
         elif isinstance(entry, FailedBinding):
@@ -125,28 +153,32 @@ def _rules_of(policies: Iterable[JsonObject]) -> Iterator[_Rules]:
                 release.get("size") or {"count": 1},
                 release.get("gate", _USUAL_GATE),
                 release["topology"][0],
+                release.get("onTimeout", _KEEP_GATED) != _KEEP_GATED,
             )
 
 
 class _Judge:
     """The state at a moment of the journal, and what was found until then."""
 
-    def __init__(self, rules: list[_Rules]) -> None:
+    def __init__(self, rules: list[_Rules], shares: Shares | None) -> None:
         self.found: list[GangViolation] = []
+        self._shares = shares
+        self._offering: dict[str, float] = {}  # by all nodes together
+        self._offered: dict[str, float] = {}  # at most until now
         self.placed: dict[str, tuple[JsonObject, str]] = {}  # by UID: the pod and its node
         self._rules = rules
         self._schedulers = {_USUAL_SCHEDULER}  # which have placed a pod, or may yet
         self._nodes: dict[str, JsonObject] = {}
         self._gangs: dict[tuple[str, str, str], _Gang] = {}
 
-    def show(self, kind: Kind, stored: Stored | None, before: Stored | None) -> None:
+    def show(self, kind: Kind, stored: Stored | None, before: Stored | None, at: float) -> None:
         """Applies a change of an object; None before it existed, and after it was deleted."""
         if kind is NODES:
             self._show_node(stored, before)
         elif kind is PODS:
-            self._show_pod(stored, before)
+            self._show_pod(stored, before, at)
         elif kind is GROUP_PLACEMENTS and stored is not None:
-            self._show_decision(stored.read())
+            self._show_decision(stored.read(), at)
 
     def place(self, uid: str, pod: JsonObject, node: str) -> None:
         """Judges a decision of the scheduling loop, and counts the pod on its node."""
@@ -181,12 +213,16 @@ class _Judge:
         old = self._nodes.pop(name, None)
         if stored is not None:
             self._nodes[name] = stored.read()
+        for sign, node in ((-1.0, old), (1.0, self._nodes.get(name))):
+            for resource, amount in (_room_of(node) if node is not None else {}).items():
+                now = self._offering[resource] = self._offering.get(resource, 0.0) + sign * amount
+                self._offered[resource] = max(now, self._offered.get(resource, 0.0))
         if old is not None and (stored is None or _room_of(old) != _room_of(self._nodes[name])):
             for gang in self._gangs.values():
                 if gang.domain and labels_of(old).get(gang.rules.key) == gang.domain:
                     gang.is_bereft = True
 
-    def _show_pod(self, stored: Stored | None, before: Stored | None) -> None:
+    def _show_pod(self, stored: Stored | None, before: Stored | None, at: float) -> None:
         shown = stored or before
         if shown is None:
             return
@@ -205,9 +241,9 @@ class _Judge:
             gang.pods.pop(uid, None)
             return
         gang.pods[uid] = pod
-        self._judge_release(gang, pod)
+        self._judge_release(gang, pod, at)
 
-    def _judge_release(self, gang: _Gang, pod: JsonObject) -> None:
+    def _judge_release(self, gang: _Gang, pod: JsonObject, at: float) -> None:
         released = [each for each in gang.alive.values() if not gang.is_gated(each)]
         if len(released) > gang.size:
             self._add(gang, f"{len(released)} of {gang.size} pods are released")
@@ -217,14 +253,45 @@ class _Judge:
                 self._add(gang, "a pod was released without a domain")
             elif pinned != gang.domain:
                 self._add(gang, f"a pod was released to {pinned}, decided was {gang.domain or 'nothing'}")
+            if gang.domain and uid_of(pod) not in gang.room:
+                gang.room[uid_of(pod)] = at
+                self._judge_shares(gang, at)
 
-    def _show_decision(self, placement: JsonObject) -> None:
+    def _judge_shares(self, gang: _Gang, at: float) -> None:
+        """Room is reserved for a group, or one more of its pods: what its namespace has then."""
+        shares, held = self._shares, self._with_room(gang, at)
+        if shares is None:
+            return
+        gang.is_large |= bool(_excess(shares, [held], self._offered))
+        every = [self._with_room(each, at) for each in self._gangs.values() if each.namespace == gang.namespace]
+        excess = "" if gang.is_large or gang.rules.lets_go else _excess(shares, every, self._offered)
+        if excess:
+            self._add(gang, f"with it the namespace has room reserved for {excess}")
+
+    def _with_room(self, gang: _Gang, at: float) -> list[JsonObject]:
+        """The pods of a group for which there is room; none where it was released without."""
+        shares = self._shares
+        if shares is None or gang.is_large or gang.rules.lets_go:
+            return []
+        alive, found = gang.alive, []
+        for uid, since in gang.room.items():
+            pod = alive.get(uid)
+            if pod is None or uid in self.placed:
+                continue
+            is_asked = _scheduler_of(pod) in self._schedulers
+            if at < since + (shares.reservation if is_asked else min(shares.reservation, shares.unasked)) - _LAG:
+                found.append(pod)
+        return found
+
+    def _show_decision(self, placement: JsonObject, at: float) -> None:
         spec = placement["spec"]
         policy = spec["policy"].rpartition("/")[2]
         gang = self._gangs.get((namespace_of(placement), policy, spec["group"]))
         levels = spec.get("topology") or []
         if gang is not None and levels and gang.domain != levels[0]["value"]:
-            gang.domain, gang.is_bereft = levels[0]["value"], False
+            gang.domain, gang.is_bereft, gang.is_large = levels[0]["value"], False, False
+            gang.room = dict.fromkeys(list(gang.alive)[: gang.size], at)
+            self._judge_shares(gang, at)
 
     def _gang_of(self, pod: JsonObject) -> _Gang | None:
         for rules in self._rules:
@@ -272,6 +339,26 @@ class _Judge:
 
     def _add(self, gang: _Gang, reason: str) -> None:
         self.found.append(GangViolation(gang.name, reason))
+
+
+def _excess(shares: Shares, groups: Iterable[list[JsonObject]], offered: Mapping[str, float]) -> str:
+    """What of it is more than a namespace may have; empty where nothing is."""
+    held = [pods for pods in groups if pods]
+    needed = _total(_requests(pod) for pods in held for pod in pods)
+    for name, amount in needed.items():
+        if name != "pods" and amount > shares.share * offered.get(name, 0.0) * (1 + _ROUNDING):
+            return f"{amount:g} of {offered.get(name, 0.0):g} {name}, its share is {shares.share:g}"
+    if needed.get("pods", 0.0) > shares.pods:
+        return f"{needed['pods']:g} pods, its share is {shares.pods}"
+    return f"{len(held)} groups, its share is {shares.groups}" if len(held) > shares.groups else ""
+
+
+def _total(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0.0) + amount
+    return total
 
 
 def _scheduler_of(pod: JsonObject) -> str:

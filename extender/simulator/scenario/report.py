@@ -19,7 +19,7 @@ from extender.simulator.json_objects import (
     namespace_of,
     uid_of,
 )
-from extender.simulator.oracle.gangs import GangViolation, gang_violations
+from extender.simulator.oracle.gangs import GangViolation, Shares, gang_violations
 from extender.simulator.oracle.journal import Decision
 from extender.simulator.oracle.policies import PolicyOracle, Tally
 from extender.simulator.oracle.quotas import quota_violations
@@ -141,7 +141,7 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
             ),
             *quota_violations(loop.journal, _default_of(simulated), lag=simulated.play.scenario.lag),
         ),
-        gang_violations=tuple(gang_violations(loop.journal)),
+        gang_violations=tuple(gang_violations(loop.journal, _shares_of(simulated))),
         policies=judged_by_policies(simulated),
         policy_rows=tuple(PolicyMoments(simulated).rows(stored.read() for stored in simulated.pods())),
         failures=(*failures, *miscounted(simulated)),
@@ -174,6 +174,19 @@ def _doubt_of(simulated: SimulatedCluster) -> float:
     """The field `assumedPods.doubt` of the extender's settings, in seconds."""
     section = simulated.play.scenario.extender.get("assumedPods") or {}
     return parse_settings({"apiVersion": API_VERSION, "kind": KIND, "assumedPods": section}).assumed_pods.doubt
+
+
+def _shares_of(simulated: SimulatedCluster) -> Shares:
+    """What `release` of the extender's settings allows a namespace."""
+    section = simulated.play.scenario.extender.get("release") or {}
+    found = parse_settings({"apiVersion": API_VERSION, "kind": KIND, "release": section}).release
+    return Shares(
+        found.groups_per_namespace,
+        found.pods_per_namespace,
+        found.share_per_namespace,
+        found.reservation,
+        found.unasked,
+    )
 
 
 def _default_of(simulated: SimulatedCluster) -> JsonObject:

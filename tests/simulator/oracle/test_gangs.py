@@ -8,7 +8,7 @@ from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NODES, PODS, Ta
 from extender.simulator.apiserver.operations import Operations, PodOperations
 from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.oracle.gangs import gang_violations
+from extender.simulator.oracle.gangs import Shares, gang_violations
 from extender.simulator.oracle.journal import Journal
 from tests.simulator.plain import ZONE, namespace, node, pod
 
@@ -174,3 +174,45 @@ def test_groups_that_need_not_land_in_one_domain_are_not_judged() -> None:
     run = Run(when=["Admission"])
     run.release(0, zone="")
     assert run.found == []
+
+
+SHARES = Shares(groups=10, pods=100, share=0.5, reservation=300.0, unasked=60.0)
+
+
+class Groups(Run):
+    """Of eight processors in all, groups of two pods with one processor each are decided one after the other."""
+
+    def __init__(self, count: int, *, size: int = 2, scheduler: str = "default-scheduler", **policy: Any) -> None:
+        super().__init__(0, **policy)
+        for number in range(count):
+            for member in range(size):
+                spec = {"schedulingGates": [{"name": GATE}], "schedulerName": scheduler}
+                labels = {"app": "gang", "gang": f"g{number}", "size": str(size)}
+                self.operations.create(PODS, pod(f"g{number}-{member}", cpu="1", labels=labels, **spec))
+            level = {"key": ZONE, "value": "za" if number % 2 else "zb"}
+            spec = {"policy": "ClusterPodSchedulingPolicy/gangs", "group": f"g{number}", "topology": [level]}
+            metadata = {"name": f"gangs-g{number}", "namespace": "default"}
+            self.operations.create(GROUP_PLACEMENTS, {"metadata": metadata, "spec": spec})
+
+    def exceeded(self, **shares: Any) -> list[str]:
+        """What the judge says of shares."""
+        found = map(str, gang_violations(self.journal, SHARES._replace(**shares)))
+        return [each for each in found if "reserved" in each]
+
+
+def test_room_up_to_a_share_is_right_and_beyond_it_is_not() -> None:
+    said = "group default/g2: with it the namespace has room reserved for"
+    assert Groups(2).exceeded() == []
+    assert Groups(3).exceeded() == [f"{said} 6 of 8 cpu, its share is 0.5"]
+    assert Groups(3).exceeded(share=1.0, pods=5) == [f"{said} 6 pods, its share is 5"]
+    assert Groups(3).exceeded(share=1.0, groups=2) == [f"{said} 3 groups, its share is 2"]
+
+
+def test_a_group_that_is_larger_by_itself_has_no_room_and_takes_none_from_others() -> None:
+    assert Groups(2, size=5).exceeded() == []
+
+
+def test_room_that_was_given_back_counts_no_more() -> None:
+    assert Groups(3, scheduler="absent").exceeded(unasked=0.0) == []
+    assert Groups(3).exceeded(reservation=0.0) == []
+    assert Groups(3).exceeded(unasked=0.0) != [], "those of a scheduler that asks"
