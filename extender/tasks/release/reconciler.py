@@ -371,13 +371,15 @@ class GroupReconciler:
             others = "its turn has not come: other groups of the namespace wait for room too"
             said = (Reason.NO_ROOM, memory.problem) if memory.problem else (Reason.BUDGET, others)
             return Step(Do.WAIT, Phase.DECIDING, *said)
-        excess = self._excess(group, group.waiting)
-        is_too_large = bool(excess) and bool(self._excess(group, group.waiting, alone=True))
-        if excess and not (is_given_up or is_too_large):
-            self._lines.failed(group.key, version, begun, 0.0)
+        excess, is_too_large = self._excess(group, group.waiting), bool(self._excess(group, group.waiting, alone=True))
+        waits = not (is_given_up or is_too_large)
+        proposal = Proposal() if excess and waits else await self._place(group, None)
+        now = self._clock.now()
+        excess = excess or self._excess(group, group.waiting)  # room may have been reserved for others meanwhile
+        if excess and waits:
+            self._lines.failed(group.key, version, now, now - begun)
             memory.problem = ""
             return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, excess)
-        proposal = await self._place(group, None)
         if proposal.slots:
             memory.without_room = is_too_large  # there is room for it now, and none is kept from others
             if not excess:
@@ -386,7 +388,6 @@ class GroupReconciler:
         memory.problem = message_of(proposal)
         if is_given_up:
             return await self._let_go(group, memory, proposal)
-        now = self._clock.now()
         self._lines.failed(group.key, version, now, now - begun)
         return Step(Do.WAIT, Phase.DECIDING, Reason.NO_ROOM, memory.problem)
 
@@ -414,10 +415,11 @@ class GroupReconciler:
         memory.problem = self._excess(group, pods)
         if memory.problem and self._excess(group, pods, alone=True):
             memory.without_room = not group.bound
+        proposal = Proposal() if memory.problem else await self._place(group, decision.levels)
+        memory.problem = memory.problem or self._excess(group, pods)  # as in `_decide`
         if memory.problem:
             memory.wait(self._clock.now())
             return "" if memory.without_room else memory.problem
-        proposal = await self._place(group, decision.levels)
         if proposal.slots:
             self._reserve(group, memory, proposal)
             return ""
@@ -433,7 +435,7 @@ class GroupReconciler:
         is_missing = not all(map(self._has_slot, group.released))
         if is_missing and not self._excess(group, group.released):
             proposal = await self._place(replace(group, waiting=()), decision.levels)
-            if proposal.slots:
+            if proposal.slots and not self._excess(group, group.released):
                 self._reserve(group, memory, proposal)
 
     async def _keep_room(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:

@@ -186,13 +186,13 @@ class Groups(Run):
         super().__init__(0, **policy)
         for number in range(count):
             for member in range(size):
-                spec = {"schedulingGates": [{"name": GATE}], "schedulerName": scheduler}
+                spec: dict[str, Any] = {"schedulingGates": [{"name": GATE}], "schedulerName": scheduler}
                 labels = {"app": "gang", "gang": f"g{number}", "size": str(size)}
                 self.operations.create(PODS, pod(f"g{number}-{member}", cpu="1", labels=labels, **spec))
             level = {"key": ZONE, "value": "za" if number % 2 else "zb"}
-            spec = {"policy": "ClusterPodSchedulingPolicy/gangs", "group": f"g{number}", "topology": [level]}
+            decision = {"policy": "ClusterPodSchedulingPolicy/gangs", "group": f"g{number}", "topology": [level]}
             metadata = {"name": f"gangs-g{number}", "namespace": "default"}
-            self.operations.create(GROUP_PLACEMENTS, {"metadata": metadata, "spec": spec})
+            self.operations.create(GROUP_PLACEMENTS, {"metadata": metadata, "spec": decision})
 
     def exceeded(self, **shares: Any) -> list[str]:
         """What the judge says of shares."""

@@ -131,6 +131,22 @@ async def test_a_group_that_is_larger_than_a_share_is_released_and_keeps_no_room
         assert (len(scene.released("y")), scene.reserved) == (5, 5)
 
 
+async def test_groups_that_are_decided_at_the_same_time_have_no_more_than_the_share_together() -> None:
+    """Each is chosen a domain in turn, and reserves its room afterwards."""
+    scene = Limited(5)
+    for number in range(20):
+        scene.create(f"g{number}", 1, 2)
+    seen = set[int]()
+    scene.index.reserved.changes.subscribe(lambda _slot: seen.add(scene.reserved))
+    async with scene.leading():
+        for _ in range(20):
+            await scene.pass_time(0.5)
+            seen.add(scene.reserved)
+            scene.bind()
+        assert max(seen) <= 5
+        assert len(scene.released()) == 40, "the others follow"
+
+
 @pytest.mark.parametrize("how", ["joins", "forges"])
 async def test_pods_that_come_to_a_decided_group_get_no_room_beyond_the_share(how: str) -> None:
     scene = Limited(5)
