@@ -21,6 +21,7 @@ POST_FILTER: Final = "PostFilter"
 """The extension points, as kube-scheduler names them: the last is preemption."""
 
 SAMPLE: Final = 101  # a prime number, so that templates that take turns are all sampled
+FIRST: Final = 10  # the first of the sample comes soon, and after those that compile the constraints
 _NEVER: Final = -1
 
 _PLACES: Final = (
@@ -119,7 +120,7 @@ class RuleMeter:
 
     def start(self, clock: Callable[[], float], observe: Callable[[str, str, float], None]) -> None:
         """From now on a sample is timed. ``clock`` tells processor time; ``observe`` is told rule, extension point and seconds."""
-        self._clock, self._observe, self.left = clock, observe, SAMPLE
+        self._clock, self._observe, self.left = clock, observe, FIRST
 
     def evaluations(self, verb: str, point: str) -> defaultdict[str, int]:
         """The counts by rule of a verb at an extension point, for the verb to add to."""

@@ -34,6 +34,8 @@ _BYTES: Final = exponential(
 )  # 256 B to 64 MiB: from an answer with one name to a request with 5,000 whole nodes
 # 10 us to 0.3 s, with the objective of KEP-3022 as a bound; kube-scheduler's of the same name ends at 22 ms
 _RULE_SECONDS: Final = tuple(sorted({0.1, *exponential(0.00001, 2, 16)}))
+_PLUGINS: Final = ("InterPodAffinity", "PodTopologySpread")
+_POINTS: Final = ("Filter", "Score", "PostFilter")
 _SCHEDULING_SECONDS: Final = exponential(0.01, 2, 20)  # both as kube-scheduler's
 _ATTEMPTS: Final = exponential(1, 2, 5)
 _NODES: Final = (0, 1, 5, 10, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
@@ -201,7 +203,8 @@ class RequestCollector(Collector):
         self.verbs = {verb: VerbMetrics() for verb in VERBS}
         self._passed = Distribution(_NODES)
         self._rejections: dict[str, int] = {}
-        self._rules: dict[tuple[str, str], Distribution] = {}
+        # rate() needs a value from before the first decision of the sample
+        self._rules = {(rule, point): Distribution(_RULE_SECONDS) for rule in _PLUGINS for point in _POINTS}
         self._scheduling = Distribution(_SCHEDULING_SECONDS)
         self._attempts = Distribution(_ATTEMPTS)
 

@@ -69,7 +69,7 @@ def test_promtool_passes_them(command: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=50,
+        timeout=150,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SUCCESS" in done.stdout + done.stderr
