@@ -99,8 +99,8 @@ class Rows:
 
 
 def markdown(rows: Mapping[Key, Row], plan: Plan) -> str:
-    """Both tables: one line for each workload, and one for each measurement."""
-    return "\n".join([*_summary(rows, plan), "", *_details(rows, plan)]) + "\n"
+    """The tables: one line for each workload, one for each pair of a workload and its control, and one for each measurement."""
+    return "\n".join([*_summary(rows, plan), "", *_pairs(rows, plan), "", *_details(rows, plan)]) + "\n"
 
 
 def _summary(rows: Mapping[Key, Row], plan: Plan) -> Iterator[str]:
@@ -120,6 +120,21 @@ def _summary(rows: Mapping[Key, Row], plan: Plan) -> Iterator[str]:
             ratio = f"{ours.cost() / base.cost():.2f}" if ours is not None and base is not None and base.cost() else ""
             cells = [f"{each.rate:.1f}/s, {each.cost():.1f} s" if each is not None else "" for each in found]
             yield f"| {_title(workload)} | {existing:,} | {' | '.join(cells)} | {ratio} |"
+
+
+def _pairs(rows: Mapping[Key, Row], plan: Plan) -> Iterator[str]:
+    """What a workload costs of what its control costs, in processor seconds of all programs, and how fast it is placed."""
+    yield "| workload / control | existing pods | | sampling | cost, with / without | pods/s, with / without |"
+    yield "|---|---|---|---|---|---|"
+    for workload in plan.workloads:
+        control = WORKLOADS[workload].control
+        for existing in plan.existing if control else ():
+            for key in plan.keys(workload, existing):
+                ours, its = rows.get(key), rows.get((control, *key[1:]))
+                if ours is not None and its is not None and its.cost() and its.rate:
+                    sampling = f"{key[3]} %" if key[3] else "default"
+                    ratios = f"{ours.cost() / its.cost():.2f} | {ours.rate / its.rate:.2f}"
+                    yield f"| {workload} / {control} | {existing:,} | {key[2]} | {sampling} | {ratios} |"
 
 
 def _details(rows: Mapping[Key, Row], plan: Plan) -> Iterator[str]:

@@ -39,6 +39,29 @@ def test_the_table_has_what_a_thousand_pods_cost_and_how_that_compares_with_no_c
     assert "| W7 no constraints | 30,000 |  |  |  |  |  |" in text
 
 
+def test_a_workload_is_shown_with_its_ratio_to_its_control() -> None:
+    """KEP-2249 and KEP-3022, "Test Plan": benchmark tests with the field and without it."""
+    plan = Plan(["W1", "C1"], [5000], 2)
+    rows = [row("W1", OFFLOAD, 2, seconds=12.0), row("C1", OFFLOAD, 2, seconds=10.0), row("W1", IN_TREE)]
+    text = markdown({each.key: each for each in rows}, plan)
+    assert "| W1 / C1 | 5,000 | offload | 2 % | 1.13 | 0.83 |" in text
+    assert text.count("| W1 / C1 |") == 1
+    assert {each.name: each.control for each in WORKLOADS.values() if each.control} == {"W1": "C1", "W5": "C5"}
+
+
+def test_a_control_differs_from_its_workload_in_the_field_alone() -> None:
+    """KEP-2249: one namespace without a selector against 100 with it. KEP-3022: hard spread with minDomains and without."""
+    with_field, without = (next(WORKLOADS[name].running(1, 10))["spec"] for name in ("W5", "C5"))
+    assert with_field["topologySpreadConstraints"][0].pop("minDomains") == 10
+    for spec, name in ((with_field, "cyan"), (without, "teal")):
+        assert spec["topologySpreadConstraints"][0].pop("labelSelector") == {"matchLabels": {"app": name}}
+    assert with_field == without
+    many, one = ([*WORKLOADS[name].running(500, 1000)] for name in ("W1", "C1"))
+    assert [len({pod["metadata"]["namespace"] for pod in pods}) for pods in (many, one)] == [100, 1]
+    assert ["namespaceSelector" in str(pods[0]["spec"]["affinity"]) for pods in (many, one)] == [True, False]
+    assert [node_of(pod) for pod in many] == [node_of(pod) for pod in one]
+
+
 def nodes_by_app(workload: Workload, count: int, nodes: int) -> Counter[tuple[str, str]]:
     """How many running pods of each app stand on each node."""
     return Counter((pod["metadata"]["labels"]["app"], node_of(pod)) for pod in workload.running(count, nodes))

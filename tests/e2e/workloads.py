@@ -27,7 +27,7 @@ class Workload:
     """`app` is every pod's label. Spread counts its own namespace only, so there all pods are in that one.
 
     `share`: of the nodes, the part on which running pods of one app stand, where each wants a node of its own. More running
-    pods are of further apps, on the same nodes.
+    pods are of further apps, on the same nodes. `control`: the workload that is the same without the field of a KEP.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Workload:
     existing: int = 5000
     in_one_namespace: bool = False
     share: float = 0.0
+    control: str = ""
 
     def running(self, count: int, nodes: int, first: int = 0) -> Iterator[JsonObject]:
         """Pods that stand on nodes, one node after the other: those with the numbers from `first` to below `count`."""
@@ -73,9 +74,11 @@ def warming(number: int) -> JsonObject:
     return pod(f"warm-{number}", ASKING, labels={ASKING: "yes"})
 
 
-def _affinity(side: str, key: str, *, required: bool) -> Make:
+def _affinity(side: str, key: str, *, required: bool, in_teams: bool = True) -> Make:
+    """Terms over all namespaces of the team, or over that of the pod alone."""
+
     def spec(_: int, app: str) -> JsonObject:
-        clause = term(key, namespaces=_TEAMS, app=app)
+        clause = term(key, namespaces=_TEAMS if in_teams else None, app=app)
         if required:
             return {"affinity": {side: {"requiredDuringSchedulingIgnoredDuringExecution": [clause]}}}
         preferred = [{"weight": 1, "podAffinityTerm": clause}]
@@ -84,8 +87,8 @@ def _affinity(side: str, key: str, *, required: bool) -> Make:
     return spec
 
 
-def _spread(*, hard: bool) -> Make:
-    more: JsonObject = {"minDomains": ZONES} if hard else {}
+def _spread(*, hard: bool, has_minimum: bool = False) -> Make:
+    more: JsonObject = {"minDomains": ZONES} if has_minimum else {}
 
     def spec(number: int, app: str) -> JsonObject:
         return {"topologySpreadConstraints": [spread(skew=number % 5 + 1, hard=hard, labels={"app": app}, **more)]}
@@ -103,7 +106,19 @@ WORKLOADS: Final = {
             _affinity("podAntiAffinity", HOSTNAME, required=True),
             existing=4000,  # of 5,000 nodes; the asking thousand fills the rest
             share=0.8,
+            control="C1",
         ),
+        # KEP-2249, "Test Plan", compares a namespaceSelector over 100 namespaces with one namespace and none; KEP-3022 minDomains.
+        Workload(
+            "C1",
+            "W1 in one namespace, without namespaceSelector",
+            "lime",
+            _affinity("podAntiAffinity", HOSTNAME, required=True, in_teams=False),
+            existing=4000,
+            in_one_namespace=True,
+            share=0.8,
+        ),
+        Workload("C5", "W5 without minDomains", "teal", _spread(hard=True), in_one_namespace=True),
         Workload("W2", "required affinity, zone", "blue", _affinity("podAffinity", ZONE, required=True)),
         Workload("W3", "preferred affinity, node", "red", _affinity("podAffinity", HOSTNAME, required=False)),
         Workload(
@@ -112,7 +127,9 @@ WORKLOADS: Final = {
             "yellow",
             _affinity("podAntiAffinity", HOSTNAME, required=False),
         ),
-        Workload("W5", "hard spread, zone", "cyan", _spread(hard=True), in_one_namespace=True),
+        Workload(
+            "W5", "hard spread, zone", "cyan", _spread(hard=True, has_minimum=True), in_one_namespace=True, control="C5"
+        ),
         Workload("W6", "soft spread, zone", "pink", _spread(hard=False), in_one_namespace=True),
         Workload("W7", "no constraints", "grey", lambda _, __: {}, in_one_namespace=True),
     )

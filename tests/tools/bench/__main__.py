@@ -7,12 +7,13 @@ if a count has drifted, or with `--check` if a bound was missed.
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from extender.cli.files import own_file, read_bytes, read_yaml
@@ -37,6 +38,7 @@ from tests.tools.bench.scenario import (
     KIND,
     MODES,
     AnyScenario,
+    BenchScenario,
     Load,
     ModesLoad,
     labels_in,
@@ -158,7 +160,15 @@ def read_workloads(paths: Sequence[str]) -> list[Workload]:
     names = Counter(each.scenario.name for each in workloads)
     if twice := [name for name, times in names.items() if times > 1]:
         raise CommandError(*(f"{name}: two scenarios have this name, so their bounds are ambiguous" for name in twice))
+    alone = [each for each in _bench(workloads).values() if each.control and each.control not in names]
+    if alone:
+        raise CommandError(*(f"{each.name}: its control {each.control} is not in this run" for each in alone))
     return workloads
+
+
+def _bench(workloads: Sequence[Workload]) -> dict[str, BenchScenario]:
+    """The scenarios that measure decisions, by name."""
+    return {each.scenario.name: each.scenario for each in workloads if isinstance(each.scenario, BenchScenario)}
 
 
 def _read_workload(path: str) -> Workload:
@@ -184,11 +194,18 @@ def _read_modes(path: str, document: object) -> Workload:
 
 def loads_of(workloads: Sequence[Workload], label: str) -> list[AnyLoad]:
     """The loads with a label, all for the empty one. Raises CommandError if there is none."""
-    loads = [load for each in workloads for load in each.plan(label)]
+    scenarios = _bench(workloads)
+    loads = [_with_control(load, scenarios) for each in workloads for load in each.plan(label)]
     if not loads:
         known = ", ".join(labels_in(each.scenario for each in workloads))
         raise CommandError(f'no case has the label "{label}"; the labels are {known}')
     return loads
+
+
+def _with_control(load: AnyLoad, known: Mapping[str, BenchScenario]) -> AnyLoad:
+    if isinstance(load, ModesLoad) or not load.scenario.control:
+        return load
+    return replace(load, control=known[load.scenario.control])
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from tests.tools.bench.player import Player
 from tests.tools.bench.probes import measure_events, measure_gangs, measure_policies, measure_relabel, measure_retries
 from tests.tools.bench.results import Figures, Played, Row
 from tests.tools.bench.scenario import OVER_HTTP, Load, Point
-from tests.tools.bench.subject import Subject, apply, recount
+from tests.tools.bench.subject import Decisions, Subject, apply, recount
 
 _BATCH: Final = 1000
 
@@ -53,6 +53,8 @@ def _play_point(point: Point, player: Player, cluster: SyntheticCluster, subject
     decisions, found = subject.decisions(point.settings), Figures()
     if "requests" in point.measures:
         found |= player.play(decisions, point)
+    if "control" in point.measures:
+        found |= _measure_control(point, player, cluster.load, decisions)
     if "events" in point.measures:
         found |= measure_events(cluster, subject.index)
     if "retries" in point.measures:
@@ -68,6 +70,16 @@ def _play_point(point: Point, player: Player, cluster: SyntheticCluster, subject
     if "tenants" in point.measures:
         found |= measure_tenants(cluster, player, decisions, point)
     return found
+
+
+def _measure_control(point: Point, player: Player, load: Load, decisions: Decisions) -> Figures:
+    """Loads the control beside the index that is measured, and plays both in turns."""
+    assert load.control is not None
+    cluster = SyntheticCluster(Load(load.control, load.pods, load.selectors, load.points))
+    subject = Subject(load.control.namespace_limits)
+    fill(cluster, subject)
+    control = Player(cluster, subject.index)
+    return player.play_in_turns(decisions, control, subject.decisions(point.settings), point)
 
 
 def fill(cluster: SyntheticCluster, subject: Subject) -> Figures:

@@ -5,6 +5,8 @@ events of a real cluster come with each request: the pod is created, then bound 
 older pod is deleted. So the counts change between two requests.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Sequence
 from time import perf_counter_ns, thread_time_ns
@@ -13,7 +15,7 @@ from extender.index.cluster import ClusterIndex
 from extender.wire.extender_v1 import decode_args, encode_filter, encode_priorities
 from extender.wire.objects.kinds import PODS
 from tests.tools.bench.cluster import PodId, RequestMaker, SyntheticCluster
-from tests.tools.bench.results import Figures, Times, milliseconds
+from tests.tools.bench.results import Figures, Times, milliseconds, quantile
 from tests.tools.bench.scenario import Point
 from tests.tools.bench.subject import Decisions, apply, echo_filter, echo_scores
 
@@ -32,14 +34,29 @@ class Player:
 
     def play(self, decisions: Decisions, point: Point) -> Figures:
         """Runs as many requests of one point as the scenario has, after a few that do not count."""
-        scenario = self._cluster.load.scenario
-        requests = RequestMaker(self._cluster, point.names, scenario.seed)
+        requests, times = self._requests(point), Times()
         for _ in range(_WARM_UP):
             self._request(decisions, requests, Times())
-        times = Times()
-        for _ in range(scenario.requests.count):
+        for _ in range(self._cluster.load.scenario.requests.count):
             self._request(decisions, requests, times)
         return times.figures()
+
+    def play_in_turns(self, decisions: Decisions, control: Player, its: Decisions, point: Point) -> Figures:
+        """Runs the requests in turns with those of a control: `ofControl.x` is how many times its median of `x` this one's is.
+
+        In turns, as a machine that others use is twice as slow in one second as in the next, by processor time too.
+        """
+        mine, other = self._requests(point), control._requests(point)
+        times, its_times = Times(), Times()
+        for number in range(_WARM_UP + self._cluster.load.scenario.requests.count):
+            is_warm = number >= _WARM_UP
+            self._request(decisions, mine, times if is_warm else Times())
+            control._request(its, other, its_times if is_warm else Times())
+        parts = {"cpu", "filter", "decide", "event"}
+        return {f"ofControl.{each}": _median(times, each) / _median(its_times, each) for each in sorted(parts)}
+
+    def _requests(self, point: Point) -> RequestMaker:
+        return RequestMaker(self._cluster, point.names, self._cluster.load.scenario.seed)
 
     def play_first(self, decisions: Decisions) -> Figures:
         """Runs one request for each selector, which measures requests with new constraints."""
@@ -121,3 +138,8 @@ class Player:
         started = perf_counter_ns()
         apply(self.index, PODS.decode_event(line))
         times.event.append(perf_counter_ns() - started)
+
+
+def _median(times: Times, name: str) -> int:
+    found: list[int] = getattr(times, name)
+    return quantile(found, 0.5)

@@ -24,7 +24,18 @@ Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Answer: TypeAlias = Annotated[str, Meta(pattern="^(decisive|all|best[1-9][0-9]*)\\Z")]
 Place: TypeAlias = dict[str, int | str]
 Measure: TypeAlias = Literal[
-    "requests", "events", "retries", "relabel", "policies", "gangs", "hostile", "tenants", "service", "scale", "standby"
+    "requests",
+    "events",
+    "retries",
+    "relabel",
+    "policies",
+    "gangs",
+    "hostile",
+    "tenants",
+    "service",
+    "scale",
+    "standby",
+    "control",
 ]
 
 # Measures that need a service, and not the index in this process.
@@ -121,11 +132,15 @@ class Bound(Part, frozen=True):
 
 
 class BenchScenario(Part, frozen=True, kw_only=True):
-    """A workload with its matrix and its bounds. `namespaceLimits` are `limits.perNamespace` of the service."""
+    """A workload with its matrix and its bounds. `namespaceLimits` are `limits.perNamespace` of the service.
+
+    `control` names the scenario of the same run that the measure `control` plays in turns with this one.
+    """
 
     api_version: Literal["placement.extender.dev/v1alpha1"]
     kind: Literal["BenchScenario"]
     name: str
+    control: str = ""
     description: str = ""
     seed: int = 1
     template: PodTemplate
@@ -157,7 +172,7 @@ class Point(Struct, frozen=True):
 class Load(Struct, frozen=True):
     """One cluster, which is loaded in its own process, and the points to measure on it.
 
-    `is_sized`: its nodes are those of the case.
+    `is_sized`: its nodes are those of the case. `control`: what its scenario is compared with.
     """
 
     scenario: BenchScenario
@@ -166,6 +181,7 @@ class Load(Struct, frozen=True):
     points: tuple[Point, ...]
     rate: float = 0.0
     is_sized: bool = False
+    control: BenchScenario | None = None
 
     def place(self, point: Point) -> Place:
         """The point's dimensions by name; `nodes` only where the case sets them."""
@@ -188,6 +204,8 @@ def _problems(case: Case, number: int, scenario: BenchScenario) -> Iterator[str]
     for dimension in _VARIED:
         if not getattr(case, dimension):
             yield f"cases[{number}].{dimension}: must not be empty"
+    if "control" in case.measure and not scenario.control:
+        yield f"cases[{number}].measure: control is measured where the scenario names its control"
     nodes = case.nodes or scenario.cluster.nodes
     if max(case.names, default=0) > nodes:
         yield f"cases[{number}].names: must not be more than {'' if case.nodes else 'cluster.'}nodes, {nodes}"

@@ -15,6 +15,7 @@ from tests.tools.bench.scenario import DIMENSIONS
 _SECTIONS: Final = {
     "Requests": "filter.p50 .p99 .max cpu.p50 .p99 echo.p50 .p99 filter.p50/echo.p50 filter.p50/echoAll.p50 share.decode .decide "
     ".encode prioritize.p50 prioritize.p50/prioritizeEcho.p50 requestsPerSecond bytesIn bytesOut rejectedShare",
+    "Pairs: with / control, in turns": "ofControl.cpu .filter .decide .event",
     "Cluster": "load ready rss rssPeak first.p50 .max event.p50 .max pause.p99 .max pauseWall.max busyShare",
     "Scale": "readyPer100kPods readyCpu listPause.max relabelPods.max restorePods.max taintZones.max loseZones.max "
     "returnZones.max churn.max relist.max scrape.max auditStep.max longestPause relist.peak auditSeconds takeover.seconds "
@@ -41,7 +42,7 @@ def tables(results: Results) -> Iterator[Table]:
         rows = [row for row in results.rows if any(_text(row, figure) for figure in shown)]
         if shown:
             places = _places(rows)
-            table = _empty(f"{title} (ms)", places, shown)
+            table = _empty(title if "/" in title else f"{title} (ms)", places, shown)
             for row in rows:
                 table.add_row(*_names(row, places), *(_text(row, figure) for figure in shown))
             yield table

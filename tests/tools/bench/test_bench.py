@@ -5,8 +5,10 @@ That it plays, and that every figure is there, is shown by `test_command.py`.
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 import yaml
@@ -21,7 +23,16 @@ from tests.tools.bench.cluster import ZONE, RequestMaker, SyntheticCluster, pod_
 from tests.tools.bench.in_process import fill, play
 from tests.tools.bench.mode_bursts import join, ratios
 from tests.tools.bench.player import Player
-from tests.tools.bench.results import Audit, Played, Row, check_bounds, compare, quantile, results_of, typical
+from tests.tools.bench.results import (
+    Audit,
+    Played,
+    Row,
+    check_bounds,
+    compare,
+    quantile,
+    results_of,
+    typical,
+)
 from tests.tools.bench.scenario import KIND, parse_bench, parse_modes, plan, plan_modes
 from tests.tools.bench.small_scenario import SHIPPED, document, load, scenario
 from tests.tools.bench.subject import Subject, recount
@@ -262,3 +273,36 @@ def test_each_kind_of_row_has_a_table_of_the_figures_that_it_has() -> None:
         [*place, *columns, ("share.decode", "25%")],
         [("pods", "30"), ("mode", "bind"), ("bound.perSecond", "120"), ("waited.share", "3%")],
     ]
+
+
+def spec_of(name: str) -> dict[str, Any]:
+    (found,) = [each for each in map(read, SHIPPED) if each.name == name]
+    return {
+        "spec": found.template.spec,
+        "cluster": found.cluster,
+        "labels": found.template.labels,
+        "size": (found.cases[0].pods, found.cases[0].selectors),
+    }
+
+
+def read(path: Path) -> Any:
+    document = yaml.safe_load(path.read_text("utf-8"))
+    return (parse_modes if document["kind"] == "ModesScenario" else parse_bench)(document)
+
+
+def test_a_pair_differs_in_what_it_compares_and_in_nothing_else() -> None:
+    """KEP-2249: one namespace without a selector against 100 with it. KEP-3022: hard spread with minDomains against without."""
+    many, one = spec_of("hundred-namespaces"), spec_of("one-namespace")
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    (term,) = many["spec"]["affinity"]["podAntiAffinity"][required]
+    assert term.pop("namespaceSelector") == {"matchLabels": {"team": "devops"}}
+    assert (many["cluster"].namespaces, many["cluster"].one_namespace, one["cluster"].one_namespace) == (
+        100,
+        False,
+        True,
+    )
+    many["cluster"] = msgspec.structs.replace(many["cluster"], one_namespace=True)
+    assert many == one
+    used, unused = spec_of("with-min-domains"), spec_of("without-min-domains")
+    assert used["spec"]["topologySpreadConstraints"][0].pop("minDomains") == used["cluster"].zones
+    assert used == unused

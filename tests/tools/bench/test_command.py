@@ -161,7 +161,7 @@ def test_without_scenarios_it_finds_its_own_from_any_folder(
     monkeypatch.chdir(tmp_path)
     assert main(["--label", "no such"]) == 1
     assert (
-        'no case has the label "no such"; the labels are gangs, huge, large, nightly, service, short'
+        'no case has the label "no such"; the labels are gangs, huge, large, nightly, pairs, service, short'
         in capsys.readouterr().err
     )
 
@@ -176,3 +176,29 @@ def test_two_scenarios_of_one_name_are_rejected(path: Path, capsys: pytest.Captu
     name = write(path)
     assert main([name, name]) == 1
     assert "small: two scenarios have this name" in capsys.readouterr().err
+
+
+def test_each_scenario_with_a_control_is_printed_with_its_ratio_to_it(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """KEP-2249 and KEP-3022, "Test Plan": benchmark tests with the field against the same without it, in one run."""
+    case = {"labels": ["short"], "pods": [30], "selectors": [3], "names": [10]}
+    kept = tmp_path / "results.json"
+    files = [write(path, control="plain", cases=[case | {"measure": ["control"]}])]
+    files.append(write(tmp_path / "control.yaml", name="plain", cases=[case]))
+    assert main([*files, "--out", str(kept)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("Pairs: with / control"))
+    assert lines[begin + 1].split()[-4:] == [f"ofControl.{each}" for each in ("cpu", "filter", "decide", "event")]
+    pair, control = decode_results(kept.read_bytes()).rows
+    assert (pair.scenario, control.scenario) == ("small", "plain")
+    assert all(pair.figures[f"ofControl.{each}"] > 0 for each in ("cpu", "filter", "decide", "event"))
+    assert not any(name.startswith("ofControl") for name in control.figures)
+
+
+def test_a_scenario_without_its_control_is_rejected(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([write(path, control="plain")]) == 1
+    assert "small: its control plain is not in this run" in capsys.readouterr().err
+    case = {"labels": ["short"], "measure": ["control"]}
+    assert main([write(path, cases=[case])]) == 1
+    assert "cases[0].measure: control is measured where the scenario names its control" in capsys.readouterr().err
