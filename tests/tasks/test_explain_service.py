@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+import gc
+from collections.abc import Generator, Sequence
+from datetime import UTC, datetime
 
 import pytest
+from msgspec import structs
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.answers.explanations import Cause, NotExplained
+from extender.model.answers.pages import PageOf, TopologyQuestion
+from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
+from extender.model.policies import EXEMPT_LABEL, InvalidPolicy, PolicyKey, PolicyObject
+from extender.model.preemption import PreemptionPlan
+from extender.model.release import GroupKey, GroupSize, Level, Phase
 from extender.settings.configuration import Settings
-from extender.tasks.browse_service import MOST_EXPLANATIONS, ExplainService
+from extender.settings.policies import Exemptions, Policies
+from extender.tasks import browse_service
+from extender.tasks.browse_service import MOST_EXPLANATIONS, MOST_PAGES, BrowseService, ExplainService
 from extender.tasks.index_upkeep import EVERY_SECONDS, FIGURE_PAUSE_SECONDS, SlicedFigure
+from extender.tasks.preemption.manager import Phase as PreemptionPhase
+from extender.tasks.preemption.manager import Record
 from extender.tasks.sliced_work import Places, SlicedWork, Traffic
-from tests.builders import index_of, node, pod, term
+from tests.builders import index_of, namespace, node, pod, spread, term
+from tests.contenders import contender
 from tests.fakes import FakeClock, until
+from tests.gangs import gated, release_policy
+from tests.policies import policy
 
 APART = term("zone", app="web")
 
@@ -251,3 +266,225 @@ async def test_rounds_that_take_long_are_rare() -> None:
         await until(lambda: [each for each in clock.slept if each != FIGURE_PAUSE_SECONDS])
         running.cancel()
         assert round(next(each for each in clock.slept if each != FIGURE_PAUSE_SECONDS), 3) == expected
+
+
+# -- Pages of the browsed_cluster: in slices between other work, few at a time, and with what other parts know ---------
+
+NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
+ZONES = TopologyQuestion("topology.kubernetes.io/zone", PageOf())
+
+
+def browsed_cluster(nodes: int = 2) -> ClusterIndex:
+    return index_of(
+        namespace("default"),
+        *(node(f"n{at}", zone=f"z{at % 2}") for at in range(nodes)),
+        pod("placed", on="n0"),
+        pod("waits"),
+        pod("passed"),
+        pod("held", gates=["example.com/quota"]),
+        pod("leaving", terminating=True),
+    )
+
+
+def browsing(
+    index: ClusterIndex,
+    clock: FakeClock | None = None,
+    preemptions: Sequence[Record] = (),
+    work: SlicedWork | None = None,
+) -> BrowseService:
+    clock = clock or FakeClock()
+    return BrowseService(
+        index,
+        Settings(policies=Policies(exemptions=Exemptions(label_in=("default",)))),
+        work or SlicedWork(clock),
+        clock,
+        lambda: NOW,
+        lambda: preemptions,
+    )
+
+
+async def test_figures_count_each_pod_in_its_state() -> None:
+    index = browsed_cluster()
+    index.assume(index.pods["uid-passed"], ["n0"], 0.0)
+    found = await browsing(index).figures()
+    assert (found.nodes, found.pods, found.namespaces) == (2, 5, 1)
+    assert (found.pending, found.gated, found.assumed, found.preemptions_in_flight) == (1, 1, 1, 0)
+    assert {each.key: each.domains for each in found.topology_keys}["topology.kubernetes.io/zone"] == 2
+
+
+async def test_topology_keys_follow_the_nodes() -> None:
+    index = browsed_cluster()
+    browser = browsing(index)
+    before = (await browser.figures()).topology_keys
+    assert (await browser.figures()).topology_keys is before, "computed again although no node has changed"
+    index.upsert(node("n2", zone="z2"))
+    assert (await browser.figures()).topology_keys[0].domains == 3
+
+
+async def test_a_pod_without_a_node_has_its_state() -> None:
+    index = browsed_cluster()
+    index.assume(index.pods["uid-passed"], ["n0"], 0.0)
+    index.nominate_in_memory(index.pods["uid-waits"], "n0", {"uid-placed"})
+    page = await browsing(index).pending(PageOf())
+    assert {row.pod: (row.state, row.nominated_node) for row in page.pods} == {
+        "waits": ("preempting", "n0"),
+        "passed": ("assumed", ""),
+        "held": ("gated", ""),
+        "leaving": ("terminating", ""),
+    }
+
+
+async def test_rows_are_no_concern_of_the_garbage_collector() -> None:
+    """A page has hundreds, and a collection in between holds up requests of the scheduler."""
+    page = await browsing(browsed_cluster()).pending(PageOf())
+    assert page.pods
+    assert not any(map(gc.is_tracked, page.pods))
+
+
+async def test_a_pod_that_is_not_known_is_named() -> None:
+    with pytest.raises(NotExplained, match="pod default/none is not known") as error:
+        await browsing(browsed_cluster()).constraints("default", "none")
+    assert error.value.cause is Cause.UNKNOWN
+
+
+async def test_constraints_of_a_pod_on_a_node_are_those_of_a_further_replica() -> None:
+    index = browsed_cluster()
+    index.upsert(pod("web-0", on="n0", app="web", spreads=[spread("zone", app="web")]))
+    page = await browsing(index).constraints("default", "web-0")
+    (state,) = page.constraints
+    assert (page.pod, page.node, state.minimum, state.limit, page.is_changed) == ("default/web-0", "n0", 0, 0, False)
+    assert [(each.domain, each.count, each.passes) for each in state.domains] == [("z0", 1, False), ("z1", 0, True)]
+
+
+async def test_up_to_200_domains_of_a_constraint_are_shown() -> None:
+    index = index_of(*(node(f"n{at}") for at in range(203)))
+    index.upsert(pod("web-0", on="n0", app="web", apart=[term("host", app="web")]))
+    page = await browsing(index).constraints("default", "web-0")
+    own = next(state for state in page.constraints if state.kind == "podAntiAffinity")
+    assert (own.domains[0].domain, own.domains[0].pods) == ("n0", ("default/web-0",))
+    assert (len(own.domains), own.more_domains) == (200, 3)
+
+
+async def test_the_loop_is_free_between_slices() -> None:
+    """By this clock each look at the time takes 0.6 ms, so that a slice is one step."""
+    clock = FakeClock(step=0.0006)
+    page = await browsing(browsed_cluster(nodes=2000), clock).topology(ZONES)
+    assert [(row.domain, row.nodes) for row in page.domains] == [("z0", 1000), ("z1", 1000)]
+    assert len(clock.slept) >= 5
+    assert set(clock.slept) == {0.003}
+
+
+async def test_few_pages_wait_and_one_more_is_refused() -> None:
+    browser = browsing(browsed_cluster(nodes=2000), FakeClock(step=0.0006))
+    waiting = [asyncio.create_task(browser.topology(ZONES)) for _ in range(MOST_PAGES)]
+    await asyncio.sleep(0)
+    with pytest.raises(NotExplained) as error:
+        await browser.pending(PageOf())
+    assert error.value.cause is Cause.BUSY
+    overview = asyncio.create_task(browser.figures())
+    assert {page.lacking for page in await asyncio.gather(*waiting)} == {0}
+    assert (await overview).nodes == 2000
+    assert (await browser.pending(PageOf())).more == 0
+
+
+async def test_a_page_beyond_its_budget_ends_and_says_why() -> None:
+    with pytest.raises(NotExplained, match="the page would take more than 2 s") as error:
+        await browsing(browsed_cluster(nodes=2000), FakeClock(step=1.1)).topology(ZONES)
+    assert error.value.cause is Cause.TOO_EXPENSIVE
+
+
+async def test_pages_and_explanations_are_computed_one_after_the_other() -> None:
+    index, clock = browsed_cluster(nodes=2000), FakeClock(step=0.0006)
+    work = SlicedWork(clock)
+    browser, explainer = (
+        browsing(index, clock, work=work),
+        ExplainService(index.view, Settings(), clock, work=work),
+    )
+    page = asyncio.create_task(browser.topology(ZONES))
+    explanation = asyncio.create_task(explainer.explain("default", "waits"))
+    await until(page.done)
+    assert not explanation.done()
+    assert (await explanation).passing == 2000
+
+
+async def test_preemptions_show_their_victims_the_longest_first() -> None:
+    index, clock = browsed_cluster(), FakeClock()
+    victims = [contender(f"victim-{at:02}", on="n0") for at in range(52)]
+    for each in (*victims[1:], structs.replace(victims[1], terminating=True)):
+        index.upsert(each)
+    asking, other = contender("asking", priority=100), contender("other", namespace="shop")
+    records = [
+        Record(PreemptionPlan(other, "n1", tuple(victims[2:3])), clock.time - 60, clock.time),
+        Record(
+            PreemptionPlan(asking, "n0", tuple(victims), pdb_violations=2),
+            clock.time - 90,
+            clock.time,
+            PreemptionPhase.UNBOUND,
+        ),
+    ]
+    browser = browsing(index, clock, records)
+    first, second = (await browser.preemptions(PageOf())).preemptions
+    assert (first.pod, first.node, first.state) == ("default/asking", "n0", "preemptor unbound")
+    assert first.since == "2026-01-01T00:08:30Z"
+    assert [each.state for each in first.victims[:3]] == ["gone", "terminating", "running"]
+    assert (len(first.victims), first.more_victims, first.pdb_violations, first.priority) == (50, 2, 2, 100)
+    assert (second.pod, second.state) == ("shop/other", "executing")
+    assert [each.pod for each in (await browser.preemptions(PageOf("shop"))).preemptions] == ["shop/other"]
+    assert (await browser.figures()).preemptions_in_flight == 2
+
+
+async def test_groups_in_flight_say_how_far_they_are_and_why_they_wait() -> None:
+    index = index_of(node("n1", zone="z1"), PolicyObject(release_policy(size=GroupSize(count=2))))
+    for each in (gated("a-0", "a"), gated("b-0", "b", on="n1", released="b"), gated("b-1", "b", released="b")):
+        index.upsert(each)
+    for name in ("c-0", "c-1"):
+        index.upsert(gated(name, "c", on="n1", released="c"))
+    waiting, released = (await browsing(index).groups(PageOf())).groups
+    assert (waiting.key, waiting.state, waiting.text) == ("a", "Collecting", "1 of 2 pods exists")
+    assert (waiting.pods, waiting.needed, waiting.gated, waiting.released, waiting.bound) == (1, 2, 1, 0, 0)
+    assert (waiting.policy, waiting.since) == ("ClusterPodSchedulingPolicy/gangs", "2026-01-01T00:00:00Z")
+    assert (released.key, released.gated, released.released, released.bound) == ("b", 0, 2, 1)
+    assert (await browsing(index).figures()).groups_in_flight == 2
+    assert (await browsing(index).groups(PageOf("other"))).groups == ()
+
+
+async def test_a_large_group_is_shown_as_the_leader_describes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browse_service, "_MOST_GROUPED", 2)
+    index = index_of(node("n1"), PolicyObject(release_policy(size=GroupSize(count=4))))
+    for each in (
+        *(gated(f"a-{at}", "a") for at in range(2)),
+        gated("a-2", "a", on="n1", released="a"),
+        gated("a-3", "a", terminating=True),
+    ):
+        index.upsert(each)
+    (row,) = (await browsing(index).groups(PageOf())).groups
+    assert (row.pods, row.needed, row.gated, row.released, row.bound) == (3, 4, 2, 1, 1)
+    assert row.text == "the leader has said nothing about this group yet"
+    key = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "a")
+    status = PlacementStatus(Phase.DEGRADED, 3, 1, 1, "DomainFull", "z1 holds 2 of 3")
+    index.upsert(GroupPlacement(placement_name(key), "u", key, levels=(Level("zone", "z1"),), status=status))
+    (row,) = (await browsing(index).groups(PageOf())).groups
+    assert (row.state, row.domain, row.reason, row.text) == ("Degraded", "zone=z1", "DomainFull", "z1 holds 2 of 3")
+
+
+async def test_policies_show_whom_they_select_and_what_they_direct() -> None:
+    web = policy(
+        "web", "default", podSelector={"matchLabels": {"app": "web"}}, nodeSelector={"pool": "fast"}, priority=7
+    )
+    index = index_of(PolicyObject(web), PolicyObject(policy("all", tolerations=[{"operator": "Exists"}])), node("n1"))
+    index.upsert(PolicyObject(InvalidPolicy(PolicyKey("placement.extender.dev", "", "broken"), ("spec.x: unknown",))))
+    for each in (
+        pod("web-0", on="n1", app="web"),
+        pod("web-1", app="web"),
+        pod("db", on="n1", app="db"),
+        pod("own", on="n1", labels={EXEMPT_LABEL: "true"}, app="web"),
+        pod("dns", on="n1", namespace="kube-system", app="web"),
+    ):
+        index.upsert(each)
+    everything, broken, own = (await browsing(index).policies(PageOf())).policies
+    assert (own.kind, own.namespace, own.name, own.valid) == ("PodSchedulingPolicy", "default", "web", True)
+    assert (own.matched, own.mode, own.moments, own.priority) == (2, "Enforce", ("Admission", "Scheduling"), 7)
+    assert (own.directives, own.examples) == (("nodeSelector pool=fast",), ("default/web-0",))
+    assert (everything.matched, everything.directives) == (3, ("tolerations: 1",))
+    assert (broken.name, broken.valid, broken.problem, broken.matched) == ("broken", False, "spec.x: unknown", 0)
+    assert [each.name for each in (await browsing(index).policies(PageOf("default"))).policies] == ["web"]

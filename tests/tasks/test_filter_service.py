@@ -15,6 +15,7 @@ from extender.model.objects import ON_ITS_WAY
 from extender.tasks.filter_service import ScheduledPods, SchedulerCounts
 from extender.wire.extender_v1 import FilterResult, decode_args
 from extender.wire.objects.kinds import NODES, PODS
+from tests.fakes import until
 from tests.tasks.filter_scene import APART, HOST, NODE_NAMES, NOW, ON_EACH, JsonObject, Played, decoded, pending_pod
 
 ON_ITS_WAY_ERROR = FilterResult((), error=f"cannot decide: {ON_ITS_WAY}")
@@ -157,8 +158,7 @@ async def test_two_requests_about_one_pod_at_once_leave_one_assumption_and_get_o
     played = Played("decisive")
     played.index.assume(decoded("other", {}), ("n1", "n2"), now=0.0)
     first = asyncio.create_task(played.ask("w0", APART))
-    while not played.filter_service.waits:  # noqa: ASYNC110 (it starts to wait within a step or two of the loop)
-        await asyncio.sleep(0)
+    await until(lambda: played.filter_service.waits)
     played.index.assume(decoded("w0", APART), ("n2",), now=0.0)  # what the second question was answered meanwhile
     played.show("other", {}, on="n1")
     assert await first == ["n2"]
@@ -170,8 +170,7 @@ async def test_a_request_waits_for_the_pod_that_its_result_depends_on() -> None:
     played = Played("cooperative", wait=30)
     await played.ask("w0", APART)
     waiting = asyncio.create_task(played.ask("w1", APART))
-    while not played.filter_service.waits:  # noqa: ASYNC110 (it starts to wait within a step or two of the loop)
-        await asyncio.sleep(0)
+    await until(lambda: played.filter_service.waits)
     assert (waiting.done(), len(played.index.assumed.changes)) == (False, 1)
     played.show("w0", APART, on="n2")
     assert sorted(await waiting) == ["n1", "n3"]
@@ -184,8 +183,7 @@ async def test_it_waits_no_longer_once_no_assumed_pod_left_can_change_its_answer
     await played.ask("w0", {}, ("n2", "n3"))
     await played.ask("w1", {}, ("n1", "n2"))
     waiting = asyncio.create_task(played.ask("asking", APART))
-    while not played.filter_service.waits:  # noqa: ASYNC110 (it starts to wait within a step or two of the loop)
-        await asyncio.sleep(0)
+    await until(lambda: played.filter_service.waits)
     played.show("w0", {}, on="n2")
     assert await waiting == ["n3"]
     assert "w1" in played.index.assumed.held
@@ -273,8 +271,7 @@ async def test_a_pod_that_is_bound_while_its_request_waits_is_not_decided_on() -
     played = Played("cooperative", wait=30)
     await played.ask("w0", APART)
     waiting = asyncio.create_task(played.ask("w1", APART))
-    while not played.filter_service.waits:  # noqa: ASYNC110 (it starts to wait within a step or two of the loop)
-        await asyncio.sleep(0)
+    await until(lambda: played.filter_service.waits)
     played.show("w1", APART, on="n3")
     played.show("w0", APART, on="n2")
     assert await waiting == []

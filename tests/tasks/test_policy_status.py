@@ -27,7 +27,7 @@ from extender.tasks.policy_status import (
 from extender.verbs.admit.pod_fields import Changes, Conflict
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from tests.deploy.policies.examples import policy
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, until
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 Json = dict[str, Any]
@@ -141,13 +141,11 @@ async def test_nothing_is_counted_before_the_index_is_complete() -> None:
     key = scene.apply()
     scene.is_complete = False
     running = asyncio.create_task(scene.status.run())
-    while scene.clock.slept.count(WAIT_SECONDS) < 3:  # noqa: ASYNC110 (a fake clock has no event)
-        await asyncio.sleep(0)
+    await until(lambda: scene.clock.slept.count(WAIT_SECONDS) >= 3)
     assert scene.api.writes == []
     scene.run(3, app="db")
     scene.is_complete = True
-    while not scene.api.writes:  # noqa: ASYNC110 (a fake clock has no event)
-        await asyncio.sleep(0)
+    await until(lambda: scene.api.writes)
     running.cancel()
     assert scene.api.status[key]["matchedPods"] == 3
 
