@@ -29,7 +29,7 @@ laws: $(READY) ## 2,000 examples of each law, fresh ones each time; repeat a fai
 mutants: $(READY) ## 100 small changes of the pure floors, and which of them no test noticed; make mutants COUNT=300 SEED=7
 	$(BIN)/python -m tests.mutants --count "$(or $(COUNT),100)" --seed "$(or $(SEED),1)"
 
-attack: $(READY) ## hostile requests, bodies, connections and streams against a service of its own; or make attack ONLY="gzip"
+attack: $(READY) ## hostile requests, bodies, connections, streams and tenants against a service of its own; or make attack ONLY="gzip"
 	$(BIN)/python -m tests.attack $(ONLY)
 
 costs: $(READY) ## what each input costs at its limit, in twenty minutes, and one table; or make costs ONLY="policies gang"

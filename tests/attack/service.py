@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import yaml
 
 from extender.settings.connections import Clients
 from extender.simulator.apiserver.server import ApiServer
+from extender.simulator.json_objects import JsonObject
 from tests.attack.attacks import Target
 from tests.attack.hostile_api import HostileApi
 from tests.attack.pulse import Prober
@@ -25,15 +26,17 @@ _MEBIBYTE = 2**20
 
 
 @asynccontextmanager
-async def target_of(*, tls: bool) -> AsyncIterator[Target]:
-    """A running service, ready, with or without TLS."""
+async def target_of(
+    *, tls: bool, objects: Sequence[JsonObject] = OBJECTS, settings: JsonObject | None = None
+) -> AsyncIterator[Target]:
+    """A running service, ready, with or without TLS, of a cluster of these objects."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with ApiServer() as api:
-            api.store.load(OBJECTS)
+            api.store.load(objects)
             pki, (port,) = Pki(folder), free_ports(1)
             async with HostileApi(api).listening() as front:
-                config = _configuration(folder, front, pki, port, tls=tls)
+                config = _configuration(folder, front, pki, port, settings or {}, tls=tls)
                 async with serving("--config", str(config)) as (process, url), Prober.of(url, process.pid) as prober:
                     draining = asyncio.create_task(_drain(process.stderr))
                     try:
@@ -59,7 +62,7 @@ async def is_ready(target: Target) -> bool:
     return await target.status(head_of("GET", "/readyz")) == "200"
 
 
-def _configuration(folder: Path, front: HostileApi, pki: Pki, port: int, *, tls: bool) -> Path:
+def _configuration(folder: Path, front: HostileApi, pki: Pki, port: int, settings: JsonObject, *, tls: bool) -> Path:
     """Reads its cluster through the front, and does not wait long before it reads again."""
     kubeconfig = front.write_kubeconfig(folder / "kubeconfig")
     backoff = {"initial": "100ms", "max": "1s"}
@@ -77,7 +80,7 @@ def _configuration(folder: Path, front: HostileApi, pki: Pki, port: int, *, tls:
         document["server"] = {"tls": {**files, "clients": {"scheduler": [SCHEDULER]}}}
     document["policies"] = {"enabled": True, "webhook": webhook}
     path = folder / "extender.yaml"
-    path.write_text(yaml.safe_dump(document), "utf-8")
+    path.write_text(yaml.safe_dump(document | settings), "utf-8")
     return path
 
 
