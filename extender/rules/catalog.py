@@ -105,6 +105,8 @@ Parts = Sequence[tuple[Rule, CompiledConstraints]]
 
 def prepare(parts: Parts, pod: Pod, view: ClusterView, frame: Frame, watch: Stopwatch | None = None) -> PreparedFilters:
     """Prepares the filters of these rules, without those that let every node pass. ``watch`` times each."""
+    if not parts:
+        return NO_FILTERS
     if watch is not None:
         return _joined([_timed(rule, part, pod, view, frame, watch) for rule, part in parts])
     return _joined([rule.prepare_filter(pod, part, view, frame) for rule, part in parts])
@@ -119,11 +121,14 @@ def _timed(
 
 
 def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
-    kept = [each for each in filters if each.status.code is not Code.SKIP]
-    for each in kept:
-        if each.status.code is not Code.SUCCESS:
+    kept = []
+    for each in filters:
+        code = each.status.code
+        if code is Code.SUCCESS:
+            kept.append(each)
+        elif code is not Code.SKIP:
             return PreparedFilters((each,))
-    return PreparedFilters(tuple(kept))
+    return PreparedFilters(tuple(kept)) if kept else NO_FILTERS
 
 
 def counts_of_rules() -> tuple[type[Counted], ...]:

@@ -106,14 +106,16 @@ class TimedFilter(PreparedFilter):
 class RuleMeter:
     """What is counted of the rules of one service. Without `start` nothing is timed.
 
-    ``fields`` counts evaluated constraints by the optional field that they have. ``left``: decisions until the next one that is
+    ``fields`` counts evaluated constraints by the optional field that they have, ``filtered`` and ``scored`` the rules of the filter
+    verb, which adds to them itself. ``left``: decisions until the next one that is
     timed, which verbs count down themselves; ``watch`` times the current one, None in all others.
     """
 
-    __slots__ = ("_clock", "_evaluations", "_observe", "fields", "left", "watch")
+    __slots__ = ("_clock", "_evaluations", "_observe", "fields", "filtered", "left", "scored", "watch")
 
     def __init__(self) -> None:
         self._evaluations: dict[tuple[str, str], defaultdict[str, int]] = {each: defaultdict(int) for each in _PLACES}
+        self.filtered, self.scored = self._evaluations["filter", FILTER], self._evaluations["filter", SCORE]
         self.fields: dict[str, int] = {"minDomains": 0, "namespaceSelector": 0}
         self.left = _NEVER
         self.watch: Stopwatch | None = None
@@ -121,10 +123,6 @@ class RuleMeter:
     def start(self, clock: Callable[[], float], observe: Callable[[str, str, float], None]) -> None:
         """From now on a sample is timed. ``clock`` tells processor time; ``observe`` is told rule, extension point and seconds."""
         self._clock, self._observe, self.left = clock, observe, FIRST
-
-    def evaluations(self, verb: str, point: str) -> defaultdict[str, int]:
-        """The counts by rule of a verb at an extension point, for the verb to add to."""
-        return self._evaluations[verb, point]
 
     def count(self, verb: str, point: str, rules: Sequence[Rule]) -> None:
         """Adds an evaluation of each rule."""

@@ -24,7 +24,7 @@ from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Code, Reason
 from extender.rules import catalog
 from extender.rules.catalog import Dependencies, PreparedFilters, dependencies
-from extender.rules.frames import IndexFrame
+from extender.rules.frames import Frame, IndexFrame
 from extender.rules.meter import FILTER, RuleMeter
 from extender.rules.node_fit import static_rejection
 from extender.rules.quota import QuotaCounts
@@ -78,7 +78,6 @@ class FilterVerb:
         self.policies = PolicyCounts.new()
         self.quotas = QuotaCounts()
         self.meter = RuleMeter()
-        self._filtered = self.meter.evaluations("filter", FILTER)
 
     def should_wait(self, args: ExtenderArgs) -> bool:
         """Whether waiting for assumed pods may make the answer better. O(groups) without undetermined pods, else two searches.
@@ -167,9 +166,9 @@ class FilterVerb:
             result = self.rejections.find(request, compiled, view)
         if result is None:
             # 3. The rules, prepared once for all nodes.
-            search = self._metered_search(
-                pod, compiled, requested_nodes(request, view), is_undetermined=is_undetermined
-            )
+            requested = requested_nodes(request, view)
+            frame = requested.frame.worst_case(view) if is_undetermined else requested.frame
+            search = self._metered_search(pod, compiled, requested, frame)
 
             # 4. Selection of the host, or of a shortlist of hosts.
             hosts = select_hosts(search, pod, seed, avoid)
@@ -192,18 +191,19 @@ class FilterVerb:
         return FilterDecision(_with_nominations(result, args, kept, awaited, view), plan)
 
     def _metered_search(
-        self, pod: Pod, compiled: CompiledConstraints, requested: RequestedNodes, *, is_undetermined: bool
+        self, pod: Pod, compiled: CompiledConstraints, requested: RequestedNodes, frame: Frame
     ) -> Search:
         """The search of a decision, whose rules are counted, and timed if it is one of the sample."""
         view, meter = self._view, self.meter
-        frame = requested.frame.worst_case(view) if is_undetermined else requested.frame
         parts = catalog.active(compiled, view)
-        for rule, _ in parts:  # not `RuleMeter.count`: this is in every decision
-            self._filtered[rule.name] += 1
-        for used in compiled.used_fields:
-            meter.fields[used] += 1
+        if parts:
+            filtered = meter.filtered
+            for rule, _ in parts:  # not `RuleMeter.count`: this is in every decision
+                filtered[rule.name] += 1
+            for used in compiled.used_fields:
+                meter.fields[used] += 1
         filters = catalog.prepare(parts, pod, view, frame, meter.watch)
-        return Search(compiled, filters, requested, view, self.settings, meter=meter, watch=meter.watch)
+        return Search(compiled, filters, requested, view, self.settings, meter)
 
 
 def _ranks(search: Search) -> list[float]:

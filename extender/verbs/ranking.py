@@ -83,12 +83,14 @@ def best_equals(search: Search, enough: int, start: int) -> Sequence[int]:
 def _groups(search: Search) -> Sequence[RankedGroup] | None:
     """The groups that order the nodes, none where there are no preferences; None where each node is to be scored."""
     scoring = catalog.scoring_rules(search.compiled, search.settings.rules)
-    if scoring and search.meter is not None:
-        search.meter.count("filter", SCORE, scoring)
+    meter = search.meter
+    if scoring and meter is not None:
+        for rule in scoring:
+            meter.scored[rule.name] += 1
         if (
-            len(scoring) == 1 and search.watch is not None
+            len(scoring) == 1 and meter.watch is not None
         ):  # until the caller has the nodes; several rules are timed one by one
-            search.watch.switch((scoring[0].name, SCORE))
+            meter.watch.switch((scoring[0].name, SCORE))
     if len(scoring) > 1:
         return None
     most, rules = len(search.requested), search.settings.rules

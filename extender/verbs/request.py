@@ -163,8 +163,8 @@ def worst_case(frame: Frame, compiled: CompiledConstraints, view: ClusterView) -
 class Search(msgspec.Struct, frozen=True, gc=False):
     """One request ready to be searched: the requested nodes, the constraints, and the filters that a node must pass.
 
-    ``excluded`` are positions that the search leaves out, though they may pass. ``meter`` counts the rules that
-    score, ``watch`` times them.
+    ``excluded`` are positions that the search leaves out, though they may pass. ``meter`` counts and times the rules
+    that score.
     """
 
     compiled: CompiledConstraints
@@ -172,9 +172,13 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     requested: RequestedNodes
     view: ClusterView
     settings: Settings
-    excluded: AbstractSet[int] = _NONE
     meter: RuleMeter | None = None
-    watch: Stopwatch | None = None
+    excluded: AbstractSet[int] = _NONE
+
+    @property
+    def watch(self) -> Stopwatch | None:
+        """What times the decision, if it is timed."""
+        return None if self.meter is None else self.meter.watch
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass and are not excluded, in their order."""
