@@ -268,7 +268,7 @@ async def test_rounds_that_take_long_are_rare() -> None:
         assert round(next(each for each in clock.slept if each != FIGURE_PAUSE_SECONDS), 3) == expected
 
 
-# -- Pages of the browsed_cluster: in slices between other work, few at a time, and with what other parts know ---------
+# -- Pages of the cluster: in slices between other work, few at a time, and with what other parts know -----------------
 
 NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
 ZONES = TopologyQuestion("topology.kubernetes.io/zone", PageOf())

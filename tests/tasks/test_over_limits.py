@@ -72,7 +72,7 @@ def test_each_signature_is_logged_once(caplog: pytest.LogCaptureFixture) -> None
     found.upsert(limited_pod(2, signature))
     found.upsert(limited_pod(3, above()))
     text = "too many, limits.affinityTerms is 1"
-    assert told(caplog) == [("pod is above a limit", f"team-a/limited_pod-{number}", text) for number in (1, 3)]
+    assert told(caplog) == [("pod is above a limit", f"team-a/pod-{number}", text) for number in (1, 3)]
 
 
 def test_of_many_signatures_the_first_are_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -82,7 +82,7 @@ def test_of_many_signatures_the_first_are_logged(caplog: pytest.LogCaptureFixtur
     assert len(told(caplog)) == 1
 
 
-# -- Which policies a new recorded_pod says were injected into it ------------------------------------------------------
+# -- Which policies a new pod says were injected into it ---------------------------------------------------------------
 
 OURS = PolicyKey(GROUP, "shop", "apart")
 WIDE = PolicyKey(GROUP, "", "zones")
@@ -113,7 +113,7 @@ class Scene:
 
 
 def recorded_pod(uid: str, *policies: object, text: str | None = None) -> Pod:
-    """A recorded_pod with a record of these policies."""
+    """A pod with a record of these policies."""
     record = orjson.dumps({"": {"policies": [{"policy": each} for each in policies]}}).decode()
     injected = text if text is not None else record if policies else ""
     return Pod(uid, uid, PodSignature("shop", {}, injected=injected))
