@@ -235,7 +235,7 @@ async def test_more_objects_than_were_asked_for_are_not_split_into_millions(
     api.script(PATH, *[numbers] * 9)
     feed = following.start(replace(SMALL, most_values=300))
     await until(lambda: feed.status.restarts)
-    assert (feed.status.restarts, feed.status.decode_errors) == ({"undecodable": 1}, 0)
+    assert (set(feed.status.restarts), feed.status.decode_errors) == ({"undecodable"}, 0)
 
 
 async def test_an_object_that_is_too_large_for_a_page_is_reported_and_tried_again_later(
