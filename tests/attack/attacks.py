@@ -57,18 +57,24 @@ Play = Callable[[Target], Awaitable[str]]
 
 @dataclass
 class Attacks:
-    """All attacks by name. `quick` ones take less than a second each and are played as tests, too."""
+    """All attacks by name. `quick` ones take less than a second each and are played as tests, too.
+
+    `still`: for how many seconds the loop may stand still: 50 ms, and twice that for one request, whose body of 8 MiB is decoded in one
+    step. Only what may send requests of the scheduler can send one.
+    """
 
     plays: dict[str, Play] = field(default_factory=dict)
     quick: set[str] = field(default_factory=set)
+    still: dict[str, float] = field(default_factory=dict)
 
-    def attack(self, name: str, *, quick: bool = True) -> Callable[[Play], Play]:
+    def attack(self, name: str, *, quick: bool = True, still: float = 0.05) -> Callable[[Play], Play]:
         """Register one."""
         if name in self.plays:
             raise ValueError(f"two attacks have the name {name}")
 
         def register(play: Play) -> Play:
             self.plays[name] = play
+            self.still[name] = still
             if quick:
                 self.quick.add(name)
             return play
@@ -81,7 +87,7 @@ class Attacks:
         async def play(target: Target) -> str:
             return await target.status(request)
 
-        self.attack(name, quick=quick)(play)
+        self.attack(name, quick=quick, still=0.1)(play)
 
 
 def told(status: int) -> str:
