@@ -53,7 +53,7 @@ RELEVANT: Final = {
     "rules": ("rules", "verbs", "index", "tasks/test_filter_service.py", "parity/test_parity.py", "laws"),
     "verbs": ("verbs", "rules", "tasks/test_filter_service.py", "tasks/test_preemption_races.py", "laws"),
     "settings": ("test_settings.py", "test_config_files.py", "verbs", "cli/test_config.py"),
-    "doctor": ("doctor", "cli/test_doctor.py", "cli/test_generate.py"),
+    "doctor": ("doctor", "cli/test_quota.py", "cli/test_doctor.py", "cli/test_generate.py"),
 }
 _MEMORY: Final = 4 * 2**30  # bytes; a mutant may build something without end
 _OPTIONS: Final = ("-x", "-q", "--no-header", "-p", "no:cacheprovider", "--timeout=60", "--tb=line")
