@@ -138,7 +138,14 @@ def _tables(report: QuotaReport) -> Iterator[tuple[str, Sequence[str], list[Sequ
     if report.limit is not None:
         headings += [f"placed over {report.limit}", "refused"]
     yield "Namespaces", headings, rows
-    headings = ["pod", "placed", "pending", "terms", "closes nodes", "to namespaces"]
+    headings = [
+        "pod",
+        "placed",
+        "pending",
+        "closes nodes",
+        "to namespaces",
+        "terms",
+    ]  # the longest last: no heading wraps
     yield "Pods with affinity across namespaces", headings, [_pods(each) for each in report.pods]
     rows = [[each.object, str(each.terms)] for each in report.templates]
     yield "Workloads whose pods would have it", ["workload", "terms"], rows
@@ -156,9 +163,9 @@ def _pods(row: PodsInScope) -> Sequence[str]:
         name,
         str(row.placed),
         str(row.pending),
-        terms or "none reaches another namespace",
         str(row.closed_nodes),
         _names(row.closed_to),
+        terms or "none reaches another namespace",
     ]
 
 

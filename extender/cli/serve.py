@@ -23,6 +23,7 @@ from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
 from extender.model.units import Address
 from extender.settings.configuration import Settings
+from extender.tasks.endpoints import HANDOVER_SECONDS
 from extender.tasks.supervisor import Supervisor
 from extender.telemetry import scraped
 from extender.telemetry.logs import Level, configure
@@ -82,6 +83,8 @@ def warn_of_unreadable(path: str, problems: Sequence[str]) -> None:
 
 async def _serve_cluster(settings: Settings, access: Access) -> None:
     """Serves from watches of a cluster. Waits for an API server that is down; unusable credentials are an error."""
+    if settings.leader_election.service and own_pod() is None:
+        raise CommandError("leaderElection.service: needs POD_NAME, POD_UID and POD_IP in the environment, of this pod")
     clock, rng, file = SystemClock(), Random(), settings.recorder.redact_key_file
     key = read_redaction_key(file) if file else b""
     try:
@@ -122,10 +125,15 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
             supervisor.add_drain("webhook endpoint", service.admission.withdraw, _WITHDRAWAL_SECONDS)
         if service.what_ifs is not None:
             supervisor.add_drain("what-if", service.what_ifs.stop, 1.0)
-        supervisor.add_drain("answers in flight", server.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
+        # With a Service calls that come meanwhile wait, and are sent to the next leader: the socket stays open until then.
+        handover, drained = service.leader_endpoint, service.verbs.traffic.drained
+        supervisor.add_drain("answers in flight", drained if handover else server.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
         if service.preemption is not None:
             supervisor.add_drain("preemptions", service.preemption.drain, service.preemption.limit)
         supervisor.add_drain("leader election", service.replica.release, RELEASE_SECONDS)
+        if handover is not None:
+            supervisor.add_drain("handover", handover.complete_handover, HANDOVER_SECONDS)
+            supervisor.add_drain("connections", server.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
         if service.admission is not None:
             supervisor.add_drain("webhook", service.admission.drain, service.settings.policies.webhook.drain + 1.0)
             supervisor.add_drain("reviews in flight", webhook.aclose, _ANSWERS_IN_FLIGHT_SECONDS)

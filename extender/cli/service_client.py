@@ -146,11 +146,15 @@ def _rejection(url: str, status: int) -> ServiceError:
 
 
 def _checks(text: str) -> dict[str, str]:
-    """The lines of `/readyz?verbose`: "[+]pods ok", "[-]pods failed: not listed yet"."""
+    """The lines of `/readyz?verbose`: "[+]pods ok", "[-]pods failed: not listed yet", "[+]leadership ok (standby, ...)".
+
+    A remark is what keeps calls from being answered, though the pod is ready.
+    """
     found: dict[str, str] = {}
     for line in text.splitlines():
         if line.startswith("[+]"):
-            found[line[3:].split(" ")[0]] = ""
+            name, _, remark = line[3:].partition(" ok")
+            found[name] = remark.strip(" ()")
         elif line.startswith("[-]"):
             name, _, problem = line[3:].partition(" failed: ")
             found[name] = problem or "failed"

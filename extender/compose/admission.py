@@ -27,10 +27,10 @@ from extender.model.units import Address
 from extender.server.admission import AdmissionService, JsonObject, admitting
 from extender.server.transport.tls import WebhookTls
 from extender.settings.configuration import Settings
+from extender.tasks.endpoints import Endpoint, WebhookEndpoint
 from extender.tasks.events import EventRecorder
 from extender.tasks.policy_status import EVENT_LIMIT, PolicyStatus
-from extender.tasks.readiness import ListedOnce, Readiness
-from extender.tasks.webhook.endpoint import Endpoint, WebhookEndpoint
+from extender.tasks.readiness import ListedOnce, Part, Readiness
 from extender.tasks.webhook.keeper import (
     MUTATING,
     VALIDATING,
@@ -73,6 +73,11 @@ class AdmissionPart:
     jobs: tuple[Job, ...]
     url: str = field(default="", init=False)
     _withdrawn: float = field(default=0.0, init=False)
+
+    @property
+    def parts_of_pod(self) -> tuple[Part, ...]:
+        """What a replica must have before it can replace another one: it admits, and the API server finds it."""
+        return (self.readiness, self.endpoint) if self.endpoint is not None else (self.readiness,)
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:

@@ -15,15 +15,19 @@ from typing import Final
 from extender.kube.listing import WatchFreshness
 from extender.kube.session import Session
 from extender.kube.timing import Clock
-from extender.kube.writer import Writer
+from extender.kube.writer import WebhookObjects, Writer
+from extender.settings.configuration import Settings
 from extender.settings.jobs import LeaderElection
+from extender.tasks.endpoints import LEADER_PORT, Endpoint, LeaderEndpoint
 from extender.tasks.leader_election import LeaderElectionOptions, LeaderElector
 from extender.tasks.readiness import ReplicaState
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.takeover import Takeover
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
+from extender.wire.api_calls import leader_slice
 from extender.wire.objects.kinds import PODS
+from extender.wire.webhook_configurations import OwnPod
 
 RELEASE_SECONDS: Final = 5.0
 
@@ -64,6 +68,28 @@ class Replica:
 
 
 SINGLE_REPLICA: Final = Replica()
+_SHARE_OF_TIME: Final = 0.9  # of server.requestTimeout, which a call waits for a leader at most
+
+
+def leader_endpoint_of(
+    settings: Settings,
+    replica: Replica,
+    place: tuple[str, OwnPod | None],
+    session: Session,
+    answers: Callable[[], bool],
+    clock: Clock,
+    metrics: Metrics,
+) -> LeaderEndpoint | None:
+    """What leads kube-scheduler to this replica while it leads, None without a Service. ``place``: namespace and pod of this one."""
+    namespace, pod = place
+    service, server = settings.leader_election.service, settings.server
+    if not service or pod is None:
+        return None
+    endpoint = Endpoint(namespace, service, pod, server.bind_address.port, LEADER_PORT, leader_slice(service))
+    # As for the Lease: the connections for writing may all be busy.
+    limit = settings.leader_election.renew_deadline / 2
+    store = WebhookObjects(session.reads, limit, metrics.record_write, replica.check_term)
+    return LeaderEndpoint(store, endpoint, answers, clock, server.request_timeout * _SHARE_OF_TIME)
 
 
 def replica_of(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from extender.compose.foundation import Foundation, Job, make_index, make_reflectors, settle_memory
-from extender.compose.leadership import SINGLE_REPLICA, Replica, replica_of
+from extender.compose.leadership import SINGLE_REPLICA, Replica, leader_endpoint_of, replica_of
 from extender.compose.preemption import (
     NullPlanTarget,
     PreemptionTask,
@@ -48,6 +48,7 @@ from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings
 from extender.tasks.browse_service import BrowseService, ExplainService
+from extender.tasks.endpoints import LeaderEndpoint
 from extender.tasks.events import EventLimit, EventRecorder, missed_admission
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, ScheduledPods, WatchedPods, WhatIfFilter
 from extender.tasks.index_upkeep import Auditing, GroupUpkeep, PolicyRecount, SlicedFigure
@@ -91,6 +92,7 @@ class Service:
     admission: AdmissionPart | None = None
     reflectors: Reflectors | None = None
     what_ifs: WhatIfService | None = None
+    leader_endpoint: LeaderEndpoint | None = None
 
     @asynccontextmanager
     async def listening(self, tls: ServerTls | None = None) -> AsyncIterator[str]:
@@ -132,6 +134,12 @@ def service_of_cluster(
     metrics = metrics_of(index, parts.filter)
     replica = replica_of(settings.leader_election, namespace, session, reflectors, clock, rng, metrics)
     base = Foundation(settings, index, session, clock, rng, reflectors, metrics, replica, namespace)
+    admission = _admission(base, pod, injected)
+    beside = () if admission is None else admission.parts_of_pod
+    readiness = Readiness(reflectors.freshness, replica=replica.state, beside=beside)
+    leader_endpoint = leader_endpoint_of(
+        settings, replica, (namespace, pod), session, lambda: readiness.is_ready, clock, metrics
+    )
     report_reflectors(metrics, reflectors, clock)
     metrics.report(scraped.PODS_OVER_LIMIT, over_limits.counts)
     crossing = SlicedFigure(partial(measure_crossing, index), clock, Crossing())
@@ -173,6 +181,7 @@ def service_of_cluster(
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.freshness.catch_up,
         traffic=traffic,
+        is_handed_over=None if leader_endpoint is None else leader_endpoint.is_handed_over,
         explainer=explainer,
         browser=BrowseService(
             index,
@@ -185,10 +194,10 @@ def service_of_cluster(
         ),
         what_ifs=(what_ifs := _what_ifs(index, settings, clock, metrics)),
     )
-    admission = _admission(base, pod, injected)
     jobs: list[Job] = [
         *reflectors.jobs(),
         *replica.jobs(),
+        *([base.while_leading("leader endpoint", leader_endpoint.run)] if leader_endpoint is not None else []),
         *([("preemption", preemption.run)] if preemption is not None else []),
         *rejected_pod_jobs,
         *release_of_cluster(base),
@@ -200,7 +209,6 @@ def service_of_cluster(
         *parts.jobs(metrics),
         *(admission.jobs if admission is not None else ()),
     ]
-    readiness = Readiness(reflectors.freshness, replica=replica.state)
     return Service(
         settings,
         index,
@@ -214,6 +222,7 @@ def service_of_cluster(
         admission,
         reflectors,
         what_ifs,
+        leader_endpoint,
     )
 
 

@@ -41,12 +41,14 @@ def examine_service(facts: Facts) -> list[Finding]:
 
 def _readiness(facts: Facts) -> Iterator[Finding]:
     if facts.leader:
-        remedy = "nothing to do: a standby answers 503 until it takes over; examine the leader with --url"
+        remedy = "nothing to do: a standby decides nothing until it takes over; examine the leader with --url"
         yield Finding("info", "standby", f"this replica is a standby, the leader is {facts.leader}", remedy)
         return
     for name, problem in (facts.readiness or {}).items():
         if problem:
             remedy = "requests are answered with 503 until it passes; see the service's log"
+            if name.startswith("webhook"):
+                remedy = "the API server does not call this replica until it passes; see the service's log"
             if FORBIDDEN_WATCH in problem:  # "watch of pods rejected: 403 ..."
                 remedy = "grant the service's account that permission; deploy/base has the roles"
             yield Finding("error", "ready", f"readiness check {name} fails: {problem}", remedy)

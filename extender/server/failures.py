@@ -18,7 +18,15 @@ from extender.wire.errors import WireError
 
 _UNEXPECTED: Final = "the extender failed on this request; see its log"
 _LATER: Final = {"Retry-After": "1"}
-_FOR_THE_CLIENT_ONLY: Final = {"not_ready", "overloaded", "unauthenticated", "forbidden", "no_length", "not_json"}
+_FOR_THE_CLIENT_ONLY: Final = {
+    "not_ready",
+    "moved",
+    "overloaded",
+    "unauthenticated",
+    "forbidden",
+    "no_length",
+    "not_json",
+}
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,7 +57,7 @@ class Failure(Exception):  # noqa: N818 (an answer, not an error)
     @property
     def is_temporary(self) -> bool:
         """Whether the same request may succeed in a moment."""
-        return self.status == HTTPStatus.SERVICE_UNAVAILABLE
+        return self.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TEMPORARY_REDIRECT}
 
     def answer(self) -> web.Response:
         """The failure as an `ErrorAnswer`."""
@@ -81,6 +89,15 @@ def unavailable(text: str) -> Failure:
 def not_ready(checks: Mapping[str, str]) -> Failure:
     """The readiness checks that fail; only their names, so that the text stays the same."""
     return unavailable(", ".join(name for name, problem in checks.items() if problem))
+
+
+def moved(path: str) -> Failure:
+    """Another replica answers now. A new connection to the same address reaches it, and the client makes one.
+
+    kube-scheduler's client sends the body again (net/http follows 307). The location is relative, for proxies with a path.
+    """
+    headers = {"Location": path.rpartition("/")[2] or "/"}
+    return Failure(HTTPStatus.TEMPORARY_REDIRECT, "moved", "another replica leads", headers=headers)
 
 
 def overloaded(text: str) -> Failure:

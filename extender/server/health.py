@@ -30,23 +30,31 @@ async def livez(_: web.Request) -> web.Response:
 
 
 async def readyz(request: web.Request) -> web.Response:
-    """Whether requests are answered. `?verbose` lists the checks; a failure always does."""
-    return readiness_answer(request.app[COLLABORATORS].readiness.checks(), request)
+    """Whether requests are answered, or would be if this replica led. `?verbose` lists the checks; a failure always does."""
+    checks, remarks = request.app[COLLABORATORS].readiness.pod_checks()
+    return readiness_answer(checks, request, remarks)
 
 
-def readiness_answer(checks: Mapping[str, str], request: web.Request) -> web.Response:
-    """The answer for these checks, each with its problem; an empty text is a pass."""
+def readiness_answer(
+    checks: Mapping[str, str], request: web.Request, remarks: Mapping[str, str] | None = None
+) -> web.Response:
+    """The answer for these checks, each with its problem; an empty text is a pass, of which ``remarks`` may tell more."""
     failed = [name for name, problem in checks.items() if problem]
     if not failed and "verbose" not in request.query:
         return web.Response(text="ok")
-    lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in checks.items()]
+    told = {name: f" ({remark})" for name, remark in (remarks or {}).items()}
+    lines = [
+        f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok{told.get(name, '')}"
+        for name, problem in checks.items()
+    ]
     lines.append("readyz check failed" if failed else "readyz check passed")
     return web.Response(text="\n".join(lines) + "\n", status=_status(ready=not failed))
 
 
 async def readyz_check(request: web.Request) -> web.Response:
-    """One readiness check by its name."""
-    problem = request.app[COLLABORATORS].readiness.checks().get(request.match_info["check"])
+    """One readiness check by its name. That of leadership passes at the leader alone."""
+    readiness = request.app[COLLABORATORS].readiness
+    problem = {**readiness.pod_checks()[0], **readiness.checks()}.get(request.match_info["check"])
     if problem is None:
         raise web.HTTPNotFound
     return web.Response(text=problem or "ok", status=_status(ready=not problem))

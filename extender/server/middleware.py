@@ -19,7 +19,7 @@ from typing import Final, Literal, cast
 from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS, Collaborators
-from extender.server.failures import Failure, Late, Stale, failure_of, not_ready, overloaded
+from extender.server.failures import Failure, Late, Stale, failure_of, moved, not_ready, overloaded
 from extender.server.request_checks import (
     DEADLINE,
     Deadline,
@@ -100,13 +100,17 @@ class VerbEndpoint:
         app, request = self._app, call.request
         limits, readiness = app.settings.server, app.readiness
         check_verb(request, limits)
-        if not (readiness.is_ready or readiness.is_stale):
+        answers = readiness.is_ready or readiness.is_stale
+        if not answers and (app.verbs.is_handed_over is None or not readiness.is_current):
             raise not_ready(readiness.checks())
         held = app.bodies.acquire(request)
+        app.verbs.traffic.accepted += answers
         try:
             with Deadline(app.deadlines):
                 # Before a slot is taken: incomplete requests must not block complete ones.
                 call.body = await read_body(request, limits.max_body_bytes, "server.maxBodyBytes", app.bodies, held)
+                if not answers:
+                    await self._await_leader(app)
                 if len(call.body) >= LARGE_BYTES:
                     await app.turns.take()
                 if self._takes_slot and app.in_flight >= limits.max_in_flight:
@@ -117,11 +121,19 @@ class VerbEndpoint:
                 raise Late(limits) from None
             raise
         finally:
+            app.verbs.traffic.accepted -= answers
             app.bodies.release(held)
             call.body = b""  # the call may live until the garbage collector finds it
         if call.pass_all is not None and not readiness.may_answer:  # another replica may lead by now
             raise not_ready(readiness.checks())
         return answer
+
+    async def _await_leader(self, app: Collaborators) -> None:
+        """Returns once this replica leads. Raises Failure: the client is sent to the one that does, or none does in time."""
+        if app.verbs.is_handed_over is not None and await app.verbs.is_handed_over():
+            raise moved(self.path)
+        if not (app.readiness.is_ready or app.readiness.is_stale):
+            raise not_ready(app.readiness.checks())
 
     async def _in_slot(self, call: VerbCall) -> bytes:
         if not self._takes_slot:
@@ -153,7 +165,8 @@ class VerbEndpoint:
         if isinstance(error, Stale | Late) and (passing := self._fall_back(call, error)) is not None:
             return _OK, passing, None
         failure = _log_failure(error, call.request, call.app, self.path)
-        self._metrics.record_failure(failure.reason)
+        if failure.reason != "moved":  # a call that is answered elsewhere has not failed
+            self._metrics.record_failure(failure.reason)
         if self.verb == "filter" and failure.concerns_the_pod:
             return _OK, encode_filter_error(failure.text), None
         response = _as_json(failure)
@@ -207,6 +220,6 @@ def _log_failure(error: Exception, request: web.Request, app: Collaborators, rou
 def _as_json(failure: Failure) -> web.Response:
     """A JSON error with the status of the failure, for all requests but filter."""
     response = failure.answer()
-    if failure.reason == "not_ready":
+    if failure.reason in {"not_ready", "moved"}:
         response.force_close()  # behind a Service only a new connection reaches the replica that is ready
     return response

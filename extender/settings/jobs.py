@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from extender.model.constraints.labels import ObjectName
+from extender.model.constraints.labels import ObjectName, is_dns_label
 from extender.model.documents import Section, require_positive
 from extender.model.units import ByteSize, Duration
 from extender.settings.connections import Backoff
@@ -89,7 +89,8 @@ class WhatIf(Section, frozen=True):
 class LeaderElection(Section, frozen=True):
     """Leader election by a Lease: only the leader answers and writes. An empty namespace is that of the extender's pod.
 
-    The times are shorter than client-go's (15, 10 and 2 s): without a leader the scheduler places no pod.
+    The times are shorter than client-go's (15, 10 and 2 s): without a leader the scheduler places no pod. ``service``: the Service
+    that kube-scheduler calls; the leader keeps the EndpointSlice that leads to it. Empty where something else finds the leader.
     """
 
     enabled: bool = False
@@ -99,10 +100,15 @@ class LeaderElection(Section, frozen=True):
     renew_deadline: Duration = Duration(2.5)
     retry_period: Duration = Duration(0.5)
     takeover_wait: Duration = Duration(1)
+    service: str = ""
 
     def __post_init__(self) -> None:
         """As client-go does: https://pkg.go.dev/k8s.io/client-go/tools/leaderelection#NewLeaderElector."""
         require_positive(self, "lease_duration", "renew_deadline", "retry_period")
+        if self.service and not is_dns_label(self.service):
+            raise ValueError(f'service: "{self.service}" is no name of a Service')
+        if self.service and not self.enabled:
+            raise ValueError("service: needs leaderElection.enabled")
         if self.lease_duration % 1:
             raise ValueError("leaseDuration: the Lease holds whole seconds only")
         # A leader must have stopped before another replica may take over.

@@ -41,6 +41,10 @@ class ReplicaState(Protocol):
     def is_leader(self) -> bool:
         """It is certain, at this moment, that no other replica leads."""
 
+    @property
+    def problem(self) -> str:
+        """Why it could not lead; empty where it could."""
+
     def checks(self) -> Mapping[str, str]:
         """By check its problem; empty is a pass."""
 
@@ -135,13 +139,15 @@ class ListedOnce:
 
 
 class Readiness:
-    """Ready when every part is and nothing blocks: ``block("shutdown", "the service is stopping")``.
+    """Ready to answer when every part is and nothing blocks: ``block("shutdown", "the service is stopping")``.
 
-    Without ``replica`` there is only this one.
+    Without ``replica`` there is only this one. The pod is ready when it could answer: also while another replica leads, and only
+    when ``beside`` is ready too, what else the pod serves. So a rollout ends the old replicas after the new ones can replace them.
     """
 
-    def __init__(self, *parts: Part, replica: ReplicaState | None = None) -> None:
+    def __init__(self, *parts: Part, replica: ReplicaState | None = None, beside: Sequence[Part] = ()) -> None:
         self._parts = parts
+        self._beside = beside
         self._replica = replica
         self._blockers: dict[str, str] = {}
 
@@ -166,6 +172,11 @@ class Readiness:
         return bool(stale) and all(stale) and self._is_unblocked
 
     @property
+    def is_current(self) -> bool:
+        """Whether the index is, whether or not this replica may answer the scheduler."""
+        return all(part.is_ready or part.is_stale for part in self._parts)
+
+    @property
     def may_answer(self) -> bool:
         """Whether an answer may still go out. Blockers do not count: what is in flight is finished."""
         return self._replica is None or self._replica.is_leader
@@ -175,10 +186,19 @@ class Readiness:
         return not self._blockers and (self._replica is None or self._replica.is_ready)
 
     def checks(self) -> dict[str, str]:
-        """By check its problem; empty is a pass."""
+        """By check its problem; empty is a pass: what keeps the scheduler from being answered."""
         found: dict[str, str] = {}
         for part in self._parts:
             found.update(part.checks())
         if self._replica is not None:
             found.update(self._replica.checks())
         return found | self._blockers
+
+    def pod_checks(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The same for the pod, and by check what a passing one remarks: which replica leads."""
+        problems, remarks = self.checks(), dict[str, str]()
+        if self._replica is not None and not self._replica.problem:
+            remarks = {name: text for name, text in self._replica.checks().items() if text}
+        for part in self._beside:
+            problems.update(part.checks())
+        return problems | dict.fromkeys(remarks, ""), remarks

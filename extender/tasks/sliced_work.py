@@ -22,6 +22,7 @@ from extender.verbs.release.placing import Trials
 SHORT_SLICE: Final = 0.00015
 LONG_SLICE: Final = 0.0005
 _PAUSE_SECONDS: Final = 0.003  # while nothing is asked
+_DRAIN_PAUSE_SECONDS: Final = 0.02
 _RECENT_SECONDS: Final = 0.25
 _ASKS_WITHIN: Final = 1.0
 _ASKS_WITHIN_BUSY: Final = 10.0
@@ -29,9 +30,13 @@ _LONGEST_WAIT: Final = 0.01  # for an answer: a short slice in this time takes 2
 
 
 class Traffic:
-    """The requests of schedulers that are answered now, and when the last one was answered."""
+    """The requests of schedulers that are answered now, and when the last one was answered.
+
+    ``accepted``: those that are read or answered, and are not passed on to another replica.
+    """
 
     def __init__(self, clock: Clock) -> None:
+        self.accepted = 0
         self._clock = clock
         self._in_flight = 0
         self._last_answer = -inf
@@ -47,6 +52,11 @@ class Traffic:
         self._last_answer = self._clock.now()
         if not self._in_flight and self._answered is not None and not self._answered.done():
             self._answered.set_result(None)
+
+    async def drained(self) -> None:
+        """Waits until every accepted request is answered."""
+        while self.accepted:
+            await self._clock.sleep(_DRAIN_PAUSE_SECONDS)
 
     @property
     def _is_busy(self) -> bool:

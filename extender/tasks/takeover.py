@@ -66,6 +66,11 @@ class Takeover:
         return self._leadership.is_leader
 
     @property
+    def problem(self) -> str:
+        """The error of the last call for the Lease; empty where it succeeded, or while the term that it serves lasts."""
+        return "" if self.is_leader else self._leadership.problem
+
+    @property
     def term(self) -> LeaderTerm | None:
         """The current term of this replica, from its beginning."""
         return self._leadership.term

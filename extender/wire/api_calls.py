@@ -33,7 +33,26 @@ Need = Literal[
     "keeps the bundle",
     "publishes its endpoint",
 ]
-About = Literal["all", "lease", "namespace of lease", "secret", "namespace of webhook", "webhook configuration"]
+About = Literal[
+    "all",
+    "lease",
+    "namespace of lease",
+    "secret",
+    "namespace of webhook",
+    "webhook configuration",
+    "endpoint",
+    "namespace of endpoint",
+]
+
+
+def leader_slice(service: str) -> str:
+    """The EndpointSlice of a Service that leads to the leader."""
+    return f"{service}-leader"
+
+
+def _has_webhook_endpoint(settings: Settings) -> bool:
+    """Whether the API server calls a Service, and not a URL."""
+    return settings.policies.enabled and not settings.policies.webhook.url
 
 
 def _needs(settings: Settings) -> dict[Need, bool]:
@@ -55,7 +74,7 @@ def _needs(settings: Settings) -> dict[Need, bool]:
         "makes certificates": policies and webhook.certificates == "own",
         # Where another writer sets caBundle, a configuration that was deleted is theirs to apply.
         "keeps the bundle": policies and (webhook.certificates == "own" or bool(webhook.ca_file)),
-        "publishes its endpoint": policies and not webhook.url,  # else the API server calls a URL, no Service
+        "publishes its endpoint": _has_webhook_endpoint(settings) or bool(settings.leader_election.service),
     }
 
 
@@ -63,13 +82,20 @@ def _places(settings: Settings) -> dict[About, Place]:
     # RBAC cannot restrict create by name: the object does not exist yet.
     election, webhook = settings.leader_election, settings.policies.webhook
     lease_namespace, webhook_namespace = election.lease_namespace, webhook.service_namespace
+    in_webhook = (webhook_namespace, "") if webhook_namespace else None
+    in_lease = (lease_namespace, "") if lease_namespace else None
+    slice_of_leader = (lease_namespace, leader_slice(election.service)) if lease_namespace else None
+    # Slices of the webhook are named for the pods, that of the leader has one name.
+    has_webhook = _has_webhook_endpoint(settings)
     return {
         "all": ("", ""),
         "lease": (lease_namespace, election.lease_name) if lease_namespace else None,
-        "namespace of lease": (lease_namespace, "") if lease_namespace else None,
+        "namespace of lease": in_lease,
         "secret": (webhook_namespace, webhook.secret) if webhook_namespace else None,
-        "namespace of webhook": (webhook_namespace, "") if webhook_namespace else None,
+        "namespace of webhook": in_webhook,
         "webhook configuration": ("", webhook.configuration),
+        "endpoint": in_webhook if has_webhook else slice_of_leader,
+        "namespace of endpoint": in_webhook if has_webhook else in_lease,
     }
 
 
@@ -158,13 +184,18 @@ MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS = (
     )
     for which, resource in (("mutating", MUTATING), ("validating", VALIDATING))
 )
-_ENDPOINT: Final[tuple[str, Need, About]] = (
-    "each replica publishes where its webhook answers",
+_ENDPOINT: Final[tuple[str, Need]] = (
+    "each replica publishes where its webhook answers, and the leader where it answers kube-scheduler",
     "publishes its endpoint",
-    "namespace of webhook",
 )
-ENDPOINT: Final = _kept("endpoint", ENDPOINTS_GROUP, "endpointslices", _ENDPOINT, _ENDPOINT)
-DELETE_ENDPOINT: Final = ApiCall("delete_endpoint", ENDPOINTS_GROUP, "endpointslices", "", "delete", *_ENDPOINT)
+ENDPOINT: Final = _kept(
+    *("endpoint", ENDPOINTS_GROUP, "endpointslices"),
+    (*_ENDPOINT, "endpoint"),
+    (*_ENDPOINT, "namespace of endpoint"),
+)
+DELETE_ENDPOINT: Final = ApiCall(
+    *("delete_endpoint", ENDPOINTS_GROUP, "endpointslices", "", "delete", *_ENDPOINT), "endpoint"
+)
 
 GET_POLICY, GET_CLUSTER_POLICY, PATCH_POLICY_STATUS, PATCH_CLUSTER_POLICY_STATUS = (
     ApiCall(name, POLICY_GROUP, resource, subresource, verb, "the leader writes the status of policies", "has policies")

@@ -199,6 +199,16 @@ def test_the_tables_say_it_in_few_lines(run: Run, tmp_path: Path) -> None:
     ]
 
 
+def test_no_heading_stands_right_of_a_long_list_of_terms(run: Run, tmp_path: Path) -> None:
+    many = [term(f"example.com/key-{number}", app="web", namespaces=["shop"]) for number in range(20)]
+    given = snapshot(tmp_path, of("Pod", pod_json("a", on="n0", namespace="lab", apart=many)))
+    lines = run("report", "--snapshot", given).out.splitlines()
+    assert max(map(len, lines)) > 1000
+    (heading,) = [line for line in lines if line.startswith("pod ")]
+    assert heading.split() == ["pod", "placed", "pending", "closes", "nodes", "to", "namespaces", "terms"]
+    assert len(heading) <= 80
+
+
 def test_an_empty_cluster_has_an_empty_report(run: Run, tmp_path: Path) -> None:
     found = run("report", "--snapshot", snapshot(tmp_path))
     assert (found.code, found.out) == (0, "0 pods with affinity across namespaces, 0 placed; 0 workloads\n")

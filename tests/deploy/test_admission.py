@@ -18,8 +18,15 @@ from tests.deploy.building import DEPLOY, OVERLAYS, Json, built, of_kind, overla
 
 
 def policy_of(documents: list[Json]) -> Json:
-    (policy,) = of_kind(documents, "ValidatingAdmissionPolicy")
+    """That of deploy/base, about pods."""
+    (policy,) = [each for each in of_kind(documents, "ValidatingAdmissionPolicy") if not is_about_endpoints(each)]
     return policy
+
+
+def is_about_endpoints(policy: Json) -> bool:
+    """Whether it is that of overlays/service."""
+    rules_of_policy = policy["spec"]["matchConstraints"]["resourceRules"]
+    return [each["resources"] for each in rules_of_policy] == [["endpointslices"]]
 
 
 def users(documents: list[Json]) -> set[str]:
@@ -36,13 +43,26 @@ def users(documents: list[Json]) -> set[str]:
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_the_policy_denies_and_holds_exactly_the_user_that_the_roles_are_bound_to(name: str) -> None:
     documents = overlay(name)
-    policy, (binding,) = policy_of(documents), of_kind(documents, "ValidatingAdmissionPolicyBinding")
-    (user,) = users(documents)
-    assert [one["expression"] for one in policy["spec"]["matchConditions"]] == [
-        f'request.userInfo.username == "{user}"'
+    policies, (user,) = of_kind(documents, "ValidatingAdmissionPolicy"), users(documents)
+    assert policy_of(documents) in policies
+    for policy in policies:
+        assert [one["expression"] for one in policy["spec"]["matchConditions"]] == [
+            f'request.userInfo.username == "{user}"'
+        ]
+        assert policy["spec"]["failurePolicy"] == "Fail"
+    assert [each["spec"] for each in of_kind(documents, "ValidatingAdmissionPolicyBinding")] == [
+        {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]} for policy in policies
     ]
-    assert policy["spec"]["failurePolicy"] == "Fail"
-    assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+
+
+@pytest.mark.parametrize("name", ["service", "schedulers"])
+def test_the_leader_writes_slices_of_the_two_services_alone(name: str) -> None:
+    documents = overlay(name)
+    (policy,) = [each for each in of_kind(documents, "ValidatingAdmissionPolicy") if is_about_endpoints(each)]
+    (validation,) = policy["spec"]["validations"]
+    assert 'in ["placement-extender", "placement-extender-webhook"]' in validation["expression"]
+    (component,) = (DEPLOY / "policies").glob("admission.yaml")
+    assert 'in ["placement-extender", "placement-extender-webhook"]' in component.read_text("utf-8"), "both are asked"
 
 
 def test_the_policy_follows_the_namespace_of_an_overlay(tmp_path: Path) -> None:

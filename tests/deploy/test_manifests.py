@@ -14,7 +14,8 @@ import yaml
 from extender.cli.main import main
 from extender.doctor.facts import needed_permissions
 from extender.settings.configuration import Settings, default_settings, parse_settings
-from extender.wire.api_calls import API_CALLS
+from extender.tasks.endpoints import LEADER_PORT
+from extender.wire.api_calls import API_CALLS, leader_slice
 from tests.deploy.building import (
     CLUSTER_SCOPED,
     DEPLOY,
@@ -77,6 +78,14 @@ def test_everything_stands_in_the_overlays_own_namespace(name: str) -> None:
     assert {one["metadata"].get("namespace") for one in found} <= {wanted}
     bound = [one["subjects"][0] for one in of_kind(overlay(name), "ClusterRoleBinding", "RoleBinding")]
     assert {subject.get("namespace") for subject in bound if subject["kind"] == "ServiceAccount"} <= {wanted}
+
+
+@EACH
+def test_what_belongs_to_the_cluster_has_no_namespace_that_every_diff_would_show(name: str) -> None:
+    cluster_wide = {*CLUSTER_SCOPED, "Namespace"}
+    assert [
+        one["kind"] for one in overlay(name) if one["kind"] in cluster_wide and "namespace" in one["metadata"]
+    ] == []
 
 
 # -- permissions ----------------------------------------------------------------------------------------------------
@@ -199,7 +208,7 @@ def test_probes_ask_where_and_how_the_extender_answers(name: str) -> None:
 def test_service_budget_and_network_policy_select_the_pods(name: str) -> None:
     documents = overlay(name)
     labels = [template["metadata"]["labels"] for template in templates(documents)]
-    selectors = [one["spec"]["selector"] for one in of_kind(documents, "Service")]
+    selectors = [one["spec"]["selector"] for one in of_kind(documents, "Service") if "selector" in one["spec"]]
     selectors += [one["spec"]["selector"]["matchLabels"] for one in of_kind(documents, "PodDisruptionBudget")]
     selectors += [one["spec"]["podSelector"]["matchLabels"] for one in of_kind(documents, "NetworkPolicy")]
     assert len(selectors) >= 2
@@ -231,22 +240,53 @@ def test_two_replicas_have_a_high_priority_and_only_wish_to_be_apart(name: str) 
 
 
 @EACH_DEPLOYED
-def test_neither_a_roll_out_nor_a_drain_waits_for_a_standby_to_get_ready(name: str) -> None:
+def test_an_old_replica_ends_when_a_new_one_is_ready_and_one_is_drained_at_a_time(name: str) -> None:
     (deployment,), (budget,) = of_kind(overlay(name), "Deployment"), of_kind(overlay(name), "PodDisruptionBudget")
-    folder = "service" if name == "service-cert-manager" else name
-    replicas = deployment["spec"]["replicas"]
-    ready = 1 if settings_of(folder).leader_election.enabled else replicas
-    assert ready > replicas - budget["spec"]["maxUnavailable"], "the last ready one could not be evicted"
-    rolling = deployment["spec"].get("strategy", {}).get("rollingUpdate", {"maxUnavailable": 1})
-    assert ready > replicas - rolling["maxUnavailable"], "the last ready one could not be replaced"
+    assert budget["spec"]["maxUnavailable"] == 1 < deployment["spec"]["replicas"]
+    rolling = deployment["spec"].get("strategy", {}).get("rollingUpdate", {"maxUnavailable": 0, "maxSurge": 1})
+    assert rolling == {"maxUnavailable": 0, "maxSurge": 1}, "also the defaults for two: a quarter, rounded"
 
 
-def test_replicas_behind_a_service_take_turns_and_may_use_their_lease() -> None:
-    settings = settings_of("service").leader_election
+@pytest.mark.parametrize("name", ["service", "schedulers"])
+def test_replicas_behind_a_service_take_turns_and_may_write_their_lease_and_where_the_leader_is(name: str) -> None:
+    settings, documents = settings_of(name).leader_election, overlay(name)
     assert settings.enabled
-    (role,) = of_kind(overlay("service"), "Role")
-    assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [[settings.lease_name]]
-    assert role["metadata"]["namespace"] == "placement-extender"
+    roles = {
+        one["metadata"]["name"]: one
+        for one in of_kind(documents, "Role")
+        if "schedulers" not in one["metadata"]["name"]
+    }
+    (service,), (deployment,) = of_kind(documents, "Service"), of_kind(documents, "Deployment")
+    assert {one["metadata"]["namespace"] for one in (*roles.values(), service, deployment)} == {
+        deployment["metadata"]["namespace"]
+    }
+    named = {
+        key: [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] for key, role in roles.items()
+    }
+    slices = leader_slice(settings.service)
+    assert named == {"placement-extender-lease": [[settings.lease_name]], "placement-extender-leader": [[slices]]}
+    assert service["metadata"]["name"] == settings.service
+    assert "selector" not in service["spec"], "the leader publishes itself"
+    (port,) = service["spec"]["ports"]
+    assert (port["name"], port["targetPort"]) == (LEADER_PORT, settings_of(name).server.bind_address.port)
+    variables = {each["name"] for each in containers(deployment["spec"]["template"])[0]["env"]}
+    assert variables == {"POD_NAME", "POD_UID", "POD_IP"}
+    needed = {(each.group, each.resource, each.verb) for each in needed_permissions(settings_in(name, "ours"))}
+    granted = set(rules(documents, "Role"))
+    assert {each for each in needed if each[1] in {"leases", "endpointslices"}} == granted - scheduler_leases(name)
+
+
+def settings_in(name: str, namespace: str) -> Settings:
+    """The same, where the namespace of the Lease is known, so that permissions can be asked about."""
+    found = load(DEPLOY / "overlays" / name / "extender.yaml")
+    found["leaderElection"]["leaseNamespace"] = namespace
+    return parse_settings(found)
+
+
+def scheduler_leases(name: str) -> set[tuple[str, str, str]]:
+    """What the roles of an overlay grant to its schedulers, as far as the extender needs it not."""
+    extra = [one for one in of_kind(overlay(name), "Role") if "schedulers" in one["metadata"]["name"]]
+    return set(rules(extra, "Role")) - {("coordination.k8s.io", "leases", verb) for verb in ("create", "get", "update")}
 
 
 def test_no_extender_is_needed_to_place_the_extender() -> None:

@@ -17,6 +17,7 @@ from extender.simulator.json_objects import (
     JsonObject,
     condition_of,
     is_terminating,
+    labels_of,
     name_of,
     namespace_of,
     node_of,
@@ -32,7 +33,7 @@ PATIENCE = 60.0  # seconds for what should take a fraction of one; the machine m
 class Board:
     """All pods by `namespace/name`, or those with a label; `bound_at`: when each was first seen on a node (monotonic).
 
-    `ends_after`: how many seconds a deleted pod takes to end.
+    `ends_after`: how many seconds a deleted pod takes to end. `left_alone`: pods with a label of this value are ended by others.
     """
 
     def __init__(self, api: Api, label: str = "") -> None:
@@ -40,6 +41,7 @@ class Board:
         self.bound_at: dict[str, float] = {}
         self.listeners: list[Listener] = []
         self.ends_after: Callable[[], float] = float
+        self.left_alone = ""
         self._api = api
         self._query = {"labelSelector": label} if label else {}
         self._changed = asyncio.Condition()
@@ -123,7 +125,8 @@ class Kubelet:
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     def look(self, pod: JsonObject) -> None:
-        if is_terminating(pod) and node_of(pod) and uid_of(pod) not in self._ending:
+        is_ours = not self._board.left_alone or self._board.left_alone not in labels_of(pod).values()
+        if is_ours and is_terminating(pod) and node_of(pod) and uid_of(pod) not in self._ending:
             self._ending[uid_of(pod)] = asyncio.create_task(self._end(pod))
 
     async def _end(self, pod: JsonObject) -> None:

@@ -56,9 +56,9 @@ class Extender:
         self.program.stop()
 
     async def is_ready(self) -> bool:
-        """Whether it would answer questions."""
-        async with self._connected() as session, session.get("/readyz") as answer:
-            return answer.status == 200
+        """Whether it would answer questions: a standby, or a leader that takes over, is ready too, and says so."""
+        async with self._connected() as session, session.get("/readyz?verbose") as answer:
+            return answer.status == 200 and " ok (" not in await answer.text()
 
     async def passing(self, pod: JsonObject, nodes: list[str]) -> set[str]:
         """The nodes that filter lets pass; what it says instead when it cannot answer is raised."""

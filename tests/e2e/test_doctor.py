@@ -182,13 +182,12 @@ async def test_permissions_are_those_of_the_services_account_and_forbidden_write
 
 
 async def eventually_standing_by(extender: Extender) -> None:
-    """Return once it lacks nothing but the Lease."""
+    """Return once it is ready as a pod, and another one leads."""
     async with asyncio.timeout(PATIENCE * 3), aiohttp.ClientSession(extender.url) as session:
         while True:
-            async with session.get("/readyz") as answer:
-                failing = [line for line in (await answer.text()).splitlines() if line.startswith("[-]")]
-            if len(failing) == 1 and "standby, the leader is" in failing[0]:
-                return
+            async with session.get("/readyz?verbose") as answer:
+                if answer.status == 200 and "(standby, the leader is" in await answer.text():
+                    return
             await asyncio.sleep(0.1)
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.e2e import mixture
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import HOST, scheduler_document
+from tests.e2e.forwarding import pump
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
 
@@ -62,19 +63,7 @@ class Front:
             return
         port = int(replica.url.rpartition(":")[2])
         behind, before = await asyncio.open_connection(HOST, port)
-        await asyncio.gather(_pump(reader, before), _pump(behind, writer))
-
-
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Everything from one side to the other, until either ends."""
-    try:
-        while data := await source.read(65536):
-            sink.write(data)
-            await sink.drain()
-    except ConnectionError:
-        pass  # the other side is told by the end of this one
-    finally:
-        sink.close()
+        await asyncio.gather(pump(reader, before), pump(behind, writer))
 
 
 def settings(**leading: str) -> dict[str, Any]:

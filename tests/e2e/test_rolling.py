@@ -1,82 +1,29 @@
 """Two replicas behind the webhook's Service, with failurePolicy Fail: certificates rotate and replicas are replaced, no call fails.
 
-Nothing here forwards the traffic of a Service, so `Service` does: new connections go to the endpoints of the EndpointSlices
-that the replicas publish on the real API server, as it knew them half a second ago.
+Nothing here forwards the traffic of a Service, so `forwarding` does. `test_rollout.py` replaces replicas by a real Deployment.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from itertools import count
-from random import Random
 
 import pytest
 
 from extender.simulator.json_objects import name_of
 from tests.deploy.policies.examples import policy
-from tests.e2e.client import Api
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import HOST
+from tests.e2e.forwarding import Service
 from tests.e2e.policing import NAMESPACE, SECRET, Creations, with_policies
 from tests.e2e.programs import free_ports
 from tests.e2e.serving import Extender
-from tests.e2e.test_leading import _pump
 from tests.fakes import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
-SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/placement-extender"
-LAG = 0.5  # seconds until a node knows of a change
-
-
-class Service:
-    """Passes each new connection on to one of the endpoints. ``uses``: connections by port."""
-
-    def __init__(self, api: Api) -> None:
-        self.url = ""
-        self.endpoints: list[int] = []
-        self.uses: Counter[int] = Counter()
-        self._api = api
-        self._rng = Random(1)
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
-        """Until the block is left."""
-        server = await asyncio.start_server(self._pass_on, HOST, 0)
-        self.url = f"https://{HOST}:{server.sockets[0].getsockname()[1]}"
-        following = asyncio.create_task(self._follow())
-        try:
-            async with server:
-                yield
-        finally:
-            following.cancel()
-
-    async def has(self, number: int) -> None:
-        async with asyncio.timeout(PATIENCE * 3):
-            while len(self.endpoints) != number:  # noqa: ASYNC110 -- there is no event across processes
-                await asyncio.sleep(0.05)
-
-    async def _follow(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            found, _ = await self._api.list(SLICES)
-            ports = [int(one["ports"][0]["port"]) for one in found if any(one["endpoints"])]
-            loop.call_later(LAG, setattr, self, "endpoints", ports)
-            await asyncio.sleep(0.1)
-
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        port = self._rng.choice(self.endpoints) if self.endpoints else 1
-        self.uses[port] += 1
-        try:
-            behind, before = await asyncio.open_connection(HOST, port)
-        except OSError:
-            writer.close()
-            return
-        await asyncio.gather(_pump(reader, before), _pump(behind, writer))
 
 
 class Replicas:
@@ -110,7 +57,7 @@ class Replicas:
 
 
 async def test_no_creation_fails_while_certificates_rotate_and_both_replicas_are_replaced(cluster: Cluster) -> None:
-    api, service = cluster.api, Service(cluster.api)
+    api, service = cluster.api, Service(cluster.api, "placement-extender-webhook")
     async with AsyncExitStack() as stack:
         stack.push_async_callback(api.delete, LEASE)  # last: a replica that runs would make it again
         await stack.enter_async_context(with_policies(api))
@@ -141,7 +88,7 @@ async def test_no_creation_fails_while_certificates_rotate_and_both_replicas_are
         assert {each["spec"]["schedulerName"] for each in creations.made} == {"ours"}
         assert len({name_of(each) for each in creations.made}) == len(creations.made)
         assert len(service.uses) == 4, "every replica was called"
-        assert 1 not in service.uses
+        assert service.refused == 0
 
 
 async def _kept(replicas: list[Extender]) -> None:

@@ -69,8 +69,19 @@ class Switch(Readiness):
         """What is missing now was there before."""
         return self.was_ready and not self.is_ready
 
+    @property
+    def is_current(self) -> bool:
+        """What is missing has nothing to do with the index."""
+        missing = {name for name, problem in self.missing.items() if problem}
+        return self.was_ready or missing <= {"leadership", "shutdown"}
+
     def checks(self) -> dict[str, str]:
         return self.missing
+
+    def pod_checks(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The same; a standby passes, and says so."""
+        remarks = {name: text for name, text in self.missing.items() if name == "leadership" and text}
+        return self.missing | dict.fromkeys(remarks, ""), remarks
 
 
 async def everything_passes(args: ExtenderArgs) -> FilterResult:

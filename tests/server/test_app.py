@@ -95,6 +95,16 @@ async def test_not_ready_says_what_is_missing(aiohttp_client: AiohttpClient) -> 
     assert await answer.text() == "[+]nodes ok\n[-]pods failed: not listed yet\nreadyz check failed\n"
 
 
+async def test_a_standby_is_ready_as_a_pod_and_names_the_leader(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(readiness=Switch({"pods": "", "leadership": "standby, the leader is a"})))
+    answer = await client.get("/readyz?verbose")
+    text = "[+]pods ok\n[+]leadership ok (standby, the leader is a)\nreadyz check passed\n"
+    assert (answer.status, await answer.text()) == (HTTPStatus.OK, text)
+    assert (await client.get("/readyz")).status == HTTPStatus.OK
+    of_the_leader = await client.get("/readyz/leadership")
+    assert (of_the_leader.status, await of_the_leader.text()) == (503, "standby, the leader is a")
+
+
 async def test_one_check_can_be_asked_by_name(aiohttp_client: AiohttpClient) -> None:
     client = await aiohttp_client(app_with(readiness=Switch({"nodes": "", "pods": "not listed yet"})))
     answers = {name: await client.get(f"/readyz/{name}") for name in ("nodes", "pods", "cats")}

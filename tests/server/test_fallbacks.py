@@ -168,6 +168,48 @@ async def test_a_decision_is_kept_back_once_another_replica_may_answer(aiohttp_c
     assert await answer.json() == {"error": "not ready: leadership; /readyz?verbose lists the checks"}
 
 
+def handed_over(readiness: Switch, *, leads_then: bool, elsewhere: bool) -> Verbs:
+    """Verbs of a replica behind a Service: its next term, or that of another one, begins while a call waits."""
+
+    async def wait() -> bool:
+        if leads_then:
+            readiness.missing["leadership"] = ""
+        return elsewhere
+
+    return Verbs(everything_passes, scores_by_length, every_candidate, is_handed_over=wait)
+
+
+async def test_a_call_at_a_standby_is_sent_to_the_replica_that_leads_by_now(aiohttp_client: AiohttpClient) -> None:
+    readiness = Switch({"pods": "", "leadership": "standby"})
+    client = await aiohttp_client(app_with(handed_over(readiness, leads_then=False, elsewhere=True), readiness))
+    answer = await client.post("/filter", json=BY_NAMES, allow_redirects=False)
+    assert (answer.status, answer.headers["Location"]) == (HTTPStatus.TEMPORARY_REDIRECT, "filter")
+    assert answer.headers["Connection"] == "close", "the same address, by a new connection"
+    page = await (await client.get("/metrics")).text()
+    assert 'extender_requests_total{code="307",verb="filter"} 1.0' in page
+    assert 'reason="moved"' not in page, "a call that is answered elsewhere has not failed"
+
+
+async def test_a_call_that_waits_is_answered_by_the_standby_that_begins_to_lead(aiohttp_client: AiohttpClient) -> None:
+    readiness = Switch({"pods": "", "leadership": "standby"})
+    client = await aiohttp_client(app_with(handed_over(readiness, leads_then=True, elsewhere=False), readiness))
+    answer = await client.post("/filter", json=BY_NAMES)
+    assert (answer.status, (await answer.json())["NodeNames"]) == (HTTPStatus.OK, ["node-a", "node-bb"])
+
+
+async def test_a_call_that_no_replica_leads_for_in_time_gets_503(aiohttp_client: AiohttpClient) -> None:
+    readiness = Switch({"pods": "", "leadership": "standby"})
+    client = await aiohttp_client(app_with(handed_over(readiness, leads_then=False, elsewhere=False), readiness))
+    answer = await client.post("/filter", json=BY_NAMES)
+    assert (answer.status, answer.headers["Connection"]) == (HTTPStatus.SERVICE_UNAVAILABLE, "close")
+
+
+async def test_a_call_does_not_wait_for_a_leader_where_the_index_is_incomplete(aiohttp_client: AiohttpClient) -> None:
+    readiness = Switch({"pods": "listing", "leadership": "standby"})
+    client = await aiohttp_client(app_with(handed_over(readiness, leads_then=True, elsewhere=True), readiness))
+    assert (await client.post("/filter", json=BY_NAMES)).status == HTTPStatus.SERVICE_UNAVAILABLE
+
+
 async def test_a_request_in_flight_is_answered_although_the_service_is_stopping(aiohttp_client: AiohttpClient) -> None:
     readiness = Switch()
 

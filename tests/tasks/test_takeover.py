@@ -255,6 +255,7 @@ class Turn:
 
     is_ready: bool = True
     is_leader: bool = True
+    problem: str = ""
 
     def checks(self) -> dict[str, str]:
         return {"leadership": "" if self.is_ready else "standby"}
@@ -279,6 +280,27 @@ def test_a_replica_is_ready_when_it_is_its_turn() -> None:
     waiting = Readiness(FRESH, replica=Turn(is_ready=False))
     assert not waiting.is_ready
     assert waiting.checks() == {"leadership": "standby"}
+
+
+def test_a_standby_is_ready_as_a_pod_unless_it_could_not_lead() -> None:
+    standby = Readiness(Part(is_ready=True, missing={"pods": ""}), replica=Turn(is_ready=False))
+    assert standby.pod_checks() == ({"pods": "", "leadership": ""}, {"leadership": "standby"})
+    helpless = Readiness(FRESH, replica=Turn(is_ready=False, problem="403"))
+    assert helpless.pod_checks() == ({"leadership": "standby"}, {})
+    leader = Readiness(FRESH, replica=Turn())
+    assert leader.pod_checks() == ({"leadership": ""}, {})
+
+
+def test_the_pod_is_ready_once_what_it_serves_beside_the_scheduler_is() -> None:
+    part = Part(is_ready=False, missing={"webhook endpoint": "not published yet"})
+    readiness = Readiness(FRESH, beside=(part,))
+    assert readiness.is_ready, "the scheduler is answered"
+    assert readiness.pod_checks() == ({"webhook endpoint": "not published yet"}, {})
+
+
+def test_the_index_is_current_whoever_leads() -> None:
+    assert Readiness(FRESH, OLD, replica=Turn(is_ready=False)).is_current
+    assert not Readiness(FRESH, EMPTY, replica=Turn()).is_current
 
 
 def test_answers_go_out_while_stopping_but_not_when_it_is_anothers_turn() -> None:

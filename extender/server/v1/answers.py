@@ -70,8 +70,8 @@ def browser_of(app: Collaborators) -> BrowseService:
 
 
 async def index_is_current(app: Collaborators) -> None:
-    """Waits until all events that have arrived are in the index. Raises Failure."""
-    if not (app.readiness.is_ready or app.readiness.is_stale):
+    """Waits until all events that have arrived are in the index. Raises Failure. A standby answers too: its index is as current."""
+    if not app.readiness.is_current:
         raise not_ready(app.readiness.checks())
     if app.verbs.catch_up is not None:
         await app.verbs.catch_up()

@@ -15,8 +15,8 @@ from extender.kube.errors import Conflict, KubeError, NotFound, Rejected, Unreac
 from extender.kube.writer import WebhookObjects
 from extender.model.constraints.labels import Labels
 from extender.model.objects import Namespace
+from extender.tasks.endpoints import REPAIR_SECONDS, Endpoint, WebhookEndpoint
 from extender.tasks.readiness import Readiness
-from extender.tasks.webhook.endpoint import REPAIR_SECONDS, Endpoint, WebhookEndpoint
 from extender.tasks.webhook.namespaces import NamespacesOfReviews
 from extender.wire.api_calls import ENDPOINT, KeptObject
 from extender.wire.webhook_configurations import OwnPod

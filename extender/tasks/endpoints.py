@@ -1,0 +1,255 @@
+"""Publishes where replicas answer, as EndpointSlices of Services without a selector: the webhook of each, and the leader for kube-scheduler.
+
+Every replica is ready as a pod once it could answer, also while it stands by. But only the leader answers kube-scheduler. So the
+readiness of pods, by which Kubernetes selects the endpoints of a Service, is the wrong one for both:
+
+- the webhook: each replica publishes a slice of its own when its webhook can answer, and withdraws it first of all when it stops.
+  With a selector calls would also reach pods that end, and fail. The slice belongs to the pod, so that it is deleted with it;
+- kube-scheduler: the leader writes its address into the one slice of the Service. The next leader replaces it by the same write
+  with which it becomes known, so a leader that died is called no longer, and there are never two.
+
+https://kubernetes.io/docs/concepts/services-networking/service/#services-without-selectors
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from extender.kube.errors import Conflict, KubeError, NotFound
+from extender.kube.timing import Clock
+from extender.kube.writer import WebhookObjects
+from extender.tasks.readiness import Readiness
+from extender.wire.api_calls import ENDPOINT
+from extender.wire.webhook_configurations import OwnPod, differs
+
+JsonObject = dict[str, Any]
+
+_LOG = logging.getLogger(__name__)
+LOOK_SECONDS: Final = 0.5  # between looks at whether the webhook can answer, and after a write that failed
+REPAIR_SECONDS: Final = 10.0  # between comparisons of the slice with what it has to be
+PACE_SECONDS: Final = 0.25  # between looks at whether another replica answers; kube-scheduler follows ten redirects
+LEARNED_SECONDS: Final = 3.0  # until every node knows another endpoint
+_SUCCESSOR_SECONDS: Final = 8.0  # for another replica to take over
+HANDOVER_SECONDS: Final = _SUCCESSOR_SECONDS + LEARNED_SECONDS + 1.0
+MANAGED_BY: Final = "placement-extender"
+WEBHOOK_PORT: Final = "webhook"  # names of ports of the Services
+LEADER_PORT: Final = "extender"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The Service, the pod and the port of this replica. ``slice_name``: where all replicas write one slice."""
+
+    namespace: str
+    service: str
+    pod: OwnPod
+    port: int
+    port_name: str = WEBHOOK_PORT
+    slice_name: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the slice."""
+        return self.slice_name or f"{self.service}-{self.pod.name}"[:253].rstrip("-.")
+
+    def document(self) -> JsonObject:
+        """The slice as it has to be."""
+        pod = self.pod
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
+        target = {"kind": "Pod", "namespace": self.namespace, "name": pod.name, "uid": pod.uid}
+        return {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": self.name,
+                "namespace": self.namespace,
+                "labels": {
+                    "kubernetes.io/service-name": self.service,
+                    "endpointslice.kubernetes.io/managed-by": MANAGED_BY,
+                },
+                "ownerReferences": [owner],
+            },
+            "addressType": "IPv6" if ":" in pod.address else "IPv4",
+            "endpoints": [{"addresses": [pod.address], "conditions": {"ready": True}, "targetRef": target}],
+            "ports": [{"name": self.port_name, "port": self.port, "protocol": "TCP"}],
+        }
+
+    def is_elsewhere(self, found: JsonObject) -> bool:
+        """Whether a slice leads to another pod."""
+        others = [(each.get("targetRef") or {}).get("uid") for each in found.get("endpoints") or ()]
+        return bool(others) and self.pod.uid not in others
+
+
+async def _publish(store: WebhookObjects, endpoint: Endpoint, is_wanted: Callable[[], bool]) -> None:
+    """Creates the slice, or replaces what differs. ``is_wanted`` is asked once more before the write."""
+    wanted = endpoint.document()
+    try:
+        found = await store.get(ENDPOINT, endpoint.namespace, endpoint.name)
+    except NotFound:
+        found = {}
+    if not is_wanted():
+        return  # meanwhile
+    if not found:
+        await store.create(ENDPOINT, wanted)
+    elif found.get("addressType") != wanted["addressType"]:  # which no update can change
+        await store.delete_endpoint(endpoint.namespace, endpoint.name)
+        await store.create(ENDPOINT, wanted)
+    elif differs(wanted, found):
+        version = {"resourceVersion": found["metadata"].get("resourceVersion", "")}
+        await store.update(ENDPOINT, {**wanted, "metadata": {**wanted["metadata"], **version}})
+
+
+class WebhookEndpoint:
+    """``is_published``: as far as this replica knows."""
+
+    def __init__(self, store: WebhookObjects, endpoint: Endpoint, readiness: Readiness, clock: Clock) -> None:
+        self.is_published = False
+        self._store = store
+        self._endpoint = endpoint
+        self._readiness = readiness
+        self._clock = clock
+        self._is_withdrawn = False
+        self._compared = -REPAIR_SECONDS
+        self._problem = ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the API server finds this replica."""
+        return self.is_published
+
+    @property
+    def is_stale(self) -> bool:
+        """It is published or not."""
+        return False
+
+    def checks(self) -> dict[str, str]:
+        """For the readiness of the pod: a rollout must not end another replica before this one is called."""
+        return {"webhook endpoint": "" if self.is_published else self._problem or "not published yet"}
+
+    async def run(self) -> None:
+        """Publishes while the webhook can answer, until `withdraw` or cancelled."""
+        while not self._is_withdrawn:
+            await self._look()
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def withdraw(self) -> None:
+        """The webhook is about to end. It has to answer until every API server and node knows that."""
+        self._is_withdrawn = True
+        await self._attempt(is_wanted=False)
+
+    async def _look(self) -> None:
+        is_wanted, now = self._readiness.is_ready, self._clock.now()
+        if is_wanted != self.is_published or now - self._compared >= REPAIR_SECONDS:
+            self._compared = now
+            await self._attempt(is_wanted=is_wanted)
+
+    async def _attempt(self, *, is_wanted: bool) -> None:
+        """A problem is logged once, and tried again at the next look."""
+        try:
+            await (self._publish() if is_wanted else self._delete())
+        except Conflict:
+            return  # changed in between; the next look reads it again
+        except KubeError as error:
+            if self._problem != str(error):
+                _LOG.warning("the endpoint of the webhook cannot be published", extra={"problem": str(error)})
+            self._problem = str(error)
+        else:
+            self._problem = ""
+            if self.is_published != is_wanted:
+                _LOG.info("webhook endpoint %s", "published" if is_wanted else "withdrawn")
+            self.is_published = is_wanted
+
+    async def _publish(self) -> None:
+        await _publish(self._store, self._endpoint, lambda: not self._is_withdrawn)
+
+    async def _delete(self) -> None:
+        try:
+            await self._store.delete_endpoint(self._endpoint.namespace, self._endpoint.name)
+        except NotFound:
+            return
+
+
+class LeaderEndpoint:
+    """The one slice of the Service that kube-scheduler calls, with the address of the leader alone.
+
+    A call at a replica that does not lead waits until it leads, or until the Service leads to another one: then the client is sent
+    there. So no call fails while the leader changes in order. ``answers``: whether this replica answers now. ``patience``: seconds
+    that a call waits at most. The store refuses writes of a replica that does not lead.
+    """
+
+    def __init__(
+        self, store: WebhookObjects, endpoint: Endpoint, answers: Callable[[], bool], clock: Clock, patience: float
+    ) -> None:
+        self._store = store
+        self._endpoint = endpoint
+        self._answers = answers
+        self._clock = clock
+        self._patience = patience
+        self._problem = ""
+        self._has_led = False
+        self._is_elsewhere = False
+        self._looked = float("-inf")
+        self._looking = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Writes this replica into the slice, and repairs it. Runs while leading."""
+        while True:
+            is_written = await self._write()
+            await self._clock.sleep(REPAIR_SECONDS if is_written else LOOK_SECONDS)
+
+    async def is_handed_over(self) -> bool:
+        """Waits until this replica answers, another one does, or the patience is over; returns whether another one does.
+
+        At least one look's time, so that a client that comes back at once, as its node does not know the endpoint yet, comes back
+        no more than four times a second.
+        """
+        until = self._clock.now() + self._patience
+        while self._clock.now() < until:
+            await self._clock.sleep(PACE_SECONDS)
+            if self._answers():
+                return False
+            if await self._look():
+                return True
+        return False
+
+    async def complete_handover(self) -> None:
+        """After the Lease was released: returns once another replica is called, and every node had time to learn that.
+
+        At once where this replica has never led, and after some seconds where no other takes over.
+        """
+        until = self._clock.now() + _SUCCESSOR_SECONDS
+        while self._has_led and self._clock.now() < until:
+            if await self._look():
+                await self._clock.sleep(LEARNED_SECONDS)
+                return
+            await self._clock.sleep(PACE_SECONDS)
+
+    async def _write(self) -> bool:
+        """Whether the slice names this replica now. A problem is logged once."""
+        try:
+            await _publish(self._store, self._endpoint, lambda: True)
+        except Conflict:
+            return False  # changed in between
+        except KubeError as error:
+            if self._problem != str(error):
+                _LOG.warning("the Service cannot lead to this replica", extra={"problem": str(error)})
+            self._problem = str(error)
+            return False
+        self._problem, self._has_led = "", True
+        return True
+
+    async def _look(self) -> bool:
+        """Whether the Service leads to another replica. All calls that wait share one look."""
+        async with self._looking:
+            if self._clock.now() - self._looked >= PACE_SECONDS / 2:
+                self._looked = self._clock.now()
+                try:
+                    found = await self._store.get(ENDPOINT, self._endpoint.namespace, self._endpoint.name)
+                    self._is_elsewhere = self._endpoint.is_elsewhere(found)
+                except KubeError:
+                    self._is_elsewhere = False
+            return self._is_elsewhere
