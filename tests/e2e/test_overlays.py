@@ -163,6 +163,8 @@ async def test_with_the_configurations_and_accounts_of_an_overlay_a_real_schedul
         if settings.get("leaderElection"):
             (deployment,) = of_kind(overlay(name), "Deployment")
             settings["leaderElection"]["leaseNamespace"] = deployment["metadata"]["namespace"]  # in a pod its own
+            # The scheduler asks this process; test_rollout.py has the Service.
+            del settings["leaderElection"]["service"]
         kubeconfig = kubeconfigs.get("placement-extender", plane.extender_kubeconfig)
         settings["kube"] = {"kubeconfig": str(kubeconfig)}
         with Extender(tmp_path, kubeconfig, settings, certificates / "ca.crt") as extender:
