@@ -110,7 +110,7 @@ class ClusterView:
         self.is_undetermined = index.assumed.is_undetermined
         self.expected = index.assumed.expected
         self.undetermined = index.assumed.undetermined
-        self.undetermined_on = index.assumed.undetermined_on
+        self.undetermined_on, self._assumed = index.assumed.undetermined_on, index.assumed.held
         self.given_back = index.assumed.given_back
         self.reserved = index.reserved
         self._nominations = index.nominations
@@ -118,6 +118,11 @@ class ClusterView:
         self.uncleared_node = index.nominations.uncleared_node
         self.plan_node = index.nominations.plan_node
         self.leaving = index.nominations.leaving
+
+    def assumed_nodes(self, uid: str) -> Sequence[str] | None:
+        """The nodes that an assumed pod may be on; None for a pod that is not assumed. O(1)."""
+        assumed = self._assumed.get(uid)
+        return None if assumed is None else assumed.nodes
 
     @property
     def placement_version(self) -> int:

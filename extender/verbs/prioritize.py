@@ -18,7 +18,7 @@ from extender.rules.meter import SCORE, RuleMeter
 from extender.rules.rule import Rule
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
-from extender.verbs.request import RequestedNodes, requested_nodes, watched_pod
+from extender.verbs.request import RequestedNodes, Unconfirmed, requested_nodes, watched_pod
 from extender.wire.extender_v1 import ExtenderArgs
 
 MAX_EXTENDER_SCORE = 10
@@ -79,9 +79,26 @@ def _points(
 def prioritize_watched(
     args: ExtenderArgs, view: ClusterView, settings: Settings, meter: RuleMeter | None = None
 ) -> Mapping[str, int]:
-    """The same for the pod that the watch shows; empty for any other, unless a requested node does not exist."""
+    """The same for the pod that the watch shows; empty for a deleted one, and for any other unless a requested node does not exist.
+
+    Within a scheduling cycle the index only becomes newer, so counts and labels are at least those of the filter's answer
+    (KEP-2249, Design Details). Whole nodes are those of the scheduler's snapshot, which may be older: as in filter, the nodes
+    count as the watch shows them. Only nodes that filter answered have a score, whatever changes in between.
+    """
     pod = watched_pod(args.pod.uid, args.pod.namespace, args.pod.name, view)
     if isinstance(pod, Pod):
-        return prioritize_nodes(replace(args, pod=pod), view, settings, meter)
-    is_what_if = args.nodes is not None and not all(node.name in view.known for node in args.nodes)
+        return prioritize_nodes(_as_filtered(replace(args, pod=pod), view), view, settings, meter)
+    is_new = args.nodes is not None and not all(node.name in view.known for node in args.nodes)
+    is_what_if = is_new and pod is not Unconfirmed.DELETED
     return prioritize_nodes(args, view, settings, meter) if is_what_if else {}
+
+
+def _as_filtered(args: ExtenderArgs, view: ClusterView) -> ExtenderArgs:
+    """The request with the nodes that filter answered for the pod, by name; as it was sent if it has only nodes that do not exist."""
+    if args.nodes and not any(node.name in view.known for node in args.nodes):
+        return args
+    args, assumed = args.by_names(), view.assumed_nodes(args.pod.uid)
+    if assumed is None:
+        return args
+    among = set(assumed)
+    return replace(args, node_names=[name for name in args.node_names or () if name in among])

@@ -1,6 +1,7 @@
 """The required contents of the two webhook configurations, and the comparison with those of the cluster.
 
-Every field that the API server would fill in is written out, so that a configuration can be compared field by field.
+Every field that the API server would fill in is written out, so that a configuration can be compared field by field. What an
+administrator takes away from the objects that are mutated stays away (`narrowed`), as kupid leaves that to its configuration.
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-configuration
 """
 
@@ -9,7 +10,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final, NamedTuple
+
+import msgspec
 
 from extender.model.policies import EXEMPT_LABEL, KUPID_GROUP, NAMESPACE_NAME_LABEL, VERSION, JsonObject
 from extender.model.policies import GROUP as POLICY_GROUP
@@ -33,6 +37,11 @@ _BUILT_IN: Final = (
     ("batch", "v1", ("jobs",), _CREATE),
     ("batch", "v1", ("cronjobs",), _CREATE_AND_UPDATE),
 )
+
+
+# What was required when the configuration was written last: what it lacks of that, an administrator has taken away.
+REQUIRED_ANNOTATION: Final = "placement.extender.dev/required"
+_SELECTORS: Final = ("namespaceSelector", "objectSelector")
 
 
 class OwnPod(NamedTuple):
@@ -127,6 +136,112 @@ def _merged(wanted: JsonObject, known: JsonObject) -> JsonObject:
     client = known.get("clientConfig")
     bundle = {"caBundle": client["caBundle"]} if isinstance(client, dict) and client.get("caBundle") else {}
     return {**known, **wanted, "clientConfig": {**bundle, **wanted["clientConfig"]}}
+
+
+# -- what an administrator narrows ----------------------------------------------------------------------------------------
+
+
+def required_annotation(wanted: Sequence[JsonObject]) -> str:
+    """The value of `REQUIRED_ANNOTATION` for the mutating webhook."""
+    return msgspec.json.encode({name: wanted[0][name] for name in ("rules", *_SELECTORS)}, order="sorted").decode()
+
+
+def narrowed(wanted: Sequence[JsonObject], found: object, annotation: object) -> list[JsonObject]:
+    """The mutating webhook without the objects that an administrator has taken out of its rules and selectors.
+
+    Nothing is added that is not required. ``annotation``: what was required before; without it, what deploy/policies has. So a
+    change of the settings is told from a change by hand. Rules of which nothing is left, as in an empty list, are required whole.
+    """
+    known = {each.get("name"): each for each in found if isinstance(each, dict)} if isinstance(found, list) else {}
+    (webhook,) = wanted
+    present = known.get(webhook["name"])
+    if present is None:
+        return [webhook]
+    before = _required_before(annotation)
+    selectors = {each: _narrowed_selector(webhook[each], present.get(each), before.get(each)) for each in _SELECTORS}
+    return [
+        {**webhook, **selectors, "rules": _narrowed_rules(webhook["rules"], present.get("rules"), before.get("rules"))}
+    ]
+
+
+_Listed = list[dict[str, list[str] | str]]
+_Annotated = dict[str, _Listed | dict[str, dict[str, str] | _Listed]]
+
+
+def _required_before(annotation: object) -> JsonObject:
+    """What the annotation says, which any administrator may change; what cannot be read counts as absent."""
+    if isinstance(annotation, str):
+        try:
+            return msgspec.json.decode(annotation, type=_Annotated)
+        except msgspec.DecodeError:
+            pass
+    (shipped,) = mutating_webhooks(Policies().exempting("placement-extender"), WebhookTarget(), None)
+    return shipped
+
+
+_Requirement = tuple[str, str, frozenset[str]]
+
+
+def _requirements(selector: object) -> list[_Requirement]:
+    """The requirements of a label selector as (key, operator, values); all of them must hold."""
+    if not isinstance(selector, Mapping):
+        return []
+    labels, listed = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
+    found = [(str(each.get("key")), str(each.get("operator")), frozenset(each.get("values") or ())) for each in listed]
+    return [*((key, "In", frozenset([value])) for key, value in labels.items()), *found]
+
+
+def _narrowed_selector(wanted: JsonObject, found: object, before: object) -> JsonObject:
+    """The required selector and what was added to the one before. Ours are lists of excluded values, one for each key."""
+    excluded = {key: values for key, _, values in _requirements(wanted)}
+    earlier = {key: values for key, _, values in _requirements(before)}
+    others: list[_Requirement] = []
+    for key, operator, values in _requirements(found):
+        if operator == "NotIn" and (key in excluded or key in earlier):
+            excluded[key] = excluded.get(key, frozenset()) | (values - earlier.get(key, frozenset()))
+        else:
+            others.append((key, operator, values))
+    combined = [*((key, "NotIn", values) for key, values in excluded.items() if values), *others]
+    if isinstance(found, Mapping) and set(combined) == set(_requirements(found)):
+        return dict(found)  # in its own order and form
+    listed = [
+        {"key": key, "operator": operator} | ({"values": sorted(values)} if values else {})
+        for key, operator, values in combined
+    ]
+    return {"matchExpressions": listed} if listed else {}
+
+
+_Call = tuple[str, str, str, str]
+
+
+def _calls(rules: object) -> dict[_Call, str]:
+    """The (group, version, resource, operation) of rules, each with its scope."""
+    found: dict[_Call, str] = {}
+    for rule in rules if isinstance(rules, list) else ():
+        parts = [rule.get(name) or () for name in ("apiGroups", "apiVersions", "resources", "operations")]
+        found |= dict.fromkeys(product(*parts), rule.get("scope", "*"))
+    return found
+
+
+def _narrowed_rules(wanted: Sequence[JsonObject], found: object, before: object) -> list[JsonObject]:
+    """The required rules without the calls that are missing of those before; with the scope that a call has been given."""
+    present, required = _calls(found), _calls(wanted)
+    gone = _calls(before).keys() - present.keys()
+    left = {call: present.get(call, scope) for call, scope in required.items() if call not in gone}
+    if not present or not left:
+        return list(wanted)
+    if isinstance(found, list) and left == present:
+        return found
+    parted: dict[tuple[str, str, tuple[str, ...], str], list[str]] = {}
+    for group, version, resource in dict.fromkeys(call[:3] for call in left):
+        operations = {call[3]: scope for call, scope in left.items() if call[:3] == (group, version, resource)}
+        for scope in dict.fromkeys(operations.values()):
+            names = tuple(each for each, its_scope in operations.items() if its_scope == scope)
+            parted.setdefault((group, version, names, scope), []).append(resource)
+    return [
+        {**_rule(group, version, resources, operations), "scope": scope}
+        for (group, version, operations, scope), resources in parted.items()
+    ]
 
 
 def _common(policies: Policies) -> JsonObject:

@@ -15,7 +15,9 @@ from extender.wire.webhook_configurations import (
     differs,
     merged,
     mutating_webhooks,
+    narrowed,
     plural_of,
+    required_annotation,
     target_of,
     validating_webhooks,
 )
@@ -136,6 +138,99 @@ def test_without_a_bundle_of_its_own_the_one_in_place_stays() -> None:
     assert merged(wanted, [mutating(bundle=b"injected")]) == [mutating(bundle=b"injected")]
     assert merged([mutating()], [mutating(bundle=b"old")]) == [mutating()]
     assert merged(wanted, None) == wanted
+
+
+NAME = "kubernetes.io/metadata.name"
+
+
+def kept(found: dict[str, Any], policies: Policies | None = None, before: Policies | None = None) -> dict[str, Any]:
+    """What becomes of a found webhook under policies, written last under those before."""
+    (webhook,) = narrowed([mutating(policies)], [found], required_annotation([mutating(before or policies)]))
+    return webhook
+
+
+def excluding(*names: str) -> dict[str, Any]:
+    return {"key": NAME, "operator": "NotIn", "values": sorted(names)}
+
+
+PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"], "scope": "*"}
+TEAM = {"key": "team", "operator": "In", "values": ["a"]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"namespaceSelector": {"matchExpressions": [excluding("kube-system", "ours", "ci")]}},
+        {"namespaceSelector": {"matchExpressions": [TEAM, excluding("kube-system", "ours")]}},
+        {
+            "namespaceSelector": {
+                "matchLabels": {"policies": "on"},
+                "matchExpressions": [excluding("kube-system", "ours")],
+            }
+        },
+        {"objectSelector": {"matchLabels": {"policies": "on"}}},
+        {"rules": [PODS]},
+        {"rules": [{**PODS, "scope": "Namespaced"}]},
+        {"rules": [PODS, {**PODS, "apiGroups": ["apps"], "resources": ["statefulsets"], "operations": ["UPDATE"]}]},
+    ],
+    ids=str,
+)
+def test_what_an_administrator_narrows_stays(change: dict[str, Any]) -> None:
+    """Of kupid's README, Mutating higher-order controllers: the webhook configuration controls which objects are mutated."""
+    found = {**mutating(), **change}
+    assert kept(found) == found
+    assert not differs([kept(found)], [found])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"namespaceSelector": {}},
+        {"namespaceSelector": {"matchExpressions": [excluding("ours")]}},
+        {"namespaceSelector": None},
+        {"rules": [*mutating()["rules"], {**PODS, "resources": ["services"]}]},
+        {"rules": [{**rule, "operations": ["*"]} for rule in mutating()["rules"]]},
+        {"rules": [{**PODS, "resources": ["*"]}]},
+        {"rules": []},
+        {"rules": None},
+    ],
+    ids=str,
+)
+def test_what_widens_or_leaves_nothing_is_repaired(change: dict[str, Any]) -> None:
+    assert kept({**mutating(), **change}) == mutating()
+
+
+def test_what_widens_is_repaired_and_what_narrows_beside_it_stays() -> None:
+    selector = {"matchExpressions": [TEAM, excluding("ci")]}
+    found = kept({**mutating(), "namespaceSelector": selector, "rules": [PODS, {**PODS, "resources": ["services"]}]})
+    assert found["namespaceSelector"] == {"matchExpressions": [excluding("kube-system", "ours", "ci"), TEAM]}
+    assert found["rules"] == [PODS]
+
+
+def test_a_change_of_the_settings_is_told_from_a_change_by_hand() -> None:
+    """What the settings exempted before and do not exempt now is mutated again; what an administrator added stays."""
+    before, now = Policies(exempt_namespaces=("old", "both")), Policies(exempt_namespaces=("both", "new"))
+    by_hand = {"matchExpressions": [excluding("old", "both", "ours", "ci"), TEAM]}
+    found = kept({**mutating(before), "namespaceSelector": by_hand}, now, before)
+    assert found["namespaceSelector"] == {"matchExpressions": [excluding("both", "new", "ours", "ci"), TEAM]}
+    assert kept(mutating(before), Policies(exempt_namespaces=()), before) == mutating(Policies(exempt_namespaces=()))
+
+
+def test_a_kind_that_the_settings_add_is_sent_though_rules_were_removed() -> None:
+    before, now = Policies(templates={}), Policies(templates={"jobset.x-k8s.io/v1alpha2/JobSet": "/spec/template"})
+    found = kept({**mutating(before), "rules": [PODS]}, now, before)
+    assert [rule["resources"] for rule in found["rules"]] == [["pods"], ["jobsets"]]
+
+
+@pytest.mark.parametrize("annotation", [None, "", "{", "[1]", 7, '{"rules": [1]}', '{"namespaceSelector": 1}'])
+def test_without_a_note_of_what_was_required_it_was_what_the_manifests_have(annotation: object) -> None:
+    """An annotation is free text, which any administrator may write."""
+    none = Policies(exempt_namespaces=())
+    shipped = mutating(Policies(), own="placement-extender")
+    assert narrowed([mutating(none)], [shipped], annotation) == [mutating(none)]
+    selector = {"matchExpressions": [excluding("kube-system", "placement-extender", "ci")]}
+    (found,) = narrowed([mutating(none)], [{**shipped, "namespaceSelector": selector}], annotation)
+    assert found["namespaceSelector"] == {"matchExpressions": [excluding("ours", "ci")]}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,14 @@ from extender.kube.errors import Conflict, KubeError, NotFound
 from extender.kube.timing import Clock
 from extender.kube.writer import WebhookObjects
 from extender.wire.api_calls import MUTATING_WEBHOOKS, SECRET, VALIDATING_WEBHOOKS
-from extender.wire.webhook_configurations import GROUP, differs, merged
+from extender.wire.webhook_configurations import (
+    GROUP,
+    REQUIRED_ANNOTATION,
+    differs,
+    merged,
+    narrowed,
+    required_annotation,
+)
 
 JsonObject = dict[str, Any]
 
@@ -232,7 +239,7 @@ _CALLS: Final = {  # for each of the two its kind and its calls
 class WebhookConfigurations:
     """Keeps the two webhook configurations: changes by others are reverted and counted, and a deleted one is created again.
 
-    Fields that the extender does not require stay. ``wanted``: by configuration its webhooks, for a bundle of authorities, or
+    Fields that the extender does not require stay, and so does what narrows the rules or a selector of the mutating webhook. ``wanted``: by configuration its webhooks, for a bundle of authorities, or
     without one of ours.
     """
 
@@ -279,17 +286,32 @@ class WebhookConfigurations:
         except NotFound:
             if bundle is None:
                 raise
-            body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": self._name}}
-            await self._store.create(calls, {**body, "webhooks": list(self._wanted[which](bundle))})
+            webhooks = list(self._wanted[which](bundle))
+            named = {"name": self._name, **self._annotated(which, {}, webhooks)}
+            body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": named}
+            await self._store.create(calls, {**body, "webhooks": webhooks})
             self.repairs[which] += 1
             _LOG.warning("webhook configuration created, it did not exist", extra={"configuration": which})
             return
-        present = found.get("webhooks")
-        wanted = merged(self._wanted[which](bundle), present)
-        if differs(wanted, present):
-            await self._store.update(calls, {**found, "webhooks": wanted})
+        present, required = found.get("webhooks"), self._wanted[which](bundle)
+        metadata: JsonObject = found.get("metadata") or {}
+        noted = metadata | self._annotated(which, metadata, required)
+        if which == MUTATING:
+            before = (metadata.get("annotations") or {}).get(REQUIRED_ANNOTATION)
+            required = narrowed(required, present, before)
+        wanted = merged(required, present)
+        if noted != metadata or differs(wanted, present):
+            await self._store.update(calls, {**found, "metadata": noted, "webhooks": wanted})
             self.repairs[which] += 1
             _LOG.info("webhook configuration written", extra={"configuration": which})
+
+    @staticmethod
+    def _annotated(which: str, metadata: JsonObject, required: Sequence[JsonObject]) -> JsonObject:
+        """The annotations with what the mutating webhook is required to be."""
+        if which != MUTATING:
+            return {}
+        annotations = metadata.get("annotations") or {}
+        return {"annotations": {**annotations, REQUIRED_ANNOTATION: required_annotation(required)}}
 
 
 class WebhookKeeper:

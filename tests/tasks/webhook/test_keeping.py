@@ -153,7 +153,7 @@ async def test_after_the_expiry_of_the_old_authority_the_bundle_has_one(scene: S
         {"failurePolicy": "Fail", "timeoutSeconds": 30},
         {"rules": []},
         {"clientConfig": {"url": "https://elsewhere.example.com", "caBundle": ""}},
-        {"objectSelector": {"matchLabels": {"none": "such"}}},
+        {"matchPolicy": "Exact", "admissionReviewVersions": ["v1beta1"]},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -166,6 +166,24 @@ async def test_what_another_client_changed_is_written_back_and_counted(
     await leader.keeper.step()
     assert scene.webhook(which) == before
     assert sum(leader.configurations.repairs.values()) == repairs + 1
+
+
+async def test_objects_that_an_administrator_takes_away_stay_away_for_every_leader(
+    scene: Scene, leader: Replica
+) -> None:
+    """Of kupid's README, Mutating higher-order controllers. Policies are always validated."""
+    narrow = {"matchLabels": {"policies": "on"}}
+    for kind in BOTH:
+        scene.edit(kind, objectSelector=narrow)
+    await leader.keeper.step()
+    await scene.replica().keeper.step()
+    assert scene.webhook(MUTATING_WEBHOOKS)["objectSelector"] == narrow
+    assert scene.webhook(VALIDATING_WEBHOOKS)["objectSelector"] == {}
+    assert leader.configurations.repairs == {"mutating": 1, "validating": 2}
+    scene.edit(MUTATING_WEBHOOKS, namespaceSelector={})
+    await leader.keeper.step()
+    found = scene.webhook(MUTATING_WEBHOOKS)
+    assert (found["objectSelector"], bool(found["namespaceSelector"])) == (narrow, True)
 
 
 async def test_conditions_that_an_administrator_adds_survive_a_repair(scene: Scene, leader: Replica) -> None:
