@@ -51,6 +51,13 @@ WEB["spec"] |= {
     "nodeSelector": {"pool": "a"},
 }
 WEB["metadata"]["annotations"] = {"example.com/owner": "team-a", REQUEUE_ANNOTATION: "0"}
+IN_A_OR_B: JsonObject = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}]
+        }
+    }
+}
 STATUS = {
     "podIP": "10.1.2.3",
     "conditions": [{"type": kind, "status": "True", "lastTransitionTime": SINCE} for kind in ("PodScheduled", "Ready")],
@@ -146,6 +153,15 @@ async def test_a_release_passes_and_keeps_the_gate_of_another_controller(held: H
     assert found["spec"]["nodeSelector"] == {"pool": "a", "zone": "a"}
 
 
+async def test_a_release_into_a_set_of_domains_passes(held: Held) -> None:
+    body = {
+        "metadata": {"uid": held.ref.uid},
+        "spec": {"schedulingGates": [{"$patch": "delete", "name": RELEASE_GATE}], "affinity": IN_A_OR_B},
+    }
+    found = await held.api.request("PATCH", pod_path(WEB), body, content_type=STRATEGIC)
+    assert found["spec"]["affinity"] == IN_A_OR_B
+
+
 # -- what it does not ---------------------------------------------------------------------------------------------
 
 
@@ -188,6 +204,7 @@ POD_WRITES: dict[str, tuple[str, Any]] = {
         {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "1"}]}},
     ),
     "a narrower node selector of a pod that stays gated": (MERGE, {"spec": {"nodeSelector": {"zone": "a"}}}),
+    "a narrower affinity of a pod that stays gated": (MERGE, {"spec": {"affinity": IN_A_OR_B}}),
     "a gate of another controller removed": (MERGE, {"spec": {"schedulingGates": [{"name": RELEASE_GATE}]}}),
     "all gates removed": (MERGE, {"spec": {"schedulingGates": None}}),
     "a label beside a release": (MERGE, RELEASE | {"metadata": {"labels": {"tier": "front"}}}),
