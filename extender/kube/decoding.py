@@ -17,12 +17,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from msgspec import Raw
 
 from extender.kube.reflector_status import ReflectorStatus
-from extender.kube.timing import Clock
+from extender.kube.timing import Clock, in_steps
 from extender.model.objects import Object
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import (
@@ -39,10 +39,14 @@ from extender.wire.objects.simplify import simplified, simplify
 
 _LOG = logging.getLogger(__name__)
 _SMALL_LINE: Final = 2**14  # bytes; simplifying a longer one would not fit into the time of a slice
+LARGE_LINE: Final = 2**17  # bytes; one as long is prepared, decoded and applied in steps of their own
 _PART_BYTES: Final = 2**18
 _COUNTED_A_STEP: Final = 2**21  # bytes
 _RELEASED_A_STEP: Final = 20_000  # at 0.1 µs
 _MOST_NAMES_REMEMBERED: Final = 10_000
+# What is done with a line or an item before it is decoded; what is simplified is prepared first.
+Made: TypeAlias = Literal["", "prepared", "simplified"]
+NOT_MADE: Final[Made] = ""
 _IS_DELETED: Final = {"ADDED": False, "MODIFIED": False, "DELETED": True}
 
 T = TypeVar("T", bound=Object)
@@ -92,14 +96,16 @@ class Slice(Generic[T]):
 
     ``unreadable``: keys of objects that cannot be read, before the ``changes``: (object, whether it was deleted), in order.
     ``version``: of the last event or bookmark, empty with none. ``end``: index of the first line not looked at.
-    ``must_simplify``: that line was rejected, and must be passed again simplified.
+    ``must_be``: how that line is to be passed again: prepared where it is large, simplified where it was rejected. ``is_large``: so was
+    the line of the change.
     """
 
     changes: list[tuple[T, bool]]
     unreadable: set[str] = field(default_factory=set)
     version: str = ""
     end: int = 0
-    must_simplify: bool = False
+    must_be: Made = ""
+    is_large: bool = False
     initial_events_end: bool = False
     failure: Status | None = None
     lost_change: bool = False
@@ -143,21 +149,27 @@ class SliceDecoder(Generic[T]):
         self._seconds = seconds
         self._named: set[str] = set()
 
-    def decode_lines(self, lines: Sequence[bytes], start: int, *, is_simplified: bool = False) -> Slice[T]:
-        """Decodes from ``start`` until a bound or a mark is reached; at least one line if there is one.
+    def decode_lines(self, lines: Sequence[bytes], start: int, made: Made = "") -> Slice[T]:
+        """Decodes from ``start`` until a bound or a mark is reached; at least one line if there is one and it is not to be prepared.
 
-        ``is_simplified``: the first line cannot be made any simpler.
+        ``made``: what is done with the first line already.
         """
         taken: Slice[T] = Slice([])
         now, deadline = self._clock.now, self._clock.now() + self._seconds
         for position in range(start, min(start + self._most, len(lines))):
             taken.end = position + 1
-            line, may_simplify = lines[position], not (is_simplified and position == start)
+            line, done = lines[position], made if position == start else ""
+            if len(line) >= LARGE_LINE:
+                if not done:
+                    taken.end, taken.must_be = position, "prepared"
+                    break
+                taken.is_large = True
+            may_simplify = done != "simplified"
             try:
                 event = self._kind.decode_event(line)
             except WireError as error:
                 if may_simplify and len(line) > _SMALL_LINE:
-                    taken.end, taken.must_simplify = position, True
+                    taken.end, taken.must_be = position, "simplified"
                     break
                 if taken.changes:  # an earlier one may be of the same object
                     taken.end = position
@@ -165,28 +177,30 @@ class SliceDecoder(Generic[T]):
                 self._add_unreadable(simplified(line) if may_simplify else line, error, taken)
             else:
                 self._add(event, taken)
-            if taken.initial_events_end or taken.failure or taken.lost_change or now() >= deadline:
+            if taken.is_large or taken.initial_events_end or taken.failure or taken.lost_change or now() >= deadline:
                 break
         return taken
 
     def decode_items(
-        self, items: Sequence[bytes | Raw], start: int, into: Listed[T], *, is_simplified: bool = False
-    ) -> tuple[int, bool]:
-        """Decodes items of a page until a bound is reached. Returns the first index not looked at, and whether to simplify it."""
+        self, items: Sequence[bytes | Raw], start: int, into: Listed[T], made: Made = ""
+    ) -> tuple[int, Made]:
+        """Decodes items of a page until a bound is reached. Returns the first index not looked at, and how it is to be passed again."""
         now, deadline = self._clock.now, self._clock.now() + self._seconds
         for position in range(start, len(items)):
-            raw = bytes(items[position])
+            raw, done = bytes(items[position]), made if position == start else ""
+            if len(raw) >= LARGE_LINE and not done:
+                return position, "prepared"
             try:
                 found = self._kind.decode_object(raw)
             except WireError as error:
-                if not is_simplified or position > start:
-                    return position, True
+                if done != "simplified":
+                    return position, "simplified"
                 self._note_item(raw, error, into)
             else:
                 into.add(found)
             if now() >= deadline:
-                return position + 1, False
-        return len(items), False
+                return position + 1, ""
+        return len(items), ""
 
     @staticmethod
     def _add(event: Event[T], taken: Slice[T]) -> None:
@@ -277,11 +291,4 @@ async def decode_identity_leniently(body: bytes) -> Identity:
 
 async def simplify_in_steps(body: bytes) -> bytes:
     """The document without the fields that no decision reads."""
-    steps = simplify(body)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: bytes = end.value
-            return found
-        await asyncio.sleep(0)
+    return await in_steps(simplify(body))

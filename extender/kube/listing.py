@@ -14,11 +14,11 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Raw
 
-from extender.kube.decoding import Listed, SliceDecoder, decode_page_leniently, simplify_in_steps, values_in
+from extender.kube.decoding import NOT_MADE, Listed, SliceDecoder, decode_page_leniently, simplify_in_steps, values_in
 from extender.kube.errors import Expired, TooLarge, Unreachable
 from extender.kube.reflector_status import ReflectorStatus, WatchOptions
 from extender.kube.session import Connection
-from extender.kube.timing import Clock
+from extender.kube.timing import Clock, in_steps
 from extender.model.objects import Object
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import Kind, decode_page
@@ -106,10 +106,12 @@ class ListReader(Generic[T]):
         )
 
     async def _decode_items(self, items: list[bytes | Raw], listed: Listed[T]) -> None:
-        at, is_simplified = 0, False
+        at, made = 0, NOT_MADE
         while at < len(items):
-            at, is_simplified = self._decoder.decode_items(items, at, listed, is_simplified=is_simplified)
-            if is_simplified:
+            at, made = self._decoder.decode_items(items, at, listed, made)
+            if made == "prepared":
+                await in_steps(self._kind.prepare_object(bytes(items[at])))
+            elif made == "simplified":
                 items[at] = await simplify_in_steps(bytes(items[at]))
             await asyncio.sleep(0)
 

@@ -28,7 +28,15 @@ from random import Random
 from typing import Final, Generic, Protocol, TypeVar
 
 from extender.kube.byte_stream import Backlog, ByteStream
-from extender.kube.decoding import LineSplitter, LineTooLongError, Listed, Slice, SliceDecoder, simplify_in_steps
+from extender.kube.decoding import (
+    NOT_MADE,
+    LineSplitter,
+    LineTooLongError,
+    Listed,
+    Slice,
+    SliceDecoder,
+    simplify_in_steps,
+)
 from extender.kube.errors import (
     LONGEST_RETRY_AFTER,
     NO_CONNECTION,
@@ -42,7 +50,7 @@ from extender.kube.errors import (
 from extender.kube.listing import ListReader
 from extender.kube.reflector_status import Phase, ReflectorStatus, RestartReason, WatchOptions
 from extender.kube.session import Connection
-from extender.kube.timing import Backoff, Clock
+from extender.kube.timing import Backoff, Clock, in_steps
 from extender.model.objects import Object
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import Kind, Status
@@ -279,10 +287,10 @@ class Reflector(Generic[T]):
         self, lines: list[bytes], handler: EventHandler[T], initial: Listed[T] | None, begun: float
     ) -> WatchEnd | None:
         """Passes the events of a chunk to the handler in slices; a WatchEnd if reading on is useless."""
-        at, is_simplified = 0, False
+        at, made = 0, NOT_MADE
         while at < len(lines):
-            taken = self._decoder.decode_lines(lines, at, is_simplified=is_simplified)
-            at, is_simplified = taken.end, taken.must_simplify
+            taken = self._decoder.decode_lines(lines, at, made)
+            at, made = taken.end, taken.must_be
             self.status.events += len(taken.changes)
             if initial is not None and self.status.phase is Phase.LISTING:
                 await self._collect(taken, handler, initial, begun)
@@ -292,7 +300,9 @@ class Reflector(Generic[T]):
                 return end_of_status(taken.failure)
             if taken.lost_change:
                 return WatchEnd(RestartReason.UNDECODABLE, "a change could not be read", relist=True)
-            if is_simplified:
+            if made == "prepared":
+                await in_steps(self._kind.prepare_event(lines[at]))
+            elif made == "simplified":
                 lines[at] = await simplify_in_steps(lines[at])
             if at < len(lines):
                 await asyncio.sleep(0)
@@ -308,6 +318,8 @@ class Reflector(Generic[T]):
     async def _apply(self, taken: Slice[T], handler: EventHandler[T]) -> None:
         _note_unreadable(taken, self._unreadable)
         self.status.unreadable = len(self._unreadable)
+        if taken.is_large:
+            await asyncio.sleep(0)
         if taken.changes:
             await handler.apply(taken.changes)
         if _can_continue_from(taken.version):

@@ -1,4 +1,4 @@
-"""The clock that this package and the tasks use, and exponential back-off.
+"""The clock that this package and the tasks use, exponential back-off, and work in steps.
 
 No module reads a clock of its own, so that tests can pass a fake one. Times are monotonic seconds.
 """
@@ -10,7 +10,11 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
+
+from extender.model.bounded import Steps
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -65,3 +69,14 @@ class Backoff:
     def reset(self) -> None:
         """Starts again at the first wait, after a success."""
         self.failures = 0
+
+
+async def in_steps(steps: Steps[T]) -> T:
+    """The result of all steps; other tasks run in between."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        await asyncio.sleep(0)

@@ -2,14 +2,15 @@
 
 A bound by number says nothing about memory when one key can be a megabyte. So each entry has a size, what is larger
 than a fair share of the whole is not kept at all, and each new entry evicts those that have not been used.
-`shrink` and `Few` are for tables that have no bound: they hold what exists. `DeletedPods` is bounded by number.
+`shrink` and `Few` are for tables that have no bound: they hold what exists. `DeletedPods` is bounded by number, and `Prepared`
+holds one.
 """
 
 from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Container, Generator, Hashable
 from functools import wraps
 from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple
 
@@ -26,6 +27,10 @@ MOST_DELETED: Final = _BUCKETS * _SLOTS
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Ts = TypeVarTuple("Ts")
+
+
+# Work that others may run in between of: it yields after each step, and returns the result.
+Steps: TypeAlias = Generator[None, None, V]
 
 
 # A set of distinct items in the order in which they were added, most of the time one or two: `with_item`, `without_item`.
@@ -145,6 +150,46 @@ class SharedTexts(dict[str, str]):
             self.clear()
         self[text] = text
         return text
+
+
+# One string object for equal strings: the names of nodes, namespaces and resources, and labels.
+shared: Final = SharedTexts().__getitem__
+# Names of one object that are shared; more are unlikely to occur in other objects.
+SHARED_NAMES: Final = 200
+
+
+class Prepared(Generic[K, V]):
+    """What was made in steps of a value that is too large to be read at once, until it is read; only the last one.
+
+    `read` makes at once what was not prepared.
+    """
+
+    def __init__(self, make: Callable[[K], Steps[V]]) -> None:
+        self._make = make
+        self._held: tuple[K, V] | None = None
+
+    def prepare(self, key: K) -> Steps[None]:
+        """Makes it. Raises what making it raises."""
+        self._held = None
+        self._held = key, (yield from self._make(key))
+
+    def read(self, key: K) -> V:
+        """What was made of an equal value, which is then dropped, or what is made now."""
+        held = self._held
+        if held is not None and held[0] == key:
+            self._held = None
+            return held[1]
+        return at_once(self._make(key))
+
+
+def at_once(steps: Steps[V]) -> V:
+    """The result of all steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: V = end.value
+            return result
 
 
 def cached(

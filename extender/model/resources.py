@@ -26,6 +26,7 @@ _WIDE = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)  # shifts the point
 _ROUNDING = Context(prec=28, rounding=ROUND_UP)  # away from zero; whatever is lost beyond 28 digits rounds up as well
 
 _USUAL_LENGTH = 32
+_PLAIN_LENGTH = 15  # digits; a thousand times as much is no more than _MOST
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -47,6 +48,8 @@ def parse_quantity(text: str, *, milli: bool = False) -> int:
 
     Takes no longer for ``1e999999999`` than for ``1``. Long texts are not cached.
     """
+    if len(text) <= _PLAIN_LENGTH and text.isascii() and text.isdigit():  # most; without a place among those remembered
+        return int(text) * (1000 if milli else 1)
     return _remembered(text, milli) if len(text) <= _USUAL_LENGTH else _parse_quantity(text, milli)
 
 
@@ -73,9 +76,9 @@ def _parse_quantity(text: str, milli: bool) -> int:  # noqa: FBT001 (given by po
 _remembered = lru_cache(maxsize=4096)(_parse_quantity)
 
 
-def parse_resources(quantities: Mapping[str, str]) -> dict[str, int]:
-    """A resource list as integers by name; raises ``QuantityError``."""
-    return {name: parse_quantity(text, milli=name == CPU) for name, text in quantities.items()}
+def parse_resources(quantities: Mapping[str, str | float]) -> dict[str, int]:
+    """A resource list as integers by name; raises ``QuantityError``. A quantity may be a number in JSON."""
+    return {name: parse_quantity(str(found), milli=name == CPU) for name, found in quantities.items()}
 
 
 def add(into: dict[str, int], amount: Resources, sign: int = 1) -> None:

@@ -16,7 +16,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.kube.decoding import LineSplitter, LineTooLongError, Listed, SliceDecoder
+from extender.kube.decoding import LARGE_LINE, LineSplitter, LineTooLongError, Listed, SliceDecoder
 from extender.kube.errors import Rejected, TooLarge
 from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import ReflectorStatus, WatchOptions
@@ -63,7 +63,22 @@ def test_items_of_a_page_are_decoded_in_slices_too() -> None:
     decoder = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(step=1.0), most=100, seconds=3.0)
     body = json.dumps({"metadata": {}, "items": [namespace(f"n{number}") for number in range(5)]})
     items = decode_page(body.encode()).items
-    assert (len(items), decoder.decode_items(items, 0, Listed(lambda _key: None))) == (5, (3, False))
+    assert (len(items), decoder.decode_items(items, 0, Listed(lambda _key: None))) == (5, (3, ""))
+
+
+def test_a_large_line_or_item_is_prepared_first_and_ends_its_slice() -> None:
+    decoder = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(), most=100, seconds=60.0)
+    large = namespace("large", 9) | {"status": {"text": "x" * LARGE_LINE}}
+    found = [*lines(2), json.dumps(event("ADDED", large)).encode(), *lines(2)]
+    taken = decoder.decode_lines(found, 0)
+    assert (taken.end, taken.must_be, len(taken.changes)) == (2, "prepared", 2)
+    taken = decoder.decode_lines(found, 2, "prepared")
+    assert (taken.end, taken.must_be, taken.is_large, len(taken.changes)) == (3, "", True, 1)
+    assert decoder.decode_lines(found, 3).end == 5
+    items, into = [json.dumps(each).encode() for each in (namespace("n"), large)], Listed[Namespace](lambda _key: None)
+    assert decoder.decode_items(items, 0, into) == (1, "prepared")
+    assert decoder.decode_items(items, 1, into, "prepared") == (2, "")
+    assert into.objects.keys() == {"n", "large"}
 
 
 async def count_turns(turns: list[int], following: Following) -> None:
@@ -101,7 +116,7 @@ def test_small_lines_that_cannot_be_read_fit_into_a_slice_together() -> None:
     bad = [json.dumps(event("ADDED", namespace(name))).replace("{}", '{"a": 1}').encode() for name in "ab"]
     decoder = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(), most=100, seconds=3.0)
     taken = decoder.decode_lines([*bad * 10, *lines(1), bad[0]], 0)
-    assert (taken.end, taken.must_simplify, taken.unreadable, len(taken.changes)) == (21, False, {"a", "b"}, 1)
+    assert (taken.end, taken.must_be, taken.unreadable, len(taken.changes)) == (21, "", {"a", "b"}, 1)
 
 
 async def test_others_have_their_turn_although_no_line_holds_anything(session: Session) -> None:

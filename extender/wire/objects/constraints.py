@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from extender.model.bounded import cached
+from extender.model.bounded import Prepared, Steps, at_once, cached
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import (
     NodeAffinity,
@@ -69,6 +69,7 @@ _AFFINITY_BYTES: Final = 4 * 2**20
 _TOLERATIONS_BYTES: Final = 2**20
 _PARSED_FACTOR: Final = 7
 _ENTRY_BYTES: Final = 500
+_CLAUSES_A_STEP: Final = 1000  # at 3 µs
 
 _AFFINITY = msgspec.json.Decoder(AffinityJson | None)
 _SPREAD = msgspec.json.Decoder(list[SpreadJson] | None)
@@ -99,11 +100,27 @@ def parse_strings(raw: bytes, path: str) -> dict[str, str]:
 
 def parse_label_selector(raw: bytes, path: str) -> LabelSelector | None:
     """Decodes the LabelSelector of a workload; None if it is absent or invalid, as it then selects no pod."""
-    parsed = decode(_SELECTOR, raw, path)
+    return at_once(_selector_in_steps(raw, path))
+
+
+def _selector_in_steps(raw: bytes, path: str = "spec.selector") -> Steps[LabelSelector | None]:
+    parsed, clauses = decode(_SELECTOR, raw, path), list[Requirement]()
+    if parsed is None:
+        return None
+    expressions = parsed.match_expressions or ()
     try:
-        return None if parsed is None else _label_selector(parsed)
+        for start in range(0, len(expressions), _CLAUSES_A_STEP):
+            if start:
+                yield
+            clauses += [
+                requirement(e.key, e.operator, e.values or ()) for e in expressions[start : start + _CLAUSES_A_STEP]
+            ]
+        return parse_selector(parsed.match_labels or {}, clauses)
     except SelectorError:
         return None
+
+
+BUDGET_SELECTOR: Final = Prepared(_selector_in_steps)
 
 
 def _label_selector(parsed: LabelSelectorJson | None) -> LabelSelector:

@@ -10,12 +10,14 @@ Formats: https://kubernetes.io/docs/reference/using-api/api-concepts/
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw
 
+from extender.model.bounded import Steps
 from extender.model.group_placements import PLACEMENT_KIND, PLACEMENTS, GroupPlacement
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodQuota, Workload
 from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND, VERSION, PolicyObject
@@ -33,7 +35,18 @@ from extender.wire.objects.objects_json import (
     QuotaJson,
     WorkloadJson,
 )
-from extender.wire.objects.trim import trim_budget, trim_namespace, trim_node, trim_pod, trim_quota, trim_workload
+from extender.wire.objects.trim import (
+    prepare_budget,
+    prepare_node,
+    prepare_pod,
+    prepare_quota,
+    trim_budget,
+    trim_namespace,
+    trim_node,
+    trim_pod,
+    trim_quota,
+    trim_workload,
+)
 from extender.wire.policies.group_placements import GroupPlacementJson, trim_placement
 from extender.wire.policies.policies_v1 import trim_policy
 
@@ -191,16 +204,24 @@ def decode_line_identity(line: bytes) -> tuple[str, Identity]:
 class Kind(Generic[T]):
     """A resource that can be listed and watched, and the conversion of its objects to model objects.
 
-    ``is_custom``: it is served only where its CRD is installed.
+    ``is_custom``: it is served only where its CRD is installed. ``prepare`` reads what is large of an object in steps.
     """
 
     def __init__(
-        self, name: str, path: str, json: type[Any], trim: Callable[[Any], T], *, is_custom: bool = False
+        self,
+        name: str,
+        path: str,
+        json: type[Any],
+        trim: Callable[[Any], T],
+        prepare: Callable[[Any], Steps[None]] | None = None,
+        *,
+        is_custom: bool = False,
     ) -> None:
         self.name = name
         self.path = path
         self.is_custom = is_custom
         self._trim = trim
+        self._prepare = prepare
         # One decoder for envelope and object reads the bytes of the object once.
         event = msgspec.defstruct("EventJson", [("type", str), ("object", json)])
         self._events = msgspec.json.Decoder(event)
@@ -243,6 +264,19 @@ class Kind(Generic[T]):
         except UNREADABLE as error:
             raise from_msgspec(error) from None
 
+    def prepare_event(self, line: bytes) -> Steps[None]:
+        """Reads what is large of a line in steps, for the `decode_event` that follows. Raises nothing."""
+        with suppress(*UNREADABLE, WireError, AttributeError):
+            if self._prepare is not None:
+                event: Any = self._events.decode(line)
+                yield from self._prepare(event.object)
+
+    def prepare_object(self, body: bytes) -> Steps[None]:
+        """The same for `decode_object`."""
+        with suppress(*UNREADABLE, WireError):
+            if self._prepare is not None:
+                yield from self._prepare(self._objects.decode(body))
+
     def named(self, identity: Identity) -> T:
         """An object with nothing but an identity, to look up or to delete one that cannot be decoded."""
         names = {"name": identity.name, "namespace": identity.namespace, "uid": identity.uid or None}
@@ -270,7 +304,7 @@ def _workloads(name: str, path: str, kind: str) -> Kind[Workload]:
 
 def pods_within(limits: Limits) -> Kind[Pod]:
     """The kind of pods; pods above these limits are marked."""
-    return Kind("pods", "/api/v1/pods", PodJson, lambda raw: trim_pod(raw, limits))
+    return Kind("pods", "/api/v1/pods", PodJson, lambda raw: trim_pod(raw, limits), prepare_pod)
 
 
 def policies_within(limits: Limits, api_kind: str, group: str) -> Kind[PolicyObject]:
@@ -282,7 +316,7 @@ def policies_within(limits: Limits, api_kind: str, group: str) -> Kind[PolicyObj
 
 
 PODS = pods_within(DEFAULT_LIMITS)
-NODES: Kind[Node] = Kind("nodes", "/api/v1/nodes", NodeJson, trim_node)
+NODES: Kind[Node] = Kind("nodes", "/api/v1/nodes", NodeJson, trim_node, prepare_node)
 NAMESPACES: Kind[Namespace] = Kind("namespaces", "/api/v1/namespaces", NamespaceJson, trim_namespace)
 SERVICES = _workloads("services", "/api/v1/services", "Service")
 REPLICATION_CONTROLLERS = _workloads(
@@ -295,11 +329,12 @@ DISRUPTION_BUDGETS: Kind[DisruptionBudget] = Kind(
     "/apis/policy/v1/poddisruptionbudgets",
     BudgetJson,
     trim_budget,
+    prepare_budget,
 )
 GROUP_PLACEMENTS: Kind[GroupPlacement] = Kind(
     PLACEMENTS, f"/apis/{GROUP}/{VERSION}/{PLACEMENTS}", GroupPlacementJson, trim_placement, is_custom=True
 )
-RESOURCE_QUOTAS: Kind[PodQuota] = Kind("resourcequotas", "/api/v1/resourcequotas", QuotaJson, trim_quota)
+RESOURCE_QUOTAS: Kind[PodQuota] = Kind("resourcequotas", "/api/v1/resourcequotas", QuotaJson, trim_quota, prepare_quota)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from extender.model.bounded import BoundedCache, SharedTexts, cached
+from extender.model.bounded import SHARED_NAMES, BoundedCache, Steps, cached, shared
 from extender.model.constraints.labels import NO_LABELS
 from extender.model.constraints.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
 from extender.model.constraints.taints import Taint
@@ -39,23 +39,21 @@ from extender.model.objects import (
     Workload,
 )
 from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, INJECTED_ANNOTATION
-from extender.model.quotas import CROSS_NAMESPACE_SCOPE, is_charged
+from extender.model.quotas import CROSS_NAMESPACE_SCOPE
 from extender.model.release import MOST_GATES, MOST_NUMBERS, RELEASED_ANNOTATION, Gating
-from extender.model.resources import (
-    CPU,
-    MEMORY,
-    QuantityError,
-    Resources,
-    add,
-    largest,
-    parse_quantity,
-    parse_resources,
-    total,
-)
 from extender.model.units import read_time
 from extender.settings.limits import Limits
-from extender.wire.errors import WireError
+from extender.wire.objects.amounts import (
+    OFFERED,
+    QUOTA_AMOUNTS,
+    REQUESTS,
+    Parts,
+    limits_of,
+    node_resources,
+    summed,
+)
 from extender.wire.objects.constraints import (
+    BUDGET_SELECTOR,
     DEFAULT_LIMITS,
     controller_of,
     decode,
@@ -85,7 +83,6 @@ from extender.wire.objects.objects_json import (
     PodSpecJson,
     PodStatusJson,
     PortJson,
-    Quantity,
     QuotaJson,
     QuotaSpecJson,
     ResourcesJson,
@@ -109,19 +106,12 @@ Template: TypeAlias = tuple[str, bytes, bytes, bytes, bytes, bytes, bytes, Ident
 
 # Sizes of the caches. An evicted template is not parsed again while a pod has it: see _LIVE.
 _SIGNATURES_BYTES: Final = 8 * 2**20  # about 1,500 usual templates, more than watches and requests use at a time
-_AMOUNTS_BYTES: Final = 2**20
 _GATING_BYTES: Final = 2**18
 _PORTS_BYTES: Final = 2**19
 # Larger templates, from 9 KB of JSON, are rare, and a digest finds them while a pod has them. Kept here for longer than
 # their pods they would hold megabytes, in small pieces between which the freed memory cannot be returned to the system.
 _FAIR_SHARE: Final = 128
-_AMOUNT_BYTES: Final = 300
 _PORT_BYTES: Final = 120
-
-# One string object for equal strings: the names of nodes, namespaces and resources, and labels.
-shared: Final = SharedTexts().__getitem__
-# Names of one object that are shared; more are unlikely to occur in other objects.
-_SHARED_NAMES: Final = 200
 
 # How kube-scheduler's report of a binding cycle that failed begins.
 _BINDING_FAILED: Final = tuple(
@@ -185,7 +175,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         spec.priority or 0,
         spec.preemption_policy == "Never",
         status.nominated_node_name or "",
-        _requests(spec),
+        summed(*_request_parts(spec)),
         status.start_time,
         # The Eviction API marks for any client: a pod that it has not deleted is no victim.
         b'"PreemptionByScheduler"' in conditions or (is_terminating and b'"EvictionByEvictionAPI"' in conditions),
@@ -349,11 +339,11 @@ def _large_signature(template: Template, size: int, *, counts: bool) -> PodSigna
 
 def _labels(raw: bytes) -> dict[str, str]:
     parsed = parse_strings(raw, "metadata.labels")
-    return parsed if len(parsed) > _SHARED_NAMES else {shared(key): shared(each) for key, each in parsed.items()}
+    return parsed if len(parsed) > SHARED_NAMES else {shared(key): shared(each) for key, each in parsed.items()}
 
 
-def _requests(spec: PodSpecJson) -> Resources:
-    return _summed(
+def _request_parts(spec: PodSpecJson) -> Parts:
+    return (
         tuple([_amounts(each.resources) for each in spec.containers or ()]),
         tuple([(each.restart_policy == "Always", _amounts(each.resources)) for each in spec.init_containers or ()]),
         bytes(spec.overhead),
@@ -367,7 +357,6 @@ def _amounts(resources: ResourcesJson | None) -> bytes:
 
 # -- objects other than pods
 
-Amounts = tuple[tuple[str, Quantity], ...]
 _NO_NODE_SPEC = NodeSpecJson()
 _NO_NODE_STATUS = NodeStatusJson()
 
@@ -375,7 +364,7 @@ _NO_NODE_STATUS = NodeStatusJson()
 def trim_node(raw: NodeJson) -> Node:
     """Converts a node: name, labels, taints, unschedulable, allocatable resources."""
     meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_NODE_SPEC, raw.status or _NO_NODE_STATUS
-    allocatable = _node_resources(tuple(status.allocatable.items())) if status.allocatable else NO_RESOURCES
+    allocatable = node_resources(status.allocatable) if status.allocatable else NO_RESOURCES
     return Node(
         shared(meta.name or ""),
         _labels(bytes(meta.labels)) or NO_LABELS,
@@ -383,18 +372,6 @@ def trim_node(raw: NodeJson) -> Node:
         bool(spec.unschedulable),
         allocatable,
     )
-
-
-def _amounts_bytes(amounts: Amounts) -> int:
-    return _AMOUNT_BYTES + sum(_AMOUNT_BYTES + len(name) + len(str(amount)) for name, amount in amounts)
-
-
-@cached(_AMOUNTS_BYTES, _amounts_bytes)
-def _node_resources(amounts: Amounts) -> Resources:
-    try:
-        return parse_resources({name: str(amount) for name, amount in amounts})
-    except QuantityError as error:
-        raise WireError("status.allocatable", str(error)) from None
 
 
 def trim_namespace(raw: NamespaceJson) -> Namespace:
@@ -418,7 +395,7 @@ _NO_BUDGET_STATUS = BudgetStatusJson()
 def trim_budget(raw: BudgetJson) -> DisruptionBudget:
     """Converts a disruption budget. Without a valid selector it protects no pod."""
     meta, status = raw.metadata or _NO_META, raw.status or _NO_BUDGET_STATUS
-    selector = parse_label_selector(bytes(raw.spec.selector) if raw.spec else b"", "spec.selector")
+    selector = BUDGET_SELECTOR.read(bytes(raw.spec.selector) if raw.spec else b"")
     return DisruptionBudget(
         meta.namespace or "",
         meta.name or "",
@@ -476,76 +453,6 @@ def _annotations(raw: bytes) -> tuple[str, tuple[tuple[str, int], ...]]:
     return shared(released), tuple((shared(key), int(value)) for key, value in numbers)
 
 
-# -- the effective requests and limits of a pod
-
-_AMOUNTS_JSON = msgspec.json.Decoder(dict[str, Quantity] | None)
-
-
-def _limits_of(spec: PodSpecJson) -> Resources:
-    """The effective limits of CPU and memory, without those that are not set. Overhead adds to those that are."""
-    return _summed_limits(
-        tuple([_limits(each.resources) for each in spec.containers or ()]),
-        tuple([(each.restart_policy == "Always", _limits(each.resources)) for each in spec.init_containers or ()]),
-        bytes(spec.overhead),
-        _limits(spec.resources),
-    )
-
-
-def _limits(resources: ResourcesJson | None) -> bytes:
-    return bytes(resources.limits) if resources else b""
-
-
-def _summed_bytes(
-    containers: tuple[bytes, ...], init: tuple[tuple[bool, bytes], ...], overhead: bytes, pod_level: bytes
-) -> int:
-    return sum(held_by(len(each)) for each in (*containers, *(raw for _, raw in init), overhead, pod_level))
-
-
-@cached(_AMOUNTS_BYTES, _summed_bytes)
-def _summed(
-    containers: tuple[bytes, ...], init: tuple[tuple[bool, bytes], ...], overhead: bytes, pod_level: bytes
-) -> Resources:
-    """What a pod needs of resources as raw JSON: of its containers, its init containers (and whether each is a sidecar), and itself.
-
-    The sum of containers and sidecars, or the largest init container (KEP-753).
-    """
-    # An init container runs together with the sidecars that were started before it, so each is a peak of its own.
-    running = total(map(_parsed, containers))
-    peaks: list[Resources] = []
-    sidecars: dict[str, int] = {}
-    for is_sidecar, amounts in init:
-        if is_sidecar:
-            add(sidecars, _parsed(amounts))
-            peaks.append(dict(sidecars))
-        else:
-            peaks.append(total((sidecars, _parsed(amounts))))
-    add(running, sidecars)
-    needed = largest((running, *peaks))
-    needed.update(_parsed(pod_level))  # KEP-2837: pod-level requests replace the sum
-    add(needed, _parsed(overhead))
-    if len(needed) > _SHARED_NAMES:
-        return needed
-    return {shared(name): amount for name, amount in needed.items()} if needed else NO_RESOURCES
-
-
-@cached(_AMOUNTS_BYTES, _summed_bytes)
-def _summed_limits(
-    containers: tuple[bytes, ...], init: tuple[tuple[bool, bytes], ...], overhead: bytes, pod_level: bytes
-) -> Resources:
-    found, added = _summed(containers, init, b"", pod_level), _parsed(overhead)
-    return {name: found[name] + added.get(name, 0) for name in (CPU, MEMORY) if found.get(name)} or NO_RESOURCES
-
-
-def _parsed(raw: bytes) -> dict[str, int]:
-    path = "spec.containers.resources.requests"
-    amounts = decode(_AMOUNTS_JSON, raw, path) or {}
-    try:
-        return parse_resources({name: str(amount) for name, amount in amounts.items()})
-    except QuantityError as error:
-        raise WireError(path, str(error)) from None
-
-
-_CPU: Final = re.compile(r"(requests\.|limits\.)?cpu")
 _NO_QUOTA_SPEC: Final = QuotaSpecJson()
 
 
@@ -562,21 +469,8 @@ def trim_quota(raw: QuotaJson) -> PodQuota:
     scopes = (*named, *(QuotaScope(e.scope_name, e.operator, tuple(sorted(e.values or ()))) for e in selected))
     if not any(scope.name == CROSS_NAMESPACE_SCOPE for scope in scopes):
         return quota
-    hard = spec.hard or {}
-    return PodQuota(
-        quota.namespace,
-        quota.name,
-        scopes,
-        {name: _quantity(name, str(amount)) for name, amount in hard.items() if is_charged(name)} or NO_RESOURCES,
-        tuple(sorted(name for name in hard if not is_charged(name))),
-    )
-
-
-def _quantity(name: str, text: str) -> int:
-    try:
-        return parse_quantity(text, milli=_CPU.fullmatch(name) is not None)
-    except QuantityError as error:
-        raise WireError(f"spec.hard.{name}", str(error)) from None
+    hard, others = QUOTA_AMOUNTS.read(spec.hard or {})
+    return PodQuota(quota.namespace, quota.name, scopes, hard or NO_RESOURCES, others)
 
 
 def _quota_facts(raw: PodJson) -> QuotaFacts:
@@ -585,7 +479,34 @@ def _quota_facts(raw: PodJson) -> QuotaFacts:
         return NO_FACTS
     return QuotaFacts(
         raw.metadata.creation_timestamp or "",
-        _limits_of(raw.spec),
+        limits_of(raw.spec),
         raw.spec.active_deadline_seconds is not None and raw.spec.active_deadline_seconds >= 0,
         raw.status is not None and raw.status.qos_class == "BestEffort",
     )
+
+
+# -- objects so large that they are read in steps, before the functions above find what was read
+
+
+def prepare_pod(raw: PodJson) -> Steps[None]:
+    """The requests of a pod. Raises ``WireError``."""
+    if raw.spec is not None:
+        yield from REQUESTS.prepare(_request_parts(raw.spec))
+
+
+def prepare_node(raw: NodeJson) -> Steps[None]:
+    """What a node offers. Raises ``WireError``."""
+    if raw.status is not None and raw.status.allocatable:
+        yield from OFFERED.prepare(raw.status.allocatable)
+
+
+def prepare_quota(raw: QuotaJson) -> Steps[None]:
+    """The amounts of a quota. Raises ``WireError``."""
+    if raw.spec is not None and raw.spec.hard:
+        yield from QUOTA_AMOUNTS.prepare(raw.spec.hard)
+
+
+def prepare_budget(raw: BudgetJson) -> Steps[None]:
+    """The selector of a disruption budget. Raises ``WireError``."""
+    if raw.spec is not None:
+        yield from BUDGET_SELECTOR.prepare(bytes(raw.spec.selector))
