@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+import msgspec
+
 from extender.model.objects import Pod
 
 _PRIORITY_OFFSET = 2**31
@@ -40,8 +42,7 @@ def removal_rank(victims: Sequence[Weighed], pdb_violations: int) -> RemovalRank
     return (pdb_violations, victims[0].priority, total, len(victims), -earliest.timestamp())
 
 
-@dataclass(frozen=True, slots=True)
-class Victim:
+class Victim(msgspec.Struct, frozen=True, gc=False):
     """A pod to remove. ``start_time`` None means that it has not started: it counts as started now."""
 
     uid: str
@@ -49,8 +50,7 @@ class Victim:
     start_time: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A node and the pods to remove there, most important first (the scheduler relies on that order)."""
 
     node: str

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from itertools import compress
 from typing import Final
 
 from msgspec.structs import replace
@@ -23,6 +24,8 @@ from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
 from extender.index.nodes.requested_shares import SharesView
 from extender.index.view import ClusterView
+from extender.model.constraints.labels import NO_LABELS
+from extender.model.constraints.node_affinity import NodeTable
 from extender.model.constraints.taints import PREFER_NO_SCHEDULE, Taint
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.rejections import Reason
@@ -125,12 +128,10 @@ def _best_for_scheduler(search: Search, pod: Pod, most: int, start: int) -> list
     if not signature.preferred_nodes:
         return [node for _, node in best_passing(search, most, start)]
 
-    def preferred(item: tuple[float, int]) -> tuple[float, int]:
-        rank, position = item
-        node = requested.node(position)
-        return rank, _node_preference(node, signature) if node is not None else 0
-
-    return [node for _, node in sorted(best_passing(search, len(requested), start), key=preferred, reverse=True)[:most]]
+    ranked = best_passing(search, len(requested), start)
+    preferences = _node_preferences([requested.node(position) for _, position in ranked], signature)
+    order = sorted(range(len(ranked)), key=lambda at: (ranked[at][0], preferences[at]), reverse=True)
+    return [ranked[at][1] for at in order[:most]]
 
 
 def _own_slot(search: Search, pod: Pod) -> str:
@@ -244,7 +245,7 @@ def _weighed_best(search: Search, pod: Pod, start: int) -> list[int]:
     rules = search.settings.rules
     own = catalog.points(search.compiled, search.view, requested.frame, passing, rules, search.watch).of
     nodes = [requested.node(position) for position in passing]
-    weights = [0 if node is None else _node_preference(node, signature) for node in nodes]
+    weights = _node_preferences(nodes, signature)
     taints = [0 if node is None else _untolerated(node.taints, pod) for node in nodes]
     most, worst = max(weights, default=0) or 1, max(taints, default=0) or 1
     points = [
@@ -257,8 +258,16 @@ def _weighed_best(search: Search, pod: Pod, start: int) -> list[int]:
     return [position for position, total in zip(passing, points, strict=True) if total == best]
 
 
-def _node_preference(node: Node, signature: PodSignature) -> int:
-    return sum(each.weight for each in signature.preferred_nodes if each.term.matches(node.name, node.labels))
+def _node_preferences(nodes: Sequence[Node | None], signature: PodSignature) -> list[int]:
+    """Of each node the weights of the pod's preferred terms that match it (NodeAffinity). O(nodes × clauses)."""
+    weights = [0] * len(nodes)
+    if not signature.preferred_nodes:
+        return weights
+    table = NodeTable([("", NO_LABELS) if node is None else (node.name, node.labels) for node in nodes])
+    for each in signature.preferred_nodes:
+        for at in compress(range(len(nodes)), each.term.matching(table)):
+            weights[at] += each.weight
+    return [0 if node is None else weight for node, weight in zip(nodes, weights, strict=True)]
 
 
 def _untolerated(taints: Sequence[Taint], pod: Pod) -> int:

@@ -291,7 +291,7 @@ def decode_preemption_args(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Pree
     candidates = [Candidate(n, tuple(map(_victim, pods[n])), v.pdb_violations) for n, v in full.items()]
     for name, brief in (parsed.node_name_to_meta_victims or {}).items():
         if name not in full:
-            victims = tuple(Victim(p.uid) for p in (brief.pods if brief else None) or ())
+            victims = tuple([Victim(p.uid) for p in (brief.pods if brief else None) or ()])
             candidates.append(Candidate(name, victims, brief.pdb_violations if brief else 0))
     return PreemptionArgs(pod, candidates)
 

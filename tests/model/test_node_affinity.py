@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.model.constraints.labels import Operator
-from extender.model.constraints.node_affinity import NodeAffinity, NodeRequirement, NodeSelectorTerm
+from extender.model.constraints.node_affinity import NodeAffinity, NodeRequirement, NodeSelectorTerm, NodeTable
 from tests.builders import Json, node, pod, requirement
 
 
@@ -125,3 +125,41 @@ def test_of_many_terms_that_list_values_only_those_that_list_the_nodes_are_tried
     assert affinity.matches("x7", Watched(host="other"))
     assert not affinity.matches("n7", Watched(host="other"))
     assert len(tried) == 4
+
+
+CLAUSES = st.one_of(
+    st.builds(
+        NodeRequirement,
+        st.sampled_from("ab"),
+        st.sampled_from([Operator.IN, Operator.NOT_IN]),
+        st.lists(st.sampled_from("123"), min_size=1, max_size=2, unique=True).map(lambda found: tuple(sorted(found))),
+    ),
+    st.builds(NodeRequirement, st.sampled_from("ab"), st.sampled_from([Operator.EXISTS, Operator.DOES_NOT_EXIST])),
+    st.builds(NodeRequirement, st.sampled_from("ab"), st.sampled_from([Operator.GT, Operator.LT]), st.just(("2",))),
+)
+NAMED = st.builds(
+    NodeRequirement,
+    st.sampled_from(["metadata.name", "metadata.uid"]),
+    st.sampled_from([Operator.IN, Operator.NOT_IN]),
+    st.just(("n1",)),
+)
+TERMS = st.builds(
+    NodeSelectorTerm,
+    st.lists(CLAUSES, max_size=2).map(tuple),
+    st.lists(NAMED, max_size=2).map(tuple),
+)
+LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from(["1", "2", "3", "x"]))
+
+
+@given(st.lists(LABELS, max_size=5), st.lists(TERMS, max_size=4), st.booleans(), LABELS)
+def test_many_nodes_are_matched_by_columns_as_each_by_itself(
+    labels: list[dict[str, str]],
+    terms: list[NodeSelectorTerm],
+    has_terms: bool,  # noqa: FBT001 (drawn)
+    selector: dict[str, str],
+) -> None:
+    nodes = [(f"n{at}", each) for at, each in enumerate(labels)]
+    table, affinity = NodeTable(nodes), NodeAffinity(tuple(selector.items()), tuple(terms) if has_terms else None)
+    assert affinity.matching(table) == [affinity.matches(*each) for each in nodes]
+    for term in terms:
+        assert term.matching(table) == [term.matches(*each) for each in nodes]

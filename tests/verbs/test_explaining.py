@@ -52,6 +52,14 @@ def test_reserved_room_names_the_resource_and_the_pods_that_have_slots() -> None
     assert causes(found)[0] == ("ReservedRoom", "reserved", 1, ("cpu", "default/member"))
 
 
+@pytest.mark.parametrize(("resources", "offers"), [(3, True), (1001, False)])
+def test_more_room_is_looked_for_unless_the_pod_requests_hundreds_of_resources(resources: int, *, offers: bool) -> None:
+    requests = {f"x.io/r{number}": "1" for number in range(resources)}
+    found = explaining(pod("asking", requests=requests), node("n0", allocatable=ROOM))
+    assert found.fitting == 0
+    assert [each.kind for each in found.changes if each.kind == "addRoom"] == ["addRoom"] * offers
+
+
 def test_nominated_pods_that_keep_a_node_are_named() -> None:
     apart = [term("host", app="web")]
     index = index_of(node("n0", allocatable=ROOM), pod("first", app="web", apart=apart, priority=5))

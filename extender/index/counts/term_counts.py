@@ -7,7 +7,8 @@ signature, and again by `recheck` after a change of policies, signature by signa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from enum import Enum
 from operator import attrgetter
 
@@ -161,19 +162,18 @@ class TermCounts:
         else:
             self._join(counts_of_signature, group or self._own(each), is_added=is_added)
 
-    def first_carried(self, keys: Collection[str]) -> None:
+    def first_carried(self, keys: AbstractSet[str]) -> None:
         """Makes the groups of terms over keys that no node carried before. O(terms of the dormant signatures).
 
         Nodes rarely bring a new label key: 4 ms for 100,000 such terms. An index by key would take as much memory as they.
         """
         self.carried_version += 1
         made: set[OwnerGroup] = set()
-        first = frozenset(keys)
-        for counts_of_signature in [each for each in self._dormant if self._carries(each, first)]:
+        for counts_of_signature in [each for each in self._dormant if self._carries(each, keys)]:
             is_dormant = False
             for each, is_added in self._carried(counts_of_signature):
                 group = self._find(each)
-                if group is None and each[1].topology_key in first:
+                if group is None and each[1].topology_key in keys:
                     group = self._own(each)
                     made.add(group)
                 if group in made:  # a group that was there before, its key without a node, counts the signature already
@@ -186,7 +186,7 @@ class TermCounts:
         groups = self._owned.get(each[1].topology_key)
         return None if groups is None else groups.get(each)
 
-    def _carries(self, counts_of_signature: SignatureCounts, keys: frozenset[str]) -> bool:
+    def _carries(self, counts_of_signature: SignatureCounts, keys: AbstractSet[str]) -> bool:
         added = self._added.get(counts_of_signature, NO_AFFINITY)
         return _has_key(counts_of_signature.signature.affinity, keys) or _has_key(added, keys)
 
@@ -278,7 +278,7 @@ def _fixed(term: AffinityTerm) -> tuple[str, ...] | None:
     return term.namespaces if term.namespace_selector is None else None
 
 
-def _has_key(affinity: PodAffinity, keys: frozenset[str]) -> bool:
+def _has_key(affinity: PodAffinity, keys: AbstractSet[str]) -> bool:
     """Whether a term is over any of the keys. O(terms), without a step of the interpreter for each."""
     disjoint = keys.isdisjoint
     return not (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from extender.index.nodes.columns import Column, ColumnView, NodeColumn
 from extender.model.bounded import Few, with_item, without_item
-from extender.model.constraints.node_affinity import NodeAffinity
+from extender.model.constraints.node_affinity import NodeAffinity, NodeTable
 from extender.model.constraints.taints import Toleration, first_untolerated
 from extender.model.objects import Node
 
@@ -247,6 +247,7 @@ class Scope(ScopeView, NodeColumn):
 
 
 _UNKNOWN = 2
+_MANY = 16  # nodes for which a table pays
 
 
 class NodeMatches:
@@ -270,10 +271,19 @@ class NodeMatches:
         if lacking := len(self._nodes) - len(verdicts):
             verdicts.extend(bytes((_UNKNOWN,)) * lacking)
         if _UNKNOWN in map(verdicts.__getitem__, nodes):
-            for number in [number for number in nodes if verdicts[number] == _UNKNOWN]:
-                node = self._nodes[number]
-                verdicts[number] = node is not None and self.admits(node)
+            self._match([number for number in nodes if verdicts[number] == _UNKNOWN])
         return verdicts
+
+    def _match(self, numbers: Sequence[int]) -> None:
+        nodes, verdicts = self._nodes, self._verdicts
+        known = [(number, node) for number in numbers if (node := nodes[number]) is not None]
+        found = None
+        if len(known) >= _MANY:
+            found = self.affinity.matching(NodeTable([(node.name, node.labels) for _, node in known]))
+        for number in numbers:
+            verdicts[number] = False
+        for at, (number, node) in enumerate(known):
+            verdicts[number] = self.admits(node) if found is None else found[at]
 
     def admits(self, node: Node) -> bool:
         """Whether a node, also one that has no number, is admitted. O(terms)."""

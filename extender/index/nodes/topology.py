@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from extender.index.nodes.columns import NodeColumn
 from extender.index.nodes.domains import Inclusion, KeyDomains, NodeItself, NodeMatches, Scope
@@ -26,6 +26,8 @@ from extender.model.host_ports import UsedPorts
 from extender.model.objects import Node, Pod
 from extender.model.resources import Resources, add
 
+T = TypeVar("T")
+
 _LEAST_SPARE = 16  # node numbers that columns have room for beyond those in use
 _NO_PODS: Mapping[str, Pod] = {}
 _NO_RESOURCES: Resources = {}
@@ -36,10 +38,10 @@ class OccupancyChanges(NamedTuple):
     """The columns in use that a change of a node filled first or emptied, and the label keys that no node carried before."""
 
     columns: Sequence[NodeColumn]
-    keys: Collection[str]
+    keys: AbstractSet[str]
 
 
-_NO_CHANGES = OccupancyChanges((), ())
+_NO_CHANGES = OccupancyChanges((), frozenset())
 
 
 class Topology:
@@ -220,11 +222,9 @@ class Topology:
         first_carried = self._count_carriers(before, after)
         for matches in self._matches.values():
             matches.forget(number)
-        labels = before.keys() | after.keys()
-        columns: list[KeyDomains | Scope] = [self.itself]
-        columns += [key for label in labels if (key := self.keys.get(label)) is not None]
-        for label in ("", *labels):
-            columns += self._scopes_over.get(label, ())  # after the keys, which they read
+        columns: list[KeyDomains | Scope] = [self.itself, *_among(self.keys, before, after)]
+        columns += self._scopes_over.get("", ())  # scopes after the keys, which they read
+        columns += chain.from_iterable(_among(self._scopes_over, before, after))
         changed: list[NodeColumn] = []
         for column in columns:
             was_empty = not column.filled
@@ -233,16 +233,21 @@ class Topology:
                 changed.append(column)
         return OccupancyChanges(changed, first_carried)
 
-    def _count_carriers(self, before: Labels, after: Labels) -> Collection[str]:
+    def _count_carriers(self, before: Labels, after: Labels) -> AbstractSet[str]:
         """Counts how many nodes carry each label key; returns the keys that none carried before."""
-        first = [label for label in after.keys() - before.keys() if label not in self._carriers]
+        carriers, first = self._carriers, dict[str, int]()
         for label in before.keys() - after.keys():
-            self._carriers[label] -= 1
-            if not self._carriers[label]:
-                del self._carriers[label]
-        for label in after.keys() - before.keys():
-            self._carriers[label] = self._carriers.get(label, 0) + 1
-        return first
+            if carriers[label] == 1:
+                del carriers[label]
+            else:
+                carriers[label] -= 1
+        for label in after.keys() - before.keys() if before else after:
+            if label in carriers:
+                carriers[label] += 1
+            else:
+                first[label] = 1
+        carriers.update(first)
+        return first.keys()
 
     def _file_soft_taints(self, number: int, before: tuple[Taint, ...], after: tuple[Taint, ...]) -> None:
         """Files a node under its taints PreferNoSchedule; most nodes have none. O(taints)."""
@@ -284,6 +289,13 @@ class Topology:
         """How many nodes, keys, scopes and node affinities of policies are held."""
         kept = {"topology_keys": len(self.keys), "scopes": len(self._scopes), "node_matches": len(self._matches)}
         return {"nodes": len(self.known)} | kept
+
+
+def _among(table: Mapping[str, T], before: Labels, after: Labels) -> list[T]:
+    """The entries of the label keys that a node has, or had. O(the fewer of both)."""
+    if len(table) < len(before) + len(after):
+        return [entry for label, entry in table.items() if label in before or label in after]
+    return [entry for label in before.keys() | after.keys() if (entry := table.get(label)) is not None]
 
 
 def soft_taints(node: Node | None) -> tuple[Taint, ...]:

@@ -523,7 +523,7 @@ class GroupReconciler:
         """Releases the pods of a step, each with a patch of its own. They count as released from before the first one."""
         memory.has_expired = False
         self._expect(group, memory, [pod.uid for pod in step.pods])
-        outcomes = await asyncio.gather(*(self._pods.release(PodRef.of(pod), decision) for pod in step.pods))
+        outcomes = await self._pods.release_all(step.pods, decision)
         failed = ""
         for pod, (result, error) in zip(step.pods, outcomes, strict=True):
             self._recorder.record_patch(str(result))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
@@ -16,6 +17,7 @@ from extender.kube.errors import Conflict, KubeError, NotFound, Rejected, Thrott
 from extender.kube.timing import Backoff, BackoffOptions, Clock
 from extender.kube.writer import ReleaseObjects
 from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
+from extender.model.objects import Pod
 from extender.model.release import Decision, GroupKey
 from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.leader_election import LeadershipLost
@@ -25,6 +27,7 @@ from extender.wire.policies.group_placements import decision_body, undecided_bod
 JsonObject = dict[str, Any]
 
 MOST_TRIES: Final = 5
+_AT_ONCE: Final = 500
 
 
 class Result(StrEnum):
@@ -84,6 +87,14 @@ class PodReleaser:
             except KubeError as error:
                 last = Outcome(Result.UNKNOWN, str(error))
         return last
+
+    async def release_all(self, pods: Sequence[Pod], decision: Decision) -> list[Outcome]:
+        """The outcomes of all in their order; some hundred wait for the rate limiter at a time, as each is a task."""
+        found: list[Outcome] = []
+        for start in range(0, len(pods), _AT_ONCE):
+            calls = (self.release(PodRef.of(pod), decision) for pod in pods[start : start + _AT_ONCE])
+            found += await asyncio.gather(*calls)
+        return found
 
     async def owner_of(self, pod: PodRef) -> dict[str, str] | None:
         """A reference to the controller of a pod; None where it has none, or where it cannot be read."""

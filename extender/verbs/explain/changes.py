@@ -46,6 +46,8 @@ _NAMESPACES: Final = 4
 _DRY_RUNS: Final = 30
 _DRY_RUN_WORK: Final = 10_000  # as `dry_run.victims.MOST_WORK`: about 1.5 ms for each node
 _A_STEP: Final = 120
+_RESOURCES_A_STEP: Final = 2000
+_MOST_RESOURCES: Final = 1000  # of a pod that more room is looked for; nodes offer some ten
 
 
 def find_changes(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[list[Change]]:
@@ -61,8 +63,12 @@ def find_changes(incoming: Incoming, constraints: Sequence[ConstraintState]) -> 
 def _more_room(incoming: Incoming) -> Steps[list[Change]]:
     """The node that the rules let pass and that lacks least."""
     best: tuple[tuple[int, float], NodeNumber, dict[str, int]] | None = None
-    for at, number in enumerate(incoming.passing):
-        if at % _A_STEP == _A_STEP - 1:
+    resources = len(incoming.pod.requests)
+    if resources > _MOST_RESOURCES:
+        return []
+    in_step = max(_RESOURCES_A_STEP // (1 + resources), 1)
+    for at, number in enumerate(incoming.passing, start=1):
+        if not at % min(_A_STEP, in_step):
             yield
         if not incoming.may_fit(number) or (best is not None and _least_rank(incoming, number) >= best[0]):
             continue

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from extender.model.group_placements import GroupPlacement, PlacementStatus
 from extender.model.objects import Pod
@@ -169,9 +169,11 @@ def in_order(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     return tuple(sorted(pods, key=lambda pod: (_natural(pod.name), pod.uid)))
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    parts = _DIGITS.split(name)
-    return [(int(part), "") if place % 2 else (-1, part) for place, part in enumerate(parts)]
+def _natural(name: str) -> list[Any]:
+    """Texts and numbers in turns."""
+    parts: list[Any] = _DIGITS.split(name)
+    parts[1::2] = map(int, parts[1::2])
+    return parts
 
 
 def _foreign_gates(group: GroupState) -> str:
