@@ -52,7 +52,7 @@ class AdmissionService:
     a new one, which leads to another replica; `/readyz` fails.
     """
 
-    decide: Callable[[JsonObject], JsonObject]
+    decide: Callable[[JsonObject], Awaitable[JsonObject]]
     readiness: Readiness
     metrics: AdmissionMetrics
     server: Server
@@ -106,7 +106,7 @@ async def _review(request: web.Request) -> web.Response:
         kind = _kind_of(review)
         if service.prepare is not None:
             await service.prepare(review, peer_of(request.remote or ""))
-        answer = service.decide(review)
+        answer = await service.decide(review)
         response, result = web.Response(body=orjson.dumps(answer), content_type="application/json"), _result_of(answer)
     except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered
         failure = _failure_of(error, service)

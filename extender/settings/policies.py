@@ -108,7 +108,8 @@ class Policies(Section, frozen=True):
 
     ``max_terms``: required node selector terms that policies may make of those of a pod, which multiply with theirs.
     ``max_templates``: pod templates of one object, as those of a JobSet. ``max_of_cluster`` and ``max_per_namespace``: policies of
-    the cluster-wide kind, and of one namespace, that are in effect.
+    the cluster-wide kind, and of one namespace, that are in effect. ``max_per_pod``: how many of those are applied to one pod; of
+    more the first in order are, and the others fail by their failurePolicy.
     """
 
     enabled: bool = False
@@ -122,6 +123,7 @@ class Policies(Section, frozen=True):
     max_templates: Annotated[int, msgspec.Meta(ge=1)] = 100
     max_of_cluster: Annotated[int, msgspec.Meta(ge=1)] = 2000
     max_per_namespace: Annotated[int, msgspec.Meta(ge=1)] = 100
+    max_per_pod: Annotated[int, msgspec.Meta(ge=1)] = 100
     webhook: Webhook = Webhook()
 
     def __post_init__(self) -> None:

@@ -75,9 +75,9 @@ class AdmissionMetrics:
             for result in REVIEW_RESULTS:
                 self._reviews.labels(webhook, kind, result)  # rate() needs a value from before the first error
 
-    def record_policy(self, kind: str, result: str) -> None:
-        """Records what became of one policy that selects a reviewed object."""
-        self._policies.labels(kind, result).inc()
+    def record_policies(self, kind: str, result: str, count: int) -> None:
+        """Records what became of so many policies that select a reviewed object."""
+        self._policies.labels(kind, result).inc(count)
 
     def record_review(self, webhook: str, kind: str, result: str, seconds: float) -> None:
         """Records an answered review."""

@@ -272,6 +272,8 @@ class _Enforcement:
     ) -> None:
         """Applies the policies, up to a conflict that rejects the pod. O(elements of the pod and of the policies)."""
         self._signature = signature
+        found = self._outcome = Outcome()
+        policies = found.within(bounds, policies)
         self._enforcing = [each for each in policies if each.mode is Mode.ENFORCE]
         self._crossing: set[int] = set()  # the identities of the elements that put a pod into the scope of quotas
         self._keys: dict[tuple[str, Element], str] = {}
@@ -283,7 +285,6 @@ class _Enforcement:
             spec, items = subtract(spec, injected), injected.items(SPREAD)
         self._injected = [_parse(SPREAD, each, signature) for each in items]
         self._injection = Injection(spec, bounds, Budget(), is_pod=True, held=self._held())
-        found = self._outcome = Outcome()
         changes = found.apply(self._injection, self._policies, Moment.SCHEDULING)
         self.held = {each.policy.key: None for each in changes if not each.is_empty}
         self.audited = [

@@ -370,7 +370,7 @@ async def test_a_review_reaches_the_status_of_a_policy_only_from_a_known_client(
         await until(lambda: len(cluster.service.index.policies) == 1)
         forged = pod("one", labels={"app": "db"})
         forged["spec"]["nodeSelector"] = {"pool": "forged"}
-        cluster.service.admission.service.decide(review(forged, namespace="default"))
+        await cluster.service.admission.service.decide(review(forged, namespace="default"))
         await cluster.service.admission.status.round()
         status = (await cluster.client.get(f"{POLICIES}/one"))[1]["status"]
         assert ("forged" in json.dumps(status), "lastApplied" in status) == (is_authenticated, False)

@@ -73,7 +73,7 @@ async def test_pods_of_the_services_own_namespace_are_exempt_from_policies_at_ea
     result = await service.verbs.filter(asking(incoming, "n1", "n2"))
     assert list(result.passed) == passed
     assert service.admission is not None
-    reviewed = service.admission.service.decide(review(incoming, namespace=namespace))
+    reviewed = await service.admission.service.decide(review(incoming, namespace=namespace))
     assert ("patch" in reviewed["response"]) is (len(passed) == 1)
 
 

@@ -330,7 +330,7 @@ class World:
 
     async def _review(self, body: bytes) -> None:
         assert self.service.admission is not None
-        orjson.dumps(self.service.admission.service.decide(orjson.loads(body)))
+        orjson.dumps(await self.service.admission.service.decide(orjson.loads(body)))
 
 
 _CREATED: Final = "2026-01-01T00:00:00Z"

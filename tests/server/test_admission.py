@@ -37,7 +37,7 @@ class Decisions:
     problem: Exception | None = None
     seen: list[JsonObject] = field(default_factory=list)
 
-    def decide(self, review: JsonObject) -> JsonObject:
+    async def decide(self, review: JsonObject) -> JsonObject:
         """The answer that the test has set."""
         self.seen.append(review)
         if self.problem is not None:

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from zlib import crc32
 
 from extender.index.policies import PoliciesView
+from extender.model.bounded import Steps, at_once
 from extender.model.constraints.labels import Labels
 from extender.model.policies import (
     DEFAULT_SERVICE_ACCOUNT,
@@ -66,6 +67,7 @@ from extender.verbs.admit.term_product import Budget
 from extender.wire.policies.policy_validation import is_policy
 
 _MOST_DESCRIBED: Final = 100  # conflicts that are put into words; a response has room for fewer
+_MOST_TITLED: Final = 1000  # changes that are put into the audit annotations
 _MIRROR: Final = "kubernetes.io/config.mirror"  # a static pod's copy, which the kubelet does not read
 _AT_THE_WEBHOOK: Final = frozenset({Moment.ADMISSION, Moment.RELEASE})  # the gate of a release is set by it
 _COMPUTED_FROM_CLASS: Final = ("priority", "preemptionPolicy")
@@ -133,8 +135,8 @@ class _Findings(Outcome):
     def notes(self) -> dict[str, str]:
         """The audit annotations: the API server writes the webhook's name in front of each."""
         found = {
-            "applied": "; ".join(_titles(self.changes)),
-            "audited": "; ".join(_titles(self.audited)),
+            "applied": "; ".join(dict.fromkeys(_titles(self.changes[:_MOST_TITLED]))),
+            "audited": "; ".join(dict.fromkeys(_titles(self.audited[:_MOST_TITLED]))),
             "conflicts": "; ".join(map(_describe, self.conflicts()[:_MOST_DESCRIBED])),
             "errors": "; ".join(
                 [*(f"{key}: {text}" for key, text in self.failed.items()), *([self.note] if self.note else [])]
@@ -187,12 +189,16 @@ class AdmitVerb:
 
     def admit(self, review: Any) -> Admission:
         """The same, with what led to the response."""
+        return at_once(self.admit_in_steps(review))
+
+    def admit_in_steps(self, review: Any) -> Steps[Admission]:
+        """The same in steps, one for each pod template. A policy that changes in between counts for the templates that follow."""
         try:
             request = read_review(review)
         except ReviewError as error:
             return Admission(denied(uid_of(review), MALFORMED, str(error)))
         try:
-            return self._admit(request)
+            return (yield from self._admit(request))
         except Exception as error:  # noqa: BLE001 (an answer is due whatever the object holds; the text names the error)
             return self._given_up(request, f"no policy is applied: {type(error).__name__}: {error}")
 
@@ -206,7 +212,7 @@ class AdmitVerb:
         )
         return Admission(found, kind_name(request.kind), request.namespace, request.dry_run)
 
-    def _admit(self, request: Request) -> Admission:
+    def _admit(self, request: Request) -> Steps[Admission]:
         kind = kind_name(request.kind)
         if is_policy(str(request.kind.get("group")), str(request.kind.get("kind"))):
             found = review_policy(request, self._policies, self._namespaces.labels, self._nodes, self._bounds.limits)
@@ -215,7 +221,7 @@ class AdmitVerb:
         if reason:
             found = allowed(request.uid, notes={"skipped": reason})
             return Admission(found, kind, request.namespace, request.dry_run)
-        return self._inject(request, kind)
+        return (yield from self._inject(request, kind))
 
     def _why_not(self, request: Request, kind: str) -> str:
         """Why nothing is injected into an object; empty where something may be."""
@@ -246,10 +252,10 @@ class AdmitVerb:
             or (exemptions.scheduling_groups and spec.get("schedulingGroup"))
         )
 
-    def _inject(self, request: Request, kind: str) -> Admission:
+    def _inject(self, request: Request, kind: str) -> Steps[Admission]:
         findings = _Findings()
         try:
-            patch = self._patch(request, kind, findings)
+            patch = yield from self._patch(request, kind, findings)
         except DeniedError:
             code, text = findings.denial()
             found = denied(request.uid, code, text, warnings=findings.warnings(), notes=findings.notes())
@@ -260,7 +266,7 @@ class AdmitVerb:
         done = tuple(findings.changes), tuple(findings.audited), tuple(findings.failed)
         return Admission(found, kind, request.namespace, request.dry_run, *done)
 
-    def _patch(self, request: Request, kind: str, findings: _Findings) -> list[Operation]:
+    def _patch(self, request: Request, kind: str, findings: _Findings) -> Steps[list[Operation]]:
         obj = request.obj
         text = get(obj, ANNOTATION)
         found = records = read_records(text)
@@ -268,7 +274,9 @@ class AdmitVerb:
             records = {place: each for place, each in found.items() if is_true(each, self._policies)}
         kept: dict[str, Record] = {}
         changed: dict[Path, JsonObject] = {}
-        for path in template_paths(kind, obj, self._templates, self._most_templates):
+        for at, path in enumerate(template_paths(kind, obj, self._templates, self._most_templates)):
+            if at:
+                yield
             place, template = path_text(path), read(obj, path)
             new, record = self._template(request, kind, template, records.get(place), findings)
             if new is not template:
@@ -307,7 +315,9 @@ class AdmitVerb:
         is_gated = selected and is_pod and self._settings.release.enabled and self._is_to_wait(request, subject, spec)
         gates = {each.key for each in gating(selected)} if is_gated else ()
         injection = Injection(clean, self._bounds, findings.budget, is_pod=is_pod, scheduler_seed=seed, gates=gates)
-        policies = [each for each in selected if each.key in gates or directs(each, is_pod=is_pod)]
+        acting = [each for each in selected if each.key in gates or directs(each, is_pod=is_pod)]
+        policies = findings.within(self._bounds, acting)
+        findings.check()
         changes = findings.apply(injection, policies)
         findings.changes += changes
         findings.check()

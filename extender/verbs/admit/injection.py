@@ -290,6 +290,15 @@ class Outcome:
                     applied += [] if again.is_empty else [again]
         return applied
 
+    def within(self, bounds: Bounds, policies: Sequence[Policy]) -> Sequence[Policy]:
+        """The policies that are applied to one pod, those that come first. Of the others one fails for all, a strict one if any is."""
+        beyond = policies[bounds.max_policies :]
+        if beyond:
+            strict = next((each for each in beyond if _is_strict(each)), None)
+            text = f"{len(policies)} policies are for the pod, policies.maxPerPod is {bounds.max_policies}"
+            self.fail((strict or beyond[0]).key, text, is_strict=strict is not None)
+        return policies[: bounds.max_policies]
+
     def _apply(self, injection: Injection, policy: Policy, moment: Moment) -> Changes | None:
         if self.refused_by is not None:
             return None
@@ -303,8 +312,7 @@ class Outcome:
             else:
                 self.refused_by, self.conflict = policy.key, error.conflict
         except Exception as error:  # noqa: BLE001 (the other policies are applied; the policy is named in the answer)
-            is_strict = policy.mode is Mode.ENFORCE and policy.failure_policy is FailurePolicy.FAIL
-            self.fail(policy.key, f"{type(error).__name__}: {error}", is_strict=is_strict)
+            self.fail(policy.key, f"{type(error).__name__}: {error}", is_strict=_is_strict(policy))
         return None
 
     def fail(self, key: PolicyKey, text: str, *, is_strict: bool) -> None:
@@ -312,6 +320,10 @@ class Outcome:
         self.failed[key] = text
         if is_strict:
             self.refused_by = key
+
+
+def _is_strict(policy: Policy) -> bool:
+    return policy.mode is Mode.ENFORCE and policy.failure_policy is FailurePolicy.FAIL
 
 
 def _pair(constraint: Any) -> tuple[str, str]:
@@ -448,7 +460,8 @@ class _NodeDirectives:
         if fields.held is None or not fields.is_unlimited(policy):
             fields.leave_out(changes, NODE_TERMS, message)
             return
-        fields.apart = (*fields.apart, NodeAffinity(terms=policy.directives.nodes.terms))
+        nodes = policy.directives.nodes  # its terms are indexed already
+        fields.apart = (*fields.apart, NodeAffinity(terms=nodes.terms) if nodes.node_selector else nodes)
         changes.terms_changed = True
 
     def _joined(

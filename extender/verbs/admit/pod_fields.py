@@ -55,17 +55,19 @@ class RejectedError(Exception):
 class Bounds:
     """``limits``: what a pod may have in all. ``max_terms``: how many required node terms policies may make of it.
 
-    ``rejects_excess``: pods above a limit are rejected when they are scheduled (offload mode).
+    ``max_policies``: how many are applied to it. ``rejects_excess``: pods above a limit are rejected when they are scheduled (offload mode).
     """
 
     limits: Limits = DEFAULT_LIMITS
     max_terms: int = 64
     rejects_excess: bool = True
+    max_policies: int = 100
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """Those of the configuration."""
-        return cls(settings.limits, settings.policies.max_terms, settings.mode == "offload")
+        policies = settings.policies
+        return cls(settings.limits, policies.max_terms, settings.mode == "offload", policies.max_per_pod)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
 from extender.model.units import ByteSize
 from extender.settings.limits import Limits
+from extender.settings.policies import Policies
 from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.verbs.admit import term_product
 from extender.verbs.admit.reviews import short_warnings
@@ -233,7 +234,7 @@ def test_one_admission_joins_terms_within_its_budget(monkeypatch: pytest.MonkeyP
         for number in range(200)
     ]
     own = pod({"affinity": requiring(*(node_term(expression("rack", "In", f"r{n}")) for n in range(60)))})
-    found = verb(*policies).admit(review(own))
+    found = verb(*policies, settings=Policies(max_per_pod=200)).admit(review(own))
     spent = [each for each in found.changes if each.conflicts]
     assert len(spent) == 200
     assert "policies.maxTerms is 64" in spent[0].conflicts[0].message

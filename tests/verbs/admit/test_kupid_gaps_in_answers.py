@@ -15,7 +15,7 @@ from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidP
 from extender.settings.policies import Exemptions, Policies
 from tests.builders import Json, matching
 from tests.policies import REQUIRED, expression, node_term, policy, policy_json, requiring
-from tests.verbs.admit.reviewing import Answer, ask, pod, template_spec, verb, workload
+from tests.verbs.admit.reviewing import Answer, ask, pod, review, template_spec, verb, workload
 
 ZONE_A, ZONE_B = (node_term(expression("zone", "In", zone)) for zone in "ab")
 
@@ -310,6 +310,8 @@ class TestKinds:
         directing = policy(targets="Templates", nodeSelector={"a": "b"})
         found = ask(verb(directing, settings=settings), three).obj["spec"]["replicatedJobs"]
         assert [each["template"]["spec"]["template"]["spec"]["nodeSelector"] for each in found] == [{"a": "b"}] * 3
+        steps = verb(directing, settings=settings).admit_in_steps(review(three))
+        assert len(list(steps)) == 2, "others have their turn between templates"
         passed = ask(verb(directing, settings=settings), four)
         assert passed.patch == []
         assert "more than 3 pod templates (policies.maxTemplates)" in passed.warnings[0]

@@ -200,6 +200,7 @@ def test_what_the_name_of_an_unknown_namespace_tells_is_decided() -> None:
 
 # -- What all policies of one object may cost together: their directives are weighed, and the first ones are applied ---
 
+MANY = Policies(max_per_pod=1000)
 TOO_MUCH = "the policies before it direct all that one admission applies"
 
 
@@ -211,8 +212,7 @@ def heavy(number: int, elements: int = 90, **spec: Any) -> Policy:
 
 def test_policies_beyond_the_budget_are_conflicts_and_the_first_ones_are_applied() -> None:
     many = [heavy(number) for number in range(DIRECTIVES // 91 + 2)]
-    admit = verb(*many)
-    answer = ask(admit, pod())
+    answer = ask(verb(*many, settings=MANY), pod())
     assert len(template_spec(answer.obj)["tolerations"]) == 90
     conflicts = [each for done in _changes(many) for each in done]
     assert conflicts[0] != TOO_MUCH
@@ -221,7 +221,7 @@ def test_policies_beyond_the_budget_are_conflicts_and_the_first_ones_are_applied
 
 def _changes(policies: list[Policy]) -> list[list[str]]:
     """The messages of the conflicts of each policy."""
-    found = verb(*policies).admit(review(pod()))
+    found = verb(*policies, settings=MANY).admit(review(pod()))
     return [[conflict.message for conflict in each.conflicts] for each in found.changes]
 
 
@@ -230,10 +230,25 @@ def test_applying_the_same_policies_again_stops_at_the_same_one_and_changes_noth
     """The weight is that of the policies, not of what the pod still lacks."""
     many = [heavy(number, 60, conflictPolicy=conflict_policy, schedulerName="s") for number in range(400)]
     last = policy("last", priority=-1000, priorityClassName="high")
-    admit = verb(*many, last)
+    admit = verb(*many, last, settings=MANY)
     once = ask(admit, pod())
     assert "priorityClassName" not in template_spec(once.obj)
     assert ask(admit, once.obj).patch == []
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_of_more_policies_than_a_pod_may_have_one_fails_for_all_and_a_strict_one_refuses(*, strict: bool) -> None:
+    few = Policies(max_per_pod=2)
+    wanted = [policy(f"p{number}", priority=-number, nodeSelector={f"k{number}": "v"}) for number in range(4)]
+    last = policy("last", priority=-9, schedulerName="s", failurePolicy="Fail" if strict else "Ignore")
+    answer = ask(verb(*wanted, last, settings=few), pod())
+    text = "5 policies are for the pod, policies.maxPerPod is 2"
+    if strict:
+        assert answer.response["allowed"] is False
+        assert answer.message == f"ClusterPodSchedulingPolicy/last cannot be applied: {text}"
+        return
+    assert answer.obj["spec"]["nodeSelector"] == {"k0": "v", "k1": "v"}
+    assert answer.warnings == [f"ClusterPodSchedulingPolicy/p2 is not applied: {text}"]
 
 
 def test_a_policy_that_overrides_is_applied_once(monkeypatch: pytest.MonkeyPatch) -> None:
