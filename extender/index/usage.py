@@ -26,7 +26,7 @@ from extender.model.constraints.labels import Labels
 from extender.model.constraints.terms import may_reach_out, reached, terms_of
 from extender.model.objects import Namespace, Pod, PodQuota, PodSignature
 from extender.model.policies import Exempt, Mode, Moment, Policy, PolicyKey
-from extender.model.quotas import NUMBERS, can_charge, charged, limits_pods, matches
+from extender.model.quotas import NUMBERS, can_charge, charges, limits_pods, matches
 from extender.model.resources import Resources, add
 from extender.settings.quota import Quota
 
@@ -113,13 +113,21 @@ class QuotasView:
     def uses(self, pod: Pod) -> list[QuotaUse]:
         """The quotas that charge a pod, with what the others use. O(quotas + pods that wait, where those count)."""
         here = self._by_namespace.get(pod.namespace)
-        if here is None:
+        if here is None or self._is_excess(here):
             return []
         return [
             QuotaUse(quota, self._used_by_others(pod, here, quota, used))
             for quota, used in here.uses.values()
             if matches(quota, pod)
         ]
+
+    def excess(self, namespace: str) -> int:
+        """How many quotas a namespace has that has more than `quota.maxPerNamespace`, of which none is counted; else 0. O(1)."""
+        here = self._by_namespace.get(namespace)
+        return len(here.uses) if here is not None and self._is_excess(here) else 0
+
+    def _is_excess(self, here: _Namespace) -> bool:
+        return len(here.uses) > self.settings.max_per_namespace
 
     def _used_by_others(self, pod: Pod, here: _Namespace, quota: PodQuota, used: dict[str, int]) -> Resources:
         own = here.placed.get(pod.uid)
@@ -192,16 +200,25 @@ class QuotaTable(QuotasView):
             del self.objects[key]
         else:
             self.objects[key] = new
-        concerned = [each for each in (old, new) if each is not None and each.scopes]
-        for quota in concerned:
-            here = self._here(quota.namespace)
-            here.uses.pop(quota.name, None)
-            if quota is new:
-                here.uses[quota.name] = quota, _recounted(quota, here.placed.values())
-            self._touch(quota.namespace, here)
-        if concerned:
+        found = [each for each in (old, new) if each is not None and each.scopes]
+        if found:
+            self._file(found[0].namespace, found[0].name, new if new is not None and new.scopes else None)
             self.changes.notify(old, new)
         return True
+
+    def _file(self, namespace: str, name: str, new: PodQuota | None) -> None:
+        """Files a quota of the scope. Those of a namespace are counted once it has no more than `quota.maxPerNamespace`."""
+        here = self._here(namespace)
+        was_excess = self._is_excess(here)
+        here.uses.pop(name, None)
+        if new is not None:
+            here.uses[name] = new, {}
+        if not self._is_excess(here):
+            for quota, used in here.uses.values():
+                if was_excess or quota is new:
+                    used.clear()
+                    used.update(_recounted(quota, here.placed.values()))
+        self._touch(namespace, here)
 
     def observe(self, pod: Pod) -> None:
         """A pod, its binding or what is assumed of it may have changed. O(quotas of its namespace) for one in the scope."""
@@ -269,7 +286,7 @@ class QuotaTable(QuotasView):
         here = self._here(namespace)
         freed = here.placed.get(uid)
         has_changed = _put(here.placed, uid, placed)
-        if has_changed:
+        if has_changed and not self._is_excess(here):
             for quota, used in here.uses.values():
                 _charge(quota, used, freed, -1)
                 _charge(quota, used, placed, 1)
@@ -316,7 +333,7 @@ class QuotaTable(QuotasView):
         wanted = {each.name for each in self.objects.values() if each.scopes and each.namespace == namespace}
         if wanted != here.uses.keys():
             lines.append(f"quotas of {namespace}: {sorted(here.uses)} are counted, should be {sorted(wanted)}")
-        for quota, used in here.uses.values():
+        for quota, used in () if self._is_excess(here) else here.uses.values():
             true = _recounted(quota, here.placed.values())
             if used != true:
                 lines.append(f"quota {quota.key}: {used} is counted, should be {true}")
@@ -354,7 +371,7 @@ def _facts(pod: Pod | None) -> object:
 def _charge(quota: PodQuota, used: dict[str, int], pod: Pod | None, sign: int) -> None:
     """Adds what a pod uses of a quota, or with ``sign`` -1 takes it away."""
     if pod is not None and matches(quota, pod):
-        add(used, {name: amount for name in quota.hard if (amount := charged(name, pod))}, sign)
+        add(used, dict(charges(quota.hard, pod)), sign)
 
 
 def _recounted(quota: PodQuota, pods: Iterable[Pod]) -> dict[str, int]:

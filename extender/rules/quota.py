@@ -21,7 +21,7 @@ from extender.index.usage import QuotaUse
 from extender.index.view import ClusterView
 from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodSignature
-from extender.model.quotas import CROSS_NAMESPACE_SCOPE, charged, limits_pods
+from extender.model.quotas import CROSS_NAMESPACE_SCOPE, charges, limits_pods
 from extender.model.rejections import Reason, Rejection
 from extender.rules.frames import Frame
 from extender.rules.rule import Rule, VerdictOnPod
@@ -72,11 +72,18 @@ def findings(pod: Pod, view: ClusterView) -> Iterator[Finding]:
 
 def _over_quotas(pod: Pod, view: ClusterView) -> Iterator[Finding]:
     enforces, namespace = view.quotas.settings.mode == "Enforce", pod.namespace
+    if quotas := view.quotas.excess(namespace):
+        most = view.quotas.settings.max_per_namespace
+        text = (
+            f"namespace {namespace}: {quotas} quotas of scope {CROSS_NAMESPACE_SCOPE}, quota.maxPerNamespace is {most}"
+        )
+        yield Finding(QUOTA, enforces, text, quotas, most, ("quota.maxPerNamespace",))
+        return
     uses = view.quotas.uses(pod)
     for use in uses:
-        for name, most in use.quota.hard.items():
-            amount, used = charged(name, pod), use.used.get(name, 0)
-            if amount and used + amount > most:
+        for name, amount in charges(use.quota.hard, pod):
+            most, used = use.quota.hard[name], use.used.get(name, 0)
+            if used + amount > most:
                 text = f"namespace {namespace}: quota {use.quota.name} ({CROSS_NAMESPACE_SCOPE}) limits {name} to {most}, {used} used, {amount} requested"
                 yield Finding(QUOTA, enforces, text, used, most, (use.quota.key,))
                 break
@@ -159,8 +166,8 @@ class CrossNamespaceQuota(Rule):
             return
         if quotas.concerns(pod.signature):
             for quota, used in quotas.uses(pod):
-                amounts = ((charged(name, pod), most - used.get(name, 0)) for name, most in quota.hard.items())
-                left = [room // amount for amount, room in amounts if amount]
+                hard = quota.hard
+                left = [(hard[name] - used.get(name, 0)) // amount for name, amount in charges(hard, pod)]
                 if left:
                     yield quota.key, max(min(left), 0)
 

@@ -108,7 +108,8 @@ class Quota(Section, frozen=True):
     """Quotas for pods with affinity across namespaces, counted when pods are placed.
 
     ``count_pending``: pods that wait count as well, from their creation, as in the API server; they are placed in the order of
-    their creation. Exempt pods are neither rejected nor counted.
+    their creation. Exempt pods are neither rejected nor counted. ``max_per_namespace``: quotas of the scope in one namespace; each of its
+    pods in the scope is compared with all of them, and above it the pods are rejected.
     """
 
     enabled: bool = False
@@ -118,6 +119,7 @@ class Quota(Section, frozen=True):
     exempt_namespaces: tuple[str, ...] = ("kube-system",)
     exempt_priority_classes: tuple[str, ...] = ()  # tenants may use any class, also system-cluster-critical
     reach: Reach = Reach()
+    max_per_namespace: Annotated[int, msgspec.Meta(ge=1)] = 100
 
     def __post_init__(self) -> None:
         for namespace in self.exempt_namespaces:

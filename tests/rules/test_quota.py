@@ -29,6 +29,33 @@ async def test_a_rejection_names_namespace_quota_limit_and_usage() -> None:
     )
 
 
+async def test_pods_wait_while_their_namespace_has_more_quotas_than_the_setting_allows() -> None:
+    tenants = Tenants(*(limited(5, name=f"q{at}") for at in range(2)), reaching("bound", on="n1"), maxPerNamespace=2)
+    assert await tenants.passes("a")
+    tenants.put(limited(1, name="q2"))
+    assert await tenants.text("b") == (
+        "namespace team: 3 quotas of scope CrossNamespacePodAffinity, quota.maxPerNamespace is 2"
+    )
+    assert await tenants.passes("elsewhere", namespace="other")
+    tenants.put(reaching("more", on="n2"))
+    assert audit(tenants.index) == []
+    tenants.index.delete(limited(5, name="q1"))
+    assert audit(tenants.index) == []
+    assert await tenants.text("b") == (
+        "namespace team: quota q2 (CrossNamespacePodAffinity) limits pods to 1, 3 used, 1 requested"
+    )
+
+
+@pytest.mark.parametrize("name", ["pods", "count/pods", "cpu", "requests.cpu", "limits.cpu", "requests.x.io/a"])
+async def test_a_limit_holds_also_in_a_quota_of_hundreds_of_limits(name: str) -> None:
+    amounts = {"requests": {"cpu": "1", "x.io/a": "1"}, "limits": {"cpu": "1", "x.io/a": "1"}}
+    spec = {"containers": [{"name": "c", "image": "i", "resources": amounts}]}
+    others = {f"requests.x.io/other-{at}": "0" for at in range(300)}
+    tenants = Tenants(quota(hard=others | {name: "1"}))
+    assert [await tenants.passes(each, spec=spec) for each in ("a", "b")] == [True, False]
+    assert audit(tenants.index) == []
+
+
 async def test_a_quota_of_zero_forbids_and_other_pods_pass() -> None:
     tenants = Tenants(limited(0))
     assert not await tenants.passes("a")
