@@ -23,6 +23,8 @@ OF_OBJECT: Final = "API server: 1.5 MiB an object"
 OF_TEXT: Final = "API server: 253 characters"
 OF_NUMBER: Final = "API server: 64 bits"
 OF_NODES: Final = "Kubernetes: 5,000 nodes"
+OF_SERVICES: Final = "Kubernetes: 5,000 Services of a namespace"
+OF_EVENTS: Final = "none is needed: each costs its own event"
 OF_PODS: Final = "Kubernetes: 150,000 pods"
 LARGEST: Final = 1_500_000  # bytes
 # Who makes the objects that grow, and so whom the limit is for.

@@ -19,28 +19,7 @@ _SHORT: Final = 3.0  # seconds; memory is not measured where a play takes longer
 _NOISE: Final = 0.05  # seconds of all steps; smaller differences say nothing
 
 # Rows that fail, and why. Each must fail: one that does not is to be taken out.
-_ITEM_OF_MANY: Final = "nothing bounds their number; their events cost the same each"
-KNOWN: Final[Mapping[str, str]] = {
-    "pod: preferred node terms": "each is looked at on each node: 62 ms for 1,000 nodes, five times that for 5,000",
-    "pod: containers": "57 ms for 18,750 and half as many init containers",
-    "pod: resources": "an explanation compares all of them on each node: 5.4 s for 75,000",
-    "node: labels": "163 ms for 93,750; only the platform writes nodes",
-    "node: resources": "82 ms for 75,000; only the platform writes nodes",
-    "Services of a namespace": _ITEM_OF_MANY,
-    "ReplicationControllers of a namespace": _ITEM_OF_MANY,
-    "ReplicaSets of a namespace": _ITEM_OF_MANY,
-    "StatefulSets of a namespace": _ITEM_OF_MANY,
-    "quotas of a namespace": "nothing bounds their number: 25 ms for 4,096",
-    "group placements of a namespace": _ITEM_OF_MANY,
-    "disruption budgets of a namespace": "nothing bounds their number: 32 ms for 3,000",
-    "disruption budgets of 20 requirements": "nothing bounds their number: 35 ms for 1,000",
-    "disruption budgets × victims": "nothing bounds their number: 35 ms for 3,000",
-    "disruption budget: requirements": "104 ms for 25,000: no limit beside that of the API server",
-    "quota: resources": "96 ms for 50,000: no limit beside that of the API server",
-    "policies of the cluster × terms": "232 ms: each of 2,000 policies of 64 terms selects the pod",
-    "policies × templates of a review": "2.0 s for 2,000 policies that select each of 100 templates",
-    "a label of a namespace × gated pods": "70 ms for 16,384",
-}
+KNOWN: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -120,17 +99,19 @@ _COMPARED: Final = 4  # columns; the others are measured
 
 
 def table(rows: Sequence[Row], results: Mapping[str, Result]) -> list[tuple[str, ...]]:
-    """The rows of the documentation. Where one was not measured, its figures are empty."""
-    return [_HEAD, *((*_bounds(row), *_figures(results.get(row.name))) for row in rows)]
+    """The rows of the documentation. Where one was not measured, its figures are those of the page."""
+    known = {line[0]: line[_COMPARED:] for line in _lines()}
+    return [_HEAD, *((*_bounds(row), *_figures(row, results, known)) for row in rows)]
 
 
 def _bounds(row: Row) -> tuple[str, ...]:
     return row.name.replace("|", "/"), row.limit or "none", f"{row.most(settings_of(row.sections)):,}", row.pays
 
 
-def _figures(found: Result | None) -> tuple[str, ...]:
+def _figures(row: Row, results: Mapping[str, Result], known: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    found = results.get(row.name)
     if found is None:
-        return "", "", ""
+        return known.get(_bounds(row)[0], ("", "", ""))
     memory = f"{found.held / 2**20:.1f} MiB, {found.left / 2**20:.1f} left" if found.held else ""
     return f"{found.at_limit.longest * 1000:.0f} ms", f"{found.growth:.1f}", memory
 
@@ -152,8 +133,12 @@ def write(lines: Sequence[tuple[str, ...]]) -> None:
 
 def written() -> list[tuple[str, ...]]:
     """What the page says of each dimension but for the figures."""
+    return [line[:_COMPARED] for line in _lines()]
+
+
+def _lines() -> list[tuple[str, ...]]:
     _, _, text = PAGE.read_text("utf-8").partition(_TITLE)
-    return [tuple(line.strip("| ").split(" | ")[:_COMPARED]) for line in text.splitlines()[2:]]
+    return [tuple(each.strip() for each in line.strip().strip("|").split("|")) for line in text.splitlines()[2:]]
 
 
 def wanted(rows: Sequence[Row]) -> list[tuple[str, ...]]:

@@ -20,6 +20,7 @@ from extender.wire.policies.policy_validation import MOST_PODS
 from tests.costs.building import (
     AFFINITY,
     NAMESPACE,
+    OF_EVENTS,
     OF_NODES,
     OF_PODS,
     OF_TEXT,
@@ -325,7 +326,7 @@ def _pair_rows() -> list[Row]:
         Row(
             "disruption budgets × victims",
             ("PodDisruptionBudget[]", "Pod[]"),
-            "",
+            OF_EVENTS,
             fixed(3000),
             NAMESPACE,
             lambda n: replace(

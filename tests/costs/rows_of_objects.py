@@ -5,7 +5,9 @@ from __future__ import annotations
 from tests.costs.building import (
     META_TEXTS,
     NAMESPACE,
+    OF_EVENTS,
     OF_NODES,
+    OF_SERVICES,
     OF_TEXT,
     PLATFORM,
     Row,
@@ -112,7 +114,7 @@ def object_rows() -> list[Row]:
             Row(
                 f"{kind}s of a namespace",
                 (f"{kind}[]", *(skipped["workload"] if kind == "Service" else ())),
-                "",
+                OF_SERVICES if kind == "Service" else OF_EVENTS,
                 fixed(8192),
                 NAMESPACE,
                 beside(workloads(kind, version)),
@@ -134,7 +136,7 @@ def object_rows() -> list[Row]:
         Row(
             "disruption budgets of a namespace",
             ("PodDisruptionBudget[]", *skipped["budget"]),
-            "",
+            OF_EVENTS,
             fixed(3000),
             NAMESPACE,
             beside(lambda n: [a_budget(at) for at in range(n)], a_preemptor),
@@ -142,7 +144,7 @@ def object_rows() -> list[Row]:
         Row(
             "disruption budgets of 20 requirements",
             ("PodDisruptionBudget[]",),
-            "",
+            OF_EVENTS,
             fixed(1000),
             NAMESPACE,
             beside(lambda n: [a_budget(at, 20) for at in range(n)], a_preemptor),
@@ -169,7 +171,15 @@ def object_rows() -> list[Row]:
         Row(
             "quotas of a namespace",
             ("ResourceQuota[]", *skipped["quota"]),
-            "",
+            "quota.maxPerNamespace",
+            lambda settings: settings.quota.max_per_namespace,
+            NAMESPACE,
+            beside(lambda n: [a_quota(at) for at in range(n)], across),
+        ),
+        Row(
+            "quotas of a namespace above quota.maxPerNamespace",
+            ("ResourceQuota[]",),
+            OF_EVENTS,
             fixed(4096),
             NAMESPACE,
             beside(lambda n: [a_quota(at) for at in range(n)], across),
@@ -212,7 +222,7 @@ def object_rows() -> list[Row]:
         Row(
             "group placements of a namespace",
             ("GroupPlacement[]", "placement.metadata.*", "placement.spec.*", "placement.status.*"),
-            "",
+            OF_EVENTS,
             fixed(8192),
             NAMESPACE,
             beside(lambda n: [a_placement(at) for at in range(n)]),
