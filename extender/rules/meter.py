@@ -106,9 +106,9 @@ class TimedFilter(PreparedFilter):
 class RuleMeter:
     """What is counted of the rules of one service. Without `start` nothing is timed.
 
-    ``fields`` counts evaluated constraints by the optional field that they have, ``filtered`` and ``scored`` the rules of the filter
-    verb, which adds to them itself. ``left``: decisions until the next one that is
-    timed, which verbs count down themselves; ``watch`` times the current one, None in all others.
+    ``fields`` counts evaluated constraints by the optional field that they have, ``filtered`` and ``scored`` the rules of the
+    filter verb, which adds to them itself. ``left``: decisions until the next one that is timed, which verbs count down
+    themselves; ``watch`` times the current one, None in all others.
     """
 
     __slots__ = ("_clock", "_evaluations", "_observe", "fields", "filtered", "left", "scored", "watch")

@@ -133,7 +133,7 @@ class FilterVerb:
         meter = self.meter
         meter.left -= 1
         if not meter.left:
-            with meter.sampled(FILTER):
+            with meter.sampled(FILTER):  # not `self.decide`: a recorder would record the decision twice
                 return FilterVerb.decide(self, args, seed, avoid)
         if not self._view.policies.version:
             return self._decide(args, seed, avoid)

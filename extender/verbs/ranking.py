@@ -87,9 +87,8 @@ def _groups(search: Search) -> Sequence[RankedGroup] | None:
     if scoring and meter is not None:
         for rule in scoring:
             meter.scored[rule.name] += 1
-        if (
-            len(scoring) == 1 and meter.watch is not None
-        ):  # until the caller has the nodes; several rules are timed one by one
+        # Timed until the caller has the nodes; several rules are timed one by one.
+        if len(scoring) == 1 and meter.watch is not None:
             meter.watch.switch((scoring[0].name, SCORE))
     if len(scoring) > 1:
         return None

@@ -111,7 +111,7 @@ class Installed:
 async def service(cluster: Cluster, assets: Path, tmp_path: Path) -> AsyncIterator[Installed]:
     """The overlay, installed and complete."""
     if not controllers.is_there(assets):
-        pytest.skip(f"{PROGRAM} is not there")
+        pytest.skip(f"{PROGRAM} is not in {assets}: NOTHING IS KNOWN of rollouts with the real controllers")
     async with AsyncExitStack() as stack:
         yield await stack.enter_async_context(_running(cluster, assets, tmp_path))
 

@@ -286,13 +286,20 @@ async def idle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_as_many_pods_are_requeued_at_first_as_there_are_places() -> None:
+@asynccontextmanager
+async def first_three() -> AsyncIterator[Requeued]:
+    """Pods that a quota rejected, of which the first three were requeued when it had three places."""
     tenants = Requeued(limited(0))
     for number in range(WAITING):
         await tenants.reject(f"w{number}")
     async with tenants.running():
         tenants.put(limited(3))
         await until(lambda: len(tenants.woken) == 3)
+        yield tenants
+
+
+async def test_as_many_pods_are_requeued_at_first_as_there_are_places() -> None:
+    async with first_three() as tenants:
         for name in list(tenants.woken):  # the scheduler tries them, and they take the places
             assert await tenants.passes(name)
         tenants.turns.turn.set()
@@ -302,12 +309,7 @@ async def test_as_many_pods_are_requeued_at_first_as_there_are_places() -> None:
 
 async def test_the_next_pods_get_their_turn_where_requeued_ones_do_not_take_the_places() -> None:
     """A pod that the quota lets go may fit no node."""
-    tenants = Requeued(limited(0))
-    for number in range(WAITING):
-        await tenants.reject(f"w{number}")
-    async with tenants.running():
-        tenants.put(limited(3))
-        await until(lambda: len(tenants.woken) == 3)
+    async with first_three() as tenants:
         await idle()
         assert len(tenants.woken) == 3
         tenants.turns.turn.set()
