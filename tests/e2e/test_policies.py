@@ -120,12 +120,16 @@ async def test_what_no_schema_can_check_is_refused_by_the_webhook(found: Policed
 
 
 async def test_what_another_client_changed_in_the_configurations_is_repaired(found: Policed) -> None:
+    """But for what an administrator narrows of the mutating one, which stays."""
     for path in (MUTATING, VALIDATING):
         before = (await found.api.request("GET", path))["webhooks"]
-        change = {"webhooks": [{**before[0], "rules": before[0]["rules"][:1], "timeoutSeconds": 1}]}
+        assert len(before[0]["rules"]) > 1 or path == VALIDATING
+        narrowed = {**before[0], "rules": before[0]["rules"][:1]}
+        change = {"webhooks": [{**narrowed, "timeoutSeconds": 1}]}
+        wanted = [narrowed, *before[1:]] if path == MUTATING else before
         await found.api.patch(path, change)
         async with asyncio.timeout(PATIENCE):
-            while (await found.api.request("GET", path))["webhooks"] != before:  # noqa: ASYNC110 -- no event across processes
+            while (await found.api.request("GET", path))["webhooks"] != wanted:  # noqa: ASYNC110 -- no event across processes
                 await asyncio.sleep(0.1)
     assert await found.extender.metric("extender_webhook_configuration_repairs_total") == 4
 

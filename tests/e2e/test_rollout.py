@@ -10,14 +10,14 @@ import asyncio
 import re
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from extender.simulator.json_objects import JsonObject, name_of
+from extender.simulator.json_objects import JsonObject, name_of, uid_of
 from tests.deploy.building import DEPLOY, built
 from tests.deploy.policies.examples import policy
 from tests.e2e import controllers
@@ -160,10 +160,12 @@ def failed_calls(cluster: Cluster) -> list[str]:
     return FAILED_CALL.findall(cluster.plane.scheduler.log())
 
 
-async def failed_attempts(api: Api) -> list[str]:
-    """What the scheduler told of the pods that were created, and could not place at first."""
+async def failed_attempts(api: Api, pods: Sequence[JsonObject]) -> list[str]:
+    """What the scheduler told of these pods that it could not place at first. Events of earlier tests are there for an hour."""
     found, _ = await api.list("/apis/events.k8s.io/v1/namespaces/default/events")
-    return [str(each["note"]) for each in found if each["reason"] == "FailedScheduling"]
+    uids = {uid_of(pod) for pod in pods}
+    failed = [each for each in found if each["reason"] == "FailedScheduling"]
+    return [str(each["note"]) for each in failed if each["regarding"].get("uid") in uids]
 
 
 async def test_the_deployment_is_complete_while_one_replica_leads_and_one_stands_by(service: Installed) -> None:
@@ -192,7 +194,7 @@ async def test_no_creation_and_no_call_of_the_scheduler_fails_while_every_replic
     assert len(creating.made) >= CREATIONS
     assert [name_of(each) for each in creating.made if each["spec"]["nodeSelector"] != {ZONE: "z1"}] == []
     assert failed_calls(cluster) == []
-    assert await failed_attempts(service.api) == []
+    assert await failed_attempts(service.api, creating.made) == []
     assert len(service.scheduling.uses) > 1, "the leader was replaced"
     assert (service.scheduling.refused, service.admission.refused) == (0, 0)
     assert len(service.kubelet.running) == len(first) + 4
