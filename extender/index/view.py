@@ -107,11 +107,11 @@ class ClusterView:
         trials = CountTrials(index.pods, index.topology, index.counts)
         self.what_if, self.without = trials.what_if, trials.without
         # Claims on nodes
-        self.is_undetermined = index.assumed.is_undetermined
-        self.expected = index.assumed.expected
-        self.undetermined = index.assumed.undetermined
-        self.undetermined_on, self._assumed = index.assumed.undetermined_on, index.assumed.held
-        self.given_back = index.assumed.given_back
+        assumed = index.assumed
+        self.is_undetermined, self.is_score_undetermined = assumed.is_undetermined, assumed.is_score_undetermined
+        self.expected, self.given_back = assumed.expected, assumed.given_back
+        self.undetermined = assumed.undetermined
+        self.undetermined_on, self._assumed = assumed.undetermined_on, assumed.held
         self.reserved = index.reserved
         self._nominations = index.nominations
         self.nominated = index.nominations.by_node

@@ -126,6 +126,11 @@ class OwnTerms(Counted):
         return (*self.affinity, *self.anti)
 
     @property
+    def score_groups(self) -> tuple[GroupView, ...]:
+        """Those of preferred terms."""
+        return tuple([each.group for each in self.preferences])
+
+    @property
     def filter_key(self) -> object:
         """All but the preferences."""
         return self.affinity, self.matches_itself, self.anti, self.errors
@@ -169,6 +174,11 @@ class TermsOfOthers(Counted):
     def filter_groups(self) -> tuple[GroupView, ...]:
         """Those of required anti-affinity."""
         return self.anti
+
+    @property
+    def score_groups(self) -> tuple[GroupView, ...]:
+        """Those of preferred terms, and of required affinity where it has a weight."""
+        return (*[each.group for each in self.preferences], *self.required)
 
     @property
     def filter_key(self) -> object:

@@ -109,6 +109,11 @@ class SpreadGroups(Counted):
         return tuple([each.group for each in self.hard])
 
     @property
+    def score_groups(self) -> tuple[GroupView, ...]:
+        """Those of the soft constraints."""
+        return tuple([each.group for each in self.soft])
+
+    @property
     def filter_key(self) -> object:
         """The hard constraints."""
         return self.hard, self.hard_error

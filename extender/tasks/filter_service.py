@@ -14,7 +14,9 @@ The scheduler sends the next pod before the watch shows the last one bound, so a
 A request for an assumed pod may be forged, and the pod on its way to the node of the earlier answer. So it gets that node
 again; where the request does not have it, the pod counts on both. It leaves a node only where that is out.
 A request whose result depends on assumed pods of undetermined node waits until enough of them are bound or forgotten, at
-most ``wait`` seconds; then the verb counts each of them on the node where it is worst. Other requests never wait.
+most ``wait`` seconds; then the verb counts each of them on the node where it is worst. One whose scores depend on such pods
+waits until they are bound, or were answered `_SCORED_SECONDS` ago: else the replicas of a Service would come to the same zone.
+Other requests never wait.
 ``compose`` gives it to the server; the decision itself is the verb's.
 """
 
@@ -129,6 +131,9 @@ _REVIEW_SECONDS: Final = 0.25
 _MOST_SCHEDULERS: Final = 32  # names that have a count of their own: pods may name any
 OTHERS: Final = "(others)"
 _MOST_PLACES: Final = 100  # nodes that a pod of several answers may be on; each keeps room for it
+# A score that counts a pod answered so recently waits for its node: most bindings are seen within 10 ms. One that takes longer
+# (a volume) is waited for once, and not by each request.
+_SCORED_SECONDS: Final = 0.1
 # A sleep that lasts so much longer than requested: the process or the machine was suspended.
 _SUSPENDED_SECONDS: Final = 1.0
 
@@ -261,7 +266,7 @@ class FilterService:
         if self._are_all_new(args):
             return self._answer_new_nodes(args, pod)
         sent, args = args, args.by_names()
-        if isinstance(pod, Pod) and self._index.assumed.is_binding(pod.uid):
+        if isinstance(pod, Pod) and pod.uid in self._index.assumed.binding:
             return _BEING_BOUND
         if isinstance(pod, Pod) and (again := self._answer_again(args, pod)) is not None:
             return again
@@ -276,7 +281,7 @@ class FilterService:
             pod = self._watched(pod)
             if not isinstance(pod, Pod):
                 return _reject_for_now(pod)
-            if self._index.assumed.is_binding(pod.uid):
+            if pod.uid in self._index.assumed.binding:
                 return _BEING_BOUND
             args = replace(args, pod=pod)
         if (again := self._answer_again(args, pod)) is not None:  # another request was answered meanwhile
@@ -362,7 +367,7 @@ class FilterService:
     def attempt_failed(self, requested: Pod) -> None:
         """Doubts the assumption of a pod whose request cannot be decided: the last attempt has failed, if it is the scheduler that asks."""
         pod = self._watched(requested)
-        if isinstance(pod, Pod) and pod.uid in self._index.assumed.held and not self._index.assumed.is_binding(pod.uid):
+        if isinstance(pod, Pod) and pod.uid in self._index.assumed.held and pod.uid not in self._index.assumed.binding:
             self._index.assumed.doubt(pod.uid)
 
     def _watched(self, requested: Pod) -> Pod | Unconfirmed:
@@ -380,7 +385,8 @@ class FilterService:
         return args.nodes is not None and not all(node.name in known for node in args.nodes)
 
     def _may_wait(self, args: ExtenderArgs) -> bool:
-        return self._index.assumed.several > 0 and self._verb.should_wait(args)
+        several = self._index.assumed.several > 0
+        return several and self._verb.should_wait(args, self._clock.now() - _SCORED_SECONDS)
 
     async def _wait(self, args: ExtenderArgs) -> None:
         self.waits += 1
@@ -405,7 +411,7 @@ class FilterService:
                 return
             changed.clear()
             try:
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(min(left, _SCORED_SECONDS)):
                     await changed.wait()
             except TimeoutError:
                 continue

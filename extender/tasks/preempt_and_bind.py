@@ -81,7 +81,7 @@ class UnansweredBindings:
     async def _ask(self, binding: _Binding) -> None:
         """Reads the pod, unless its result is known by now. An error leaves the question to the next round."""
         uid, assumed = binding.pod.uid, self._index.assumed
-        if not assumed.is_binding(uid):
+        if uid not in assumed.binding:
             self.discard(uid)
             return
         try:
@@ -93,7 +93,7 @@ class UnansweredBindings:
                 "binding unknown", extra={"pod": f"{binding.pod.namespace}/{binding.pod.name}", "error": str(error)}
             )
             return
-        if self._held.get(uid) is not binding or not assumed.is_binding(uid):
+        if self._held.get(uid) is not binding or uid not in assumed.binding:
             return
         self.discard(uid)
         held = assumed.held.get(uid)
@@ -186,7 +186,7 @@ class BindService:
         if not isinstance(pod, Pod):
             return f"not bound: {pod.text}"
         assumed = self._index.assumed
-        if assumed.is_binding(args.uid):
+        if args.uid in assumed.binding:
             return "not bound: the pod is being bound already"
         held = assumed.held.get(args.uid)
         if held is None or args.node not in held.nodes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final, TypeAlias
 
 import msgspec
@@ -79,7 +80,7 @@ class FilterVerb:
         self.quotas = QuotaCounts()
         self.meter = RuleMeter()
 
-    def should_wait(self, args: ExtenderArgs) -> bool:
+    def should_wait(self, args: ExtenderArgs, scored_since: float = inf) -> bool:
         """Whether waiting for assumed pods may make the answer better. O(groups) without undetermined pods, else two searches.
 
         Only assumed pods that can change the result are worth it. The request is decided at once where as many nodes
@@ -87,15 +88,20 @@ class FilterVerb:
         `decide` takes the worst case, so a node that passes is right wherever the assumed pods are bound. Where
         nominated pods may take nodes out of the answer, or a rejection would start a preemption, the request waits for
         every assumed pod that it may depend on: both depend on more than the names that pass.
+
+        Where the scheduler chooses among several nodes, their scores are to count the pods that it placed just before: the
+        request waits too for pods answered after ``scored_since`` that its scores count.
         """
         view, settings = self._view, self.settings
         pod = effective_pod(args.pod, view, settings) if view.policies.version else args.pod
-        if not view.is_undetermined(view.compiled(pod.signature)):
+        compiled = view.compiled(pod.signature)
+        if scored_since < inf and view.is_score_undetermined(compiled, scored_since):
+            return True
+        if not view.is_undetermined(compiled):
             return False
         if view.nominated and settings.preemption.mode != "off":
             return True
         requested = requested_nodes(args, view)
-        compiled = view.compiled(pod.signature)
         best = catalog.prepare_filters(pod, compiled, view, requested.frame.best_case(view))
         at_best = _ranks(Search(compiled, best, requested, view, settings))
         return _ranks(prepared(pod, requested, view, settings)) != at_best if at_best else may_plan(pod, view, settings)

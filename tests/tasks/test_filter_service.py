@@ -23,6 +23,9 @@ ON_ITS_WAY_ERROR = FilterResult((), error=f"cannot decide: {ON_ITS_WAY}")
 SPREAD = {
     "topologySpreadConstraints": [{**ON_EACH, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
 }
+EVEN = {
+    "topologySpreadConstraints": [{**ON_EACH, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}],
+}
 
 
 async def test_two_pods_that_must_be_apart_get_different_nodes_before_any_watch_event() -> None:
@@ -197,6 +200,27 @@ async def test_after_the_wait_the_pod_counts_wherever_it_may_be(spec: JsonObject
     assert sorted(await played.ask("w0", spec, ("n1", "n2"))) == ["n1", "n2"]
     assert await played.ask("w1", spec) == ["n3"]
     assert played.filter_service.given_up == 1
+
+
+async def test_a_request_waits_for_the_pods_that_its_scores_count() -> None:
+    """Else replicas that are asked about before the last binding is seen come to the same domain."""
+    played = Played("cooperative", wait=30)
+    played.show("there", EVEN, on="n1")
+    await played.ask("w0", EVEN)
+    waiting = asyncio.create_task(played.ask("w1", EVEN))
+    await until(lambda: played.filter_service.waits)
+    played.show("w0", EVEN, on="n2")
+    assert len(await waiting) == 3
+    assert played.filter_service.given_up == 0
+
+
+async def test_a_binding_that_takes_long_is_waited_for_once_by_all_whose_scores_count_it() -> None:
+    played = Played("cooperative", wait=30)
+    await played.ask("slow", EVEN)
+    assert len(await played.ask("w0", EVEN)) == 3
+    played.show("w0", EVEN, on="n2")
+    assert len(await played.ask("w1", EVEN)) == 3
+    assert (played.filter_service.waits, played.filter_service.given_up) == (1, 0)
 
 
 async def test_a_request_that_depends_on_no_pod_never_waits() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import orjson
 import pytest
@@ -256,6 +257,27 @@ def test_a_pod_that_may_come_to_either_domain_is_waited_for(asked: Json) -> None
     assert (waits(index, asked), passed(index, asked)) == (True, [])
     coming(index, "n3")
     assert (waits(index, asked), len(passed(index, asked))) == (False, 2)
+
+
+LIKING = pod_json(app="web", prefers=[weighted(10, term("zone", app="web"))])
+SPREADING = pod_json(app="web", spreads=[spread("zone", hard=False, app="web")])
+
+
+@pytest.mark.parametrize("asked", [LIKING, SPREADING], ids=["preference", "soft spread"])
+def test_a_pod_that_scores_count_is_waited_for_while_it_was_answered_just_before(asked: Json) -> None:
+    index = coming(zoned(), "n1", "n3")  # at 0.0
+    verb, request = FilterVerb(index.view, TWO), asking(asked, *NAMES)
+    assert [verb.should_wait(request, since) for since in (-0.1, 0.0, inf)] == [True, False, False]
+    assert not FilterVerb(coming(zoned(), "n1", "n3", app="db").view, TWO).should_wait(request, -0.1)
+    assert not FilterVerb(coming(zoned(), "n1").view, TWO).should_wait(request, -0.1)
+    index.assumed.doubt("uid-w")
+    assert not verb.should_wait(request, -0.1)
+
+
+def test_a_pod_whose_preference_selects_the_incoming_one_is_waited_for_too() -> None:
+    index = zoned()
+    index.assume(pod("w", app="db", prefers=[weighted(10, term("zone", app="web"))]), ("n1", "n3"), now=0.0)
+    assert FilterVerb(index.view, TWO).should_wait(asking(pod_json(app="web"), *NAMES), -0.1)
 
 
 class TestRejections:

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf
 from typing import Final
 
@@ -64,6 +65,7 @@ class AssumedPods:
     ``ended`` counts the assumptions that ended although no watch event ended them, ``expired`` those of them that ran
     out of time. ``changes`` shows each assumption that ends or comes into doubt, ``unconfirmed`` those that
     ``ended`` counts, ``given_back`` each one that ends although its pod is not bound where it kept room.
+    ``binding``: by UID, those that this process is binding, or may have bound: whether a report of failure has come.
     ``bound``: the pods that the watch has shown bound, for a reader that takes them away; the last `MOST_BOUND`.
     """
 
@@ -102,8 +104,7 @@ class AssumedPods:
         self._observe = observe
         self._failed: set[str] = set()
         self._on: dict[str, dict[str, Pod]] | None = None  # see `undetermined_on`
-        # By UID, the pods that this process is binding, or may have bound: whether a report of failure has come.
-        self._binding: dict[str, bool] = {}
+        self.binding: dict[str, bool] = {}
         # By UID, the attempts whose assumption ended before a report of failure: as many next reports may be of those.
         self._unreported: dict[str, int] = {}
 
@@ -175,17 +176,13 @@ class AssumedPods:
             self.tell_end(assumed, None)
         return assumed
 
-    def is_binding(self, uid: str) -> bool:
-        """Whether a binding was begun here and its result is not known. O(1)."""
-        return uid in self._binding
-
     def begin_binding(self, uid: str) -> None:
         """From now on no report of failure ends the assumption: the binding may be carried out all the same."""
-        self._binding[uid] = False
+        self.binding[uid] = False
 
     def end_binding(self, uid: str, *, failed: bool) -> None:
         """The result is known. Ends the assumption of a binding that failed."""
-        is_reported = self._binding.pop(uid, False)
+        is_reported = self.binding.pop(uid, False)
         if failed:
             (self.discard if is_reported else self.forget)(uid)
 
@@ -204,7 +201,7 @@ class AssumedPods:
         if assumed is None:
             return None
         self._failed.discard(uid)
-        self._binding.pop(uid, None)
+        self.binding.pop(uid, None)
         if not assumed.pod.node:
             self._put(assumed, -1)
         if self._observe is not None:
@@ -233,8 +230,8 @@ class AssumedPods:
             is_of_this_attempt = new.on_its_way or (new.binding_failed and not self._take_earlier_report(uid))
             if uid not in self.held:
                 return None
-            if uid in self._binding:
-                self._binding[uid] |= is_of_this_attempt
+            if uid in self.binding:
+                self.binding[uid] |= is_of_this_attempt
                 return None
             if is_of_this_attempt:
                 self.ended += 1
@@ -363,6 +360,21 @@ class AssumedPods:
     def is_undetermined(self, compiled: CompiledConstraints) -> bool:
         """Whether the filter result may depend on a pod whose node is not known yet. O(groups)."""
         return (self.several or self.doubted) > 0 and any(group.undetermined for group in compiled.filter_groups())
+
+    def is_score_undetermined(self, compiled: CompiledConstraints, since: float) -> bool:
+        """Whether the scores may depend on a pod that was answered after ``since`` and whose node is not known yet.
+
+        O(groups), and O(pods answered since) where a group has such pods.
+        """
+        if not self.several:
+            return False
+        groups = [group for group in compiled.score_groups() if group.undetermined]
+        recent = takewhile(lambda each: each.since > since, reversed(self.held.values())) if groups else ()
+        return any(self._is_counted_by(groups, each) for each in recent if not (each.pod.node or each.doubted))
+
+    def _is_counted_by(self, groups: Sequence[GroupView], assumed: Assumed) -> bool:
+        found = self._signatures.find(assumed.pod.signature, terminating=False)
+        return found is not None and any(group in found.groups for group in groups)
 
     def undetermined(self) -> Sequence[tuple[Pod, Sequence[str], bool]]:
         """The pods that count on no node, each with the nodes that it may be on, and whether it is in doubt. O(assumed pods)."""

@@ -12,7 +12,7 @@ more.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Self, TypeVar
@@ -67,6 +67,11 @@ class Counted(ABC):
     @property
     def filter_groups(self) -> tuple[GroupView, ...]:
         """The groups that the rule's filter depends on."""
+        return ()
+
+    @property
+    def score_groups(self) -> tuple[GroupView, ...]:
+        """The groups that the rule's score depends on."""
         return ()
 
     @property
@@ -126,6 +131,10 @@ class CompiledConstraints:
     def filter_groups(self) -> tuple[GroupView, ...]:
         """Every group that a filter result depends on."""
         return self._filter_groups
+
+    def score_groups(self) -> Iterator[GroupView]:
+        """Every group that a score depends on."""
+        return chain.from_iterable([part.score_groups for part in self.parts.values()])
 
     @property
     def is_malformed(self) -> bool:
