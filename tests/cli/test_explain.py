@@ -225,6 +225,17 @@ def test_pods_of_a_deleted_node_may_be_gone(snapshot: str, capsys: pytest.Captur
     assert "default/old    displaced  n0      gone" in capsys.readouterr().out
 
 
+def test_where_the_replacement_of_an_evicted_pod_would_go(
+    snapshot: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The command of config/explanation/other-controllers.md."""
+    path = tmp_path / "replacement.yaml"
+    path.write_text(yaml.safe_dump(pod_json("new", requests={"cpu": ROOM["cpu"]}) | {"kind": "Pod"}))
+    arguments = ["--snapshot", snapshot, "-f", str(path), "--delete", "pod/default/old", "--delete", "node/n1"]
+    assert main(["whatif", *arguments, "--no-pending"]) == 0
+    assert "default/new  given      -       n0" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("document", "problem"),
     [

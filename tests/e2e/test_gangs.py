@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -12,14 +13,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.model.release import RELEASE_GATE
-from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, node_of
+from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, node_of, uid_of
 from tests.deploy.building import DEPLOY, load_all
 from tests.deploy.policies.examples import policy
+from tests.e2e import controllers
 from tests.e2e.client import NODES, Api, path_of, pod_path
 from tests.e2e.cluster import Cluster, in_namespace
 from tests.e2e.control_plane import scheduler_document
-from tests.e2e.policing import MUTATING, SECRET, VALIDATING, established, reader_documents, without_policies
+from tests.e2e.policing import MUTATING, SECRET, VALIDATING, established, policed, reader_documents, without_policies
 from tests.e2e.test_leading import Front, two_replicas
+from tests.e2e.test_overlays import kubectl
 from tests.fakes import PATIENCE
 from tests.simulator.plain import ZONE, node, pod
 
@@ -27,6 +30,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 PLACEMENTS: Final = "/apis/placement.extender.dev/v1alpha1/groupplacements"
 GANGS: Final = 20
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 LABEL, SIZE = "example.com/gang", "example.com/gang-size"
 SETTINGS: Final[dict[str, Any]] = {
     "mode": "offload",
@@ -202,6 +206,53 @@ async def test_a_replaced_pod_follows_its_gang_and_a_gang_whose_zone_is_lost_mov
         assert (len(moved), moved & first) == (1, set())
         (placement,) = (await api.list(PLACEMENTS))[0]
         assert {placement["spec"]["topology"][0]["value"]} == moved
+
+
+async def test_controllers_and_kubectl_leave_released_pods_as_they_are(cluster: Cluster, assets: Path) -> None:
+    """What config/explanation/other-controllers.md says of them; KEP-3838 lets a pod differ from its template."""
+    if not controllers.is_there(assets):
+        pytest.skip(
+            f"{controllers.PROGRAM} is not in {assets}: NOTHING IS KNOWN of released pods beside their controllers"
+        )
+    api, board = cluster.api, cluster.board
+    await cluster.add_nodes(zones=2, per_zone=3)
+    domains = [{"name": "both", "values": ["z1", "z2"]}]
+    block = {"topology": [ZONE], "group": {"label": LABEL}, "size": {"label": SIZE}, "domains": domains}
+    selector = {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]}
+    spec = {"podSelector": selector, "namespaceSelector": {}, "when": ["Release"], "release": block}
+    release = policy("ClusterPodSchedulingPolicy", "gangs", **spec)
+    web = controllers.deployment("web", 3, pod("web", labels={LABEL: "web", SIZE: "3"}))
+    alone = pod("alone", labels={LABEL: "alone", SIZE: "1"})
+    terms = [{"matchExpressions": [{"key": ZONE, "operator": "Exists"}]}]
+    required = {REQUIRED: {"nodeSelectorTerms": terms}}
+    choosy = pod("choosy", labels={LABEL: "choosy", SIZE: "1"}, affinity={"nodeAffinity": required})
+    async with AsyncExitStack() as stack:
+        found = await stack.enter_async_context(policed(cluster))
+        stack.push_async_callback(without_placements, api)
+        await stack.enter_async_context(controllers.controlled(cluster, assets))
+        await found.apply(release)
+        stack.callback(cluster.plane.scheduler.stop)
+        await asyncio.to_thread(cluster.plane.start_scheduler, scheduler_document("offload", found.extender.url))
+        await kubectl(cluster, "apply", documents=[web, alone, choosy])
+        await board.until(lambda: len(board.bound_at) == 5)
+        first = {uid_of(each) for each in board.pods.values()}
+        for each in board.pods.values():
+            (clause, *_) = each["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+            assert {"key": ZONE, "operator": "In", "values": ["z1", "z2"]} in clause["matchExpressions"]
+        removed = next(each for each in board.pods.values() if labels_of(each)[LABEL] == "web")
+        await api.delete(pod_path(removed), grace=0)
+        await board.until(lambda: len(board.bound_at) == 6)
+        assert len(first & {uid_of(each) for each in board.pods.values()}) == 4, (
+            "the controllers replaced that one alone"
+        )
+        said = await kubectl(cluster, "apply", "--dry-run=server", documents=[web, alone])
+        assert said.splitlines() == [
+            f"{name} unchanged (server dry run)" for name in ("deployment.apps/web", "pod/alone")
+        ]
+        template = (await api.request("GET", path_of(web) + "/web"))["spec"]["template"]["spec"]
+        assert {"affinity", "nodeSelector", "schedulingGates"} & template.keys() == set()
+        with pytest.raises(AssertionError, match="pod updates may not change fields"):
+            await kubectl(cluster, "apply", "--dry-run=server", documents=[choosy])
 
 
 ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
