@@ -1,0 +1,60 @@
+"""Nodes that an autoscaler adds for pending pods of a minDomains constraint, on a simulated cluster.
+
+KEP-3022, "User Stories": an autoscaler adds nodes in further domains, because the constraint leaves pods pending.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from extender.cli.simulate import scenario_settings
+from extender.compose.embedded import FREE_PORT, service_running
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS
+from extender.simulator.json_objects import labels_of, node_of
+from extender.simulator.scenario.language import parse_scenario
+from extender.simulator.scenario.play import Player
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from tests.autoscaling import node_to_add
+from tests.simulator.plain import ZONE, node, spread
+
+LABELS: Final = {"app": "web"}
+CONSTRAINT: Final = spread(ZONE, labels=LABELS, minDomains=3)
+SCENARIO: Final[dict[str, Any]] = {
+    "apiVersion": "placement.extender.dev/v1alpha1",
+    "kind": "Scenario",
+    "name": "autoscaled",
+    "cluster": {"nodes": [{"count": 2, "zones": 2, "cpu": "2"}], "namespaces": [{"name": "shop"}]},
+    "templates": {"web": {"labels": LABELS, "cpu": "1", "spec": {"topologySpreadConstraints": [CONSTRAINT]}}},
+    "steps": [{"arrive": {"template": "web", "count": 12}}],
+}
+ZONES: Final = ("zone-0", "zone-1", "zone-2")
+
+
+async def test_it_adds_the_nodes_that_min_domains_asks_for_and_no_more() -> None:
+    play = parse_scenario(SCENARIO)
+    added: list[str] = []
+    async with (
+        SimulatedCluster(play, 1) as simulated,
+        service_running(scenario_settings(play, "test", FREE_PORT), simulated.api.url, 1, simulated.clock) as (url, _),
+    ):
+        await simulated.begin(url)
+        player = Player(simulated)
+        await player.run(play.steps)
+        placed = []
+        while await simulated.settle(within=60, calm=0.1):
+            objects = [
+                [each.read() for each in simulated.api.store.table(kind).objects.values()]
+                for kind in (PODS, NODES, NAMESPACES)
+            ]
+            placed.append(sum(map(bool, map(node_of, objects[0]))))
+            templates = [node(f"added-{len(added)}-{zone}", zone, cpu="2") for zone in ZONES]
+            wanted = node_to_add(objects[0], objects[1], objects[2], templates)
+            if wanted is None:
+                break
+            added.append(labels_of(wanted)[ZONE])
+            simulated.api.operations.create(NODES, wanted)
+        report = await player.finish()
+    assert (placed[0], placed[-1]) == (2, 12), "one pod in each of two zones, while the third has no node"
+    assert sorted(added) == ["zone-0", "zone-1", "zone-2", "zone-2"]
+    assert added[0] == "zone-2"
+    assert (report.placed, report.waiting, report.violations) == (12, (), ())
