@@ -62,6 +62,7 @@ from extender.wire.webhook_configurations import MUTATING, VALIDATING
 _DENIED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_NAMESPACE: Final = 2  # of the parts of "system:serviceaccount:NAMESPACE:NAME"
 _RANK: Final = {"info": 0, "warning": 1, "error": 2}
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (distinguished from other addresses, not bound to)
 
@@ -158,6 +159,16 @@ class _ClusterAccess(NamedTuple):
     account: str = ""
     uncertain: str = ""
 
+    @property
+    def namespace(self) -> str:
+        """The namespace of the service's pod, as far as the account or this pod tells; else empty."""
+        parts = self.account.split(":")
+        return (
+            parts[_NAMESPACE]
+            if parts[:2] == ["system", "serviceaccount"] and len(parts) > _NAMESPACE
+            else own_namespace("")
+        )
+
     @classmethod
     def of(cls, arguments: argparse.Namespace, url: str, settings: Settings) -> "_ClusterAccess":
         """The service's own access if it is known, so that its permissions are reviewed, not those of the user.
@@ -171,7 +182,8 @@ class _ClusterAccess(NamedTuple):
             return cls(access_to(Kube(kubeconfig=given)), account, "" if is_own else f"the account of {given}")
         if own and is_file(own):
             return cls(access_to(settings.kube))
-        is_here = urlsplit(url).hostname in _LOCAL
+        # Only in a pod the leader keeps the Service; its loopback address is that of a port-forward.
+        is_here = urlsplit(url).hostname in _LOCAL and not settings.leader_election.service
         return cls(access_to(Kube()), "", "" if is_here and not own else "the account of this command")
 
 
@@ -202,8 +214,8 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, profiles: frozens
             facts = replace(facts, policies=policies, groups=await read_unbound_groups(session.reads, settings))
         if settings.quota.enabled:
             facts = replace(facts, quotas=await _quotas(session))
-        if settings.leader_election.enabled:
-            lease = await _lease(session, settings.leader_election)
+        lease = await _lease(session, settings.leader_election, cluster.namespace)
+        if lease is not None:
             age = 0.0 if lease.renew_time is None else facts.now - lease.renew_time.timestamp()
             facts = replace(facts, lease_holder=lease.holder, lease_age=age)
         return facts
@@ -231,13 +243,19 @@ async def _quotas(session: Session) -> Sequence[PodQuota] | None:
     return found
 
 
-async def _lease(session: Session, settings: LeaderElection) -> Lease:
-    """The Lease of the replicas; one that does not exist has no holder."""
-    namespace = settings.lease_namespace or own_namespace()
+async def _lease(session: Session, settings: LeaderElection, namespace: str) -> Lease | None:
+    """The Lease of the replicas; one that does not exist has no holder. None where it is not known, or may not be read."""
+    namespace = settings.lease_namespace or namespace
+    if not settings.enabled or not namespace:
+        return None
     try:
         return await Writer(session.reads, "doctor", "doctor").get_lease(namespace, settings.lease_name)
     except NotFound:
         return Lease(namespace, settings.lease_name)
+    except KubeError as error:
+        if error.status in _DENIED:
+            return None
+        raise
 
 
 def _exposed_keys(paths: Iterable[str]) -> Iterator[Finding]:

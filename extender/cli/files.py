@@ -121,12 +121,12 @@ def access_to(kube: Kube) -> Access:
     return Access(kubeconfig=kube.kubeconfig or default, context=kube.context)
 
 
-def own_namespace() -> str:
-    """The namespace of this pod; outside of a pod kube-system, the namespace of kube-scheduler."""
+def own_namespace(outside: str = DEFAULT_NAMESPACE) -> str:
+    """The namespace of this pod; ``outside`` of a pod kube-system, the namespace of kube-scheduler."""
     try:
-        return (Path(ACCOUNT_FOLDER) / "namespace").read_text("utf-8").strip() or DEFAULT_NAMESPACE
+        return (Path(ACCOUNT_FOLDER) / "namespace").read_text("utf-8").strip() or outside
     except OSError:
-        return DEFAULT_NAMESPACE
+        return outside
 
 
 def own_pod() -> OwnPod | None:

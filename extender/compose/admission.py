@@ -185,7 +185,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     service.prepare = partial(_prepare, verb, namespaces)
     objects = WebhookObjects(session.writes, observe=metrics.record_write)
     target = target_of(policies, namespace)
-    certificates = _certificates(settings, objects, target, clock, tls, namespace)
+    certificates = _certificates(settings, objects, target, clock, tls)
     wanted = {
         MUTATING: partial(mutating_webhooks, policies, target),
         VALIDATING: partial(validating_webhooks, policies, target),
@@ -216,13 +216,13 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
 
 
 def _certificates(
-    settings: Settings, objects: WebhookObjects, target: WebhookTarget, clock: Clock, tls: WebhookTls, namespace: str
+    settings: Settings, objects: WebhookObjects, target: WebhookTarget, clock: Clock, tls: WebhookTls
 ) -> Source:
     webhook = settings.policies.webhook
     if webhook.certificates != "own":
         return FileCertificates(webhook.cert_file, webhook.key_file, webhook.ca_file, clock, tls.use)
     options = OwnCertificatesOptions(
-        namespace=webhook.service_namespace or namespace,
+        namespace=webhook.service_namespace,
         secret=webhook.secret,
         names=_names(target),
         lifetime=timedelta(seconds=webhook.lifetime),

@@ -94,17 +94,13 @@ def leader_endpoint_of(
 
 def replica_of(
     settings: LeaderElection,
-    namespace: str,
     session: Session,
     reflectors: Reflectors,
     clock: Clock,
     rng: Random,
     metrics: Metrics,
 ) -> Replica:
-    """Leader election of this replica; a request for the Lease takes at most half of renewDeadline.
-
-    ``namespace`` holds the Lease where the settings name none.
-    """
+    """Leader election of this replica; a request for the Lease takes at most half of renewDeadline."""
     if not settings.enabled:
         return SINGLE_REPLICA
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
@@ -113,7 +109,7 @@ def replica_of(
         session.reads, settings.lease_name, identity, limit=settings.renew_deadline / 2, observe=metrics.record_write
     )
     options = LeaderElectionOptions(
-        namespace=settings.lease_namespace or namespace,
+        namespace=settings.lease_namespace,
         name=settings.lease_name,
         identity=identity,
         lease_duration=int(settings.lease_duration),

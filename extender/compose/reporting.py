@@ -79,7 +79,8 @@ def report_reflectors(metrics: Metrics, reflectors: Reflectors, clock: Clock) ->
         statuses = reflectors.statuses().items()
         return {(kind, reason): count for kind, status in statuses for reason, count in status.restarts.items()}
 
-    metrics.report(scraped.CACHE_LAG, by_kind(lambda status: status.lag(clock.now())))
+    began = clock.now()  # where a watch has never worked; the clock may have begun long before
+    metrics.report(scraped.CACHE_LAG, by_kind(lambda status: clock.now() - max(status.last_heard, began)))
     metrics.report(scraped.WATCH_EVENTS, by_kind(lambda status: status.events))
     metrics.report(scraped.WATCH_BYTES, by_kind(lambda status: status.bytes_read))
     metrics.report(scraped.WATCH_RESTARTS, restarts)

@@ -15,8 +15,6 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from extender.compose.foundation import Foundation, Job, make_index, make_reflectors, settle_memory
 from extender.compose.leadership import SINGLE_REPLICA, Replica, leader_endpoint_of, replica_of
 from extender.compose.preemption import (
@@ -46,7 +44,7 @@ from extender.model.objects import Object, Pod
 from extender.model.policies import PolicyKey
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
-from extender.settings.configuration import DEFAULT_NAMESPACE, Settings
+from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, in_namespace
 from extender.tasks.browse_service import BrowseService, ExplainService
 from extender.tasks.endpoints import LeaderEndpoint
 from extender.tasks.events import EventLimit, EventRecorder, missed_admission
@@ -122,9 +120,9 @@ def service_of_cluster(
 ) -> Service:
     """A service whose index follows a cluster. The caller runs its jobs. ``namespace`` is that of ``pod``, this one.
 
-    The pods of that namespace are exempt from policies, at each of their moments. ``redaction_key``: see `verb_parts`.
+    The settings in force, which `/configz` shows, name that namespace. ``redaction_key``: see `verb_parts`.
     """
-    settings = msgspec.structs.replace(settings, policies=settings.policies.exempting(namespace))
+    settings = in_namespace(settings, namespace)
     index = make_index(settings)
     parts = verb_parts(index, settings, clock, redaction_key)
     over_limits = OverLimits(index, clock)
@@ -132,7 +130,7 @@ def service_of_cluster(
     sink = injected if settings.policies.enabled else over_limits
     reflectors = make_reflectors(index, sink, settings, session, clock, rng)
     metrics = metrics_of(index, parts.filter)
-    replica = replica_of(settings.leader_election, namespace, session, reflectors, clock, rng, metrics)
+    replica = replica_of(settings.leader_election, session, reflectors, clock, rng, metrics)
     base = Foundation(settings, index, session, clock, rng, reflectors, metrics, replica, namespace)
     admission = _admission(base, pod, injected)
     beside = () if admission is None else admission.parts_of_pod

@@ -9,12 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from extender.model.group_placements import PLACEMENTS
 from extender.model.objects import PodQuota
 from extender.model.policies import InvalidPolicy, Policy
 from extender.settings.configuration import Settings
 from extender.verbs.release.progress import GroupOverview, StrayPod
 from extender.wire.api_calls import API_CALLS
 from extender.wire.objects.kinds import watched_kinds
+from extender.wire.webhook_configurations import MUTATING, POLICY_RESOURCES, VALIDATING
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,14 +37,38 @@ class Permission:
         return self.resource != "events"
 
     @property
+    def what(self) -> str:
+        """The resource with its subresource."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+    @property
     def review_arguments(self) -> tuple[str, str, str, str, str, str]:
         """The arguments of an access review: verb, group, resource, subresource, namespace, name."""
         return self.verb, self.group, self.resource, self.subresource, self.namespace, self.name
 
     def __str__(self) -> str:
-        name = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
         where = f" in {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {name}{'.' + self.group if self.group else ''}{where}"
+        return f"{self.verb} {self.what}{'.' + self.group if self.group else ''}{where}"
+
+
+_MANIFESTS: Final[Mapping[str, str]] = {
+    "leases": "base/lease.yaml",
+    "secrets": "policies/role.yaml",
+    "endpointslices": "overlays/service/leader.yaml",
+    **dict.fromkeys((MUTATING, VALIDATING, *POLICY_RESOURCES, PLACEMENTS), "policies/role.yaml"),
+    "pods/binding": "bind/kustomization.yaml",
+}
+
+
+def manifest_of(resource: str, verb: str, settings: Settings) -> str:
+    """The file that grants a verb on a resource, such as ``pods/status``, to a service with these settings."""
+    if verb in {"list", "watch"}:
+        is_policy = resource in {*POLICY_RESOURCES, PLACEMENTS}
+        return f"deploy/{'policies/kustomization' if is_policy else 'base/reader'}.yaml"
+    if resource == "endpointslices" and settings.policies.enabled and not settings.policies.webhook.url:
+        return "deploy/policies/role.yaml"  # those of the webhook, and with them that of the leader
+    name = resource if resource in _MANIFESTS else resource.partition("/")[0]
+    return f"deploy/{_MANIFESTS.get(name, 'base/writer.yaml')}"
 
 
 def needed_permissions(settings: Settings) -> list[Permission]:

@@ -25,7 +25,7 @@ _CHECK: Final = "scheduler"
 SAMPLED_PERCENTAGE: Final = 2
 """The recommended percentageOfNodesToScore in offload mode; see "Sampling" in config/explanation/placement.md."""
 _LEAST_SAMPLED: Final = 100  # kube-scheduler samples no fewer nodes (minFeasibleNodesToFind)
-_ALL, _LARGE = 100, 1000
+_ALL, _LARGE = 100, 1000  # of percent; nodes that a scheduler filters for each pod without being slow
 _FATAL: Final = ": kube-scheduler does not start with it"
 _LEAST_ALLOCATED: Final = "LeastAllocated"
 
@@ -100,13 +100,22 @@ def _verbs(entry: Document, settings: Settings) -> Iterator[Finding]:
         if is_vain:
             problem = f"{field} is set, but with placement decisive every answer to it is empty"
             yield _info(problem, "remove it: it costs a call for each pod without constraints")
-        if f"{prefix}/{str(verb).lstrip('/')}" != path:
-            yield _error(
-                f"{field} leads to {prefix}/{verb}, but the extender answers at {path}", "make it equal to server.paths"
-            )
+        yield from _path(field, f"{prefix}/{str(verb).lstrip('/')}", path)
+    if bind := entry.get("bindVerb"):
+        if paths.bind:
+            yield from _path("bindVerb", f"{prefix}/{str(bind).lstrip('/')}", paths.bind)
+        else:
+            problem = "bindVerb is set, but the extender does not bind (server.paths.bind is empty): no pod is bound"
+            yield _error(problem, "remove bindVerb; or set server.paths.bind, and add deploy/bind to the overlay")
     if entry.get("managedResources"):
         problem = "managedResources is set: the scheduler calls the extender only for pods that request them"
         yield _warning(problem, "remove it")
+
+
+def _path(field: str, leads: str, answers: str) -> Iterator[Finding]:
+    if leads != answers:
+        problem = f"{field} leads to {leads}, but the extender answers at {answers}: every call gets 404"
+        yield _error(problem, "make urlPrefix and the verb together equal to server.paths")
 
 
 def _transport(entry: Document, settings: Settings) -> Iterator[Finding]:
@@ -227,23 +236,35 @@ def _disabled(plugins: Document, point: str) -> set[str]:
 
 
 def _sampling(document: Document, settings: Settings, nodes: int) -> Iterator[Finding]:
-    share, is_offload = document.get("percentageOfNodesToScore") or 0, settings.mode == "offload"
-    found = "rejectedPods.nominateElsewhere finds nodes outside the scheduler's sample"
-    if not settings.rejected_pods.nominate_elsewhere:
-        if is_offload and share != _ALL:
-            problem = (
-                "the scheduler samples the nodes and rejectedPods.nominateElsewhere is off: a pod that fits few nodes may "
-                "wait long"
-            )
-            yield _warning(problem, "enable rejectedPods.nominateElsewhere, or set percentageOfNodesToScore: 100")
-    elif share == _ALL and nodes > _LARGE:
-        problem = f"percentageOfNodesToScore is 100 with {nodes} nodes, which makes the scheduler slow"
-        yield _info(problem, f"{f'set {SAMPLED_PERCENTAGE}' if is_offload else 'remove it'}: {found}")
-    elif is_offload and share != SAMPLED_PERCENTAGE and nodes > _LEAST_SAMPLED:
-        yield _info(
-            f"percentageOfNodesToScore is {share or 'not set'}, {SAMPLED_PERCENTAGE} is recommended in offload mode",
-            f"set it to {SAMPLED_PERCENTAGE}, unless many pods prefer few nodes (config/explanation/placement.md, Sampling)",
+    is_offload, elsewhere = settings.mode == "offload", settings.rejected_pods.nominate_elsewhere
+    share = document.get("percentageOfNodesToScore") or 0
+    if not elsewhere and is_offload and share != _ALL:
+        problem = (
+            "the scheduler samples the nodes and rejectedPods.nominateElsewhere is off: a pod that fits few nodes may "
+            "wait long"
         )
+        yield _warning(problem, "enable rejectedPods.nominateElsewhere, or set percentageOfNodesToScore: 100")
+        return
+    own = {
+        f"profile {each.get('schedulerName', 'default-scheduler')}: ": each for each in document.get("profiles") or ()
+    }
+    for whose, section in {"": document, **own}.items():
+        given = section.get("percentageOfNodesToScore") or 0
+        if given * nodes > _ALL * max(_LARGE, _adaptive(nodes)):
+            problem = f"{whose}percentageOfNodesToScore is {given}: the scheduler filters {given * nodes // _ALL} of {nodes} nodes for each pod"
+            remedy = f"set {SAMPLED_PERCENTAGE}" if is_offload else "remove it"
+            found = "finds" if elsewhere else "enabled too finds"
+            yield _warning(problem, f"{remedy}: rejectedPods.nominateElsewhere {found} nodes outside of the sample")
+        elif not whose and elsewhere and is_offload and given != SAMPLED_PERCENTAGE and nodes > _LEAST_SAMPLED:
+            yield _info(
+                f"percentageOfNodesToScore is {given or 'not set'}, {SAMPLED_PERCENTAGE} is recommended in offload mode",
+                f"set it to {SAMPLED_PERCENTAGE}, unless many pods prefer few nodes (config/explanation/placement.md, Sampling)",
+            )
+
+
+def _adaptive(nodes: int) -> int:
+    """How many nodes kube-scheduler filters where no percentage is set (numFeasibleNodesToFind)."""
+    return nodes * max(5, 50 - nodes // 125) // _ALL
 
 
 def _error(problem: str, remedy: str) -> Finding:

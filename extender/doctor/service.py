@@ -6,16 +6,19 @@ A counter does not show whether a failure is recent. So each failure is judged b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from extender.doctor.facts import Facts, Finding, Severity, ago
+from extender.doctor.facts import Facts, Finding, Severity, ago, manifest_of
 from extender.index.counts.namespace_budgets import OTHERS
 from extender.model.units import agreeing, counted
 from extender.settings.configuration import Settings, mode_defaults, settings_document
+from extender.wire.api_calls import API_CALLS
 
 _SILENT_WATCH_SECONDS: Final = 120.0
-FORBIDDEN_WATCH: Final = " rejected: 403 "  # in the readiness check of a kind whose permission is missing
+# The API server's text, in the readiness check of a kind, or of the Lease, whose permission is missing.
+_DENIED: Final = re.compile(r'cannot (?P<verb>[a-z]+) resource "(?P<resource>[a-z/]+)"')
 _NO_CALL_SECONDS: Final = 1800.0
 # kube-scheduler retries a failed pod within 10 s, and without other events flushes unschedulable pods after 5 min.
 _RECENT_SECONDS: Final = 900.0
@@ -23,6 +26,9 @@ _FAILED_SHARE: Final = 0.01
 _NEARLY_USED: Final = 0.8
 _WHOLE_NODE_BYTES: Final = 12_000
 _BY_FLAG: Final = frozenset({"server.bindAddress", "logging.level"})  # a flag or a request can change them
+# A service fills in the namespace of its pod, see `settings.configuration.in_namespace`.
+_BY_POD: Final = frozenset({"leaderElection.leaseNamespace", "policies.webhook.serviceNamespace"})
+_EXEMPT: Final = "policies.exemptNamespaces"
 
 
 def examine_service(facts: Facts) -> list[Finding]:
@@ -49,8 +55,8 @@ def _readiness(facts: Facts) -> Iterator[Finding]:
             remedy = "requests are answered with 503 until it passes; see the service's log"
             if name.startswith("webhook"):
                 remedy = "the API server does not call this replica until it passes; see the service's log"
-            if FORBIDDEN_WATCH in problem:  # "watch of pods rejected: 403 ..."
-                remedy = "grant the service's account that permission; deploy/base has the roles"
+            if denied := _DENIED.search(problem):
+                remedy = f"apply {manifest_of(denied['resource'], denied['verb'], facts.settings)}, which grants it"
             yield Finding("error", "ready", f"readiness check {name} fails: {problem}", remedy)
 
 
@@ -144,7 +150,8 @@ _FAILURES: Final = {
 
 def _watches(facts: Facts) -> Iterator[Finding]:
     for one in facts.series("extender_cache_lag_seconds"):
-        if one.value > _SILENT_WATCH_SECONDS:
+        # Of a kind that is not listed the readiness check says why.
+        if one.value > _SILENT_WATCH_SECONDS and not (facts.readiness or {}).get(one.labels["resource"]):
             resource, lag = one.labels["resource"], ago(one.value)
             problem = f"the watch of {resource} has had no event for {lag}; a bookmark comes every minute"
             remedy = "check the API server, and proxies in between that drop idle connections"
@@ -165,7 +172,10 @@ def _writes(facts: Facts) -> Iterator[Finding]:
         if result != "forbidden" or is_over:
             continue
         problem = f"the API server forbids the service's call {call}, last {ago(facts.now - one.value)} ago"
-        remedy = "grant the permissions in deploy/base/writer.yaml; the service's log has the API server's message"
+        row = next((each for each in API_CALLS if each.name == call), None)
+        what = f"{row.resource}/{row.subresource}" if row and row.subresource else row.resource if row else ""
+        manifest = manifest_of(what, row.verb if row else "", facts.settings)
+        remedy = f"apply {manifest}, which grants it; the service's log has the API server's message"
         yield Finding("error", "writes", problem, remedy)
 
 
@@ -218,6 +228,9 @@ def examine_differences(configured: Settings, running: Settings) -> Iterator[Fin
     """One finding for each setting that differs. Settings that differ only because the mode does are part of its finding."""
     theirs, ours = _paths(settings_document(running)), _paths(settings_document(configured))
     differing = [path for path, value in ours.items() if theirs.get(path) != value and path not in _BY_FLAG]
+    differing = [path for path in differing if ours[path] or path not in _BY_POD]
+    if _EXEMPT in differing and theirs[_EXEMPT][:-1] == ours[_EXEMPT]:
+        differing.remove(_EXEMPT)
     followers: set[str] = set()
     if "mode" in differing:
         by_mode = mode_defaults(configured.mode)

@@ -7,10 +7,10 @@ and share what it knows, so names alone do not tell how many there are.
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from extender.doctor.facts import Facts, Finding, Severity, ago
+from extender.doctor.facts import Facts, Finding, Severity, ago, manifest_of
 
 _SKEW_SECONDS: Final = 5.0
-_EXPIRES_SOON: Final = 7 * 86400.0
+_EXPIRES_SOON: Final = 14 * 86400.0  # twice as early as the alert
 _LEASE_SILENT_SECONDS: Final = 120.0
 
 
@@ -22,12 +22,13 @@ def examine_surroundings(facts: Facts) -> list[Finding]:
 def _permissions(facts: Facts) -> Iterator[Finding]:
     if facts.account and facts.denied is not None:
         problem = f"permissions were checked for {facts.account}, which may not be the service's account"
-        yield Finding(
-            "info", "account", problem, "name the service's account with --as, or its kubeconfig with --kubeconfig"
-        )
+        place = facts.settings.leader_election.lease_namespace or "NAMESPACE"
+        example = f"--as system:serviceaccount:{place}:placement-extender"
+        remedy = f"name the service's account ({example}), or its kubeconfig with --kubeconfig"
+        yield Finding("info", "account", problem, remedy)
     for one in facts.denied or ():
         severity: Severity = "error" if one.is_needed else "warning"
-        remedy = f"grant it ({one.why}); deploy/base has the roles"
+        remedy = f"apply {manifest_of(one.what, one.verb, facts.settings)}, which grants it ({one.why})"
         yield Finding(severity, "permissions", f"the account may not {one}", remedy)
 
 

@@ -6,6 +6,8 @@ durations have Go's form ("15s"), sizes a suffix ("32Mi"). An unknown or wrong f
 
 from typing import Any, Final, Literal
 
+from msgspec.structs import replace
+
 from extender.model.documents import Section, read_document, without_nulls, write_document
 from extender.settings.connections import Kube, Logging, Server
 from extender.settings.jobs import (
@@ -88,6 +90,17 @@ class Settings(Section, frozen=True):
 def parse_settings(document: object) -> Settings:
     """Builds the settings from a parsed document; `null` is the default. Raises DocumentError with every problem."""
     return read_document(_with_mode_defaults(document), Settings, required=("apiVersion", "kind"))
+
+
+def in_namespace(settings: Settings, namespace: str) -> Settings:
+    """The settings of a service in that namespace: it has the Lease and the webhook's Service, and is exempt from policies."""
+    policies, election = settings.policies.exempting(namespace), settings.leader_election
+    webhook = policies.webhook
+    if policies.enabled and not webhook.service_namespace:
+        policies = replace(policies, webhook=replace(webhook, service_namespace=namespace))
+    if election.enabled and not election.lease_namespace:
+        election = replace(election, lease_namespace=namespace)
+    return replace(settings, policies=policies, leader_election=election)
 
 
 def default_settings(mode: Mode) -> Settings:

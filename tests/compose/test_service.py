@@ -16,6 +16,7 @@ from extender.model.answers.pages import PageOf
 from extender.model.policies import PolicyObject
 from extender.wire.objects.kinds import PODS
 from tests.builders import asking, matching, node, pod, pod_json, settings, term
+from tests.fakes import FakeClock
 from tests.policies import REQUIRED, policy
 from tests.verbs.admit.reviewing import review
 
@@ -75,6 +76,20 @@ async def test_pods_of_the_services_own_namespace_are_exempt_from_policies_at_ea
     assert service.admission is not None
     reviewed = await service.admission.service.decide(review(incoming, namespace=namespace))
     assert ("patch" in reviewed["response"]) is (len(passed) == 1)
+
+
+def test_the_settings_in_force_name_the_namespace_of_the_pod() -> None:
+    used = settings(policies={"enabled": True}, leaderElection={"enabled": True})
+    found = service_of_cluster(used, Unconnected(), SystemClock(), Random(1), "ours").settings  # type: ignore[arg-type]  # not connected
+    assert (found.leader_election.lease_namespace, found.policies.webhook.service_namespace) == ("ours", "ours")
+    assert "ours" in found.policies.exempt_namespaces
+
+
+def test_a_watch_that_never_worked_is_silent_since_the_start_of_the_service() -> None:
+    clock = FakeClock()
+    service = service_of_cluster(settings(), Unconnected(), clock, Random(1))  # type: ignore[arg-type]  # not connected
+    clock.time += 3
+    assert 'extender_cache_lag_seconds{resource="pods"} 3.0' in service.metrics.render().decode()
 
 
 async def test_pages_of_a_service_that_follows_a_cluster_know_what_is_assumed_and_in_flight() -> None:

@@ -10,7 +10,7 @@ from extender.doctor.facts import Facts, Finding, Sample, SchedulingQueue, ago, 
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
 from extender.server.transport.tls import Cause
-from extender.settings.configuration import API_VERSION, KIND, Settings, parse_settings
+from extender.settings.configuration import API_VERSION, KIND, Settings, in_namespace, parse_settings
 
 NOW = 1_800_000_000.0
 FILTER = {"verb": "filter"}
@@ -220,6 +220,10 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         sampled(Sample("extender_certificate_expiry_timestamp_seconds", {"name": "server"}, NOW + 86400)),
         ("warning", "certificate", "the certificate server expires in 1 day"),
     ),
+    "a certificate that ends in ten days": (
+        sampled(Sample("extender_certificate_expiry_timestamp_seconds", {"name": "client_ca"}, NOW + 10 * 86400)),
+        ("warning", "certificate", "the certificate client_ca expires in 10 days"),
+    ),
     "a certificate in use has expired": (
         sampled(Sample("extender_certificate_expiry_timestamp_seconds", {"name": "client_ca"}, NOW - 1)),
         ("error", "certificate", "the certificate client_ca expired 1 s ago"),
@@ -272,6 +276,12 @@ def test_a_wrong_set_up_gives_exactly_one_finding(facts: Facts, expected: tuple[
     found = diagnose(facts)
     assert told(found) == [expected]
     assert found[0].remedy
+
+
+def test_a_kind_that_was_never_listed_is_no_silent_watch_as_well() -> None:
+    lag = Sample("extender_cache_lag_seconds", {"resource": "pods"}, 7200)
+    facts = replace(sampled(lag), readiness={"pods": "retrying: connection refused"})
+    assert [one.check for one in diagnose(facts)] == ["ready"]
 
 
 def test_two_causes_share_neither_problem_nor_both_texts() -> None:
@@ -330,6 +340,14 @@ def test_a_change_of_mode_is_one_finding() -> None:
     assert [one.problem for one in found] == [problem]
 
 
+def test_the_namespace_of_the_pod_is_no_difference() -> None:
+    ours = settings(leaderElection={"enabled": True}, policies={"enabled": True})
+    assert list(examine_differences(ours, in_namespace(ours, "placement-extender"))) == []
+    named = settings(leaderElection={"enabled": True, "leaseNamespace": "other"}, policies={"enabled": True})
+    found = list(examine_differences(named, in_namespace(ours, "placement-extender")))
+    assert [one.problem.split(" ")[0] for one in found] == ["leaderElection.leaseNamespace"]
+
+
 def test_a_setting_that_does_not_follow_the_mode_is_found_beside_it() -> None:
     ours = settings(mode="augment", answers={"shortlist": 7}, audit={"pause": "1s"})
     found = list(examine_differences(ours, settings(mode="offload")))
@@ -349,7 +367,6 @@ def test_the_lease_needs_permissions_in_its_namespace_and_by_its_name() -> None:
 
 
 def test_a_rejected_watch_is_cured_by_a_permission() -> None:
-    facts = replace(GOOD, readiness={"namespaces": "watch of namespaces rejected: 403 namespaces is forbidden"})
-    assert [found.remedy for found in diagnose(facts)] == [
-        "grant the service's account that permission; deploy/base has the roles"
-    ]
+    rejected = 'watch of namespaces rejected: 403 namespaces is forbidden: User "x" cannot list resource "namespaces"'
+    facts = replace(GOOD, readiness={"namespaces": rejected})
+    assert [found.remedy for found in diagnose(facts)] == ["apply deploy/base/reader.yaml, which grants it"]

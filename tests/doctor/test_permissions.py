@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
+import yaml
 
-from extender.doctor.facts import needed_permissions
+from extender.doctor.facts import manifest_of, needed_permissions
+from tests.deploy.building import DEPLOY, load_all
 from tests.doctor.test_findings import settings
 
 READS = {"namespaces", "nodes", "pods"}
@@ -52,6 +55,33 @@ def needed(**sections: Any) -> tuple[set[str], set[str]]:
 )
 def test_a_configuration_needs_what_it_uses(sections: dict[str, Any], reads: set[str], others: set[str]) -> None:
     assert needed(**sections) == (reads, others)
+
+
+EVERYTHING: dict[str, Any] = {
+    "leaderElection": {"enabled": True, "leaseNamespace": "team", "service": "placement-extender"},
+    "policies": {"enabled": True, "webhook": {"serviceNamespace": "team"}},
+    "preemption": {"mode": "execute", "eviction": "evict"},
+    "quota": {"enabled": True},
+    "server": {"paths": {"bind": "/bind"}},
+}
+
+
+@pytest.mark.parametrize("sections", [EVERYTHING, EVERYTHING | {"policies": {}}], ids=["policies", "no policies"])
+def test_the_manifest_that_is_named_grants_the_permission(sections: dict[str, Any]) -> None:
+    given = settings(**sections)
+    for one in needed_permissions(given):
+        assert (one.group, one.what, one.verb) in granted(manifest_of(one.what, one.verb, given)), one
+
+
+def granted(manifest: str) -> set[tuple[str, str, str]]:
+    """What a manifest grants, or adds to roles by its patches."""
+    found: list[Any] = []
+    for document in load_all(DEPLOY.parent / manifest):
+        found += document.get("rules") or ()
+        patches = [yaml.safe_load(each["patch"]) for each in document.get("patches") or ()]
+        found += [each["value"] for patch in patches if isinstance(patch, list) for each in patch]
+    rules = [each for each in found if isinstance(each, dict) and "verbs" in each]
+    return {triple for rule in rules for triple in product(rule["apiGroups"], rule["resources"], rule["verbs"])}
 
 
 def test_the_lease_is_asked_for_in_its_namespace_and_created_without_a_name() -> None:

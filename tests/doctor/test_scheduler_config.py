@@ -20,6 +20,8 @@ STANZA: dict[str, Any] = {
     "ignorable": False,
 }
 OFF = {"multiPoint": {"disabled": [{"name": "InterPodAffinity"}, {"name": "PodTopologySpread"}]}}
+SLOW = {"schedulerName": "default-scheduler", "plugins": OFF, "percentageOfNodesToScore": 50}
+ALONE = {"nominateElsewhere": False}
 TLS = {"tls": {"certFile": "/tls.crt", "keyFile": "/tls.key", "clientCAFile": "/ca.crt"}}
 SECURE: dict[str, Any] = {
     "urlPrefix": "https://127.0.0.1:8888",
@@ -122,7 +124,17 @@ def scoring(**changes: Any) -> dict[str, Any]:
         ),
         (scoring(ignorable=True), settings(mode="augment"), ["error", "error"], "does not decide in its place"),
         (document(), settings(rejectedPods={"nominateElsewhere": False}), ["warning"], "scheduler samples the nodes"),
-        (document(top={"percentageOfNodesToScore": 100}), Settings(), ["info"], "percentageOfNodesToScore is 100 with"),
+        (document(top={"percentageOfNodesToScore": 100}), Settings(), ["warning"], "filters 5000 of 5000 nodes"),
+        (document(top={"percentageOfNodesToScore": 100}), settings(rejectedPods=ALONE), ["warning"], "filters 5000 of"),
+        (document(top={"profiles": [SLOW]}), Settings(), ["warning"], "profile default-scheduler: percentageOfNodesTo"),
+        (
+            scoring(plugins={}, ignorable=True, top={"percentageOfNodesToScore": 21}),
+            settings(mode="augment"),
+            ["warning"],
+            "percentageOfNodesToScore is 21: the scheduler filters 1050 of 5000 nodes",
+        ),
+        (document(bindVerb="bind"), Settings(), ["error"], "does not bind (server.paths.bind is empty)"),
+        (document(bindVerb="binding"), settings(server={"paths": {"bind": "/bind"}}), ["error"], "answers at /bind"),
         (document(top={"percentageOfNodesToScore": 10}), Settings(), ["info"], "percentageOfNodesToScore is 10, 2 is"),
         (document(top={"percentageOfNodesToScore": None}), Settings(), ["info"], "percentageOfNodesToScore is not set"),
     ],
@@ -151,8 +163,8 @@ def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
         (document(weight=0), Settings()),
         (scoring(), settings(answers={"shortlist": 0})),
         (document(plugins={"multiPoint": {"disabled": [{"name": "*"}]}}), Settings()),
-        (document(top={"percentageOfNodesToScore": 100}), settings(rejectedPods={"nominateElsewhere": False})),
-        (scoring(plugins={}, ignorable=True, top={"percentageOfNodesToScore": 10}), settings(mode="augment")),
+        (document(bindVerb="bind"), settings(server={"paths": {"bind": "/bind"}})),
+        (scoring(plugins={}, ignorable=True, top={"percentageOfNodesToScore": 20}), settings(mode="augment")),
     ],
     ids=[
         "offload",
@@ -165,7 +177,7 @@ def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
         "no scores",
         "no shortlist",
         "all plugins off",
-        "no nominations and all nodes",
+        "bindings",
         "augment with another sample",
     ],
 )
@@ -176,6 +188,8 @@ def test_a_good_configuration_of_the_scheduler_gives_no_finding(given: dict[str,
 def test_in_a_cluster_that_is_not_sampled_the_percentage_does_not_matter() -> None:
     given = document(top={"percentageOfNodesToScore": 50})
     assert [len(examine_scheduler(given, Settings(), nodes=nodes)) for nodes in (0, 100, 101)] == [0, 0, 1]
+    given = document(top={"percentageOfNodesToScore": 100})
+    assert examine_scheduler(given, settings(rejectedPods=ALONE), nodes=1000) == []
 
 
 def packing(strategy: str) -> dict[str, Any]:
