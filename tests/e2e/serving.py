@@ -30,13 +30,16 @@ class Extender:
         settings: Mapping[str, Any] | None = None,
         authority: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        *,
+        defaults: Path = CONFIG / "extender.yaml",
+        port: int = 0,
     ) -> None:
-        document = yaml.safe_load((CONFIG / "extender.yaml").read_text("utf-8"))
+        document = yaml.safe_load(defaults.read_text("utf-8"))
         _merge(document, {"kube": {"kubeconfig": str(kubeconfig)}})
         _merge(document, settings or {})
         file = folder / "extender.yaml"
         file.write_text(yaml.safe_dump(document), "utf-8")
-        command = our_command("serve", "--config", str(file), "--bind-address", f"{HOST}:0")
+        command = our_command("serve", "--config", str(file), "--bind-address", f"{HOST}:{port}")
         self.program = Program("extender", command, folder, {"PYTHONUNBUFFERED": "1", **(environment or {})})
         self.url = ""
         self._trust = ssl.create_default_context(cafile=str(authority)) if authority else True

@@ -1,0 +1,301 @@
+"""Upgrade, downgrade, upgrade: this version, an earlier one, this one, over the same pods, policies, groups and quotas.
+
+KEP-2249, KEP-3022, KEP-3838 and KEP-4832 ask for it in "Upgrade / Downgrade Strategy" and "Were upgrade and rollback tested?".
+Each version finishes what the one before it began, and begins the same for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from extender.simulator.json_objects import JsonObject, labels_of, name_of, node_of
+from tests.deploy.policies.examples import policy
+from tests.e2e.board import Board, key_of
+from tests.e2e.client import NODES, pod_path
+from tests.e2e.cluster import Cluster, eventually_ready
+from tests.e2e.control_plane import CONFIG, HOST, scheduler_document
+from tests.e2e.policing import with_policies
+from tests.e2e.programs import free_ports
+from tests.e2e.serving import Extender
+from tests.e2e.test_gangs import LABEL, PLACEMENTS, SIZE, is_whole, without_placements
+from tests.e2e.test_preemption import priority_class
+from tests.e2e.test_quota import SCOPE
+from tests.fakes import PATIENCE
+from tests.programs import tool
+from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+ROOT: Final = CONFIG.parent
+VARIABLE: Final = "UPGRADE_FROM"  # a commit or a tag
+OURS: Final = "ended-by-the-test"  # victims that are still ending when the version changes
+POLICIES: Final[dict[str, JsonObject]] = {
+    "batch-on-ssd": {"podSelector": {"matchLabels": {"app": "batch"}}, "nodeSelector": {"disk": "ssd"}},
+    "gangs": {
+        "podSelector": {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]},
+        "when": ["Release"],
+        "release": {"group": {"label": LABEL}, "size": {"label": SIZE}, "topology": [ZONE]},
+    },
+}
+
+
+class Version(NamedTuple):
+    """A version of the extender: its settings with their defaults, and what makes Python import it."""
+
+    name: str
+    defaults: Path
+    environment: dict[str, str]
+
+
+def _git(*arguments: str) -> bytes:
+    done = subprocess.run([tool("git"), *arguments], cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        wanted = f"set {VARIABLE} to a commit that is here"
+        pytest.skip(f"git {arguments[0]}: {done.stderr.decode().strip()}; {wanted}. NOTHING IS KNOWN of upgrades")
+    return done.stdout
+
+
+def _earlier_commit() -> str:
+    """What the variable names, else where this branch left main, else the commit before this one."""
+    if named := os.environ.get(VARIABLE):
+        return named
+    head = _git("rev-parse", "HEAD").decode().strip()
+    known = _git("for-each-ref", "--format=%(refname)", "refs/heads/main", "refs/remotes/origin/main").decode().split()
+    base = _git("merge-base", known[0], head).decode().strip() if known else head
+    return base if base != head else f"{head}~1"
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Version:
+    """The wheel of the earlier commit, installed in a folder of its own, with the dependencies of this interpreter."""
+    commit = _git("rev-parse", "--verify", f"{_earlier_commit()}^{{commit}}").decode().strip()
+    folder = tmp_path_factory.mktemp("earlier")
+    tree, installed = folder / "tree", folder / "installed"
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", commit))) as archive:
+        archive.extractall(tree, filter="data")
+    python = [sys.executable, "-m"]
+    build = [*python, "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=tree, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    pip = [*python, "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    subprocess.run([*pip, "--target", str(installed), str(wheel)], check=True, capture_output=True)
+    environment = {"PYTHONPATH": str(installed), "PYTHONUNBUFFERED": "1"}
+    where = subprocess.run(
+        [sys.executable, "-c", "import extender; print(extender.__file__)"],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert where.stdout.startswith(str(installed)), "the earlier version is imported, and not this one"
+    return Version(commit[:12], tree / "config" / "extender.yaml", environment)
+
+
+@pytest.fixture
+async def prepared(cluster: Cluster) -> AsyncIterator[Cluster]:
+    """Twelve nodes in three zones, a third of them with disks; namespaces, priorities and policies."""
+    cluster.board.left_alone = OURS
+    async with with_policies(cluster.api):
+        await cluster.api.create(
+            *(
+                node(f"z{z}-{n}", f"z{z}", labels={"disk": "ssd" if n == 0 else "hdd"})
+                for z in range(3)
+                for n in range(4)
+            )
+        )
+        for name, value in (("low", 1), ("high", 1000)):
+            path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+            await cluster.api.request("POST", path, priority_class(name, value), allow=[409])
+        await cluster.api.create(namespace("data", team="data"))
+        yield cluster
+        await without_placements(cluster.api)
+
+
+class Round:
+    """What one version begins and the next one finishes, with a number in every name."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.cluster = cluster
+        self.api, self.board = cluster.api, cluster.board
+        self.number = number
+        self.team = f"team-{number}"
+        key = f"example.com/rack-{number}"
+        labels = {"app": f"racked-{number}"}
+        racks = [spread(key, labels=labels, minDomains=3)]
+        self.rack_key = key
+        self.racked = [pod(f"racked-{number}-{n}", labels=labels, topologySpreadConstraints=racks) for n in range(3)]
+        across = term(ZONE, namespaces={"matchLabels": {"team": "data"}}, app=f"db-{number}")
+        self.near = pod(f"near-{number}", affinity=affinity(across))
+        self.db = pod(f"db-{number}", "data", labels={"app": f"db-{number}"})
+        self.gang = [pod(f"gang-{number}-{n}", labels={LABEL: f"gang-{number}", SIZE: "4"}) for n in range(4)]
+        self.whole = [pod(f"whole-{number}-{n}", labels={LABEL: f"whole-{number}", SIZE: "3"}) for n in range(3)]
+        self.batch = [pod(f"batch-{number}-{n}", labels={"app": "batch"}) for n in range(3)]
+        self.missed = pod(f"missed-{number}", labels={"app": "batch"})
+        closed = {f"example.com/quota-{number}": "open"}
+        reaching = anti_affinity(term(HOSTNAME, namespaces={}, app="none-such"))
+        self.charged = [pod(f"charged-{n}", self.team, affinity=reaching, nodeSelector=closed) for n in range(2)]
+        tight = {f"example.com/tight-{number}": "yes"}
+        apart = anti_affinity(term(HOSTNAME, namespaces={}, app=f"low-{number}"))
+        self.high = pod(f"high-{number}", priorityClassName="high", affinity=apart, nodeSelector=tight)
+        low: dict[str, Any] = {"labels": {"app": f"low-{number}", "who": OURS}, "priorityClassName": "low"}
+        self.victim = pod(f"low-{number}", on=f"z0-{number + 1}", **low)
+        self.spared = [pod(f"low-{number}-{n}", on=f"z1-{number + 1}", **low) for n in range(2)]
+
+    async def begin(self) -> None:
+        """Create everything that can be created now; returns once each pod is placed, or waits as it must."""
+        api, board, number = self.api, self.board, self.number
+        for rack, name in (("r1", "z0-0"), ("r2", "z1-0")):
+            await self._label(name, **{self.rack_key: rack})
+        await api.create(namespace(self.team))
+        await api.create(*self.charged, *self.spared, self.victim)
+        scoped = {"scopes": [SCOPE], "hard": {"pods": "1"}}
+        found = {"kind": "ResourceQuota", "apiVersion": "v1", "metadata": {"name": "cross", "namespace": self.team}}
+        await api.create({**found, "spec": scoped})
+        await self._label("z2-1", **{f"example.com/quota-{number}": "open"})
+        for name in (f"z0-{number + 1}", f"z1-{number + 1}"):
+            await self._label(name, **{f"example.com/tight-{number}": "yes"})
+        await api.create(*self.racked, self.near, *self.gang[:2], *self.whole, *self.batch, self.high)
+        await board.bound(*self.whole, *self.batch)
+        await board.until(lambda: self._count(self.racked) == 2 and self._count(self.charged) == 1)
+        await board.until(lambda: self._nominated() == node_of(self.victim))
+        await board.rejected(self.near)
+        await board.until(lambda: "limits pods to 1, 1 used" in "".join(map(board.message, map(key_of, self.charged))))
+        await self.check_waiting()
+
+    async def check_waiting(self) -> None:
+        """What waits for the next version still waits, and for the same."""
+        await self.cluster.calm()
+        assert (self._count(self.racked), self._count(self.charged), self._count(self.gang)) == (2, 1, 0)
+        assert not self.board.node(key_of(self.near))
+        assert (self._nominated(), self.board.node(key_of(self.high))) == (node_of(self.victim), "")
+        for each in self.spared:
+            assert "deletionTimestamp" not in self.board.pods[key_of(each)]["metadata"]
+
+    async def finish(self) -> None:
+        """Give each waiting pod what it waits for."""
+        api, board = self.api, self.board
+        await self._label("z2-0", **{self.rack_key: "r3"})
+        quotas = f"/api/v1/namespaces/{self.team}/resourcequotas/cross"
+        await api.patch(quotas, {"spec": {"hard": {"pods": "2"}}})
+        await api.delete(pod_path(self.victim), grace=0)
+        await api.create(self.db, *self.gang[2:])
+        await board.bound(*self.racked, *self.charged, self.db, self.near, *self.gang)
+        assert await board.bound(self.high) == [node_of(self.victim)]
+        assert {key_of(each) for each in self.spared} <= board.pods.keys(), "one victim was enough"
+
+    def placed(self) -> list[JsonObject]:
+        return [*self.racked, self.near, self.db, *self.gang, *self.whole, *self.batch, *self.charged, self.high]
+
+    def _count(self, pods: list[JsonObject]) -> int:
+        return sum(bool(self.board.node(key_of(each))) for each in pods)
+
+    def _nominated(self) -> str:
+        found = self.board.pods.get(key_of(self.high), {})
+        return str(found.get("status", {}).get("nominatedNodeName", ""))
+
+    async def _label(self, name: str, **labels: str) -> None:
+        await self.api.patch(f"{NODES}/{name}", {"metadata": {"labels": labels}})
+
+
+@asynccontextmanager
+async def serving(cluster: Cluster, version: Version, number: int, port: int, webhook: int) -> AsyncIterator[Extender]:
+    """A version of the extender, always at the same addresses, once it answers and the API server trusts its webhook."""
+    folder = cluster.folder / f"version-{number}"
+    folder.mkdir()
+    settings: dict[str, Any] = {
+        "mode": "offload",
+        "leaderElection": {"enabled": True},
+        "quota": {"enabled": True},
+        "policies": {
+            "enabled": True,
+            "webhook": {"bindAddress": f"{HOST}:{webhook}", "url": f"https://{HOST}:{webhook}", "drain": "500ms"},
+        },
+    }
+    kubeconfig = cluster.plane.extender_kubeconfig
+    with Extender(
+        folder, kubeconfig, settings, None, version.environment, defaults=version.defaults, port=port
+    ) as extender:
+        await eventually_ready(extender)
+        async with asyncio.timeout(PATIENCE):
+            while await extender.metric("extender_webhook_configuration_correct") < 2:  # noqa: ASYNC110 -- no event across processes
+                await asyncio.sleep(0.05)
+            if number == 0:
+                for name, spec in POLICIES.items():
+                    await cluster.api.create(policy("ClusterPodSchedulingPolicy", name, namespaceSelector={}, **spec))
+            while await extender.metric("extender_index_entries", kind="policies") < len(POLICIES):  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.05)
+        yield extender
+        log = extender.program.log()
+    assert "Traceback" not in log, log[-3000:]
+
+
+async def test_nothing_is_lost_from_this_version_to_an_earlier_one_and_back(
+    prepared: Cluster, earlier: Version
+) -> None:
+    cluster, api, board = prepared, prepared.api, prepared.board
+    this = Version("this", CONFIG / "extender.yaml", {})
+    port, webhook = free_ports(2)
+    rounds: list[Round] = []
+    async with AsyncExitStack() as stack:
+        for number, version in enumerate((this, earlier, this)):
+            async with serving(cluster, version, number, port, webhook) as extender:
+                if number == 0:
+                    stack.callback(cluster.plane.scheduler.stop)
+                    document = scheduler_document("offload", extender.url)
+                    await asyncio.to_thread(cluster.plane.start_scheduler, document)
+                for each in rounds[-1:]:
+                    await board.bound(each.missed)
+                    await each.check_waiting()
+                    await each.finish()
+                rounds.append(Round(cluster, number))
+                await rounds[-1].begin()
+                if number == 2:
+                    await rounds[-1].finish()
+                    await judge(cluster, rounds)
+            if (
+                number < 2
+            ):  # the webhook is away: the pod has no policy yet, and the next version's filter holds it to it
+                await api.create(rounds[-1].missed)
+
+
+def shown(board: Board, made: JsonObject) -> JsonObject:
+    """A pod as the API server has it now."""
+    return board.pods[key_of(made)]
+
+
+async def judge(cluster: Cluster, rounds: list[Round]) -> None:
+    """Every pod is there and placed, where its policies, its group and its constraints let it be, by a recount."""
+    api, board = cluster.api, cluster.board
+    nodes = {name_of(each): labels_of(each) for each in (await api.list(NODES))[0]}
+    await board.bound(*(pod for each in rounds for pod in each.placed()))
+    for each in rounds:
+        for gang in (each.gang, each.whole):
+            assert is_whole([shown(board, pod) for pod in gang])
+            assert len({nodes[board.node(key_of(pod))][ZONE] for pod in gang}) == 1
+        missed = [] if each is rounds[-1] else [each.missed]
+        assert {nodes[board.node(key_of(pod))]["disk"] for pod in (*each.batch, *missed)} == {"ssd"}
+        assert {name_of(pod) for pod in (*each.batch, *missed) if "nodeSelector" not in shown(board, pod)["spec"]} == {
+            name_of(pod) for pod in missed
+        }, "the policy was injected into all others at admission"
+        assert nodes[board.node(key_of(each.near))][ZONE] == nodes[board.node(key_of(each.db))][ZONE]
+    decided: list[JsonObject] = []
+    async with asyncio.timeout(PATIENCE):
+        while {each["status"].get("phase") for each in decided} != {"Bound"}:
+            await asyncio.sleep(0.1)
+            decided, _ = await api.list(PLACEMENTS)
+    assert sorted(each["spec"]["group"] for each in decided) == sorted(
+        f"{kind}-{number}" for kind in ("gang", "whole") for number in range(len(rounds))
+    )
+    assert await cluster.faults() == []
