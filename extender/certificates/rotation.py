@@ -154,6 +154,11 @@ def is_verified(certificate: bytes, bundle: bytes) -> bool:
     return any(_has_signed(each, leaf) for leaf in _readable(certificate)[:1] for each in authorities)
 
 
+def last_day(pem: bytes) -> float | None:
+    """The end of the first certificate in PEM, in Unix seconds; None where none can be read."""
+    return next((each.not_valid_after_utc.timestamp() for each in _readable(pem)), None)
+
+
 def _readable(pem: bytes) -> Sequence[x509.Certificate]:
     try:
         return certificates_in(pem)

@@ -5,6 +5,7 @@ Examines the running service, the scheduler's configuration and the cluster, as 
 """
 
 import argparse
+import asyncio
 import base64
 import binascii
 import time
@@ -19,11 +20,11 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from extender.certificates.rotation import is_verified
+from extender.certificates.rotation import is_verified, last_day
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
 from extender.cli.groups import read_unbound_groups
 from extender.cli.main import CommandError, Commands, say
-from extender.cli.service_client import ServiceError, Trust, add_trust, read_service
+from extender.cli.service_client import ServiceError, Trust, add_trust, read_service, try_as_scheduler, webhook_fault
 from extender.cli.sources import print_json
 from extender.compose.process import run_on_loop
 from extender.doctor.facts import (
@@ -32,14 +33,15 @@ from extender.doctor.facts import (
     PolicyFacts,
     PolicyInUse,
     SchedulingQueue,
+    ago,
     needed_permissions,
 )
 from extender.doctor.policies import examine_groups, examine_policies, examine_quotas
-from extender.doctor.scheduler_config import examine_scheduler
+from extender.doctor.scheduler_config import entry_of, examine_scheduler
 from extender.doctor.service import examine_differences, examine_service
-from extender.doctor.surroundings import examine_schedulers, examine_surroundings
+from extender.doctor.surroundings import EXPIRES_SOON, examine_schedulers, examine_surroundings
 from extender.kube.credentials import Access
-from extender.kube.diagnosis import AccessReviews, PodConditions, read_pod_conditions
+from extender.kube.diagnosis import AccessReviews, read_pod_conditions
 from extender.kube.effects import Lease
 from extender.kube.errors import KubeError, NotFound, Unreachable
 from extender.kube.listing import read_list
@@ -62,6 +64,7 @@ from extender.wire.webhook_configurations import MUTATING, VALIDATING
 _DENIED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_PARTS: Final = ("ca", "cert", "key")  # of tlsConfig
 _NAMESPACE: Final = 2  # of the parts of "system:serviceaccount:NAMESPACE:NAME"
 _RANK: Final = {"info": 0, "warning": 1, "error": 2}
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (distinguished from other addresses, not bound to)
@@ -120,7 +123,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     if not arguments.no_cluster:
         try:
             cluster = _ClusterAccess.of(arguments, url, facts.settings)
-            facts = run_on_loop(_with_cluster(facts, cluster, _profiles(scheduler)))
+            facts = run_on_loop(_with_cluster(facts, cluster, scheduler or {}))
             checked.append("cluster")
         except KubeError as error:
             remedy = "give a kubeconfig with --kubeconfig, or skip the cluster with --no-cluster"
@@ -128,7 +131,11 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     if scheduler is not None:
         nodes = int(facts.total("extender_index_entries", kind="nodes"))
         findings += examine_scheduler(scheduler, facts.settings, nodes)
-        checked.append(f"scheduler configuration {arguments.scheduler_config}")
+        entry = entry_of(scheduler.get("extenders") or (), facts.settings) or {}
+        tried = _examine_tls(entry, url, facts)
+        findings += tried or ()
+        unseen = " without its certificates, which are not on this machine" if tried is None else ""
+        checked.append(f"scheduler configuration {arguments.scheduler_config}{unseen}")
     findings += [
         *examine_service(facts),
         *examine_schedulers(facts, None if scheduler is None else _profiles(scheduler)),
@@ -158,6 +165,7 @@ class _ClusterAccess(NamedTuple):
     access: Access
     account: str = ""
     uncertain: str = ""
+    is_here: bool = False  # the service runs on this machine, as far as its address tells
 
     @property
     def namespace(self) -> str:
@@ -177,14 +185,14 @@ class _ClusterAccess(NamedTuple):
         machine and so uses the default.
         """
         own, given, account = settings.kube.kubeconfig, arguments.kubeconfig, arguments.account
-        if account or given:
-            is_own = bool(account) or given == own
-            return cls(access_to(Kube(kubeconfig=given)), account, "" if is_own else f"the account of {given}")
-        if own and is_file(own):
-            return cls(access_to(settings.kube))
         # Only in a pod the leader keeps the Service; its loopback address is that of a port-forward.
         is_here = urlsplit(url).hostname in _LOCAL and not settings.leader_election.service
-        return cls(access_to(Kube()), "", "" if is_here and not own else "the account of this command")
+        if account or given:
+            is_own = bool(account) or given == own
+            return cls(access_to(Kube(kubeconfig=given)), account, "" if is_own else f"the account of {given}", is_here)
+        if own and is_file(own):
+            return cls(access_to(settings.kube), is_here=is_here)
+        return cls(access_to(Kube()), "", "" if is_here and not own else "the account of this command", is_here)
 
 
 def _address(settings: Settings) -> str:
@@ -196,9 +204,9 @@ def _address(settings: Settings) -> str:
     return f"{scheme}://[{host}]:{bound.port}" if ":" in host else f"{scheme}://{host}:{bound.port}"
 
 
-async def _with_cluster(facts: Facts, cluster: _ClusterAccess, profiles: frozenset[str]) -> Facts:
+async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: Mapping[str, Any]) -> Facts:
     settings = facts.settings
-    # A list of all pods is expensive, and is used only to explain why filter was never called.
+    # A list of bound pods is expensive, and is used only to explain why filter was never called.
     is_called = facts.samples is None or facts.total("extender_requests_total", verb="filter") > 0
     async with open_session(cluster.access, SystemClock()) as session:
         reviews = AccessReviews(session.reads, cluster.account)
@@ -206,11 +214,9 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, profiles: frozens
         clocks = {} if there is None else {"the API server": there.timestamp() - time.time()}
         denied = [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.review_arguments)]
         facts = replace(facts, denied=denied, clocks={**facts.clocks, **clocks}, account=cluster.uncertain)
-        if not is_called:
-            pods = await read_pod_conditions(session.reads)
-            facts = replace(facts, queue=_queue(pods, facts.total("process_start_time_seconds"), profiles))
+        facts = replace(facts, queue=await _queue(session, facts, scheduler, is_called=is_called))
         if settings.policies.enabled:
-            policies = await read_policy_facts(session.reads, settings)
+            policies = await read_policy_facts(session.reads, settings, is_here=cluster.is_here)
             facts = replace(facts, policies=policies, groups=await read_unbound_groups(session.reads, settings))
         if settings.quota.enabled:
             facts = replace(facts, quotas=await _quotas(session))
@@ -221,11 +227,59 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, profiles: frozens
         return facts
 
 
-def _queue(pods: Sequence[PodConditions], started: float, profiles: frozenset[str]) -> SchedulingQueue:
-    """How many pods of these schedulers were bound since the service started, and the messages of rejected ones."""
+async def _queue(
+    session: Session, facts: Facts, scheduler: Mapping[str, Any], *, is_called: bool
+) -> SchedulingQueue | None:
+    """What the pods of this scheduler's profiles show; None where they may not be read."""
+    try:
+        pods = await read_pod_conditions(session.reads, "spec.nodeName=")
+        pods += [] if is_called else await read_pod_conditions(session.reads, "spec.nodeName!=")
+    except KubeError as error:
+        if error.status in _DENIED:
+            return None
+        raise
+    started, profiles = facts.total("process_start_time_seconds"), _profiles(scheduler)
     ours = [pod for pod in pods if (pod.spec.scheduler_name or _DEFAULT_SCHEDULER) in profiles]
-    rejected = tuple(sorted({pod.rejection for pod in ours if pod.rejection}))
-    return SchedulingQueue(sum(pod.scheduled_at > started for pod in ours), rejected)
+    asked = {one.labels["scheduler"] for one in facts.series("extender_scheduler_decisions_total") if one.value}
+    called_at = facts.latest("extender_last_request_timestamp_seconds") if asked <= profiles else 0.0
+    untried = [pod.untried_since for pod in ours if pod.untried_since]
+    entries = scheduler.get("extenders") or ()
+    others = [str(each["urlPrefix"]) for each in entries if each is not entry_of(entries, facts.settings)]
+    kubeconfig = str((scheduler.get("clientConnection") or {}).get("kubeconfig") or "")
+    return SchedulingQueue(
+        scheduled=sum(pod.scheduled_at > started for pod in ours),
+        rejected=tuple(sorted({pod.rejection for pod in ours if pod.rejection})),
+        # Without the scheduler's configuration those of all schedulers, which name the address that they call.
+        failed=tuple(
+            pod.failure
+            for pod in (ours if scheduler else pods)
+            if pod.failure and not any(prefix in pod.failure for prefix in others)
+        ),
+        untried=len(untried),
+        untried_since=min(untried, default=0.0),
+        tried_at=max([called_at, *(pod.tried_at for pod in ours)]),
+        lost_kubeconfig="" if is_file(kubeconfig) else kubeconfig,
+    )
+
+
+def _examine_tls(entry: Mapping[str, Any], url: str, facts: Facts) -> list[Finding] | None:
+    """Findings about the files with which kube-scheduler calls the service; None where this machine does not have them."""
+    tls, address = entry.get("tlsConfig") or {}, urlsplit(str(entry.get("urlPrefix", "")))
+    pem = {part: _decoded(tls.get(f"{part}Data")) or _content(str(tls.get(f"{part}File", ""))) for part in _PARTS}
+    if any(tls.get(f"{part}File") and not content for part, content in pem.items()):
+        return None
+    findings: list[Finding] = []
+    ends = {part: last_day(pem[part]) for part in ("ca", "cert")}
+    for part, end in ends.items():
+        if end is not None and 0 < end - facts.now < EXPIRES_SOON:
+            problem = f"the certificate in {part}File of the scheduler's tlsConfig expires in {ago(end - facts.now)}"
+            remedy = "renew it (`extender certs`, or cert-manager), and restart kube-scheduler"
+            findings.append(Finding("warning", "certificate", problem, remedy))
+    if pem["ca"] and facts.samples is not None and url.startswith("https:"):
+        with suppress(OSError):
+            fault = try_as_scheduler(url, str(tls.get("serverName") or address.hostname), pem, ends["cert"])
+            findings += [] if fault is None else [Finding("error", "scheduler", *fault)]
+    return findings
 
 
 async def _quotas(session: Session) -> Sequence[PodQuota] | None:
@@ -289,8 +343,11 @@ _CONFIGURATIONS: Final = {
 }
 
 
-async def read_policy_facts(connection: Connection, settings: Settings) -> PolicyFacts:
-    """What is known about the policies of these settings. Raises ``KubeError`` if the API server cannot be reached."""
+async def read_policy_facts(connection: Connection, settings: Settings, *, is_here: bool) -> PolicyFacts:
+    """What is known about the policies of these settings. Raises ``KubeError`` if the API server cannot be reached.
+
+    ``is_here``: the service runs on this machine, so its loopback addresses can be tried.
+    """
     get = partial(_read, connection)
     not_served, policies = list[str](), list[PolicyInUse]()
     for each in watched_kinds(settings):
@@ -314,6 +371,12 @@ async def read_policy_facts(connection: Connection, settings: Settings) -> Polic
         if found
     }
     leaf = await _serving_certificate(get, settings, clients)
+    faults = {
+        url: await asyncio.to_thread(webhook_fault, url, _decoded(one.get("caBundle")))
+        for each in clients.values()
+        for one in each
+        if (url := one.get("url")) and (is_here or urlsplit(url).hostname not in _LOCAL)
+    }
     return PolicyFacts(
         not_served=tuple(not_served),
         dropped=_dropped(await get(f"/openapi/v3/apis/{GROUP}/{VERSION}")),
@@ -323,6 +386,8 @@ async def read_policy_facts(connection: Connection, settings: Settings) -> Polic
             for name, each in clients.items()
             if leaf and not all(is_verified(leaf, _decoded(one.get("caBundle"))) for one in each)
         ),
+        lost_urls={url: why for url, (why, is_sure) in faults.items() if why and is_sure},
+        unproven={url: why for url, (why, is_sure) in faults.items() if why and not is_sure},
         services={name: await _ready_endpoints(get, *name.split("/")) for name in _services(clients)},
         policies=tuple(policies),
     )

@@ -1,17 +1,25 @@
 """Asks a running service over HTTP: its settings, readiness and metrics for `doctor`, explanations and what-ifs. Blocking calls."""
 
 import argparse
+import socket
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from http.client import HTTPResponse
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
+from urllib.parse import urlsplit
 
 import orjson
 
 from extender.doctor.facts import Sample
+from extender.doctor.service import EXPIRED, EXPIRED_CLIENT, NO_CLIENT, OTHER_CA, OTHER_CLIENT, OTHER_NAME, Fault
 from extender.model.documents import DocumentError
 from extender.settings.configuration import Settings, parse_settings
 from extender.telemetry.metrics import read_page
@@ -19,6 +27,10 @@ from extender.telemetry.metrics import read_page
 _SECONDS: Final = 10.0
 _WHAT_IF_SECONDS: Final = 600.0
 _UNAUTHORIZED: Final = (401, 403)
+_HTTPS: Final = 443
+# https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error/
+_X509_EXPIRED: Final = 10
+_X509_NAMES: Final = (62, 64)  # of a host, and an address
 _CONFIGZ_NAME: Final = "placement.extender.dev"
 
 
@@ -103,12 +115,10 @@ def _ask(url: str, trust: Trust, body: bytes = b"") -> tuple[bytes, float | None
     """The body of an answer, and the service's clock. Raises HTTPError for another status than 200, ServiceError for the rest."""
     if not url.startswith(("http://", "https://")):
         raise ServiceError("service", f"{url} is not an http or https URL", "write --url http://HOST:PORT")
-    request = urllib.request.Request(url, body or None, {"Content-Type": "application/json"} if body else {})  # noqa: S310 (checked above)
-    # Proxies are ignored, as by the scheduler: a proxy could lead to another service.
-    secure = urllib.request.HTTPSHandler(context=_context(trust) if url.startswith("https:") else None)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), secure)
+    context = _context(trust) if url.startswith("https:") else None
+    headers = {"Content-Type": "application/json"} if body else {}
     try:
-        with opener.open(request, timeout=_WHAT_IF_SECONDS if body else _SECONDS) as answer:
+        with _open(url, context, body, headers, _WHAT_IF_SECONDS if body else _SECONDS) as answer:
             date = answer.headers.get("Date", "")
             return answer.read(), parsedate_to_datetime(date).timestamp() if date else None
     except urllib.error.HTTPError:
@@ -123,6 +133,65 @@ def _ask(url: str, trust: Trust, body: bytes = b"") -> tuple[bytes, float | None
             raise ServiceError("tls", problem, remedy) from None
         remedy = "check that it runs, and that --url has its address and port"
         raise ServiceError("service", f"{url} cannot be reached: {reason}", remedy) from None
+
+
+def try_as_scheduler(url: str, name: str, pem: Mapping[str, bytes], end: float | None) -> Fault | None:
+    """What is wrong with kube-scheduler's ``ca``, ``cert`` and ``key`` in a call of the service under a name; None if nothing is.
+
+    ``end``: of the client certificate. One is needed for ``/version``, and no role. Raises OSError where the service cannot be reached.
+    """
+    address = urlsplit(url)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Go, also without names in the subject
+    context.hostname_checks_common_name = False
+    try:
+        context.load_verify_locations(cadata=pem["ca"].decode())
+        if pem["cert"]:
+            with TemporaryDirectory() as folder:  # OpenSSL reads a pair from files only
+                for part in ("cert", "key"):
+                    Path(folder, part).write_bytes(pem[part])
+                context.load_cert_chain(f"{folder}/cert", f"{folder}/key")
+    except (ssl.SSLError, ValueError) as error:
+        return Fault(
+            f"the files of tlsConfig cannot be used: {error}", "write the CA, a certificate and its key in PEM"
+        )
+    try:
+        with (
+            socket.create_connection((address.hostname or "", address.port or _HTTPS), _SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=name) as secured,
+        ):
+            secured.sendall(f"GET /version HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n\r\n".encode())
+            is_answered = bool(secured.recv(1))  # a rejected certificate shows in the first read
+    except ssl.SSLCertVerificationError as error:
+        return {_X509_EXPIRED: EXPIRED, **dict.fromkeys(_X509_NAMES, OTHER_NAME)}.get(error.verify_code, OTHER_CA)
+    except (ssl.SSLError, ConnectionResetError):
+        is_answered = False
+    if is_answered:
+        return None
+    return NO_CLIENT if end is None else EXPIRED_CLIENT if end < time.time() else OTHER_CLIENT
+
+
+def webhook_fault(url: str, authorities: bytes) -> tuple[str, bool]:
+    """Why a URL does not lead to an admission webhook, and whether that is so from everywhere. Empty where it does."""
+    context = ssl.create_default_context(cadata=authorities.decode("ascii", "replace") or None)
+    try:
+        _open(url, context, b"", {}, _SECONDS)
+    except urllib.error.HTTPError as error:
+        return (f"{error.code} Not Found", True) if error.code == HTTPStatus.NOT_FOUND else ("", True)
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        return str(reason), isinstance(reason, ssl.SSLError | ConnectionRefusedError)
+    return "", True
+
+
+def _open(
+    url: str, context: ssl.SSLContext | None, body: bytes, headers: dict[str, str], seconds: float
+) -> HTTPResponse:
+    """Opens an http or https URL. Proxies are ignored, as by the scheduler: a proxy could lead to another service."""
+    request = urllib.request.Request(url, body or None, headers)  # noqa: S310 (checked by the callers)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    answer: HTTPResponse = opener.open(request, timeout=seconds)
+    return answer
 
 
 def _context(trust: Trust) -> ssl.SSLContext:

@@ -125,11 +125,18 @@ class Sample:
 class SchedulingQueue:
     """What the pods of the cluster show about whether kube-scheduler calls the extender.
 
-    ``scheduled``: pods bound since the service started. ``rejected``: the PodScheduled=False messages of pending pods.
+    ``scheduled``: pods bound since the service started. ``rejected``: the messages of pods that no node takes, ``failed``:
+    those of pods whose scheduler met an error. ``untried``: pods that no scheduler has tried, the oldest ``untried_since``;
+    it last asked about a pod, or placed one, ``tried_at``. ``lost_kubeconfig``: the scheduler's, where this machine does not have it.
     """
 
     scheduled: int = 0
     rejected: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    untried: int = 0
+    untried_since: float = 0.0
+    tried_at: float = 0.0
+    lost_kubeconfig: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +154,8 @@ class PolicyFacts:
     ``not_served``: kinds by "resource.group". ``dropped``: by kind the fields that the code reads and the schema of the
     CRD does not have. ``no_configuration``, ``untrusted``: webhook configurations that do not exist, or whose caBundle
     does not verify the serving certificate. ``services``: by "namespace/name" of the webhook's Service how many ready
-    endpoints it has, None where it does not exist.
+    endpoints it has, None where it does not exist. ``lost_urls``: why a URL that the API server calls does not lead to the
+    webhook; ``unproven``: where that may be so for this machine alone.
     """
 
     not_served: tuple[str, ...] = ()
@@ -155,6 +163,8 @@ class PolicyFacts:
     no_configuration: tuple[str, ...] = ()
     untrusted: tuple[str, ...] = ()
     services: Mapping[str, int | None] = field(default_factory=dict)
+    lost_urls: Mapping[str, str] = field(default_factory=dict)
+    unproven: Mapping[str, str] = field(default_factory=dict)
     policies: tuple[PolicyInUse, ...] = ()
 
 

@@ -25,7 +25,11 @@ _CRDS: Final = "apply deploy/policies"
 def examine_policies(facts: Facts) -> list[Finding]:
     """Every finding about them. O(policies)."""
     found = facts.policies
-    return [*_kinds(found), *_webhook(found), *_policies(found)] if found is not None else []
+    if found is None:
+        return []
+    # Where the API server reached this replica, this machine's view of the way does not matter.
+    is_reached = facts.total("extender_admission_reviews_total") > 0
+    return [*_kinds(found), *_webhook(found), *([] if is_reached else _urls(found)), *_policies(found)]
 
 
 def _kinds(facts: PolicyFacts) -> Iterator[Finding]:
@@ -56,6 +60,17 @@ def _webhook(facts: PolicyFacts) -> Iterator[Finding]:
         elif ready == 0:
             remedy = "check that replicas run with POD_NAME, POD_UID and POD_IP, and /readyz of the webhook's port"
             yield Finding("error", "webhook", f"the Service {name} of the webhook has no ready endpoint", remedy)
+
+
+def _urls(facts: PolicyFacts) -> Iterator[Finding]:
+    remedy = "set policies.webhook.url to where the API server reaches policies.webhook.bindAddress, without a path"
+    for url, why in facts.lost_urls.items():
+        yield Finding("error", "webhook", f"{url}, the webhook's, does not lead to it: {why}", remedy)
+    for url, why in facts.unproven.items():
+        problem = f"{url}, the webhook's, cannot be reached from this machine: {why}"
+        yield Finding(
+            "warning", "webhook", problem, f"try it from the API server's machine; if it fails there, {remedy}"
+        )
 
 
 def _policies(facts: PolicyFacts) -> Iterator[Finding]:

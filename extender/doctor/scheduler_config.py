@@ -40,7 +40,7 @@ def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) ->
         ]
     entries = document.get("extenders") or []
     unread = list(examine_fields(document))
-    ours = _ours(entries, settings)
+    ours = entry_of(entries, settings)
     if ours is None:
         remedy = "add the extenders entry that `extender config generate` prints"
         return [*unread, _error(f"none of the {len(entries)} extenders has the port and paths of this service", remedy)]
@@ -57,7 +57,7 @@ def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) ->
     ]
 
 
-def _ours(entries: Sequence[Document], settings: Settings) -> Document | None:
+def entry_of(entries: Sequence[Document], settings: Settings) -> Document | None:
     """The extenders entry with the port of this service, else the only entry."""
     port = settings.server.bind_address.port
     # Behind a Service the port of the URL is another one, so a single entry is taken to be ours.

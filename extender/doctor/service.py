@@ -7,10 +7,11 @@ A counter does not show whether a failure is recent. So each failure is judged b
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from extender.doctor.facts import Facts, Finding, Severity, ago, manifest_of
+from extender.doctor.facts import Facts, Finding, SchedulingQueue, Severity, ago, manifest_of
 from extender.index.counts.namespace_budgets import OTHERS
 from extender.model.units import agreeing, counted
 from extender.settings.configuration import Settings, mode_defaults, settings_document
@@ -62,7 +63,9 @@ def _readiness(facts: Facts) -> Iterator[Finding]:
 
 def _calls(facts: Facts) -> Iterator[Finding]:
     """Whether kube-scheduler calls the service. A standby gets no calls."""
-    if facts.samples is None or facts.leader:
+    failing = list(_failed_calls(facts)) if facts.queue else []
+    yield from failing
+    if facts.samples is None or facts.leader or failing:
         return
     if not facts.total("extender_requests_total", verb="filter"):
         yield _not_called(facts)
@@ -71,6 +74,111 @@ def _calls(facts: Facts) -> Iterator[Finding]:
     if silent > _NO_CALL_SECONDS:
         remedy = "nothing to do if no pod was pending; else check that the scheduler runs with its --config file"
         yield Finding("info", "called", f"the last request came {ago(silent)} ago", remedy)
+
+
+class Fault(NamedTuple):
+    """What is wrong between kube-scheduler and the service, and its remedy."""
+
+    problem: str
+    remedy: str
+
+
+_RESTART: Final = "and restart kube-scheduler"
+OTHER_CA: Final = Fault(
+    "tlsConfig of the scheduler has the CA of another authority than that of the extender's certificate",
+    f"put the CA that signed server.tls.certFile (ca.crt of `extender certs`) into tlsConfig.caFile, {_RESTART}",
+)
+EXPIRED: Final = Fault(
+    "the extender's certificate, or its CA, has expired",
+    "renew it (`extender certs`, or cert-manager); the service reloads the files by itself",
+)
+OTHER_NAME: Final = Fault(
+    "the extender's certificate does not have the name in urlPrefix",
+    "make one for that name (`extender certs --names`), or use a name that it has",
+)
+OTHER_CLIENT: Final = Fault(
+    "the extender rejects the scheduler's client certificate: another authority than server.tls.clientCAFile signed it",
+    f"put a certificate that this CA signed (client.crt of `extender certs`) into tlsConfig.certFile and keyFile, {_RESTART}",
+)
+EXPIRED_CLIENT: Final = Fault(
+    "the extender rejects the scheduler's client certificate: it has expired",
+    f"renew tlsConfig.certFile and keyFile (`extender certs`, or cert-manager), {_RESTART}",
+)
+NO_CLIENT: Final = Fault(
+    "the scheduler shows the extender no client certificate",
+    f"set certFile and keyFile in tlsConfig, signed by server.tls.clientCAFile, {_RESTART}",
+)
+_REJECTED_CLIENT: Final = Fault(
+    "the extender ends the connection: it rejects the scheduler's client certificate (of another authority, expired, or none)",
+    f"{OTHER_CLIENT.remedy}; run doctor where these files are, and it says which",
+)
+_ENDED: Final = ("remote error: tls: ", "EOF", "connection reset", "broken pipe")  # the extender sends no alert
+# By what Go says of a call, in this order. https://pkg.go.dev/crypto/x509#UnknownAuthorityError and the errors beside it
+_GO_FAULTS: Final = (
+    ("certificate has expired or is not yet valid", EXPIRED),
+    ("unknown authority", OTHER_CA),
+    ("x509: ", OTHER_NAME),
+    ("HTTP response to HTTPS client", Fault("the extender serves plain HTTP", "set server.tls, or http in urlPrefix")),
+    ("malformed HTTP", Fault("the extender serves HTTPS", "set https in urlPrefix, enableHTTPS and tlsConfig")),
+    (
+        "connection refused",
+        Fault("nothing listens there", "start the extender, or correct the address and port in urlPrefix"),
+    ),
+    (
+        "lookup ",
+        Fault(
+            "the scheduler cannot resolve the name", "use the Service's clusterIP, or its DNS where it has cluster DNS"
+        ),
+    ),
+    (
+        "",
+        Fault("no answer comes", "look for a firewall or NetworkPolicy on the way, and compare httpTimeout"),
+    ),
+)
+_NO_ANSWER: Final = re.compile(r'Post "(?P<url>[^"]+)": (?P<why>.+)')
+_STATUS: Final = re.compile(r"failed (?P<verb>\S+) with extender at URL (?P<url>\S+), code (?P<code>\d+)")
+_UNTRIED_SECONDS: Final = 15.0
+
+
+def _failed_calls(facts: Facts) -> Iterator[Finding]:
+    """What kube-scheduler itself says of its calls, in the conditions of its pods; and whether it runs at all."""
+    queue = facts.queue or SchedulingQueue()
+    faults = [fault for message in queue.failed if (fault := _fault_in(message, facts.settings))]
+    for fault, pods in Counter(faults).items():
+        problem = (
+            f"kube-scheduler's calls fail, {counted(pods, 'pod')} {agreeing(pods, 'waits', 'wait')}: {fault.problem}"
+        )
+        yield Finding("error", "called", problem, fault.remedy)
+    waits = facts.now - queue.untried_since
+    if queue.untried and waits > _UNTRIED_SECONDS and queue.tried_at < queue.untried_since:
+        lost = f"; {queue.lost_kubeconfig} is not on this machine" if queue.lost_kubeconfig else ""
+        problem = f"kube-scheduler has not tried {counted(queue.untried, 'pod')}, the oldest for {ago(waits)}: it does not run"
+        remedy = f"see its log; with --config it reads only clientConnection.kubeconfig{lost}"
+        yield Finding("error", "called", problem, remedy)
+
+
+def _fault_in(message: str, settings: Settings) -> Fault | None:
+    """The fault of a call that a scheduler's message tells; None where it tells of something else."""
+    if found := _NO_ANSWER.search(message):
+        fault = next(fault for part, fault in _GO_FAULTS if part in found["why"])
+        if settings.server.tls.client_ca_file and any(each in found["why"] for each in _ENDED):
+            fault = _REJECTED_CLIENT
+        return Fault(f"{fault.problem} ({found[0]})", fault.remedy)
+    if found := _STATUS.search(message):
+        return Fault(f"{found[0]}", _remedy_of_status(found["code"], settings))
+    return None
+
+
+def _remedy_of_status(code: str, settings: Settings) -> str:
+    paths = settings.server.paths
+    if code == "404":
+        answers = ", ".join(filter(None, (paths.filter, paths.prioritize, paths.preempt, paths.bind)))
+        bind = "" if paths.bind else ", and remove bindVerb or set server.paths.bind"
+        return f"correct urlPrefix and the verbs: the extender answers at {answers}{bind}"
+    return _FAILURES.get(_REASONS.get(code, ""), "see the service's log")
+
+
+_REASONS: Final = {"401": "unauthenticated", "403": "forbidden", "413": "too_large", "503": "not_ready"}
 
 
 def _not_called(facts: Facts) -> Finding:

@@ -10,7 +10,7 @@ from typing import Final
 from extender.doctor.facts import Facts, Finding, Severity, ago, manifest_of
 
 _SKEW_SECONDS: Final = 5.0
-_EXPIRES_SOON: Final = 14 * 86400.0  # twice as early as the alert
+EXPIRES_SOON: Final = 14 * 86400.0  # twice as early as the alert
 _LEASE_SILENT_SECONDS: Final = 120.0
 
 
@@ -48,7 +48,7 @@ def _certificates(facts: Facts) -> Iterator[Finding]:
         remedy = "renew it (`extender certs`, or cert-manager); the service reloads the files by itself"
         if left <= 0:
             yield Finding("error", "certificate", f"the certificate {name} expired {ago(-left)} ago", remedy)
-        elif left < _EXPIRES_SOON:
+        elif left < EXPIRES_SOON:
             yield Finding("warning", "certificate", f"the certificate {name} expires in {ago(left)}", remedy)
     for one in facts.series("extender_certificate_files_unusable"):
         if one.value:

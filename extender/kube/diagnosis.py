@@ -7,6 +7,7 @@ https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
 
 from __future__ import annotations
 
+from collections.abc import Container
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -70,9 +71,20 @@ def _groups_of(account: str) -> list[str]:
     return groups
 
 
+# Reasons of the condition PodScheduled.
+_UNSCHEDULABLE: Final = "Unschedulable"
+_SCHEDULER_ERROR: Final = "SchedulerError"
+_GATED: Final = "SchedulingGated"
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    creation_timestamp: datetime | None = None
+
+
 class _Condition(msgspec.Struct, rename="camel"):
     type: str = ""
     status: str = ""
+    reason: str | None = None
     message: str | None = None
     last_transition_time: datetime | None = None
 
@@ -87,33 +99,54 @@ class _Status(msgspec.Struct):
 
 
 class PodConditions(msgspec.Struct):
-    """One pod: which scheduler it is for, where it is, and what its PodScheduled condition says."""
+    """One pod: which scheduler it is for, where it is, and what its PodScheduled condition says. Times are Unix seconds."""
 
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
     @property
     def scheduled_at(self) -> float:
-        """When it was bound, in Unix seconds; 0 where it is not."""
-        found = self._condition("True")
-        moment = found.last_transition_time if found is not None and self.spec.node_name else None
+        """When it was bound; 0 where it is not."""
+        return self.tried_at if self.spec.node_name else 0.0
+
+    @property
+    def tried_at(self) -> float:
+        """When its condition last changed; 0 where no scheduler has tried it, or may."""
+        found = self._condition("True") or self._condition("False")
+        moment = None if found is None or found.reason == _GATED else found.last_transition_time
+        return moment.timestamp() if moment is not None else 0.0
+
+    @property
+    def untried_since(self) -> float:
+        """When it was created, if no scheduler has tried it since; else 0."""
+        is_tried = self.spec.node_name or self._condition("True") or self._condition("False")
+        moment = None if is_tried else self.metadata.creation_timestamp
         return moment.timestamp() if moment is not None else 0.0
 
     @property
     def rejection(self) -> str:
-        """Why it is not bound; empty where it is, or where no scheduler has tried."""
+        """Why no node takes it; empty where it is bound, or no scheduler has tried."""
+        return self._message({None, _UNSCHEDULABLE})
+
+    @property
+    def failure(self) -> str:
+        """The error that kept its scheduler from placing it, such as that of a call to an extender; empty where there is none."""
+        return self._message({_SCHEDULER_ERROR})
+
+    def _message(self, reasons: Container[str | None]) -> str:
         found = None if self.spec.node_name else self._condition("False")
-        return (found.message or "") if found is not None else ""
+        return (found.message or "") if found is not None and found.reason in reasons else ""
 
     def _condition(self, status: str) -> _Condition | None:
         conditions = self.status.conditions or ()
         return next((each for each in conditions if each.type == "PodScheduled" and each.status == status), None)
 
 
-async def read_pod_conditions(connection: Connection) -> list[PodConditions]:
-    """Up to 5,000 pods. Raises ``KubeError``."""
+async def read_pod_conditions(connection: Connection, fields: str) -> list[PodConditions]:
+    """Up to 5,000 pods, by a field selector. Raises ``KubeError``."""
     found: list[PodConditions] = []
-    async for page in read_pages(connection, "/api/v1/pods"):
+    async for page in read_pages(connection, "/api/v1/pods", fieldSelector=fields):
         try:
             found += [msgspec.json.decode(item, type=PodConditions) for item in page]
         except UNREADABLE as error:

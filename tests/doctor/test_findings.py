@@ -110,6 +110,10 @@ READ_PODS = needed_permissions(Settings())[4]
 NOMINATE = next(one for one in needed_permissions(Settings()) if one.subresource == "status")
 EVENTS = next(one for one in needed_permissions(Settings()) if one.resource == "events")
 NEVER = "kube-scheduler has not called filter since the service started"
+FAIL = "kube-scheduler's calls fail, 2 pods wait: "
+POST = 'Post "http://127.0.0.1:1/filter": '
+NAMES = "tls: x509: certificate is valid for 127.0.0.1, not 10.0.0.7"
+STATUS = "failed filter with extender at URL http://127.0.0.1:8888/v2/filter, code "
 TAINTED = "0/3 nodes are available: 3 node(s) had untolerated taint(s)."
 STANDBY = "standby, the leader is extender-2"
 
@@ -134,6 +138,46 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
     "a scheduler that places pods without us": (
         uncalled(SchedulingQueue(scheduled=3)),
         ("error", "called", f"{NEVER}, but 3 pods were bound meanwhile: it places pods without the extender"),
+    ),
+    "its calls meet nothing": (
+        uncalled(SchedulingQueue(failed=(f"{POST}dial tcp 127.0.0.1:1: connect: connection refused", "other") * 2)),
+        ("error", "called", f"{FAIL}nothing listens there ({POST}dial tcp 127.0.0.1:1: connect: connection refused)"),
+    ),
+    "its calls lead to another path, long after the service was called": (
+        replace(GOOD, queue=SchedulingQueue(failed=(f"binding rejected: {STATUS}404",) * 2)),
+        ("error", "called", f"{FAIL}{STATUS}404"),
+    ),
+    "it has no name for us": (
+        uncalled(SchedulingQueue(failed=(f"{POST}dial tcp: lookup extender on 10.0.0.10:53: no such host",) * 2)),
+        (
+            "error",
+            "called",
+            f"{FAIL}the scheduler cannot resolve the name ({POST}dial tcp: lookup extender on 10.0.0.10:53: no such host)",
+        ),
+    ),
+    "it is shut out": (
+        uncalled(SchedulingQueue(failed=(f"{POST}context deadline exceeded",) * 2)),
+        ("error", "called", f"{FAIL}no answer comes ({POST}context deadline exceeded)"),
+    ),
+    "it expects HTTPS": (
+        uncalled(SchedulingQueue(failed=(f"{POST}http: server gave HTTP response to HTTPS client",) * 2)),
+        (
+            "error",
+            "called",
+            f"{FAIL}the extender serves plain HTTP ({POST}http: server gave HTTP response to HTTPS client)",
+        ),
+    ),
+    "a name that our certificate lacks": (
+        uncalled(SchedulingQueue(failed=(f"{POST}{NAMES}",) * 2)),
+        (
+            "error",
+            "called",
+            f"{FAIL}the extender's certificate does not have the name in urlPrefix ({POST}{NAMES})",
+        ),
+    ),
+    "it does not run": (
+        uncalled(SchedulingQueue(untried=1, untried_since=NOW - 60, tried_at=NOW - 61)),
+        ("error", "called", "kube-scheduler has not tried 1 pod, the oldest for 1 minute: it does not run"),
     ),
     "every node is tainted": (
         uncalled(SchedulingQueue(rejected=(TAINTED,))),
@@ -282,6 +326,38 @@ def test_a_kind_that_was_never_listed_is_no_silent_watch_as_well() -> None:
     lag = Sample("extender_cache_lag_seconds", {"resource": "pods"}, 7200)
     facts = replace(sampled(lag), readiness={"pods": "retrying: connection refused"})
     assert [one.check for one in diagnose(facts)] == ["ready"]
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        SchedulingQueue(untried=1, untried_since=NOW - 10),
+        SchedulingQueue(untried=1, untried_since=NOW - 60, tried_at=NOW - 1),
+        SchedulingQueue(failed=("running PreBind plugin: timed out",)),
+    ],
+    ids=["a pod of this moment", "a pod behind others", "an error of another kind"],
+)
+def test_a_scheduler_that_works_is_not_blamed(queue: SchedulingQueue) -> None:
+    assert diagnose(replace(GOOD, queue=queue)) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("404", "answers at /filter"), ("403", "server.tls.clients"), ("503", "normal after a start"), ("500", "log")],
+)
+def test_each_status_of_a_call_has_a_remedy_of_its_own(code: str, words: str) -> None:
+    (found,) = diagnose(replace(GOOD, queue=SchedulingQueue(failed=(STATUS + code,))))
+    assert words in found.remedy
+
+
+@pytest.mark.parametrize("end", ["EOF", "read: connection reset by peer", "remote error: tls: bad certificate"])
+def test_a_connection_that_the_extender_ends_is_a_rejected_certificate_where_it_asks_for_one(end: str) -> None:
+    queue = SchedulingQueue(failed=(POST + end,))
+    tls = {"tls": WITHOUT_ROLES["tls"] | {"clients": {"admin": ["a"]}}}
+    (found,) = diagnose(replace(GOOD, queue=queue, settings=settings(server=tls)))
+    assert "rejects the scheduler's client certificate" in found.problem
+    (found,) = diagnose(replace(GOOD, queue=queue))
+    assert "no answer comes" in found.problem
 
 
 def test_two_causes_share_neither_problem_nor_both_texts() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from extender.doctor.facts import Facts, PolicyFacts, PolicyInUse
+from extender.doctor.facts import Facts, PolicyFacts, PolicyInUse, Sample
 from extender.doctor.policies import examine_policies
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from tests.deploy.policies.examples import policy
-from tests.doctor.test_findings import GOOD, told
+from tests.doctor.test_findings import GOOD, sampled, told
 
 KEPT = "WebhookConfiguration placement-extender"
 INVALID = "PodSchedulingPolicy/default/one is invalid"
@@ -70,6 +70,18 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         policed(services={"kube-system/webhook": 0, "kube-system/other": 1}),
         ("error", "webhook", "the Service kube-system/webhook of the webhook has no ready endpoint"),
     ),
+    "a URL that leads nowhere": (
+        policed(lost_urls={"https://10.0.0.7:1/mutate": "Connection refused"}),
+        ("error", "webhook", "https://10.0.0.7:1/mutate, the webhook's, does not lead to it: Connection refused"),
+    ),
+    "a URL that only the API server may know": (
+        policed(unproven={"https://webhook.example/mutate": "timed out"}),
+        (
+            "warning",
+            "webhook",
+            "https://webhook.example/mutate, the webhook's, cannot be reached from this machine: timed out",
+        ),
+    ),
     "an invalid policy": (
         policed(policies=(in_use(priority="low"), in_use())),
         ("warning", "policies", f"{INVALID}, so it is not applied: {NUMBER}".replace("high", "low")),
@@ -100,6 +112,12 @@ def test_nothing_is_found_where_nothing_is_wrong_or_known() -> None:
     assert examine_policies(GOOD) == []
     assert examine_policies(policed()) == []
     assert examine_policies(policed(services={"kube-system/webhook": 2}, policies=(in_use(),))) == []
+
+
+def test_a_url_that_the_api_server_reaches_is_right_wherever_doctor_runs() -> None:
+    reviews = Sample("extender_admission_reviews_total", {"webhook": "mutate", "kind": "Pod", "result": "allowed"}, 1)
+    facts = sampled(reviews, facts=policed(unproven={"https://webhook.example/mutate": "timed out"}))
+    assert examine_policies(facts) == []
 
 
 def test_a_kind_of_kupid_has_a_remedy_of_its_own() -> None:

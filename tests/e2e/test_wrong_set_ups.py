@@ -1,0 +1,232 @@
+"""The table of wrong set-ups of real binaries: `extender doctor` names each with its remedy, and blames no right one.
+
+Many rows share one control plane: each kube-scheduler has one mistake in its configuration, a schedulerName and a pod of its own.
+What needs no API server and no scheduler stands in tests/doctor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
+from extender.simulator.json_objects import JsonObject, condition_of
+from tests.e2e.cluster import Cluster
+from tests.e2e.control_plane import HOST, scheduler_document
+from tests.e2e.programs import ProgramError, our_command
+from tests.e2e.serving import Extender
+from tests.fakes import PATIENCE
+from tests.simulator.plain import pod
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+SCHEDULER, ADMIN = "system:kube-scheduler", "placement-extender-admin"
+Findings = list[dict[str, str]]
+
+
+async def doctor(*arguments: str) -> Findings:
+    """What it finds, the errors first."""
+    command = our_command("doctor", "-o", "json", *arguments)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    found: Findings = json.loads(out)["findings"]
+    return found
+
+
+def write(folder: Path, name: str, pair: Pair, authority: Authority) -> dict[str, str]:
+    """A pair and the authority that signed it as files, by the names in tlsConfig."""
+    files = {
+        "caFile": (folder / f"{name}.ca.crt", authority.pair.certificate_pem),
+        "certFile": (folder / f"{name}.crt", pair.certificate_pem),
+        "keyFile": (folder / f"{name}.key", pair.key_pem),
+    }
+    for file, content in files.values():
+        file.write_bytes(content)
+        file.chmod(0o600)
+    return {field: str(file) for field, (file, _) in files.items()}
+
+
+class Certificates:
+    """Files of two authorities. The extender's own certificate has ten days left, which every row shows."""
+
+    def __init__(self, folder: Path) -> None:
+        now = datetime.now(UTC)
+        ours, other = (Authority.make(name, now - timedelta(days=30), 400) for name in ("ours", "other"))
+        self.server = write(folder, "server", ours.issue(HOST, now, 10.1, SERVER, [HOST]), ours)
+        self.admin = write(folder, "admin", ours.issue(ADMIN, now, 90, CLIENT), ours)
+        self.right = write(folder, "right", ours.issue(SCHEDULER, now, 90, CLIENT), ours)
+        self.other = write(folder, "other", other.issue(SCHEDULER, now, 90, CLIENT), other)
+        expired = ours.issue(SCHEDULER, now - timedelta(days=20), 10, CLIENT)
+        self.expired = write(folder, "expired", expired, ours)
+        self.soon = write(folder, "soon", ours.issue(SCHEDULER, now, 10.1, CLIENT), ours)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A wrong set-up of kube-scheduler: changes of its extenders entry, and what doctor says.
+
+    ``path`` follows the extender's URL in urlPrefix. ``found``: for each finding a part of its problem, and one of its remedy.
+    """
+
+    found: list[tuple[str, str]] = field(default_factory=list)
+    entry: dict[str, Any] = field(default_factory=dict)
+    tls: dict[str, str] = field(default_factory=dict)
+    path: str = ""
+    is_bound: bool = False
+
+
+CALLS = "kube-scheduler's calls fail, 1 pod waits: "
+ENDED = f"{CALLS}the extender ends the connection: it rejects the scheduler's client certificate"
+ROWS = {
+    "right": Row(is_bound=True),
+    "bindVerb without server.paths.bind": Row(
+        [
+            ("bindVerb is set, but the extender does not bind (server.paths.bind is empty)", "remove bindVerb"),
+            (f"{CALLS}failed bind with extender at URL", "remove bindVerb or set server.paths.bind"),
+        ],
+        entry={"bindVerb": "bind"},
+    ),
+    "a path that the extender does not have": Row(
+        [
+            ("filterVerb leads to /v2/filter, but the extender answers at /filter", "equal to server.paths"),
+            ("preemptVerb leads to /v2/preempt", "equal to server.paths"),
+            (f"{CALLS}failed filter with extender at URL", "the extender answers at /filter, /prioritize, /preempt"),
+        ],
+        path="/v2",
+    ),
+    "a port where nothing listens": Row(
+        [
+            (f"{CALLS}nothing listens there", "correct the address and port in urlPrefix"),
+        ],
+        entry={"urlPrefix": f"https://{HOST}:1"},
+    ),
+    "the CA of another authority": Row(
+        [
+            (
+                "tlsConfig of the scheduler has the CA of another authority",
+                "put the CA that signed server.tls.certFile",
+            ),
+            (f"{CALLS}tlsConfig of the scheduler has the CA of another", "put the CA that signed server.tls.certFile"),
+        ],
+        tls={"caFile": "other"},
+    ),
+    "a client certificate of another authority": Row(
+        [
+            ("rejects the scheduler's client certificate: another authority", "put a certificate that this CA signed"),
+            (ENDED, "put a certificate that this CA"),
+        ],
+        tls={"certFile": "other", "keyFile": "other"},
+    ),
+    "an expired client certificate": Row(
+        [
+            ("rejects the scheduler's client certificate: it has expired", "renew tlsConfig.certFile and keyFile"),
+            (ENDED, "put a certificate that this CA"),
+        ],
+        tls={"certFile": "expired", "keyFile": "expired"},
+    ),
+    "a client certificate with ten days left": Row(
+        [("the certificate in certFile of the scheduler's tlsConfig expires in 10 days", "restart kube-scheduler")],
+        tls={"certFile": "soon", "keyFile": "soon"},
+        is_bound=True,
+    ),
+    "a kubeconfig that is not there": Row(
+        [("kube-scheduler has not tried 1 pod", "clientConnection.kubeconfig; /etc/kubernetes/nowhere.conf is not on")],
+    ),
+}
+NOT_STARTED = "a kubeconfig that is not there"
+OF_ALL_ROWS = ("the certificate server expires in 10 days", "renew it")
+
+
+def document_of(name: str, url: str, certificates: Certificates) -> JsonObject:
+    """The scheduler's configuration of a row, with a profile of its own."""
+    row = ROWS[name]
+    tls = {field: getattr(certificates, row.tls.get(field, "right"))[field] for field in certificates.right}
+    secure = {"urlPrefix": f"{url}{row.path}", "enableHTTPS": True, "tlsConfig": tls, **row.entry}
+    document = scheduler_document("offload", url, **secure)
+    document["profiles"][0]["schedulerName"] = scheduler_of(name)
+    if name == NOT_STARTED:
+        document["clientConnection"] = {"kubeconfig": "/etc/kubernetes/nowhere.conf"}
+    return document
+
+
+def scheduler_of(name: str) -> str:
+    return name.lower().replace(" ", "-").replace(".", "-")
+
+
+async def test_each_mistake_in_the_configuration_of_a_scheduler_is_named_with_its_remedy(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    certificates = await asyncio.to_thread(Certificates, tmp_path)
+    ours, pods = (
+        certificates.server,
+        {name: pod(f"p{n}", schedulerName=scheduler_of(name)) for n, name in enumerate(ROWS)},
+    )
+    clients = {"scheduler": [SCHEDULER], "admin": [ADMIN]}
+    tls = {"certFile": ours["certFile"], "keyFile": ours["keyFile"], "clientCAFile": ours["caFile"], "clients": clients}
+    await cluster.add_nodes(zones=1, per_zone=1)
+    await cluster.api.create(*pods.values())
+    programs = {name: cluster.plane.another_scheduler(f"row{number}") for number, name in enumerate(ROWS)}
+    settings = {"mode": "offload", "schedulers": "many", "server": {"tls": tls}}
+    with cluster.extender(settings, Path(ours["caFile"])) as extender:
+        documents = {name: document_of(name, extender.url, certificates) for name in ROWS}
+        starts = [asyncio.to_thread(cluster.plane.run_scheduler, programs[name], documents[name]) for name in ROWS]
+        try:
+            for name, started in zip(ROWS, await asyncio.gather(*starts, return_exceptions=True), strict=True):
+                assert isinstance(started, ProgramError if name == NOT_STARTED else int), name
+            for name, row in ROWS.items():
+                if name != NOT_STARTED:
+                    await until_tried(cluster, pods[name], is_bound=row.is_bound)
+            shown: dict[str, list[tuple[str, str]]] = {}
+            for name in ROWS:
+                shown[name] = await examined(name, extender, documents[name], certificates, tmp_path)
+        finally:
+            for program in programs.values():
+                program.stop()
+    for name, row in ROWS.items():
+        assert_named(name, shown[name], [*row.found, OF_ALL_ROWS])
+
+
+def assert_named(name: str, shown: list[tuple[str, str]], expected: list[tuple[str, str]]) -> None:
+    """Each of the findings that are expected is there, and no other."""
+    left = list(shown)
+    for problem, remedy in expected:
+        found = [one for one in left if problem in one[0] and remedy in one[1]]
+        assert found, (name, problem, left)
+        left.remove(found[0])
+    assert left == [], name
+
+
+async def until_tried(cluster: Cluster, tried: JsonObject, *, is_bound: bool) -> None:
+    """Return once its scheduler has bound it, or met an error."""
+    if is_bound:
+        await cluster.board.bound(tried)
+        return
+    path = f"/api/v1/namespaces/default/pods/{tried['metadata']['name']}"
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = condition_of(await cluster.api.request("GET", path), "PodScheduled")
+            if found and found.get("reason") == "SchedulerError":
+                return
+            await asyncio.sleep(0.1)
+
+
+async def examined(
+    name: str, extender: Extender, document: JsonObject, certificates: Certificates, folder: Path
+) -> list[tuple[str, str]]:
+    """The findings of a row; those of the scheduler that has not started once its pod has waited for long enough."""
+    file = folder / f"{scheduler_of(name)}.yaml"
+    file.write_text(yaml.safe_dump(document), "utf-8")
+    admin = certificates.admin
+    access = ["--ca-file", admin["caFile"], "--cert-file", admin["certFile"], "--key-file", admin["keyFile"]]
+    async with asyncio.timeout(PATIENCE * 3):
+        while True:
+            found = await doctor("--url", extender.url, "--scheduler-config", str(file), *access)
+            if name != NOT_STARTED or any("not tried" in one["problem"] for one in found):
+                return [(one["problem"], one["remedy"]) for one in found if one["severity"] != "info"]
