@@ -22,6 +22,7 @@ check: $(READY) ## what can be said without running the code
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	if git rev-parse --git-dir >/dev/null 2>&1; then $(BIN)/reuse lint --lines; else echo "no checkout: no reuse lint"; fi
 
 laws: $(READY) ## 2,000 examples of each law, fresh ones each time; repeat a failure by the blob that it prints
 	$(BIN)/pytest tests/laws --hypothesis-profile=thorough --timeout=0
