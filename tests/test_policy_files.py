@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from extender.settings.configuration import Settings
 from extender.wire.policies.policies_v1 import read_policy
 from tests.deploy.policies.examples import TO_COPY, to_copy
+from tests.programs import tool
+from tests.simulator.plain import namespace, node, pod
 from tests.tools.crds.policies import crds
 from tests.verbs.admit.reviewing import review, verb
 
@@ -40,3 +48,82 @@ def test_the_readme_explains_every_file_and_every_field() -> None:
     assert len(TO_COPY) == 7
     assert fields | TO_COPY.keys() <= rows()
     assert {name for name in rows() if name.endswith(".yaml")} == set(TO_COPY)
+
+
+MOVING = README.parents[1] / "how-to" / "move-from-kupid.md"
+ETCD = "pool.worker.gardener.cloud/dedicated-for"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def kupids_policy() -> dict[str, object]:
+    """A policy of the form of kupid's chart, with what the API server and kubectl add."""
+    head = {"apiVersion": "kupid.gardener.cloud/v1alpha1", "kind": "ClusterPodSchedulingPolicy"}
+    terms = [{"matchExpressions": [{"key": ETCD, "operator": "In", "values": ["etcd"]}]}]
+    return head | {
+        "metadata": {
+            "annotations": {LAST_APPLIED: json.dumps(head) + "\n"},
+            "creationTimestamp": "2026-11-01T00:00:00Z",
+            "generation": 1,
+            "resourceVersion": "12",
+            "uid": "6f0d",
+            "name": "kupid-policy-etcd",
+        },
+        "spec": {
+            "affinity": {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+            },
+            "namespaceSelector": {},
+            "podSelector": {"matchLabels": {"app": "etcd-statefulset"}},
+            "tolerations": [{"effect": "NoExecute", "key": ETCD, "operator": "Equal", "value": "etcd"}],
+        },
+    }
+
+
+class _AsKubectl(yaml.SafeDumper):
+    """Texts with a line break are blocks, as kubectl writes them."""
+
+
+_AsKubectl.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+
+
+def test_kupids_policies_are_moved_by_the_commands_of_the_page_and_do_the_same(tmp_path: Path) -> None:
+    """The commands run as they stand; kubectl is a stand-in that prints a policy and a cluster, and notes what it is to create."""
+    policies = {"apiVersion": "v1", "kind": "List", "items": [kupids_policy()]}
+    (tmp_path / "policies.out").write_text(yaml.dump(policies, Dumper=_AsKubectl), "utf-8")
+    objects = [
+        node("etcd-0", labels={ETCD: "etcd"}),
+        namespace("shoot--a"),
+        pod("etcd-main-0", "shoot--a", labels={"app": "etcd-statefulset"}),
+    ]
+    (tmp_path / "cluster.out").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}), "utf-8")
+    (settings,) = re.findall(r"```yaml\n(.*?)```", MOVING.read_text("utf-8"), re.DOTALL)
+    head = f"apiVersion: {Settings().api_version}\nkind: {Settings().kind}\n"
+    (tmp_path / "extender.yaml").write_text(head + settings.strip(), "utf-8")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    kubectl = '#!/bin/sh\ncase "$*" in create*) cp policies.yaml created ;; *kupid*) cat policies.out ;; *) cat cluster.out ;; esac\n'
+    for name, text in (("kubectl", kubectl), ("extender", f'#!/bin/sh\nexec {sys.executable} -m extender "$@"\n')):
+        (programs / name).write_text(text, "utf-8")
+        (programs / name).chmod(0o755)
+    (page,) = re.findall(r"commands: begin -->(.*)<!-- commands: end", MOVING.read_text("utf-8"), re.DOTALL)
+    commands = "\n".join(re.findall(r"^ {7}(.*)$", page, re.MULTILINE))
+    done = subprocess.run(
+        [tool("bash"), "-euo", "pipefail", "-c", commands],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    before, after = re.findall(
+        r"^--- before$.*?^1 object: 1 changed, 0 refused$", done.stdout, re.MULTILINE | re.DOTALL
+    )
+    assert before.replace(".kupid.gardener.cloud/", "/").split() == after.split()
+    (created,) = yaml.safe_load((tmp_path / "created").read_text("utf-8"))["items"]
+    assert created["apiVersion"] == "placement.extender.dev/v1alpha1"
+    assert created["metadata"] == {"annotations": None, "name": "kupid-policy-etcd"}
+    assert created["spec"] == kupids_policy()["spec"]
