@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import yaml
 
 from extender.settings.configuration import Settings
+from extender.simulator.json_objects import JsonObject
 from extender.wire.policies.policies_v1 import read_policy
 from tests.deploy.policies.examples import TO_COPY, to_copy
 from tests.programs import tool
@@ -55,7 +57,14 @@ ETCD = "pool.worker.gardener.cloud/dedicated-for"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-def kupids_policy() -> dict[str, object]:
+CLUSTER_OF_KUPID = [
+    node("etcd-0", labels={ETCD: "etcd"}),
+    namespace("shoot--a"),
+    pod("etcd-main-0", "shoot--a", labels={"app": "etcd-statefulset"}),
+]
+
+
+def kupids_policy() -> JsonObject:
     """A policy of the form of kupid's chart, with what the API server and kubectl add."""
     head = {"apiVersion": "kupid.gardener.cloud/v1alpha1", "kind": "ClusterPodSchedulingPolicy"}
     terms = [{"matchExpressions": [{"key": ETCD, "operator": "In", "values": ["etcd"]}]}]
@@ -89,31 +98,21 @@ _AsKubectl.add_representer(
 )
 
 
-def test_kupids_policies_are_moved_by_the_commands_of_the_page_and_do_the_same(tmp_path: Path) -> None:
-    """The commands run as they stand; kubectl is a stand-in that prints a policy and a cluster, and notes what it is to create."""
-    policies = {"apiVersion": "v1", "kind": "List", "items": [kupids_policy()]}
-    (tmp_path / "policies.out").write_text(yaml.dump(policies, Dumper=_AsKubectl), "utf-8")
-    objects = [
-        node("etcd-0", labels={ETCD: "etcd"}),
-        namespace("shoot--a"),
-        pod("etcd-main-0", "shoot--a", labels={"app": "etcd-statefulset"}),
-    ]
-    (tmp_path / "cluster.out").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}), "utf-8")
+def follow_the_page(folder: Path, environment: Mapping[str, str], **programs: str) -> str:
+    """What the page's commands print, run as they stand in a folder, with `extender` and these programs as shell scripts."""
     (settings,) = re.findall(r"```yaml\n(.*?)```", MOVING.read_text("utf-8"), re.DOTALL)
     head = f"apiVersion: {Settings().api_version}\nkind: {Settings().kind}\n"
-    (tmp_path / "extender.yaml").write_text(head + settings.strip(), "utf-8")
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    kubectl = '#!/bin/sh\ncase "$*" in create*) cp policies.yaml created ;; *kupid*) cat policies.out ;; *) cat cluster.out ;; esac\n'
-    for name, text in (("kubectl", kubectl), ("extender", f'#!/bin/sh\nexec {sys.executable} -m extender "$@"\n')):
-        (programs / name).write_text(text, "utf-8")
-        (programs / name).chmod(0o755)
+    (folder / "extender.yaml").write_text(head + settings.strip(), "utf-8")
+    (folder / "bin").mkdir()
+    for name, text in {"extender": f'exec {sys.executable} -m extender "$@"', **programs}.items():
+        (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n", "utf-8")
+        (folder / "bin" / name).chmod(0o755)
     (page,) = re.findall(r"commands: begin -->(.*)<!-- commands: end", MOVING.read_text("utf-8"), re.DOTALL)
     commands = "\n".join(re.findall(r"^ {7}(.*)$", page, re.MULTILINE))
     done = subprocess.run(
         [tool("bash"), "-euo", "pipefail", "-c", commands],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+        cwd=folder,
+        env={**os.environ, **environment, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=False,
@@ -122,8 +121,19 @@ def test_kupids_policies_are_moved_by_the_commands_of_the_page_and_do_the_same(t
     before, after = re.findall(
         r"^--- before$.*?^1 object: 1 changed, 0 refused$", done.stdout, re.MULTILINE | re.DOTALL
     )
-    assert before.replace(".kupid.gardener.cloud/", "/").split() == after.split()
-    (created,) = yaml.safe_load((tmp_path / "created").read_text("utf-8"))["items"]
-    assert created["apiVersion"] == "placement.extender.dev/v1alpha1"
-    assert created["metadata"] == {"annotations": None, "name": "kupid-policy-etcd"}
-    assert created["spec"] == kupids_policy()["spec"]
+    assert before.replace(".kupid.gardener.cloud/", "/").split() == after.split(), "they do the same"
+    return done.stdout
+
+
+def test_kupids_policies_are_moved_by_the_commands_of_the_page_and_do_the_same(tmp_path: Path) -> None:
+    """Kubectl is a stand-in that prints a policy and a cluster; tests/e2e/test_policy_crds.py has a real one."""
+    policies = {"apiVersion": "v1", "kind": "List", "items": [kupids_policy()]}
+    (tmp_path / "policies.out").write_text(yaml.dump(policies, Dumper=_AsKubectl), "utf-8")
+    objects = {"kind": "List", "apiVersion": "v1", "items": CLUSTER_OF_KUPID}
+    (tmp_path / "cluster.out").write_text(json.dumps(objects), "utf-8")
+    cases = "create*) ;; *kupid*) cat policies.out ;; *) cat cluster.out ;;"
+    follow_the_page(tmp_path, {}, kubectl=f'case "$*" in {cases} esac')
+    (moved,) = yaml.safe_load((tmp_path / "policies.yaml").read_text("utf-8"))["items"]
+    assert moved["apiVersion"] == "placement.extender.dev/v1alpha1"
+    assert moved["metadata"] == {"annotations": None, "name": "kupid-policy-etcd"}
+    assert moved["spec"] == kupids_policy()["spec"]

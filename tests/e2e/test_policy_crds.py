@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,9 @@ from tests.deploy.policies.examples import BAD, FULL, STATUS, TO_COPY, namespace
 from tests.e2e.client import Api, path_of
 from tests.e2e.cluster import Cluster
 from tests.e2e.policing import established, without_policies
+from tests.fakes import PATIENCE
+from tests.programs import tool
+from tests.test_policy_files import CLUSTER_OF_KUPID, follow_the_page, kupids_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -107,3 +113,43 @@ async def test_kubectl_get_shows_the_columns(api: Api) -> None:
     assert names == ["Name", "Priority", "When", "Mode", "Matched", "Valid", "Age"]
     (row,) = table["rows"]
     assert row["cells"][:-1] == ["one", 7, '["Admission","Scheduling"]', "Enforce", 12, "True"]
+
+
+def kupids_crd(kind: str, scope: str) -> JsonObject:
+    """A kind of kupid's group whose fields are not described."""
+    singular = kind.lower()
+    plural = f"{singular.removesuffix('y')}ies"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": schema}
+    names = {"kind": kind, "plural": plural, "singular": singular, "listKind": f"{kind}List"}
+    spec = {"group": "kupid.gardener.cloud", "scope": scope, "names": names, "versions": [version]}
+    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    return head | {"metadata": {"name": f"{plural}.kupid.gardener.cloud"}, "spec": spec}
+
+
+async def test_kupids_policies_are_moved_by_the_commands_of_the_page(
+    cluster: Cluster, api: Api, tmp_path: Path
+) -> None:
+    """config/how-to/move-from-kupid.md with a real kubectl and API server, and kinds of kupid without its webhook."""
+    folder = tmp_path / "moving"
+    folder.mkdir()
+    wanted = kupids_policy()
+    wanted["metadata"] = {"name": "kupid-policy-etcd", "annotations": wanted["metadata"]["annotations"]}
+    path = "/apis/kupid.gardener.cloud/v1alpha1/clusterpodschedulingpolicies"
+    async with AsyncExitStack() as stack:
+        for kind, scope in (("PodSchedulingPolicy", "Namespaced"), ("ClusterPodSchedulingPolicy", "Cluster")):
+            crd = kupids_crd(kind, scope)
+            await api.request("POST", _CRDS, crd)
+            stack.push_async_callback(api.delete, f"{_CRDS}/{crd['metadata']['name']}")
+        async with asyncio.timeout(PATIENCE):
+            while '"items"' not in await api.text(path):  # noqa: ASYNC110 -- no event across processes
+                await asyncio.sleep(0.05)
+        await api.request("POST", path, wanted)
+        await api.create(*CLUSTER_OF_KUPID[:2])
+        await api.create(CLUSTER_OF_KUPID[2])
+        kubectl = f'exec {tool("kubectl")} --kubeconfig={cluster.plane.kubeconfig} "$@"'
+        said = await asyncio.to_thread(follow_the_page, folder, {}, kubectl=kubectl)
+    assert "clusterpodschedulingpolicy.placement.extender.dev/kupid-policy-etcd created" in said
+    created = await api.request("GET", f"{path_of(policy('ClusterPodSchedulingPolicy'))}/kupid-policy-etcd")
+    assert created["spec"] == with_defaults(wanted["spec"], created["spec"])
+    assert "annotations" not in created["metadata"]
