@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from extender.doctor.facts import Sample
-from extender.doctor.service import EXPIRED, EXPIRED_CLIENT, NO_CLIENT, OTHER_CA, OTHER_CLIENT, OTHER_NAME, Fault
+from extender.doctor.service import EXPIRED, EXPIRED_CLIENT, OTHER_CA, OTHER_CLIENT, OTHER_NAME, Fault
 from extender.model.documents import DocumentError
 from extender.settings.configuration import Settings, parse_settings
 from extender.telemetry.metrics import read_page
@@ -138,7 +138,7 @@ def _ask(url: str, trust: Trust, body: bytes = b"") -> tuple[bytes, float | None
 def try_as_scheduler(url: str, name: str, pem: Mapping[str, bytes], end: float | None) -> Fault | None:
     """What is wrong with kube-scheduler's ``ca``, ``cert`` and ``key`` in a call of the service under a name; None if nothing is.
 
-    ``end``: of the client certificate. One is needed for ``/version``, and no role. Raises OSError where the service cannot be reached.
+    ``end``: of the client certificate. ``/version`` needs no role. Raises OSError where the service cannot be reached.
     """
     address = urlsplit(url)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -168,7 +168,7 @@ def try_as_scheduler(url: str, name: str, pem: Mapping[str, bytes], end: float |
         is_answered = False
     if is_answered:
         return None
-    return NO_CLIENT if end is None else EXPIRED_CLIENT if end < time.time() else OTHER_CLIENT
+    return EXPIRED_CLIENT if end is not None and end < time.time() else OTHER_CLIENT
 
 
 def webhook_fault(url: str, authorities: bytes) -> tuple[str, bool]:

@@ -104,12 +104,8 @@ EXPIRED_CLIENT: Final = Fault(
     "the extender rejects the scheduler's client certificate: it has expired",
     f"renew tlsConfig.certFile and keyFile (`extender certs`, or cert-manager), {_RESTART}",
 )
-NO_CLIENT: Final = Fault(
-    "the scheduler shows the extender no client certificate",
-    f"set certFile and keyFile in tlsConfig, signed by server.tls.clientCAFile, {_RESTART}",
-)
 _REJECTED_CLIENT: Final = Fault(
-    "the extender ends the connection: it rejects the scheduler's client certificate (of another authority, expired, or none)",
+    "the extender ends the connection: it rejects the scheduler's client certificate (of another authority, or expired)",
     f"{OTHER_CLIENT.remedy}; run doctor where these files are, and it says which",
 )
 _ENDED: Final = ("remote error: tls: ", "EOF", "connection reset", "broken pipe")  # the extender sends no alert

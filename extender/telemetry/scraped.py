@@ -90,7 +90,7 @@ NAMESPACE_BUDGET_WAITS: Final = ScrapedMetric(
 )
 CACHE_LAG: Final = ScrapedMetric(
     "extender_cache_lag_seconds{resource}",
-    "Seconds since the last event, bookmark or page of a resource; without events a bookmark comes every minute.",
+    "Seconds since the last event, bookmark or page of a resource, or since the start; without events a bookmark comes every minute.",
 )
 RELIST_CHANGES: Final = ScrapedMetric(
     "extender_relist_changes_total{resource}",

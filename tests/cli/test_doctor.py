@@ -43,6 +43,9 @@ from tests.server.serving import app_with
 ROOT = Path(__file__).resolve().parents[2]
 
 
+ADMIN = {"ca": "ca.crt", "cert": "admin.crt", "key": "admin.key"}
+
+
 class Strict(ApiServer):
     """An API server that allows what a test says, and has the clock that it says."""
 
@@ -114,6 +117,40 @@ async def test_a_good_set_up_gives_no_finding_and_0(tmp_path: Path) -> None:
         code, document = await setup.doctor("--scheduler-config", setup.scheduler())
     assert (document["findings"], code) == ([], 0)
     assert len(document["checked"]) == 3
+
+
+async def test_files_of_the_scheduler_that_are_elsewhere_are_not_tried_and_not_blamed(tmp_path: Path) -> None:
+    files = {"caFile": "/nowhere/ca.crt", "certFile": "/nowhere/tls.crt", "keyFile": "/nowhere/tls.key"}
+    async with secured(tmp_path) as url:
+        setup = Setup(Strict(), url, "", tmp_path)
+        scheduler = setup.scheduler(enableHTTPS=True, tlsConfig=files)
+        admin = [f"--{part}-file={tmp_path / name}" for part, name in ADMIN.items()]
+        _, document = await setup.doctor("--no-cluster", "--scheduler-config", scheduler, *admin)
+    assert document["checked"][-1].endswith("without its certificates, which are not on this machine")
+    assert "scheduler" not in {one["check"] for one in document["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"serverName": "extender.example"}, "does not have the name in urlPrefix"),
+        ({"keyFile": "admin.key"}, "the files of tlsConfig cannot be used"),
+    ],
+    ids=["right", "another name", "the key of another"],
+)
+async def test_the_schedulers_files_are_tried_against_the_service(
+    changes: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    async with secured(tmp_path) as url:
+        setup = Setup(Strict(), url, "", tmp_path)
+        names = {"caFile": "ca.crt", "certFile": "client.crt", "keyFile": "client.key"} | changes
+        tls = {field: str(tmp_path / name) if name and "File" in field else name for field, name in names.items()}
+        admin = [f"--{part}-file={tmp_path / name}" for part, name in ADMIN.items()]
+        scheduler = setup.scheduler(enableHTTPS=True, tlsConfig=tls)
+        _, document = await setup.doctor("--no-cluster", "--scheduler-config", scheduler, *admin)
+    found = [one["problem"] for one in document["findings"] if one["check"] == "scheduler"]
+    assert any(words in problem for problem in found) if words else found == []
 
 
 async def test_an_idle_cluster_is_no_mistake(tmp_path: Path) -> None:
@@ -271,10 +308,9 @@ async def secured(folder: Path) -> AsyncIterator[str]:
 async def test_the_chain_of_certificates_is_proven_by_asking(
     files: tuple[str, ...], found: str, tmp_path: Path
 ) -> None:
-    names = {"ca": "ca.crt", "cert": "admin.crt", "key": "admin.key"}
     async with secured(tmp_path) as url:
         setup = Setup(Strict(), url, "", tmp_path)
-        given = [f"--{name}-file={tmp_path / names[name]}" for name in files]
+        given = [f"--{name}-file={tmp_path / ADMIN[name]}" for name in files]
         code, document = await setup.doctor("--no-cluster", *given)
     assert code == 2
     assert [problem for problem in (one["problem"] for one in document["findings"]) if found in problem]

@@ -94,6 +94,15 @@ def test_headings_that_the_text_refers_to_are_there() -> None:
     assert wanted - headings == set()
 
 
+def test_doctor_says_what_the_table_of_wrong_set_ups_quotes() -> None:
+    files = [*(ROOT / "extender" / "doctor").glob("*.py"), ROOT / "extender" / "cli" / "doctor.py"]
+    texts = "".join(file.read_text("utf-8") for file in files)
+    rows = re.findall(r"^\| .* \| (.*) \|$", section("Checking the installation"), re.MULTILINE)
+    quoted = [text for row in rows[1:] for text in re.findall("`([^`]+)`", row)]
+    assert len(quoted) > len(rows)
+    assert [text for text in quoted if text not in texts] == []
+
+
 def test_alerts_that_the_table_of_failures_names_exist() -> None:
     alerts = set(re.findall(r"alert: (\w+)", (ROOT / "grafana" / "alerts.yaml").read_text("utf-8")))
     named = set(re.findall(r"`(Extender\w+)`", section("What can fail")))

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,8 +23,11 @@ from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
 from extender.simulator.json_objects import JsonObject, condition_of
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import HOST, scheduler_document
-from tests.e2e.programs import ProgramError, our_command
+from tests.e2e.granting import applied, granted, kubeconfig_of_account, without
+from tests.e2e.policing import policed
+from tests.e2e.programs import ProgramError, free_ports, our_command
 from tests.e2e.serving import Extender
+from tests.e2e.test_overlays import installed, known, kubectl
 from tests.fakes import PATIENCE
 from tests.simulator.plain import pod
 
@@ -183,14 +189,13 @@ async def test_each_mistake_in_the_configuration_of_a_scheduler_is_named_with_it
             for name, row in ROWS.items():
                 if name != NOT_STARTED:
                     await until_tried(cluster, pods[name], is_bound=row.is_bound)
-            shown: dict[str, list[tuple[str, str]]] = {}
-            for name in ROWS:
-                shown[name] = await examined(name, extender, documents[name], certificates, tmp_path)
+            looks = [examined(name, extender, documents[name], certificates, tmp_path) for name in ROWS]
+            shown = await asyncio.gather(*looks)
         finally:
             for program in programs.values():
                 program.stop()
-    for name, row in ROWS.items():
-        assert_named(name, shown[name], [*row.found, OF_ALL_ROWS])
+    for (name, row), found in zip(ROWS.items(), shown, strict=True):
+        assert_named(name, found, [*row.found, OF_ALL_ROWS])
 
 
 def assert_named(name: str, shown: list[tuple[str, str]], expected: list[tuple[str, str]]) -> None:
@@ -230,3 +235,130 @@ async def examined(
             found = await doctor("--url", extender.url, "--scheduler-config", str(file), *access)
             if name != NOT_STARTED or any("not tried" in one["problem"] for one in found):
                 return [(one["problem"], one["remedy"]) for one in found if one["severity"] != "info"]
+
+
+# What the service sees in a pod: its account's folder and the address of the API server.
+IN_A_POD = """
+import sys
+from extender.kube import credentials
+credentials.ACCOUNT_FOLDER = sys.argv.pop(1)
+from extender.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+OVERLAYS = {
+    "service": ("placement-extender", "kube-scheduler.yaml"),
+    "schedulers": ("placement-shared", "placement-scheduler-0.yaml"),
+}
+
+
+@contextmanager
+def in_a_pod(cluster: Cluster, folder: Path, name: str, token: Path) -> Iterator[list[str]]:
+    """The extender of an overlay as in a pod of its Deployment; yields doctor's arguments of an administrator elsewhere."""
+    plane, (namespace, file) = cluster.plane, OVERLAYS[name]
+    certificates, mounted = folder / "certificates", folder / "account"
+    names = [HOST, f"placement-extender.{namespace}.svc"]
+    subprocess.check_call(our_command("certs", "--out", str(certificates), "--names", *names))
+    mounted.mkdir()
+    access = yaml.safe_load(token.read_text("utf-8"))
+    (mounted / "token").write_text(access["users"][0]["user"]["token"], "utf-8")
+    (mounted / "ca.crt").write_bytes(plane.authority.read_bytes())
+    (mounted / "namespace").write_text(namespace, "utf-8")
+    host, _, port = plane.url.removeprefix("https://").partition(":")
+    environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+    environment |= {"POD_NAME": "one", "POD_UID": "11111111-1111-4111-8111-111111111111", "POD_IP": "10.9.0.1"}
+    settings = installed(name, "extender.yaml", certificates, plane) | {"logging": {"format": "text"}, "kube": {}}
+    extender = Extender(folder, Path(), settings, certificates / "ca.crt", environment)
+    (folder / "extender.yaml").write_text(yaml.safe_dump(settings), "utf-8")
+    extender.program.command[1:3] = ["-c", IN_A_POD, str(mounted)]
+    scheduler = folder / "kube-scheduler.yaml"
+    scheduler.write_text(yaml.safe_dump(installed(name, file, certificates, plane)), "utf-8")
+    parts = {"ca": "ca.crt", "cert": "admin.crt", "key": "admin.key"}
+    with extender:
+        yield [
+            *("--url", extender.url, "--scheduler-config", str(scheduler), "--kubeconfig", str(plane.kubeconfig)),
+            *(f"--{part}-file={certificates / pem}" for part, pem in parts.items()),
+            *("--config", str(folder / "extender.yaml")),
+            *("--as", f"system:serviceaccount:{namespace}:placement-extender"),
+        ]
+
+
+async def eventually_found(expected: list[tuple[str, str, str]], *arguments: str, looks: int = 12) -> None:
+    """Return once doctor says exactly that, besides what is information."""
+    found: list[tuple[str, str, str]] = []
+    for _ in range(looks):  # each takes a second or two; the service, and the apiserver's view of its roles, need some
+        told = [each for each in await doctor(*arguments) if each["severity"] != "info"]
+        found = [(each["check"], each["problem"], each["remedy"]) for each in told]
+        if [each[0] for each in found] == [each[0] for each in expected] and all(
+            problem in each[1] and remedy in each[2] for each, (_, problem, remedy) in zip(found, expected, strict=True)
+        ):
+            return
+    raise AssertionError(found)
+
+
+LEASE_DENIED = [
+    ("ready", "readiness check leadership fails: standby, no replica leads; 403", "apply deploy/base/lease.yaml"),
+    ("writes", "the API server forbids the service's call get_lease", "apply deploy/base/lease.yaml"),
+    *(
+        ("permissions", f"the account may not {verb} leases.coordination.k8s.io", "apply deploy/base/lease.yaml")
+        for verb in ("get", "update", "create")
+    ),
+    ("lease", "no replica holds the Lease, so none answers", "see the logs of the replicas"),
+]
+LEADER = "apply deploy/overlays/service/leader.yaml"
+SLICE_DENIED = [
+    ("writes", "the API server forbids the service's call", LEADER),
+    *(
+        ("permissions", f"the account may not {verb} endpointslices.discovery.k8s.io", LEADER)
+        for verb in ("get", "update", "create", "delete")
+    ),
+]
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+async def test_a_right_overlay_is_not_blamed_and_its_missing_permissions_come_with_the_manifest(
+    cluster: Cluster, tmp_path: Path, name: str
+) -> None:
+    namespace, _ = OVERLAYS[name]
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/placement-extender"
+    rows = {"": [], "placement-extender-leader": SLICE_DENIED, "placement-extender-lease": LEASE_DENIED}
+    if name != "service":  # whose roles the other has too
+        rows = {"": []}
+    await kubectl(cluster, "apply", documents=known(name))
+    try:
+        token = await kubeconfig_of_account(cluster.api, cluster.plane, tmp_path, "placement-extender", namespace)
+        for number, (binding, expected) in enumerate(rows.items()):
+            folder = tmp_path / str(number)
+            await asyncio.to_thread(folder.mkdir)
+            if binding:
+                await cluster.api.delete(f"{rbac}/{binding}")
+                await cluster.api.delete(lease)
+            with in_a_pod(cluster, folder, name, token) as arguments:
+                await eventually_found(expected, *arguments)
+            if binding:
+                await kubectl(cluster, "apply", documents=known(name))
+    finally:
+        await kubectl(cluster, "delete", "--wait=false", "--ignore-not-found", documents=known(name))
+
+
+async def test_a_webhook_whose_url_leads_nowhere_is_named(cluster: Cluster) -> None:
+    (port,) = free_ports(1)
+    url = f"https://{HOST}:{port}"
+    said = f"{url}/mutate, the webhook's, does not lead to it: [Errno 111] Connection refused"
+    remedy = "set policies.webhook.url to where the API server reaches"
+    async with policed(cluster, url=url) as found:
+        validate = ("webhook", said.replace("mutate", "validate"), remedy)
+        await eventually_found([("webhook", said, remedy), validate], "--url", found.extender.url)
+
+
+async def test_a_watch_that_never_worked_is_named_by_its_cause_alone(cluster: Cluster, tmp_path: Path) -> None:
+    async with applied(cluster.api, without(granted(), "", "services")):
+        account = await kubeconfig_of_account(cluster.api, cluster.plane, tmp_path)
+        with Extender(tmp_path, account, {"mode": "offload"}) as extender:
+            reader = "apply deploy/base/reader.yaml"
+            expected = [
+                ("ready", "readiness check services fails: retrying: list of services rejected: 403", reader),
+                ("permissions", "the account may not list services", reader),
+                ("permissions", "the account may not watch services", reader),
+            ]
+            await eventually_found(expected, "--url", extender.url)
