@@ -1,7 +1,7 @@
 """The list of all rules, and their results together. To add a rule: its own file, and a line in `RULES`.
 
-The order is kube-scheduler's: node affinity, which policies direct, before topology spread before inter-pod affinity. The first rule that rejects a node gives the
-reason; which nodes pass does not depend on the order.
+What is about the pod alone comes first (limits, quota). Then the order is kube-scheduler's: node affinity (which policies direct),
+topology spread, inter-pod affinity. The first rule that rejects a node gives the reason; which nodes pass does not depend on the order.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def _counted(
 
 
 def most_matching(constraint: SpreadConstraint, self_match: int, min_match: int) -> int:
-    """The greatest matchNum of a domain that may take the pod. maxSkew is compared by this alone.
+    """The greatest matchNum of a domain that may take the pod; `WithinSkew` compares the counts with it.
 
     kube-scheduler rejects a node if matchNum + selfMatch - minMatch > maxSkew.
     """

@@ -296,7 +296,7 @@ class Requeuer:
             changed.set()
 
     async def _queue_overdue(self) -> None:
-        """Queues each nominated pod once about which the scheduler does not ask. O(such pods) in a round."""
+        """Queues each nominated pod, once, if the scheduler does not ask about it. O(such pods) in a round."""
         while True:
             while not self._nominated:
                 self._added.clear()

@@ -68,7 +68,9 @@ def measured(row: Row, meter: Meter, *, with_memory: bool = False) -> Result:
     most = min(row.most(world.settings), row.measured)
     world.measure(row.play(1))  # what is made once
     by_size = {size: world.measure(row.play(size)) for size in sizes(most)}
-    if Result(row.name, row.limit, by_size).problems:  # once more: the first play of a size also meets cold caches and new memory
+    if Result(
+        row.name, row.limit, by_size
+    ).problems:  # once more: the first play of a size also meets cold caches and new memory
         again = {size: world.measure(row.play(size)) for size in sizes(most)[-2:]}
         by_size |= {size: min(by_size[size], found, key=lambda each: each.spent) for size, found in again.items()}
     is_short = by_size[most].spent < _SHORT

@@ -6,7 +6,8 @@ them; instead the groups that would count it have an undetermined pod, so that a
 pessimistically (`expected`), while all other requests go on. A pod counts by the labels that the watch shows.
 
 An assumption ends when the watch shows the pod bound or deleted, when a complete list lacks the pod, with a report that this
-attempt failed, or with expiry. A new request for the pod does not end it: it may be forged. None begins for a deleted pod.
+attempt failed, where our own binding failed (`end_binding`), or with expiry. A new request for the pod may be forged: it ends an
+assumption only where none of its nodes passes any more (`FilterService._answer_again`). None begins for a deleted pod.
 A binding may also fail without a report: the API server that refuses it may be unable to accept the report as well. So an assumption
 that no binding confirms in time is *doubted*: the pod is on one of its nodes or on none, and a request that depends on it gets a
 result that is right in either case. Time comes in as ``now`` in monotonic seconds.

@@ -1,4 +1,6 @@
-"""All running counts, joined: which tables a change of pods, nodes and namespaces must reach, and in which order.
+"""All running counts, joined: which tables a change of nodes and namespaces must reach, and in which order.
+
+Pods are counted by `ClusterIndex` straight into `signatures` (`index/counts/signature_counts.py`).
 
 Everything here is derived from objects, so that `clear` and a recount correct the counts after a bug. The
 order in which a change of a node is applied keeps counts true: take the node's pods out of their groups, move the node,

@@ -354,7 +354,7 @@ class PreemptionManager:
         return self._renominate_overdue(record, pod, has_waited) or self._requeue_overdue(record, has_waited)
 
     def _requeue_overdue(self, record: Record, has_waited: float) -> FollowUp | None:
-        """Requeues a preemptor once about which the scheduler does not ask after its victims are gone.
+        """Requeues a preemptor, once, if the scheduler does not ask about it after its victims are gone.
 
         Without QueueingHints it does not see a nomination that is written after the last victim has gone.
         """

@@ -270,7 +270,7 @@ class AdmitVerb:
         obj = request.obj
         text = get(obj, ANNOTATION)
         found = records = read_records(text)
-        if found and text != get(request.old, ANNOTATION):  # else an earlier review wrote it
+        if found and text != get(request.old, ANNOTATION):  # what the old object has was written by an earlier review
             records = {place: each for place, each in found.items() if is_true(each, self._policies)}
         kept: dict[str, Record] = {}
         changed: dict[Path, JsonObject] = {}

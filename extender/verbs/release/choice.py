@@ -1,8 +1,8 @@
 """The choice of a domain for a group of gated pods: the first, by the policy's strategy, that holds all of its pods.
 
 From the coarsest key of the topology to finer ones: a finer domain is taken where one holds the group too. Everything is
-deterministic: equal domains come in the order of their names. One call is one step, so what it finds is still true when the
-caller reserves it.
+deterministic: equal domains come in the order of their names. What is found has room when the last step ends, and its caller
+reserves it before it awaits anything.
 """
 
 from __future__ import annotations
