@@ -18,7 +18,7 @@ from extender.cli.files import STDIN, read_redaction_key, read_settings
 from extender.cli.main import CommandError, Commands, say
 from extender.compose.replay import Difference, Outcome, Replay
 from extender.model.documents import DocumentError
-from extender.settings.configuration import Settings, settings_document
+from extender.settings.configuration import Settings, in_pod_of, settings_document
 from extender.wire.errors import WireError
 from extender.wire.recordings.recording import Answer
 from extender.wire.recordings.redaction import REPLAYED_SECTIONS, Redactor
@@ -138,7 +138,8 @@ def _changed(recorded: Settings | None, given: Settings | None) -> dict[str, tup
     if recorded is None or given is None:
         return {}
     before, after = (
-        _flat({name: settings_document(each)[name] for name in REPLAYED_SECTIONS}) for each in (recorded, given)
+        _flat({name: settings_document(each)[name] for name in REPLAYED_SECTIONS})
+        for each in (recorded, in_pod_of(given, recorded))
     )
     paths = sorted(before.keys() | after.keys())
     return {path: (before.get(path), after.get(path)) for path in paths if before.get(path) != after.get(path)}

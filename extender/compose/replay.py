@@ -18,7 +18,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.state import apply_change
 from extender.model.changes import Change
 from extender.model.objects import Pod, PodSignature
-from extender.settings.configuration import Settings, parse_settings, settings_document
+from extender.settings.configuration import Settings, in_pod_of, parse_settings, settings_document
 from extender.verbs.filter import FilterVerb
 from extender.verbs.preempt import decide_preemption
 from extender.verbs.prioritize import prioritize_watched
@@ -147,9 +147,10 @@ class Replay:
         self.recorded = parse_settings(start.settings)
         if self._given is None:
             return self.recorded
-        if self._redactor is None or not start.redacted:
-            return self._given
-        return parse_settings(self._redactor.settings(settings_document(self._given)))
+        given = self._given
+        if self._redactor is not None and start.redacted:
+            given = parse_settings(self._redactor.settings(settings_document(given)))
+        return in_pod_of(given, self.recorded)
 
     def _apply(self, change: Change) -> None:
         self.changes += 1

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from extender.doctor.facts import Facts, Finding, SchedulingQueue, Severity, ago, manifest_of
 from extender.index.counts.namespace_budgets import OTHERS
 from extender.model.units import agreeing, counted
-from extender.settings.configuration import Settings, mode_defaults, settings_document
+from extender.settings.configuration import Settings, in_pod_of, mode_defaults, settings_document
 from extender.wire.api_calls import API_CALLS
 
 _SILENT_WATCH_SECONDS: Final = 120.0
@@ -27,9 +27,6 @@ _FAILED_SHARE: Final = 0.01
 _NEARLY_USED: Final = 0.8
 _WHOLE_NODE_BYTES: Final = 12_000
 _BY_FLAG: Final = frozenset({"server.bindAddress", "logging.level"})  # a flag or a request can change them
-# A service fills in the namespace of its pod, see `settings.configuration.in_namespace`.
-_BY_POD: Final = frozenset({"leaderElection.leaseNamespace", "policies.webhook.serviceNamespace"})
-_EXEMPT: Final = "policies.exemptNamespaces"
 
 
 def examine_service(facts: Facts) -> list[Finding]:
@@ -330,11 +327,8 @@ def _settings(facts: Facts) -> Iterator[Finding]:
 
 def examine_differences(configured: Settings, running: Settings) -> Iterator[Finding]:
     """One finding for each setting that differs. Settings that differ only because the mode does are part of its finding."""
-    theirs, ours = _paths(settings_document(running)), _paths(settings_document(configured))
+    theirs, ours = (_paths(settings_document(each)) for each in (running, in_pod_of(configured, running)))
     differing = [path for path, value in ours.items() if theirs.get(path) != value and path not in _BY_FLAG]
-    differing = [path for path in differing if ours[path] or path not in _BY_POD]
-    if _EXEMPT in differing and theirs[_EXEMPT][:-1] == ours[_EXEMPT]:
-        differing.remove(_EXEMPT)
     followers: set[str] = set()
     if "mode" in differing:
         by_mode = mode_defaults(configured.mode)

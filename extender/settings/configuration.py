@@ -103,6 +103,21 @@ def in_namespace(settings: Settings, namespace: str) -> Settings:
     return replace(settings, policies=policies, leader_election=election)
 
 
+def in_pod_of(settings: Settings, other: Settings) -> Settings:
+    """The settings as a service in the pod of another one's would have them: `in_namespace`, of what that one filled in."""
+    policies, election = settings.policies, settings.leader_election
+    webhook, theirs = policies.webhook, other.policies
+    if not webhook.service_namespace:
+        webhook = replace(webhook, service_namespace=theirs.webhook.service_namespace)
+    exempt = policies.exempt_namespaces
+    if theirs.exempt_namespaces[:-1] == exempt:
+        exempt = theirs.exempt_namespaces
+    if not election.lease_namespace:
+        election = replace(election, lease_namespace=other.leader_election.lease_namespace)
+    policies = replace(policies, webhook=webhook, exempt_namespaces=exempt)
+    return replace(settings, policies=policies, leader_election=election)
+
+
 def default_settings(mode: Mode) -> Settings:
     """The settings of a document that sets only the mode."""
     return parse_settings({"apiVersion": API_VERSION, "kind": KIND, "mode": mode})
