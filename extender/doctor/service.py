@@ -60,7 +60,7 @@ def _readiness(facts: Facts) -> Iterator[Finding]:
 
 def _calls(facts: Facts) -> Iterator[Finding]:
     """Whether kube-scheduler calls the service. A standby gets no calls."""
-    failing = list(_failed_calls(facts)) if facts.queue else []
+    failing = [] if facts.queue is None else list(_failed_calls(facts, facts.queue))
     yield from failing
     if facts.samples is None or facts.leader or failing:
         return
@@ -133,9 +133,8 @@ _STATUS: Final = re.compile(r"failed (?P<verb>\S+) with extender at URL (?P<url>
 _UNTRIED_SECONDS: Final = 15.0
 
 
-def _failed_calls(facts: Facts) -> Iterator[Finding]:
+def _failed_calls(facts: Facts, queue: SchedulingQueue) -> Iterator[Finding]:
     """What kube-scheduler itself says of its calls, in the conditions of its pods; and whether it runs at all."""
-    queue = facts.queue or SchedulingQueue()
     faults = [fault for message in queue.failed if (fault := _fault_in(message, facts.settings))]
     for fault, pods in Counter(faults).items():
         problem = (

@@ -104,13 +104,17 @@ def in_namespace(settings: Settings, namespace: str) -> Settings:
 
 
 def in_pod_of(settings: Settings, other: Settings) -> Settings:
-    """The settings as a service in the pod of another one's would have them: `in_namespace`, of what that one filled in."""
+    """The settings as a service in the pod of another one's would have them: `in_namespace`, of what that one filled in.
+
+    An exempt namespace was filled in where the Lease or the webhook's Service is there too; without policies it does not matter.
+    """
     policies, election = settings.policies, settings.leader_election
     webhook, theirs = policies.webhook, other.policies
     if not webhook.service_namespace:
         webhook = replace(webhook, service_namespace=theirs.webhook.service_namespace)
-    exempt = policies.exempt_namespaces
-    if theirs.exempt_namespaces[:-1] == exempt:
+    exempt, last = policies.exempt_namespaces, theirs.exempt_namespaces[-1:]
+    is_filled_in = {*last} <= {theirs.webhook.service_namespace, other.leader_election.lease_namespace}
+    if theirs.exempt_namespaces == (*exempt, *last) and (is_filled_in or not theirs.enabled):
         exempt = theirs.exempt_namespaces
     if not election.lease_namespace:
         election = replace(election, lease_namespace=other.leader_election.lease_namespace)

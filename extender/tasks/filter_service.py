@@ -133,7 +133,7 @@ OTHERS: Final = "(others)"
 _MOST_PLACES: Final = 100  # nodes that a pod of several answers may be on; each keeps room for it
 # A score that counts a pod answered so recently waits for its node: most bindings are seen within 10 ms. One that takes longer
 # (a volume) is waited for once, and not by each request.
-_SCORED_SECONDS: Final = 0.1
+_SCORED_SECONDS: Final = 0.05
 # A sleep that lasts so much longer than requested: the process or the machine was suspended.
 _SUSPENDED_SECONDS: Final = 1.0
 

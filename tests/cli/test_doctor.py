@@ -7,11 +7,12 @@ import base64
 import io
 import json
 import shutil
+import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, redirect_stdout
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from msgspec.structs import replace
 from extender.certificates.authority import SERVER, Authority
 from extender.cli.files import read_settings
 from extender.cli.main import main
+from extender.cli.service_client import try_as_scheduler, webhook_fault
 from extender.compose.embedded import FREE_PORT, service_running
+from extender.doctor.service import EXPIRED, OTHER_CA
 from extender.server.app import listening
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Clients, Server, Tls
@@ -151,6 +154,23 @@ async def test_the_schedulers_files_are_tried_against_the_service(
         _, document = await setup.doctor("--no-cluster", "--scheduler-config", scheduler, *admin)
     found = [one["problem"] for one in document["findings"] if one["check"] == "scheduler"]
     assert any(words in problem for problem in found) if words else found == []
+
+
+async def test_an_expired_certificate_of_the_service_is_told_from_one_of_another_authority(tmp_path: Path) -> None:
+    past = datetime.now(UTC) - timedelta(days=3)
+    authority = Authority.make("ca", past, 30)
+    pair = authority.issue("server", past, 1, SERVER, ["127.0.0.1"])
+    (tmp_path / "pair").write_bytes(pair.certificate_pem + pair.key_pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "pair")
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    found = []
+    for trusted in (authority, Authority.make("another", past, 30)):
+        pem = {"ca": trusted.pair.certificate_pem, "cert": b"", "key": b""}
+        found.append(await asyncio.to_thread(try_as_scheduler, url, "127.0.0.1", pem, None))
+    server.close()
+    assert found == [EXPIRED, OTHER_CA]
 
 
 async def test_an_idle_cluster_is_no_mistake(tmp_path: Path) -> None:
@@ -384,6 +404,12 @@ async def test_a_webhook_that_the_api_server_cannot_call_is_found(tmp_path: Path
         f"the caBundle of {MUTATING} is not that of the serving certificate: every call of the webhook fails",
         f"the Service default/{WEBHOOK} of the webhook does not exist",
     ]
+
+
+async def test_an_address_without_a_webhook_is_told_from_one_that_has_it(tmp_path: Path) -> None:
+    async with set_up(tmp_path) as setup:
+        found = [await asyncio.to_thread(webhook_fault, f"{setup.url}{path}", b"") for path in ("/nowhere", "/livez")]
+    assert found == [("404 Not Found", True), ("", True)]
 
 
 # -- groups of gated pods, and quotas ----------------------------------------------------------------------

@@ -113,6 +113,7 @@ NEVER = "kube-scheduler has not called filter since the service started"
 FAIL = "kube-scheduler's calls fail, 2 pods wait: "
 POST = 'Post "http://127.0.0.1:1/filter": '
 NAMES = "tls: x509: certificate is valid for 127.0.0.1, not 10.0.0.7"
+PAST = "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time is after 2026-01-01"
 STATUS = "failed filter with extender at URL http://127.0.0.1:8888/v2/filter, code "
 TAINTED = "0/3 nodes are available: 3 node(s) had untolerated taint(s)."
 STANDBY = "standby, the leader is extender-2"
@@ -174,6 +175,10 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
             "called",
             f"{FAIL}the extender's certificate does not have the name in urlPrefix ({POST}{NAMES})",
         ),
+    ),
+    "our certificate has expired": (
+        uncalled(SchedulingQueue(failed=(f"{POST}{PAST}",) * 2)),
+        ("error", "called", f"{FAIL}the extender's certificate, or its CA, has expired ({POST}{PAST})"),
     ),
     "it does not run": (
         uncalled(SchedulingQueue(untried=1, untried_since=NOW - 60, tried_at=NOW - 61)),
@@ -422,6 +427,15 @@ def test_the_namespace_of_the_pod_is_no_difference() -> None:
     named = settings(leaderElection={"enabled": True, "leaseNamespace": "other"}, policies={"enabled": True})
     found = list(examine_differences(named, in_namespace(ours, "placement-extender")))
     assert [one.problem.split(" ")[0] for one in found] == ["leaderElection.leaseNamespace"]
+
+
+def test_an_exempt_namespace_that_no_pod_filled_in_is_a_difference() -> None:
+    ours = settings(policies={"enabled": True, "exemptNamespaces": []})
+    running = in_namespace(settings(policies={"enabled": True}), "kube-system")  # that of a service outside of a pod
+    assert list(examine_differences(ours, running)) == []
+    running = settings(policies={"enabled": True, "webhook": {"serviceNamespace": "hooks"}})
+    found = list(examine_differences(ours, running))
+    assert [one.problem.split(" ")[0] for one in found] == ["policies.exemptNamespaces"]
 
 
 def test_a_setting_that_does_not_follow_the_mode_is_found_beside_it() -> None:
