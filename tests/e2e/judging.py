@@ -53,8 +53,11 @@ async def violations(api: Api, scheduler_log: str) -> list[str]:
 def judge_in_order(
     placed: dict[str, JsonObject], order: Sequence[str], state: ClusterState, every: int = 1
 ) -> list[str]:
-    """A line for each violation. O(pods) for each decision that is judged: one of so many."""
-    decided = [name for name in order if name in placed]
+    """A line for each violation. O(pods) for each decision that is judged: one of so many.
+
+    A pod on a node that does not exist was placed by another hand, also where the scheduler had taken it up before.
+    """
+    decided = [name for name in order if name in placed and node_of(placed[name]) in state.nodes]
     for name in placed.keys() - set(decided):
         state.place(name, placed[name], node_of(placed[name]))
     found = []
