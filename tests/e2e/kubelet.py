@@ -1,12 +1,13 @@
 """What the kubelet does for the extender's pods: runs each as a process of its own, probes it, and ends it with its grace period.
 
-A pod has an address 10.9.0.N, as the API server takes none of loopback for an endpoint. Its process listens on 127.9.0.N, with the
-ports of the manifest; `host_of` translates.
+A pod has an address 10.9.W.N, as the API server takes none of loopback for an endpoint. Its process listens on 127.9.W.N, with the
+ports of the manifest; `host_of` translates. W is the number of pytest's worker, as two of them may play a rollout at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from tests.e2e.programs import Program, our_command
 
 _LOOK_SECONDS = 0.1
 _NODE = "machine"
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
 
 
 def host_of(address: str) -> str:
@@ -100,7 +102,7 @@ class Kubelet:
             target = {"apiVersion": "v1", "kind": "Node", "name": _NODE}
             binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name_of(found)}, "target": target}
             await self._api.request("POST", f"{pod_path(found)}/binding", binding, allow=[409])
-        address = f"10.9.0.{next(self._numbers)}"
+        address = f"10.9.{_WORKER}.{next(self._numbers)}"
         program = self._program(found, address)
         running = self.running[found["metadata"]["uid"]] = Running(found, address, program)
         await asyncio.to_thread(program.start, lambda: True)

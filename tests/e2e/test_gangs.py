@@ -227,8 +227,8 @@ async def test_controllers_and_kubectl_leave_released_pods_as_they_are(cluster: 
     required = {REQUIRED: {"nodeSelectorTerms": terms}}
     choosy = pod("choosy", labels={LABEL: "choosy", SIZE: "1"}, affinity={"nodeAffinity": required})
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(without_placements, api)  # once the service has ended, which would decide again
         found = await stack.enter_async_context(policed(cluster))
-        stack.push_async_callback(without_placements, api)
         await stack.enter_async_context(controllers.controlled(cluster, assets))
         await found.apply(release)
         stack.callback(cluster.plane.scheduler.stop)
