@@ -21,12 +21,12 @@ from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, 
 from extender.compose.embedded import service_running
 from extender.settings.configuration import settings_document
 from extender.settings.jobs import Recorder
-from extender.simulator.apiserver.kinds import KINDS
+from extender.simulator.apiserver.kinds import KINDS, PODS
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.wire.recordings.redaction import WORDS, Redactor
 
-LAST_QUESTION = {"Pod": {"metadata": {"name": "last", "namespace": "default", "uid": "last"}}, "NodeNames": ["open-0"]}
+LAST_POD = {"metadata": {"name": "last", "namespace": "default"}, "spec": {"schedulerName": "of-the-last-question"}}
 
 
 async def record(
@@ -41,7 +41,8 @@ async def record(
     """Plays the short run of a scenario with the real service, which records; returns how many questions it decided.
 
     ``names`` is given the names, labels and annotations of all objects that the simulated API server had. After the play
-    the service is asked one question more at a time, until ``until`` holds.
+    the service is asked about one pod more, again and again, until ``until`` holds. The API server has that pod, because a
+    service records no question about a pod that its watch does not show.
     """
     play = read_scenario(scenario, short=True)
     settings = scenario_settings(play, scenario)
@@ -55,11 +56,8 @@ async def record(
         player = Player(simulated)
         await player.run(play.steps)
         await player.finish()
-        async with asyncio.timeout(30), aiohttp.ClientSession() as session:
-            while not until():
-                async with session.post(f"{url}/filter", json=LAST_QUESTION) as answer:
-                    assert answer.status == 200
-                await asyncio.sleep(0.01)
+        if not until():
+            await _ask_until(until, url, simulated.api.store.put(PODS, LAST_POD).read())
         if names is not None:
             names |= {
                 name
@@ -69,6 +67,14 @@ async def record(
             }
     assert service.filter_service is not None
     return service.filter_service.requests
+
+
+async def _ask_until(holds: Callable[[], bool], url: str, pod: Any) -> None:
+    async with asyncio.timeout(30), aiohttp.ClientSession() as session:
+        while not holds():
+            async with session.post(f"{url}/filter", json={"Pod": pod, "NodeNames": ["open-0"]}) as answer:
+                assert answer.status == 200
+            await asyncio.sleep(0.01)
 
 
 def own_names(obj: Any) -> set[str]:
