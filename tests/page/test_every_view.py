@@ -171,6 +171,10 @@ async def test_every_stop_of_the_keyboard_is_seen(page: Page, width: int) -> Non
     await page.browser.emulate(width, 740)
     try:
         await page.show("pending", VIEWS["pending"])
+        await page.browser.until(  # rows grow as their explanations arrive, and move a link out of sight
+            "const now = document.body.scrollHeight; if (window.seenHeight !== now) window.grewAt = performance.now();"
+            "window.seenHeight = now; return performance.now() - window.grewAt > 1000"
+        )
         stop = (
             "const at = document.activeElement, box = at.getBoundingClientRect();"
             "return at === document.body ? null : [at.outerHTML.slice(0, 80), getComputedStyle(at).outlineStyle,"
