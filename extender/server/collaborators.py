@@ -48,7 +48,8 @@ class Verbs:
     the watch to show the pod, and filter for the assumed pods that it depends on. ``catch_up`` is awaited before each: it
     returns once all events that have arrived by then are in the index. It is None in a service that follows no cluster.
     ``attempt_failed`` takes the pod of a request that is not decided. ``traffic`` is told of the requests in flight.
-    ``is_handed_over``: where replicas take turns behind a Service, waits until this replica answers, or returns that another does.
+    ``is_handed_over``: where replicas take turns behind a Service, waits until this replica answers, or returns that another does;
+    it takes how often the call was redirected.
     """
 
     filter: Callable[[ExtenderArgs], Awaitable[FilterResult]]
@@ -58,7 +59,7 @@ class Verbs:
     attempt_failed: Callable[[Pod], None] = _ignore_failed_attempt
     catch_up: Callable[[], Awaitable[None]] | None = None
     traffic: Traffic = field(default_factory=lambda: Traffic(SystemClock()))
-    is_handed_over: Callable[[], Awaitable[bool]] | None = None
+    is_handed_over: Callable[[int], Awaitable[bool]] | None = None
     explainer: ExplainService | None = None
     browser: BrowseService | None = None
     what_ifs: WhatIfService | None = None

@@ -29,6 +29,9 @@ _FOR_THE_CLIENT_ONLY: Final = {
 }
 
 
+REDIRECTS: Final = "redirects"  # the parameter of a call that another replica has redirected
+
+
 class ErrorAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The one form of errors. ``field`` names the field or the parameter at fault, where there is one."""
 
@@ -91,12 +94,13 @@ def not_ready(checks: Mapping[str, str]) -> Failure:
     return unavailable(", ".join(name for name, problem in checks.items() if problem))
 
 
-def moved(path: str) -> Failure:
+def moved(path: str, redirects: int) -> Failure:
     """Another replica answers now. A new connection to the same address reaches it, and the client makes one.
 
-    kube-scheduler's client sends the body again (net/http follows 307). The location is relative, for proxies with a path.
+    kube-scheduler's client sends the body again (net/http follows 307, ten times). The location is relative, for proxies with a
+    path. ``redirects``: how many have brought the call here; the location carries the next number.
     """
-    headers = {"Location": path.rpartition("/")[2] or "/"}
+    headers = {"Location": f"{path.rpartition('/')[2] or '/'}?{REDIRECTS}={redirects + 1}"}
     return Failure(HTTPStatus.TEMPORARY_REDIRECT, "moved", "another replica leads", headers=headers)
 
 

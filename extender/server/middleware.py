@@ -28,6 +28,7 @@ from extender.server.request_checks import (
     check_same_site,
     check_verb,
     read_body,
+    redirects_of,
 )
 from extender.server.transport.connections import Answer
 from extender.telemetry.logs import request_id
@@ -110,7 +111,7 @@ class VerbEndpoint:
                 # Before a slot is taken: incomplete requests must not block complete ones.
                 call.body = await read_body(request, limits.max_body_bytes, "server.maxBodyBytes", app.bodies, held)
                 if not answers:
-                    await self._await_leader(app)
+                    await self._await_leader(call)
                 if len(call.body) >= LARGE_BYTES:
                     await app.turns.take()
                 if self._takes_slot and app.in_flight >= limits.max_in_flight:
@@ -128,10 +129,11 @@ class VerbEndpoint:
             raise not_ready(readiness.checks())
         return answer
 
-    async def _await_leader(self, app: Collaborators) -> None:
+    async def _await_leader(self, call: VerbCall) -> None:
         """Returns once this replica leads. Raises Failure: the client is sent to the one that does, or none does in time."""
-        if app.verbs.is_handed_over is not None and await app.verbs.is_handed_over():
-            raise moved(self.path)
+        app, redirects = call.app, redirects_of(call.request)
+        if app.verbs.is_handed_over is not None and await app.verbs.is_handed_over(redirects):
+            raise moved(self.path, redirects)
         if not (app.readiness.is_ready or app.readiness.is_stale):
             raise not_ready(app.readiness.checks())
 

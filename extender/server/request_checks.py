@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
-from extender.server.failures import Failure, forbidden, overloaded
+from extender.server.failures import REDIRECTS, Failure, forbidden, overloaded
 from extender.server.transport.connection_slots import Stage
 from extender.server.transport.connections import enter_stage
 from extender.settings.connections import Clients, Server
@@ -39,6 +39,7 @@ _JSON: Final = "application/json"
 _SIMPLE_TYPES: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 _ABOUT_PODS: Final = (_API, "/debug/decisions", "/ui")  # tell what is in the cluster
 _READING: Final = frozenset({"GET", "HEAD"})
+_MOST_DIGITS: Final = 2
 
 # Forms that hold one text. The others ("othername", "DirName", "Registered ID") hold no text that a list could name.
 _PLAIN_FORMS: Final = frozenset({"DNS", "URI", "email", "IP Address"})
@@ -74,6 +75,12 @@ def check_verb(request: web.Request, server: Server) -> None:
     kind = request.headers.get(hdrs.CONTENT_TYPE)
     if kind != _JSON and (kind is None or request.content_type in _SIMPLE_TYPES):
         raise _not_json(request.content_type)
+
+
+def redirects_of(request: web.Request) -> int:
+    """How often other replicas have redirected this call, as its parameter says; 0 where that is no number of two digits."""
+    text = request.query.get(REDIRECTS, "")
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else 0
 
 
 def check_client(request: web.Request, server: Server) -> None:

@@ -31,7 +31,8 @@ JsonObject = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 0.5  # between looks at whether the webhook can answer, and after a write that failed
 REPAIR_SECONDS: Final = 10.0  # between comparisons of the slice with what it has to be
-PACE_SECONDS: Final = 0.25  # between looks at whether another replica answers; kube-scheduler follows ten redirects
+PACE_SECONDS: Final = 0.25  # between looks at whether another replica answers
+PACE_GROWTH: Final = 1.3  # with each redirect of a call, so that the ten that kube-scheduler follows take 10 s
 LEARNED_SECONDS: Final = 3.0  # until every node knows another endpoint
 _SUCCESSOR_SECONDS: Final = 8.0  # for another replica to take over
 HANDOVER_SECONDS: Final = _SUCCESSOR_SECONDS + LEARNED_SECONDS + 1.0
@@ -201,15 +202,16 @@ class LeaderEndpoint:
             is_written = await self._write()
             await self._clock.sleep(REPAIR_SECONDS if is_written else LOOK_SECONDS)
 
-    async def is_handed_over(self) -> bool:
+    async def is_handed_over(self, redirects: int) -> bool:
         """Waits until this replica answers, another one does, or the patience is over; returns whether another one does.
 
-        At least one look's time, so that a client that comes back at once, as its node does not know the endpoint yet, comes back
-        no more than four times a second.
+        At least one look's time, which grows with the ``redirects`` that brought the call here: a client whose node does not know
+        the endpoint yet comes back at once, and must not have followed its last redirect before the node knows.
         """
         until = self._clock.now() + self._patience
+        pace = min(PACE_SECONDS * PACE_GROWTH**redirects, self._patience)
         while self._clock.now() < until:
-            await self._clock.sleep(PACE_SECONDS)
+            await self._clock.sleep(pace)
             if self._answers():
                 return False
             if await self._look():

@@ -171,7 +171,8 @@ async def test_a_decision_is_kept_back_once_another_replica_may_answer(aiohttp_c
 def handed_over(readiness: Switch, *, leads_then: bool, elsewhere: bool) -> Verbs:
     """Verbs of a replica behind a Service: its next term, or that of another one, begins while a call waits."""
 
-    async def wait() -> bool:
+    async def wait(redirects: int) -> bool:
+        assert redirects in {0, 9}
         if leads_then:
             readiness.missing["leadership"] = ""
         return elsewhere
@@ -183,10 +184,13 @@ async def test_a_call_at_a_standby_is_sent_to_the_replica_that_leads_by_now(aioh
     readiness = Switch({"pods": "", "leadership": "standby"})
     client = await aiohttp_client(app_with(handed_over(readiness, leads_then=False, elsewhere=True), readiness))
     answer = await client.post("/filter", json=BY_NAMES, allow_redirects=False)
-    assert (answer.status, answer.headers["Location"]) == (HTTPStatus.TEMPORARY_REDIRECT, "filter")
+    assert (answer.status, answer.headers["Location"]) == (HTTPStatus.TEMPORARY_REDIRECT, "filter?redirects=1")
     assert answer.headers["Connection"] == "close", "the same address, by a new connection"
+    for given, location in (("9", "10"), ("-1", "1"), ("999", "1"), ("x", "1")):
+        answer = await client.post(f"/filter?redirects={given}", json=BY_NAMES, allow_redirects=False)
+        assert answer.headers["Location"] == f"filter?redirects={location}"
     page = await (await client.get("/metrics")).text()
-    assert 'extender_requests_total{code="307",verb="filter"} 1.0' in page
+    assert 'extender_requests_total{code="307",verb="filter"} 5.0' in page
     assert 'reason="moved"' not in page, "a call that is answered elsewhere has not failed"
 
 

@@ -65,19 +65,29 @@ async def test_a_write_that_fails_is_told_once_and_repeated(caplog: pytest.LogCa
 async def test_a_call_waits_until_another_replica_is_called() -> None:
     stand = Stand()
     assert await stand.one._write()
-    waiting = asyncio.create_task(stand.one.is_handed_over())
+    waiting = asyncio.create_task(stand.one.is_handed_over(0))
     await asyncio.sleep(0)
     assert await stand.other._write()
     assert await waiting
     assert stand.clock.slept[0] == PACE_SECONDS, "a client that comes back at once is slowed down"
 
 
+async def test_a_client_whose_node_learns_late_is_not_redirected_ten_times_within_its_timeout() -> None:
+    stand = Stand()
+    assert await stand.other._write()
+    assert all([await stand.one.is_handed_over(redirects) for redirects in range(9)])
+    assert sum(stand.clock.slept) > 5, "httpTimeout of the overlays; kube-scheduler gives up at the tenth redirect"
+    stand.clock.slept = []
+    assert await stand.one.is_handed_over(99)
+    assert stand.clock.slept == [3.6], "its patience"
+
+
 async def test_a_call_waits_until_this_replica_leads_and_no_longer_than_its_patience() -> None:
     stand = Stand()
-    assert not await stand.one.is_handed_over()
+    assert not await stand.one.is_handed_over(0)
     assert sum(stand.clock.slept) == pytest.approx(3.75), "no replica leads"
     stand.answers, stand.clock.slept = True, []
-    assert not await stand.one.is_handed_over()
+    assert not await stand.one.is_handed_over(0)
     assert stand.clock.slept == [PACE_SECONDS]
 
 
