@@ -16,7 +16,7 @@ import pytest
 
 from extender.kube.credentials import Access
 from extender.kube.effects import Lease, ObjectEvent, PodCondition, PodRef
-from extender.kube.errors import NotFound, Rejected
+from extender.kube.errors import Conflict, NotFound, Rejected
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
@@ -184,7 +184,7 @@ async def rejected(call: Call, session: Session, ref: PodRef) -> bool:
     """Whether the apiserver forbids the call."""
     try:
         await call(session, ref)
-    except NotFound:
+    except (Conflict, NotFound):
         return False
     except Rejected as error:
         return error.status == HTTPStatus.FORBIDDEN
