@@ -205,13 +205,14 @@ class LeaderEndpoint:
     async def is_handed_over(self, redirects: int) -> bool:
         """Waits until this replica answers, another one does, or the patience is over; returns whether another one does.
 
-        At least one look's time, which grows with the ``redirects`` that brought the call here: a client whose node does not know
-        the endpoint yet comes back at once, and must not have followed its last redirect before the node knows.
+        Before the first look it waits longer the more ``redirects`` brought the call here: a client whose node does not know the
+        endpoint yet comes back at once, and must not have followed its last redirect before the node knows.
         """
         until = self._clock.now() + self._patience
         pace = min(PACE_SECONDS * PACE_GROWTH**redirects, self._patience)
         while self._clock.now() < until:
             await self._clock.sleep(pace)
+            pace = PACE_SECONDS
             if self._answers():
                 return False
             if await self._look():

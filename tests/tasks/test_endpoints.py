@@ -7,7 +7,14 @@ import asyncio
 import pytest
 
 from extender.kube.errors import Rejected
-from extender.tasks.endpoints import LEADER_PORT, LEARNED_SECONDS, PACE_SECONDS, Endpoint, LeaderEndpoint
+from extender.tasks.endpoints import (
+    LEADER_PORT,
+    LEARNED_SECONDS,
+    PACE_GROWTH,
+    PACE_SECONDS,
+    Endpoint,
+    LeaderEndpoint,
+)
 from extender.wire.api_calls import KeptObject
 from extender.wire.webhook_configurations import OwnPod
 from tests.fakes import FakeClock
@@ -80,6 +87,13 @@ async def test_a_client_whose_node_learns_late_is_not_redirected_ten_times_withi
     stand.clock.slept = []
     assert await stand.one.is_handed_over(99)
     assert stand.clock.slept == [3.6], "its patience"
+
+
+async def test_a_call_that_was_redirected_often_waits_no_longer_for_a_leader() -> None:
+    stand = Stand()
+    assert not await stand.one.is_handed_over(9)
+    assert stand.clock.slept[0] == pytest.approx(PACE_SECONDS * PACE_GROWTH**9)
+    assert sum(stand.clock.slept) <= 3.6 + PACE_SECONDS
 
 
 async def test_a_call_waits_until_this_replica_leads_and_no_longer_than_its_patience() -> None:
