@@ -1,1 +1,1 @@
-"""Releases groups of gated pods: decides, reserves, writes the decision down, and lets the pods go. Begin with `manager.py`."""
+"""Releases groups of gated pods: decides, reserves, writes the decision down, and lets the pods go. Begin with `reconciler.py`."""

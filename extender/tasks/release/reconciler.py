@@ -9,35 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
 from extender.index.cluster import ClusterIndex
 from extender.index.objects.changes import Subscribable
-from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError
 from extender.kube.timing import Clock
 from extender.model.group_placements import GroupPlacement
 from extender.model.objects import Pod
-from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal, Replacement, is_own_group
-from extender.model.units import counted
+from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal, Replacement
 from extender.settings.policies import Release
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import GroupQueue, RateLimiter
 from extender.tasks.leader_election import LeadershipLost
 from extender.tasks.release.groups import (
-    BEGIN_AFTER,
     DecisionLines,
     GroupMemory,
     Memories,
     budget_excess,
-    event_of,
     group_state,
     may_free_room,
 )
-from extender.tasks.release.writes import PlacementWriter, PodReleaser, Result
+from extender.tasks.release.steps import StepWriter
+from extender.tasks.release.writes import PlacementWriter, PodReleaser
 from extender.tasks.sliced_work import in_slices
 from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.placing import Trials
@@ -49,7 +46,6 @@ from extender.verbs.release.progress import (
     coarser_levels,
     message_of,
     next_step,
-    status_of,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -87,25 +83,30 @@ class GroupReconciler:
         settings: Release,
         catch_up: Callable[[], Awaitable[None]],
     ) -> None:
-        self.expired = 0
         self.failures = 0
         self._index = index
         self._placements = placements
-        self._pods = pods
         self._propose = propose
         self._has_node = has_node
-        self._events = events
         self._recorder = recorder
         self._clock = clock
         self._utc_now = utc_now
         self._settings = settings
         self._catch_up = catch_up
         self._queue = GroupQueue(clock)
+        self._writer = StepWriter(
+            placements, pods, index.reserved, events, recorder, clock, utc_now, settings, self._come_back
+        )
         self._placing = RateLimiter(clock, 1, _PLACED_PER_SECOND)
         self._lines = DecisionLines()
         self.memory = Memories()
         self._short_of_room: dict[GroupKey, None] = {}
         self._room = asyncio.Event()
+
+    @property
+    def expired(self) -> int:
+        """How many releases were not seen in time."""
+        return self._writer.expired
 
     # -- a term ---------------------------------------------------------------------------------------------------------
 
@@ -204,6 +205,9 @@ class GroupReconciler:
                     self._queue.add_at(key, memory.next_try)
             await self._clock.sleep(_ROOM_PAUSE)
 
+    def _come_back(self, key: GroupKey, when: float) -> None:
+        self._queue.add_at(key, when)
+
     # -- one group ------------------------------------------------------------------------------------------------------
 
     async def _work(self, key: GroupKey, places: asyncio.Semaphore) -> None:
@@ -247,7 +251,7 @@ class GroupReconciler:
     async def _reconcile(self, group: GroupState) -> None:
         """Reads the group, decides, and writes one thing; again until it waits."""
         memory, step = self._known(group), Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE)
-        await self._read_late(group, memory)
+        await self._writer.read_late(group, memory)
         self._give_back_unasked(group, memory)
         for _ in range(_MOST_STEPS):
             memory.observe(group, self._clock.now())
@@ -258,7 +262,7 @@ class GroupReconciler:
                 out = (pod for pod in group.waiting if pod.uid in memory.sent)
                 concerned = replace(group, waiting=(*step.pods, *out))
             step = await self._carry_out(concerned, memory, await self._choose(concerned, memory, step))
-            await self._report(group, memory, step)
+            await self._writer.tell(group, memory, step)
             found = self._read(group.key)
             if step.do is Do.WAIT or found is None:
                 break
@@ -267,9 +271,12 @@ class GroupReconciler:
 
     async def _carry_out(self, group: GroupState, memory: GroupMemory, step: Step) -> Step:
         if step.levels is not None:
-            return await self._write_decision(group, memory, step.levels)
+            decided = await self._writer.decide(group, memory, step.levels)
+            if decided.reason is Reason.DECIDED:
+                self._lines.leave(group.key)
+            return decided
         if step.pods and step.do is Do.RELEASE and memory.decision is not None:
-            return await self._patch(group, memory, memory.decision, step)
+            return await self._writer.release(group, memory, memory.decision, step)
         return step
 
     def _follow_up(self, group: GroupState, memory: GroupMemory, step: Step) -> None:
@@ -486,115 +493,3 @@ class GroupReconciler:
         if not memory.timed_out:
             memory.timed_out = True
             self._recorder.record_timeout(str(action))
-
-    # -- writes ---------------------------------------------------------------------------------------------------------
-
-    async def _write_decision(self, group: GroupState, memory: GroupMemory, levels: tuple[Level, ...]) -> Step:
-        """Writes a decision down. Where that fails its room is given up; if it was written after all, the next try finds it."""
-        decided = self._utc_now().replace(microsecond=0)  # what the API server keeps
-        decision = Decision(group.key, group.spec.gate, max(group.size, 1), levels, decided)
-        memory.levels, memory.claimed_until = levels, self._clock.now() + self._settings.reservation
-        try:
-            stands = await self._placements.decide(decision, memory.decision, await self._owner(group))
-        except LeadershipLost:
-            raise
-        except KubeError as error:
-            self._index.reserved.release(group.key)
-            memory.levels, memory.claimed_until = None, 0.0
-            memory.wait(self._clock.now())
-            return Step(Do.WAIT, Phase.DECIDING, Reason.NOT_WRITTEN, f"the decision cannot be written: {error}")
-        self._lines.leave(group.key)
-        memory.decision, memory.levels = stands, stands.levels
-        memory.progress(self._clock.now())
-        if stands != decision:
-            self._index.reserved.release(group.key)
-        where = ", ".join(map(str, stands.levels)) or "any node"
-        _LOG.info("decided", extra={"group": str(group.key), "policy": group.key.policy, "domain": where})
-        return Step(Do.RELEASE, Phase.DECIDED, Reason.DECIDED, f"{counted(group.ready, 'pod')} may go to {where}")
-
-    async def _owner(self, group: GroupState) -> Mapping[str, str] | None:
-        """What the object is deleted with: the controller where that makes the group, or the pod that is one of its own."""
-        pod = PodRef.of(next(iter((*group.waiting, *group.released, *group.bound))))
-        if is_own_group(group.key):
-            return {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
-        return None if group.spec.group_label else await self._pods.owner_of(pod)
-
-    async def _patch(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
-        """Releases the pods of a step, each with a patch of its own. They count as released from before the first one."""
-        memory.has_expired = False
-        self._expect(group, memory, [pod.uid for pod in step.pods])
-        outcomes = await self._pods.release_all(step.pods, decision)
-        failed = ""
-        for pod, (result, error) in zip(step.pods, outcomes, strict=True):
-            self._recorder.record_patch(str(result))
-            if result in {Result.RELEASED, Result.ALREADY, Result.UNKNOWN}:
-                continue  # the watch shows it, or the pod is read when the expectation expires
-            memory.sent.pop(pod.uid, None)
-            if result is Result.GONE:
-                memory.gone.add(pod.uid)
-            elif result is Result.REFUSED:
-                self._queue.add_at(group.key, memory.refuse(pod.uid, error, self._clock.now()))
-                _LOG.warning("a release was refused", extra={"pod": pod.full_name, "error": error})
-            else:
-                failed = f"{pod.name}: {error}"
-        if failed:
-            memory.problem = failed
-            self._queue.add_at(group.key, memory.wait(self._clock.now()))
-            return Step(Do.WAIT, Phase.DEGRADED, Reason.FAILED, failed)
-        memory.progress(self._clock.now())
-        if not memory.is_placed and len(step.pods) + len(group.released) + len(group.bound) >= decision.size:
-            memory.is_placed = True
-            self._recorder.record_wait(self._clock.now() - memory.first_seen)
-        return Step(Do.RELEASE, Phase.RELEASING, Reason.RELEASING, step.message)
-
-    def _expect(self, group: GroupState, memory: GroupMemory, uids: Sequence[str]) -> None:
-        """These pods count as released, until the watch shows it or they are read."""
-        until = self._clock.now() + self._settings.expectation
-        memory.sent.update(dict.fromkeys(uids, until))
-        self._queue.add_at(group.key, until)
-
-    async def _read_late(self, group: GroupState, memory: GroupMemory) -> None:
-        """Reads the pods whose expectation has expired: the event may be lost, or the patch."""
-        by_uid, now = {pod.uid: pod for pod in group.waiting}, self._clock.now()
-        for uid in [uid for uid, until in memory.sent.items() if now >= until]:
-            pod = by_uid.get(uid)
-            self.expired += 1
-            try:
-                is_gated = pod is not None and await self._pods.is_gated(PodRef.of(pod), group.spec.gate)
-            except KubeError:
-                is_gated = False  # unknown: it counts as released for as long again
-            if is_gated or is_gated is None:
-                memory.sent.pop(uid, None)
-            else:
-                self._expect(group, memory, [uid])
-
-    # -- what it tells --------------------------------------------------------------------------------------------------
-
-    async def _report(self, group: GroupState, memory: GroupMemory, step: Step) -> None:
-        before, memory.step = memory.step, step
-        is_news = before is None or (before.phase, before.reason) != (step.phase, step.reason)
-        if is_news:
-            event = event_of(group, step, self._utc_now())
-            if event is not None:
-                self._events.record(event)
-        status = status_of(group, step)
-        known, now = self._placements.find(group.key), self._clock.now()
-        if known is not None and (memory.told or known.status) == status:
-            return
-        due = memory.status_due(is_written=known is not None, is_news=is_news, now=now)
-        if now < due:
-            self._queue.add_at(group.key, due)
-            return
-        memory.told, memory.told_at = None, now
-        try:
-            if known is None and memory.decision is not None:
-                await self._placements.decide(memory.decision, memory.decision)  # the object was deleted
-            elif known is None:
-                await self._placements.begin(group.key, group.spec.gate, max(group.size, 1))
-            await self._placements.tell(group.key, status)
-            memory.told = status
-        except LeadershipLost:
-            raise
-        except KubeError as error:
-            _LOG.warning("a status cannot be written", extra={"group": str(group.key), "error": str(error)})
-            self._queue.add_at(group.key, now + BEGIN_AFTER)
