@@ -1,20 +1,19 @@
-"""Groups as the release knows them: from the index, from its own last steps, and in the line for room of their namespace."""
+"""Groups as the release knows them: from the index, and from its own last steps."""
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from extender.index.claims.assumed import Assumed
 from extender.index.claims.reserved import Reservations
 from extender.index.gated import GatedGroups, Role
 from extender.kube.effects import ObjectEvent, PodRef
 from extender.model.group_placements import PlacementStatus
 from extender.model.objects import Pod
-from extender.model.release import Decision, GroupKey, Level, Phase
+from extender.model.release import Decision, GroupKey, Level, Phase, ReleaseSpec
 from extender.model.resources import PODS, Resources, add, total
 from extender.model.units import agreeing, counted
 from extender.settings.policies import Release
@@ -26,8 +25,6 @@ _COUNTS_EVERY: Final = 1.0
 BEGIN_AFTER: Final = 5.0  # a group that is decided before has its object created with the decision
 _REFUSED_FOR: Final = 300.0
 _LONGEST_WAIT: Final = 5.0
-_PAUSES: Final = 10.0  # a try is followed by ten times its time without one
-_SHORTEST: Final = 0.01
 _ONE_POD: Final = {PODS: 1}
 _NOTHING: Final[Resources] = {}
 
@@ -56,15 +53,6 @@ def group_state(key: GroupKey, gated: GatedGroups, pods: Mapping[str, Pod]) -> G
 
 def _others(pod: Pod, gate: str) -> tuple[str, ...]:
     return tuple(each for each in pod.gating.gates if each != gate) if pod.gating is not None else ()
-
-
-def may_free_room(change: object) -> bool:
-    """Whether more room may be free after a change of room or of an assumption.
-
-    A pod that was assumed on several nodes keeps less once it is on one of them, on none, or in doubt: then it counts once.
-    """
-    old = getattr(change, "old", None)
-    return not isinstance(old, Assumed) or not old.pod.node
 
 
 def budget_excess(
@@ -122,7 +110,8 @@ class GroupMemory:
     server refuses a release. ``without_room``: its time is over, so pods are released also where the domain has no room.
     ``is_placed``: as many pods as the group has have been released. ``has_expired``: the time for which room was reserved
     for its released pods was over before they were bound. ``asked_by``: by UID, when a scheduler
-    is to have asked about a released pod, and ``unasked`` are those about which none has. ``next_try``: no decision is tried before. ``step`` is the last
+    is to have asked about a released pod, and ``unasked`` are those about which none has. ``spec``: what its policy asked
+    for at the last try of a decision. ``next_try``: no decision is tried before. ``step`` is the last
     one, and ``told`` the status that was written last, at ``told_at``. ``emptied``: when its last pod went.
     """
 
@@ -140,6 +129,7 @@ class GroupMemory:
     timed_out: bool = False
     was_bound: bool = False
     has_expired: bool = False
+    spec: ReleaseSpec | None = None
     next_try: float = 0.0
     tries: int = 0
     problem: str = ""
@@ -197,7 +187,12 @@ class GroupMemory:
 
 
 class Memories(dict[GroupKey, GroupMemory]):
-    """What is remembered, by group. Each method is O(groups)."""
+    """What is remembered, by group. Each method but ``next_try`` is O(groups)."""
+
+    def next_try(self, key: GroupKey) -> float | None:
+        """Before when a group is not tried again, None where it is not known. O(1)."""
+        found = self.get(key)
+        return None if found is None else found.next_try
 
     def oldest(self, now: float) -> float:
         """Seconds for which the group that waits longest has waited; 0 where none does."""
@@ -228,67 +223,3 @@ class Memories(dict[GroupKey, GroupMemory]):
             if key.policy == group.key.policy and key != group.key and memory.levels is not None
             if now < memory.claimed_until or (key in gated.groups and gated.groups[key].counts[Role.BOUND])
         ]
-
-
-@dataclass(slots=True)
-class _Line:
-    """The groups of a namespace, each with the version of the room at which it was last tried. ``ready``: no try before."""
-
-    tried: OrderedDict[GroupKey, int] = field(default_factory=OrderedDict)
-    ready: float = 0.0
-
-
-class DecisionLines:
-    """The groups that wait for room, in one line for each namespace: only the first of a line is decided.
-
-    A decision looks at all nodes: 20 ms for 5,000. A tenant may create ten thousand groups that nothing can hold. So a group
-    that found no room goes to the end of its line and is not tried again until room has changed, and all lines together take
-    a tenth of the time. ``version`` grows with every change that frees room. All methods are O(1).
-    """
-
-    def __init__(self) -> None:
-        self.version = 0
-        self._lines: dict[str, _Line] = {}
-
-    def __len__(self) -> int:
-        return sum(len(line.tried) for line in self._lines.values())
-
-    def is_turn(self, key: GroupKey, now: float) -> bool:
-        """Whether a group may be tried now; if not, it stands in its line from now on."""
-        line = self._lines.get(key.namespace)
-        if line is None:
-            return True
-        if key not in line.tried:
-            line.tried[key] = -1
-        return next(iter(line.tried)) == key and line.tried[key] != self.version and now >= line.ready
-
-    def failed(self, key: GroupKey, version: int, now: float, seconds: float) -> None:
-        """A group found no room in a try of so many seconds: it goes to the end. ``version`` is that before the try."""
-        line = self._lines.setdefault(key.namespace, _Line())
-        line.tried[key] = version
-        line.tried.move_to_end(key)
-        line.ready = now + max(seconds * _PAUSES * len(self._lines), _SHORTEST)
-
-    def leave(self, key: GroupKey) -> None:
-        """A group is decided, or does not wait any more."""
-        line = self._lines.get(key.namespace)
-        if line is not None:
-            line.tried.pop(key, None)
-            if not line.tried:
-                del self._lines[key.namespace]
-
-    def next_of(self, namespace: str) -> tuple[GroupKey, float] | None:
-        """The group of a namespace that is to be tried next, and when; None where room has not changed since its last try."""
-        line = self._lines.get(namespace)
-        if line is None:
-            return None
-        key = next(iter(line.tried))
-        return None if line.tried[key] == self.version else (key, line.ready)
-
-    def next_of_all(self) -> list[tuple[GroupKey, float]]:
-        """The same for all namespaces. O(namespaces)."""
-        return [found for namespace in self._lines if (found := self.next_of(namespace)) is not None]
-
-    def clear(self) -> None:
-        """The term has ended."""
-        self._lines.clear()

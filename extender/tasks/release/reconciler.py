@@ -26,14 +26,13 @@ from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import GroupQueue, RateLimiter
 from extender.tasks.leader_election import LeadershipLost
 from extender.tasks.release.groups import (
-    DecisionLines,
     GroupMemory,
     Memories,
     budget_excess,
     group_state,
-    may_free_room,
 )
 from extender.tasks.release.steps import StepWriter
+from extender.tasks.release.waiting import Waiting
 from extender.tasks.release.writes import PlacementWriter, PodReleaser
 from extender.tasks.sliced_work import in_slices
 from extender.telemetry.metrics import ReleaseMetrics
@@ -50,7 +49,6 @@ from extender.verbs.release.progress import (
 
 _LOG = logging.getLogger(__name__)
 _WORKERS: Final = 16  # groups that wait for writes at a time; the writes have limits of their own
-_ROOM_PAUSE: Final = 0.25  # changes that free room within this time lead to one try
 _AFTER_FAILURE: Final = 10.0
 _RESUME_SECONDS: Final = 0.5  # of a new leader, in one step; what is left is done group by group
 _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
@@ -98,10 +96,9 @@ class GroupReconciler:
             placements, pods, index.reserved, events, recorder, clock, utc_now, settings, self._come_back
         )
         self._placing = RateLimiter(clock, 1, _PLACED_PER_SECOND)
-        self._lines = DecisionLines()
+        self._waiting = Waiting(clock)
+        self._lines = self._waiting.lines
         self.memory = Memories()
-        self._short_of_room: dict[GroupKey, None] = {}
-        self._room = asyncio.Event()
 
     @property
     def expired(self) -> int:
@@ -120,9 +117,9 @@ class GroupReconciler:
         subscribed: list[tuple[Subscribable, Callable[[object], None]]] = [
             (index.gated.changes, self._group_changed),
             (index.placements.changes, self._placement_changed),
-            (index.room_changes, self._room_changed),
-            (index.reserved.changes, self._room_changed),
-            (index.assumed.changes, self._room_changed),
+            (index.room_changes, self._waiting.room_changed),
+            (index.reserved.changes, self._waiting.room_changed),
+            (index.assumed.changes, self._waiting.room_changed),
         ]
         for source, callback in subscribed:
             source.subscribe(callback)
@@ -131,7 +128,7 @@ class GroupReconciler:
             await self._catch_up()
             await self._begin()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._wake_those_short_of_room())
+                tasks.create_task(self._waiting.run(self._queue.add_at, self.memory.next_try))
                 places = asyncio.Semaphore(_WORKERS)
                 while True:
                     await places.acquire()
@@ -146,8 +143,8 @@ class GroupReconciler:
 
     async def _begin(self) -> None:
         self._queue = GroupQueue(self._clock)
-        for kept in (self.memory, self._short_of_room, self._lines):
-            kept.clear()
+        self.memory.clear()
+        self._waiting.clear()
         self._placements.forget()
         for placement in self._index.placements:
             self._queue.add(placement.group)
@@ -187,23 +184,6 @@ class GroupReconciler:
         if isinstance(placement, GroupPlacement):
             self._placements.observe(placement.group)
             self._queue.add(placement.group)
-
-    def _room_changed(self, change: object) -> None:
-        if (self._short_of_room or len(self._lines)) and may_free_room(change):
-            self._room.set()
-
-    async def _wake_those_short_of_room(self) -> None:
-        while True:
-            await self._room.wait()
-            self._room.clear()
-            self._lines.version += 1
-            for key, when in self._lines.next_of_all():
-                self._queue.add_at(key, when)
-            for key in list(self._short_of_room):
-                memory = self.memory.get(key)
-                if memory is not None:
-                    self._queue.add_at(key, memory.next_try)
-            await self._clock.sleep(_ROOM_PAUSE)
 
     def _come_back(self, key: GroupKey, when: float) -> None:
         self._queue.add_at(key, when)
@@ -283,11 +263,9 @@ class GroupReconciler:
         """Comes back when there is something to try again or when the time of the group is over."""
         if step.phase is Phase.BOUND and not memory.was_bound:
             memory.was_bound, memory.has_expired = True, False
-            self._room_changed(None)  # its namespace may have room reserved for another group now
-        if step.reason is Reason.DOMAIN_FULL or group.released:  # those may lose their nodes
-            self._short_of_room[group.key] = None
-        else:
-            self._short_of_room.pop(group.key, None)
+            self._waiting.room_changed()  # its namespace may have room reserved for another group now
+        may_lose = bool(group.released)  # the nodes of their room
+        self._waiting.set_short(group.key, is_short=step.reason is Reason.DOMAIN_FULL or may_lose)
         if step.reason not in {Reason.NO_ROOM, Reason.BUDGET}:
             self._lines.leave(group.key)
         self._wake_line(group.key.namespace)
@@ -328,7 +306,7 @@ class GroupReconciler:
         """No pod of the group is left. Its decision stays for a while, as its owner may replace all of them."""
         now = self._clock.now()
         self._index.reserved.release(key)
-        self._short_of_room.pop(key, None)
+        self._waiting.set_short(key, is_short=False)
         self._lines.leave(key)
         self._wake_line(key.namespace)
         memory = self.memory.setdefault(key, GroupMemory(now, now))
@@ -374,6 +352,9 @@ class GroupReconciler:
     async def _decide(self, group: GroupState, memory: GroupMemory, *, is_given_up: bool) -> Step:
         """Chooses a domain for a group that is complete. A step that waits says why."""
         begun, version = self._clock.now(), self._lines.version
+        if memory.spec != group.spec:
+            self._lines.retry(group.key)
+            memory.spec = group.spec
         if not is_given_up and not self._lines.is_turn(group.key, begun):
             others = "its turn has not come: other groups of the namespace wait for room too"
             said = (Reason.NO_ROOM, memory.problem) if memory.problem else (Reason.BUDGET, others)

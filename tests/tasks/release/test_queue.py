@@ -15,8 +15,8 @@ from extender.kube.timing import BackoffOptions
 from extender.model.policies import PolicyObject
 from extender.model.release import RELEASE_GATE, GroupKey, OnTimeout
 from extender.tasks.fair_queue import GroupQueue, RateLimiter
-from extender.tasks.release.groups import DecisionLines
 from extender.tasks.release.orphans import OrphanReleaser
+from extender.tasks.release.waiting import DecisionLines
 from extender.tasks.release.writes import PodReleaser
 from tests.contenders import contender
 from tests.gangs import FOREIGN_GATE

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from extender.kube.errors import Conflict, KubeError, Rejected, Throttled, Unreachable
+from extender.model.release import Strategy
 from tests.gangs import FOREIGN_GATE
 from tests.tasks.release.scene import Scene
 
@@ -82,6 +83,20 @@ async def test_it_says_why_no_domain_holds_a_group_and_tries_again_when_room_is_
         scene.index.room_changes.notify(None, "a")
         await scene.pass_time(10)
     assert set(scene.released().values()) == {"a"}
+
+
+async def test_a_changed_policy_is_tried_at_once_also_where_no_room_was_freed() -> None:
+    scene = Scene({"a": 2})
+    for gang in ("x", "y"):
+        scene.create(gang, 1, 2, 3)
+    async with scene.leading():
+        await scene.pass_time(10)
+        scene.rooms["a"] = 3  # no event: what the policy asked for found no room there
+        await scene.pass_time(10)
+        assert scene.released() == {}
+        scene.change_policy(strategy=Strategy.MOST_FREE)
+        await scene.pass_time(1)
+    assert len(scene.released()) == 3
 
 
 async def test_a_bound_group_is_bound_and_its_room_is_not_reserved_twice() -> None:
