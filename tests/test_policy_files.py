@@ -16,6 +16,7 @@ import yaml
 from extender.settings.configuration import Settings
 from extender.simulator.json_objects import JsonObject
 from extender.wire.policies.policies_v1 import read_policy
+from extender.wire.policies.policy_validation import SPREAD_FIELDS
 from tests.deploy.policies.examples import TO_COPY, to_copy
 from tests.programs import tool
 from tests.simulator.plain import namespace, node, pod
@@ -47,7 +48,8 @@ def test_the_readme_explains_every_file_and_every_field() -> None:
     }
     block = crds()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["release"]
     fields |= {f"spec.release.{name}" for name in block["properties"]}
-    assert len(TO_COPY) == 7
+    fields |= {f"spec.spread.{name}" for name in SPREAD_FIELDS}
+    assert len(TO_COPY) == 8
     assert fields | TO_COPY.keys() <= rows()
     assert {name for name in rows() if name.endswith(".yaml")} == set(TO_COPY)
 

@@ -17,6 +17,7 @@ from extender.model.constraints.clauses import Clause
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
 from extender.model.constraints.selectors import EVERYTHING, NOTHING, LabelSelector
+from extender.model.constraints.spread import SpreadDirective
 from extender.model.constraints.terms import is_cross_namespace_term
 from extender.model.rejections import Reason
 from extender.model.release import ReleaseSpec
@@ -315,6 +316,7 @@ class Directives:
 
     ``lists`` are elements to append, by the dotted path of the list below the pod's spec; ``soft_min_domains`` are
     constraints with ScheduleAnyway and minDomains, which the API rejects in a pod: they are scored and never injected.
+    ``spread`` is about constraints that pods have, whether of their own or of a policy: `verbs/admit/spread_directives.py`.
     ``node_keys``: the labels and fields of nodes that the selector and the required terms are about.
     """
 
@@ -326,6 +328,7 @@ class Directives:
     required_node_terms: tuple[NodeTerm, ...] | None = None
     lists: Mapping[str, Items] = field(default_factory=dict)
     soft_min_domains: tuple[JsonObject, ...] = ()
+    spread: tuple[SpreadDirective, ...] = ()
     nodes: NodeAffinity = ANY_NODE
     preferred_nodes: tuple[PreferredNodeTerm, ...] = ()
     node_keys: frozenset[str] = frozenset()
@@ -340,6 +343,7 @@ class Directives:
         """How much work it is to apply them to a pod that lacks them, apart from node terms. O(1)."""
         spread = self.lists.get("topologySpreadConstraints", ())
         elements = sum(map(len, self.lists.values()))
+        elements += len(self.spread)
         return 1 + elements + _SPREAD_WEIGHT * len(spread) + _PAIR_WEIGHT * len(self.node_selector)
 
 

@@ -42,7 +42,7 @@ from extender.index.view import ClusterView
 from extender.model.bounded import BoundedCache
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm, node_selector
-from extender.model.constraints.spread import NO_SPREAD, SpreadConstraint, SpreadConstraints
+from extender.model.constraints.spread import NO_SPREAD, SpreadConstraint, SpreadConstraints, revision_key
 from extender.model.constraints.terms import (
     NO_AFFINITY,
     AffinityTerm,
@@ -74,6 +74,7 @@ from extender.verbs.admit.injected import Record, read_records, subtract
 from extender.verbs.admit.injection import DAEMON_SET, Injection, Outcome, gating
 from extender.verbs.admit.json_edits import put
 from extender.verbs.admit.pod_fields import TERMS_PATH, Bounds, Held
+from extender.verbs.admit.spread_directives import directed, of_revision
 from extender.verbs.admit.term_product import Budget
 from extender.wire.objects.constraints import parse_affinity, parse_spread, parsed_from, size_of_parts
 from extender.wire.policies.node_terms import PLACING_LISTS, POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTED_POD_TERMS
@@ -283,13 +284,16 @@ class _Enforcement:
         items: list[JsonObject] = []
         if injected is not None:
             spec, items = subtract(spec, injected), injected.items(SPREAD)
-        self._injected = [_parse(SPREAD, each, signature) for each in items]
+        added = [each for item in items if isinstance(each := _parse(SPREAD, item, signature), SpreadConstraint)]
+        self._injected = [*added, *(self._of_revision(each) for each in added)]
         self._injection = Injection(spec, bounds, Budget(), is_pod=True, held=self._held())
         changes = found.apply(self._injection, self._policies, Moment.SCHEDULING)
         self.held = {each.policy.key: None for each in changes if not each.is_empty}
         self.audited = [
             each.policy.key for each in found.audited if not each.is_empty or each.has(ConflictPolicy.REJECT)
         ]
+        _, unfinished = directed(signature.spread, [each for each in policies if each.mode is Mode.AUDIT], signature)
+        self.audited += [each for each in unfinished if each not in self.audited]
         conflicts = [*(each for done in changes for each in done.conflicts), *filter(None, [found.conflict])]
         self.conflicts = {(each.policy, each.field) for each in conflicts}
         # kube-scheduler applies what the pod carries itself, also where a policy would have overridden it at admission.
@@ -315,9 +319,16 @@ class _Enforcement:
             if element is not None:
                 made = Item(element, item.key, item.size)  # type: ignore[arg-type]  # of the model in place of JSON
                 self._keys.setdefault((path, element), item.key)
+                if isinstance(element, SpreadConstraint):
+                    self._keys.setdefault((path, self._of_revision(element)), item.key)
                 if path in _TERM_LISTS and is_cross_namespace_term(item.value):
                     self._crossing.add(id(made))
                 yield made
+
+    def _of_revision(self, constraint: SpreadConstraint) -> SpreadConstraint:
+        """A constraint of a policy as the pod has it where admission has completed it."""
+        own = self._signature
+        return of_revision(constraint, revision_key(own.owner_kind, own.labels), own.labels)
 
     def _held(self) -> Held:
         own = self._signature
@@ -365,6 +376,8 @@ class _Enforcement:
             return self._about_nodes(held)
         spread = self._spread(rules)
         wished = _with_soft_min_domains(spread, self._enforcing, signature.labels)
+        wished, completing = directed(wished, self._enforcing, signature)
+        held = tuple(dict.fromkeys((*held, *completing)))
         if not held and wished is spread:
             return None
         nodes = self.nodes

@@ -130,7 +130,17 @@ PLACING = st.builds(
     st.sampled_from([{}, {}, {ZONE: "a"}, {ZONE: "b"}, {"disk": "1"}]),
 )
 PLACED = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["web", "db"]), st.sampled_from(["1", "2"])), max_size=6)
-SCHEDULED = st.lists(st.tuples(PLACING, st.sampled_from(["KeepPod", "Override", "Reject"])), max_size=3)
+DIRECTED = st.builds(
+    lambda placing, spread: placing | ({"spread": spread} if spread else {}),
+    PLACING,
+    st.sampled_from([[], [], [{"topologyKey": ZONE, "matchLabelKeys": "IfMissing"}]]),
+)
+SCHEDULED = st.lists(st.tuples(DIRECTED, st.sampled_from(["KeepPod", "Override", "Reject"])), max_size=3)
+REVISED = ("version", "pod-template-hash")
+OWNED: Json = {
+    "labels": {"app": "web", "version": "1", "pod-template-hash": "1"},
+    "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "o", "controller": True}],
+}
 
 
 def _spec(directives: Json) -> Json:
@@ -171,10 +181,12 @@ def test_filter_of_a_pod_that_admission_missed_equals_that_of_the_injected_pod(
     own: Json, directives: list[tuple[Json, str]], placed: list[tuple[int, str, str]]
 ) -> None:
     policies = [policy(f"p{n}", conflictPolicy=way, **each) for n, (each, way) in enumerate(directives)]
-    escaped = pod(_spec(own), labels={"app": "web", "version": "1"})
+    escaped = pod(_spec(own), **OWNED)
     answer = ask(verb(*policies), copy.deepcopy(escaped))
     others = [
-        _decoded(pod_json(f"o{n}", on=f"m{host}", namespace="shop", app=app, version=version))
+        _decoded(
+            pod_json(f"o{n}", on=f"m{host}", namespace="shop", labels={"app": app} | dict.fromkeys(REVISED, version))
+        )
         for n, (host, app, version) in enumerate(placed)
     ]
     index = index_of(*SMALL, *others, *map(PolicyObject, policies))

@@ -7,9 +7,11 @@ KEP-3022 (minDomains), KEP-3094 (inclusion policies), KEP-3243 (matchLabelKeys).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
-from extender.model.constraints.labels import HOSTNAME, ZONE
+from extender.model.constraints.labels import HOSTNAME, ZONE, Labels
 from extender.model.constraints.selectors import NOTHING, LabelSelector
 
 
@@ -27,6 +29,37 @@ class SpreadConstraint:
     min_domains: int = 1
     honor_affinity: bool = True
     honor_taints: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadDirective:
+    """What a scheduling policy directs for the constraints over one topology key that its pods have.
+
+    ``completes_keys``: a constraint without it gets the label key of the pod's revision as one of its matchLabelKeys.
+    """
+
+    topology_key: str
+    completes_keys: bool = False
+
+    def texts(self) -> Iterator[str]:
+        """The fields that it has, as in the policy."""
+        if self.completes_keys:
+            yield "matchLabelKeys IfMissing"
+
+
+# The label that tells the revisions of a workload apart, by the kind of the pod's controller.
+# https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#pod-template-hash-label
+_REVISIONS: Final = {
+    "ReplicaSet": "pod-template-hash",
+    "StatefulSet": "controller-revision-hash",
+    "DaemonSet": "controller-revision-hash",
+}
+
+
+def revision_key(owner_kind: str, labels: Labels) -> str:
+    """The label key by which pods of this revision are told from those of others; empty where the pod has none."""
+    found = _REVISIONS.get(owner_kind, "")
+    return found if found in labels else ""
 
 
 @dataclass(frozen=True, slots=True)

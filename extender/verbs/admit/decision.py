@@ -15,6 +15,7 @@ from zlib import crc32
 from extender.index.policies import PoliciesView
 from extender.model.bounded import Steps, at_once
 from extender.model.constraints.labels import Labels
+from extender.model.constraints.spread import revision_key
 from extender.model.policies import (
     DEFAULT_SERVICE_ACCOUNT,
     EXEMPT_LABEL,
@@ -314,10 +315,19 @@ class AdmitVerb:
         selected = self._policies.select(subject, *_AT_THE_WEBHOOK)
         is_gated = selected and is_pod and self._settings.release.enabled and self._is_to_wait(request, subject, spec)
         gates = {each.key for each in gating(selected)} if is_gated else ()
-        injection = Injection(clean, self._bounds, findings.budget, is_pod=is_pod, scheduler_seed=seed, gates=gates)
         acting = [each for each in selected if each.key in gates or directs(each, is_pod=is_pod)]
         policies = findings.within(self._bounds, acting)
         findings.check()
+        injection = Injection(
+            clean,
+            self._bounds,
+            findings.budget,
+            is_pod=is_pod,
+            scheduler_seed=seed,
+            gates=gates,
+            revision=revision_key(subject.owner_kind, subject.labels) if is_pod else "",
+            spread=[found for each in policies if directs(each, is_pod=True) for found in each.directives.spread],
+        )
         changes = findings.apply(injection, policies)
         findings.changes += changes
         findings.check()

@@ -33,7 +33,10 @@ class _Record(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class PolicyRecord(_Record):
-    """What one policy added, and what it replaced (`was…`)."""
+    """What one policy added, and what it replaced (`was…`).
+
+    ``spread``: the fields that constraints of a pod got, by topology key. They are never taken out, as no pod is freed.
+    """
 
     policy: str
     generation: int = 0
@@ -43,6 +46,7 @@ class PolicyRecord(_Record):
     were_fields: dict[str, str] = {}
     was_node_selector: dict[str, str] = {}
     were_constraints: list[tuple[JsonObject, JsonObject]] = []
+    spread: dict[str, JsonObject] = {}
 
     def without_replaced(self) -> PolicyRecord:
         """As if everything had been added to a pod that said nothing."""
@@ -153,9 +157,11 @@ def _injects(policy: Policy, record: PolicyRecord) -> bool:
         "priorityClassName": (directs.priority_class,),
     }
     spread = [new for new, _ in record.were_constraints]
+    completed = {each.topology_key for each in directs.spread}
     return (
         all(value in fields.get(name, ()) for name, value in record.fields.items())
         and record.node_selector.items() <= directs.node_selector.items()
+        and record.spread.keys() <= completed
         and all(
             item_key(path, item) in keys.get(path, ())
             for path, items in (*record.lists.items(), (SPREAD, spread))
@@ -192,6 +198,7 @@ def _policy_record(changes: Changes) -> PolicyRecord:
         were_fields={name: replaced[name] for name in SCALARS if name in replaced},
         was_node_selector=replaced.get("nodeSelector") or {},
         were_constraints=[(new, old) for new, old in replaced.get(SPREAD) or ()],
+        spread=added.get("spread") or {},
     )
 
 

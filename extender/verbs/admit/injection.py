@@ -8,14 +8,14 @@ decides. Applying the same policies again changes nothing.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import sub
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from extender.model.constraints.clauses import LABEL, Clause, are_contradictory
 from extender.model.constraints.node_affinity import NodeAffinity
-from extender.model.constraints.spread import SpreadConstraint
+from extender.model.constraints.spread import SpreadConstraint, SpreadDirective
 from extender.model.policies import (
     ConflictPolicy,
     Directives,
@@ -32,6 +32,7 @@ from extender.model.policies import (
     Targets,
 )
 from extender.verbs.admit.pod_fields import GATES, Bounds, Changes, Conflict, Held, PodFields, RejectedError, short
+from extender.verbs.admit.spread_directives import complete, completed
 from extender.verbs.admit.term_product import (
     CLAUSES_READ,
     Budget,
@@ -42,8 +43,18 @@ from extender.verbs.admit.term_product import (
     join,
     policy_terms,
 )
-from extender.wire.policies.node_terms import LISTS, NODE_TERMS, PLACING_LISTS, SPREAD, TOLERATIONS, canonical, item_key
+from extender.wire.policies.node_terms import (
+    LISTS,
+    NODE_TERMS,
+    PLACING_LISTS,
+    SPREAD,
+    TOLERATIONS,
+    canonical,
+    item_key,
+)
 from extender.wire.policies.policy_validation import limit_name
+
+T = TypeVar("T")
 
 DAEMON_SET: Final = "DaemonSet"
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -62,7 +73,8 @@ class Injection:
 
     ``is_pod``: it is that of a pod and not of a template, so the API server has filled in more. ``scheduler_seed``
     chooses among several scheduler names. ``held``: see `PodFields`. ``gates``: the policies whose gate is to hold the pod until
-    its group is released. Each policy costs O(what it directs).
+    its group is released. ``revision`` and ``spread``: the label key of the pod's revision, and what the policies that are
+    applied direct for its spread constraints. Each policy costs O(what it directs).
     """
 
     def __init__(
@@ -75,7 +87,11 @@ class Injection:
         scheduler_seed: int = 0,
         held: Held | None = None,
         gates: Container[PolicyKey] = (),
+        revision: str = "",
+        spread: Sequence[SpreadDirective] = (),
     ) -> None:
+        self._revision = revision
+        self._spread = spread
         self.fields = PodFields(spec, bounds, budget, held)
         self._gates = gates
         self._nodes = _NodeDirectives(self.fields)
@@ -114,6 +130,28 @@ class Injection:
         finally:
             self._restore(saved)
         return changes
+
+    def complete_spread(self, changes: Changes, *, is_preview: bool = False) -> None:
+        """Completes the spread constraints of a new pod, once every policy has added its own. O(constraints × directives).
+
+        ``is_preview``: only notes it, for a policy in mode Audit.
+        """
+        saved = self.fields.save() if is_preview else None
+        try:
+            self._complete_spread(changes)
+        finally:
+            if saved is not None:
+                self._restore(saved)
+
+    def _complete_spread(self, changes: Changes) -> None:
+        fields = self.fields
+        directives = changes.policy.directives.spread
+        if not (directives and self._is_pod and directs(changes.policy, is_pod=True)) or fields.excess:
+            return
+        items, recorded, growth = complete(fields.items(SPREAD), directives, self._revision)
+        if recorded and fields.fits(growth, SPREAD, changes):
+            fields.replace(SPREAD, items)
+            changes.added["spread"] = recorded
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
         self.fields.restore(saved)
@@ -223,7 +261,7 @@ class Injection:
             pair = _pair(item.value)
             where = f"{SPREAD}[{pair[0]}, {pair[1]}]"
             place = places.get(pair)
-            if item.key in fields.known(SPREAD):
+            if item.key in fields.known(SPREAD) or self._is_completed(item, present, place):
                 fields.claim(where)
             elif place is None:
                 lacking.append(item)
@@ -239,6 +277,12 @@ class Injection:
                 fields.claim(f"{SPREAD}[{', '.join(_pair(item.value))}]")
             changes.added[SPREAD] = [item.value for item in new]
             fields.append(SPREAD, new)
+
+    def _is_completed(self, item: Item, present: Sequence[Item], place: int | None) -> bool:
+        """Whether the pod has the constraint as it is completed for a new pod, which happens after it was added."""
+        if place is None or not self._spread or not isinstance(item.value, dict):
+            return False
+        return item_key(SPREAD, completed(item.value, self._spread, self._revision)) == present[place].key
 
     def _overrides(self, where: str, changes: Changes) -> bool:
         message = "the pod has another constraint for this topology key and action"
@@ -288,7 +332,19 @@ class Outcome:
                         continue
                     done.conflicts, again.conflicts = [*settled, *again.conflicts], []
                     applied += [] if again.is_empty else [again]
+        if moment is Moment.ADMISSION:
+            self._complete_spread(injection, applied)
         return applied
+
+    def _complete_spread(self, injection: Injection, applied: Iterable[Changes]) -> None:
+        """What is directed about constraints comes last: they may be those of a policy that applies later."""
+        first: dict[PolicyKey, Changes] = {}
+        for done in applied:
+            first.setdefault(done.policy.key, done)
+        for done in first.values():
+            self._guarded(done.policy, lambda done=done: injection.complete_spread(done))  # type: ignore[misc]
+        for done in self.audited:
+            self._guarded(done.policy, lambda done=done: injection.complete_spread(done, is_preview=True))  # type: ignore[misc]
 
     def within(self, bounds: Bounds, policies: Sequence[Policy]) -> Sequence[Policy]:
         """The policies that are applied to one pod, those that come first. Of the others one fails for all, a strict one if any is."""
@@ -300,12 +356,18 @@ class Outcome:
         return policies[: bounds.max_policies]
 
     def _apply(self, injection: Injection, policy: Policy, moment: Moment) -> Changes | None:
+        if policy.mode is Mode.ENFORCE:
+            return self._guarded(policy, lambda: injection.apply(policy, moment))
+        audited = self._guarded(policy, lambda: injection.preview(policy, moment))
+        self.audited += [] if audited is None else [audited]
+        return None
+
+    def _guarded(self, policy: Policy, act: Callable[[], T]) -> T | None:
+        """What an act of a policy returns; None where the object is refused, or the policy cannot be applied."""
         if self.refused_by is not None:
             return None
         try:
-            if policy.mode is Mode.ENFORCE:
-                return injection.apply(policy, moment)
-            self.audited.append(injection.preview(policy, moment))
+            return act()
         except RejectedError as error:
             if error.conflict.resolution is FailurePolicy.FAIL:
                 self.fail(policy.key, f"{error.conflict.field}: {error.conflict.message}", is_strict=True)

@@ -48,6 +48,7 @@ _OWNER_KIND: Final = (
 _NOT_SAID: Final = {
     "affinity": "joining it with the pod's own, once only, cannot be said",
     "priorityClassName": "the API server has computed the priority before",
+    "spread": "it stays with the extender: an element of a list cannot be changed without replacing all of them",
 }
 
 

@@ -6,7 +6,7 @@ policies are seldom written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, Protocol
 
 from extender.index.policies import PoliciesView
@@ -20,7 +20,7 @@ from extender.verbs.admit.reviews import FORBIDDEN, Request, allowed, denied, in
 from extender.verbs.admit.term_product import Budget, TooManyTermsError, join, policy_terms
 from extender.wire.policies.node_terms import NODE_TERMS, POD_TERMS, SPREAD, WEIGHTED_POD_TERMS, value_at
 from extender.wire.policies.policies_v1 import read_policy
-from extender.wire.policies.policy_validation import RELEASE_FIELDS, validate
+from extender.wire.policies.policy_validation import RELEASE_FIELDS, SPREAD_FIELDS, validate
 
 
 class NodeReader(Protocol):
@@ -67,7 +67,7 @@ _MOST_TERMS: Final = 1000
 _KNOWN_FIELDS: Final = frozenset({
     *("podSelector", "namespaceSelector", "matchConditions", "nodeSelector", "nodeName", "affinity", "tolerations"),
     *("topologySpreadConstraints", "schedulerName", "schedulerNames", "schedulingGates", "priorityClassName"),
-    *("when", "release", "targets", "priority", "conflictPolicy", "failurePolicy", "mode"),
+    *("when", "spread", "release", "targets", "priority", "conflictPolicy", "failurePolicy", "mode"),
 })  # fmt: skip
 
 
@@ -96,10 +96,7 @@ def _missing_levels(policy: Policy, nodes: NodeReader | None) -> Iterator[str]:
 
 def _own_warnings(policy: Policy, spec: JsonObject) -> Iterator[str]:
     scope, directives = policy.scope, policy.directives
-    for name in sorted(spec.keys() - _KNOWN_FIELDS):
-        yield f"spec.{name}: unknown field, it has no effect"
-    for name in sorted((spec.get("release") or {}).keys() - set(RELEASE_FIELDS)):
-        yield f"spec.release.{name}: unknown field, it has no effect"
+    yield from _unknown_fields(spec)
     if scope.pod_selector.nothing:
         yield "spec.podSelector: is absent, so the policy selects no pod; {} selects all"
     if scope.namespace_selector.nothing:
@@ -115,6 +112,15 @@ def _own_warnings(policy: Policy, spec: JsonObject) -> Iterator[str]:
     yield from _node_requirement_warnings(spec)
     yield from _impossible(directives)
     yield from _quota_warnings(spec)
+
+
+def _unknown_fields(spec: JsonObject) -> Iterator[str]:
+    places: list[tuple[str, JsonObject, Collection[str]]] = [("spec", spec, _KNOWN_FIELDS)]
+    places.append(("spec.release", spec.get("release") or {}, RELEASE_FIELDS))
+    places += [(f"spec.spread[{number}]", each, SPREAD_FIELDS) for number, each in enumerate(spec.get("spread") or ())]
+    for path, found, known in places:
+        for name in sorted(found.keys() - set(known)):
+            yield f"{path}.{name}: unknown field, it has no effect"
 
 
 def _node_requirement_warnings(spec: JsonObject) -> Iterator[str]:

@@ -174,6 +174,7 @@ def _texts(policy: Policy) -> Iterator[str]:
     yield from (f"{path}: {len(items)}" for path, items in sorted(directives.lists.items()) if items)
     if directives.soft_min_domains:
         yield f"topologySpreadConstraints with minDomains, scored: {len(directives.soft_min_domains)}"
+    yield from (f"spread {each.topology_key}: {', '.join(each.texts())}" for each in directives.spread)
     for field, names in (
         ("nodeName", (directives.node_name,)),
         ("schedulerName", directives.scheduler_names),

@@ -13,6 +13,7 @@ import orjson
 
 from extender.model.constraints.node_affinity import NodeAffinity, node_selector
 from extender.model.constraints.selectors import EVERYTHING, NOTHING, LabelSelector, parse_selector, requirement
+from extender.model.constraints.spread import SpreadDirective
 from extender.model.policies import (
     CLUSTER_KIND,
     GROUP,
@@ -57,7 +58,7 @@ _DEFAULT_WHEN: Final = ("Admission", "Scheduling")
 _SPEC_FIELDS: Final = (
     *("podSelector", "matchConditions", "when", "targets", "priority", "conflictPolicy", "failurePolicy", "mode"),
     *("nodeSelector", "nodeName", "affinity", "tolerations", "topologySpreadConstraints", "schedulerName"),
-    *("schedulerNames", "schedulingGates", "priorityClassName", "release"),
+    *("schedulerNames", "schedulingGates", "priorityClassName", "spread", "release"),
 )
 
 
@@ -242,6 +243,7 @@ def _directives(spec: JsonObject) -> Directives:
         required_node_terms=required_terms,
         lists=_items(spec),
         soft_min_domains=tuple(filter(is_soft_min_domains, spec.get(SPREAD) or ())),
+        spread=tuple(map(_spread_directive, spec.get("spread") or ())),
         nodes=NodeAffinity(node_selector(pairs), required.terms),
         preferred_nodes=preferred,
         node_keys=frozenset([*pairs, *(part.key for each in required_terms or () for part in each.clauses)]),
@@ -261,6 +263,10 @@ def _items(spec: JsonObject) -> dict[str, Items]:
 def is_soft_min_domains(constraint: JsonObject) -> bool:
     """Whether the API server would reject the constraint in a pod: minDomains needs DoNotSchedule (KEP-3022)."""
     return constraint.get("minDomains") is not None and constraint.get("whenUnsatisfiable") != "DoNotSchedule"
+
+
+def _spread_directive(found: JsonObject) -> SpreadDirective:
+    return SpreadDirective(found["topologyKey"], completes_keys=found.get("matchLabelKeys") == "IfMissing")
 
 
 def _release(spec: JsonObject) -> ReleaseSpec | None:

@@ -110,6 +110,7 @@ def _check_spec(found: Problems, spec: JsonObject, kind: str) -> None:
     check_spread_constraints(found, spec.get("topologySpreadConstraints"), "spec.topologySpreadConstraints")
     _check_names(found, spec)
     _check_behaviour(found, spec)
+    _check_spread(found, spec)
     _check_release(found, spec)
 
 
@@ -348,3 +349,28 @@ def _check_timeout(found: Problems, value: Any) -> None:
         return
     if not 0 < seconds <= LONGEST_TIMEOUT:
         found.invalid(path, text, "must be more than 0 and at most 168h")
+
+
+# -- the block `spread`: what is meant by the spread constraints that pods have
+
+MOST_SPREAD: Final = 16  # topology keys of one policy
+SPREAD_FIELDS: Final = ("topologyKey", "matchLabelKeys")
+SPREAD_WORDS: Final = ("IfMissing",)  # the constants among their values
+
+
+def _check_spread(found: Problems, spec: JsonObject) -> None:
+    """The directives by topology key. They change pods, whose labels are known, and never a template."""
+    path = "spec.spread"
+    listed = found.read_list(spec.get("spread"), path)
+    if listed and spec.get("targets") == "Templates":
+        found.forbidden(path, "acts on pods: `targets` must be Pods or Both")
+    if len(listed) > MOST_SPREAD:
+        found.add(ErrorType.TOO_MANY, path, f"must have at most {MOST_SPREAD} items", len(listed))
+    keys: set[str] = set()
+    for each, at in found.objects(listed[:MOST_SPREAD], path):
+        key = found.read_text(each.get("topologyKey"), f"{at}.topologyKey")
+        check_label_key(found, key, f"{at}.topologyKey")
+        if key in keys:
+            found.add(ErrorType.DUPLICATE, at, "", key)
+        keys.add(key)
+        found.read_choice(each.get("matchLabelKeys"), f"{at}.matchLabelKeys", SPREAD_WORDS)

@@ -36,7 +36,7 @@ from extender.settings.configuration import Settings
 from extender.wire.objects.objects_json import AffinityJson, LabelSelectorJson, SpreadJson, TolerationJson
 from extender.wire.policies.node_terms import LISTS, NODE_TERMS, PREFERRED_NODES
 from extender.wire.policies.policies_v1 import spec_fields
-from extender.wire.policies.policy_validation import RELEASE_FIELDS
+from extender.wire.policies.policy_validation import RELEASE_FIELDS, SPREAD_FIELDS, SPREAD_WORDS
 from extender.wire.recordings.recording import LINE_TYPES, OBJECT_AND_CLAIM_TYPES
 
 _TYPES: Final = (
@@ -100,7 +100,7 @@ def _words() -> Iterator[str]:
         yield from constants
     yield from (text for each in Reason for text in (each.label, each.text))
     yield from f"{_POLICY_WORDS} {_API_WORDS} {_LABEL_WORDS} {_LABEL_PREFIXES}".split()
-    yield from (*spec_fields(is_cluster=True), *RELEASE_FIELDS)
+    yield from (*spec_fields(is_cluster=True), *RELEASE_FIELDS, *SPREAD_FIELDS, *SPREAD_WORDS)
     groups = (policies.GROUP, policies.KUPID_GROUP)
     yield from (*groups, *(f"{group}/{policies.VERSION}" for group in groups))
     yield from (policies.NAMESPACED_KIND, policies.CLUSTER_KIND, policies.EXEMPT_LABEL, release.RELEASE_GATE)

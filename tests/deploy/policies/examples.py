@@ -109,6 +109,10 @@ FULL: Final[Json] = {
             },
             {"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"},
         ],
+        "spread": [
+            {"topologyKey": "topology.kubernetes.io/zone", "matchLabelKeys": "IfMissing"},
+            {"topologyKey": "kubernetes.io/hostname"},
+        ],
         "schedulerNames": ["fast", "slow"],
         "schedulingGates": [{"name": "example.com/quota"}],
         "priorityClassName": "batch-high",
@@ -175,6 +179,10 @@ def _toleration(**one: Any) -> Json:
 def _spread(**one: Any) -> Json:
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **one}
     return {"topologySpreadConstraints": [constraint]}
+
+
+def _directing(**one: Any) -> Json:
+    return {"spread": [{"topologyKey": "zone", **one}]}
 
 
 def _release(**fields: Any) -> Json:
@@ -296,6 +304,17 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
         {"topologySpreadConstraints": 2 * _spread()["topologySpreadConstraints"]},
         "spec.topologySpreadConstraints[1]",
     ),
+    "directives of spread: no topology key": (_directing(topologyKey=""), "spec.spread[0].topologyKey"),
+    "directives of spread: a key twice": ({"spread": 2 * _directing()["spread"]}, "spec.spread[1]"),
+    "directives of spread: too many keys": (
+        {"spread": [{"topologyKey": f"k{number}"} for number in range(17)]},
+        "spec.spread",
+    ),
+    "directives of spread: unknown use of label keys": (
+        _directing(matchLabelKeys="Always"),
+        "spec.spread[0].matchLabelKeys",
+    ),
+    "directives of spread: for templates": ({**_directing(), "targets": "Templates"}, "spec.spread"),
     "scheduler name beside a list": ({"schedulerName": "a", "schedulerNames": ["b"]}, "spec.schedulerNames"),
     "scheduler names: none": ({"schedulerNames": []}, "spec.schedulerNames"),
     "scheduler name at scheduling": ({"schedulerName": "a", "when": ["Scheduling"]}, "spec.schedulerName"),

@@ -188,6 +188,7 @@ def _directives() -> dict[str, Schema]:
         "affinity": schema.affinity(),
         "tolerations": schema.tolerations(),
         "topologySpreadConstraints": schema.topology_spread_constraints(),
+        "spread": schema.spread(),
         "schedulerName": scheduler | {"description": "The scheduler that places the pod."},
         "schedulerNames": listed(scheduler, 16, "One of these, by a hash of the owner's UID.", least=1, is_set=True),
         "schedulingGates": schema.scheduling_gates(),

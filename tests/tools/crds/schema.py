@@ -21,7 +21,7 @@ from extender.model.release import (
     Replacement,
     Strategy,
 )
-from extender.wire.policies.policy_validation import GATE_PREFIX, MOST_PODS
+from extender.wire.policies.policy_validation import GATE_PREFIX, MOST_PODS, MOST_SPREAD
 
 Schema = dict[str, Any]
 
@@ -316,6 +316,20 @@ def topology_spread_constraints() -> Schema:
     return listed(item, 16, "Added to those of the pod.", keys=("topologyKey", "whenUnsatisfiable"))
 
 
+def spread() -> Schema:
+    """The directives about constraints that pods have, by topology key."""
+    fields = {
+        "topologyKey": LABEL_KEY_TEXT | {"description": "The key of the constraints that this is about."},
+        "matchLabelKeys": text(
+            about="IfMissing: a constraint without the label key of the pod's revision gets it (KEP-3243).",
+            choices=("IfMissing",),
+        ),
+    }
+    item = record(fields, required=("topologyKey",))
+    about = "What holds for the spread constraints that the pods have, by topology key."
+    return listed(item, MOST_SPREAD, about, keys=("topologyKey",))
+
+
 def scheduling_gates() -> Schema:
     """A list of core/v1 PodSchedulingGate."""
     gate = record({"name": dict(LABEL_KEY_TEXT)}, required=("name",))
@@ -432,6 +446,12 @@ def _choice(about: str, choices: type[StrEnum]) -> Schema:
 
 
 RULES: Final = (
+    rule(
+        "!has(self.spread) || !has(self.targets) || self.targets != 'Templates'",
+        "acts on pods: `targets` must be Pods or Both",
+        ".spread",
+        "FieldValueForbidden",
+    ),
     rule(
         "!has(self.release) || (has(self.when) && 'Release' in self.when)",
         "acts at release only, so `when` must contain Release",
