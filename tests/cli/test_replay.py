@@ -109,12 +109,10 @@ def replayed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[in
     return code, orjson.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("name", ["mixed", "preemption", "policies", "pending"])
-async def test_a_recorded_run_replays_without_a_difference(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_recorded_run_replays_without_a_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is written, with every verb; the redacted runs below play the other scenarios."""
     file = tmp_path / "recording.jsonl.gz"
-    asked = await record(f"config/scenarios/{name}.yaml", file)
+    asked = await record("config/scenarios/preemption.yaml", file)
     code, found = replayed(capsys, file)
     assert (code, found["differences"]) == (0, [])
     lines = map(orjson.loads, gzip.decompress(file.read_bytes()).splitlines())
@@ -122,9 +120,8 @@ async def test_a_recorded_run_replays_without_a_difference(
     assert 0 < verbs["filter"] <= asked
     assert found["questions"] == verbs.total()
     assert found["changes"] > verbs["filter"]
-    if name == "preemption":
-        assert verbs["prioritize"]
-        assert verbs["preempt"]
+    assert verbs["prioritize"]
+    assert verbs["preempt"]
 
 
 @pytest.mark.parametrize(
