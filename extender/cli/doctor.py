@@ -24,8 +24,15 @@ from extender.certificates.rotation import is_verified, last_day
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
 from extender.cli.groups import read_unbound_groups
 from extender.cli.main import CommandError, Commands, say
-from extender.cli.service_client import ServiceError, Trust, add_trust, read_service, try_as_scheduler, webhook_fault
-from extender.cli.sources import print_json
+from extender.cli.service_client import (
+    ServiceError,
+    add_trust,
+    read_service,
+    trust_of,
+    try_as_scheduler,
+    webhook_fault,
+)
+from extender.cli.sources import add_cluster, add_output, cluster_of, print_document, table
 from extender.compose.process import run_on_loop
 from extender.doctor.facts import (
     Facts,
@@ -76,12 +83,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--url", help="URL of the running service (server.bindAddress of --config, on this machine)")
     parser.add_argument("--config", metavar="FILE", help="configuration file to compare with the running service")
     parser.add_argument("--scheduler-config", metavar="FILE", help="kube-scheduler's --config file")
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        default="",
-        help="access to the cluster (kube.kubeconfig of the service, else as kubectl)",
-    )
+    add_cluster(parser, parser, "access to the cluster (kube.kubeconfig of the service, else as kubectl)")
     parser.add_argument(
         "--as",
         dest="account",
@@ -90,7 +92,7 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--no-cluster", action="store_true", help="do not connect to the API server")
     add_trust(parser)
-    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: for scripts")
+    add_output(parser, "text")
     parser.set_defaults(run=run)
 
 
@@ -98,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0, 1 or 2, by the worst finding."""
     findings, checked = examine(arguments)
     findings.sort(key=lambda finding: -_RANK[finding.severity])
-    (_print_json if arguments.output == "json" else _print_text)(findings, checked)
+    _print(findings, checked, arguments.output)
     return max((_RANK[finding.severity] for finding in findings), default=0)
 
 
@@ -111,7 +113,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     facts = Facts(configured or Settings(), time.time())
     url = arguments.url or _address(facts.settings)
     try:
-        state = read_service(url, Trust(arguments.ca_file, arguments.cert_file, arguments.key_file))
+        state = read_service(url, trust_of(arguments))
         # From here on the settings are those of the running service; the file may have changed since its start.
         clocks = {"the service": state.date - facts.now} if state.date is not None else {}
         facts = replace(facts, settings=state.settings, readiness=state.readiness, samples=state.samples, clocks=clocks)
@@ -186,10 +188,15 @@ class _ClusterAccess(NamedTuple):
         """
         own, given, account = settings.kube.kubeconfig, arguments.kubeconfig, arguments.account
         # Only in a pod the leader keeps the Service; its loopback address is that of a port-forward.
-        is_here = urlsplit(url).hostname in _LOCAL and not settings.leader_election.service
-        if account or given:
+        is_here = urlsplit(url).hostname in _LOCAL and not settings.leader_election.service and not arguments.forward
+        if account or given or arguments.context:
             is_own = bool(account) or given == own
-            return cls(access_to(Kube(kubeconfig=given)), account, "" if is_own else f"the account of {given}", is_here)
+            return cls(
+                access_to(cluster_of(arguments)),
+                account,
+                "" if is_own else f"the account of {given or arguments.context}",
+                is_here,
+            )
         if own and is_file(own):
             return cls(access_to(settings.kube), is_here=is_here)
         return cls(access_to(Kube()), "", "" if is_here and not own else "the account of this command", is_here)
@@ -319,16 +326,21 @@ def _exposed_keys(paths: Iterable[str]) -> Iterator[Finding]:
             yield Finding("warning", "key", f"every account of this machine can read {path}", f"chmod 600 {path}")
 
 
-def _print_json(findings: Sequence[Finding], checked: Sequence[str]) -> None:
+def _print(findings: Sequence[Finding], checked: Sequence[str], form: str) -> None:
     rows = [
         {"severity": one.severity, "check": one.check, "problem": one.problem, "remedy": one.remedy} for one in findings
     ]
-    print_json({"checked": checked, "findings": rows})
-
-
-def _print_text(findings: Sequence[Finding], checked: Sequence[str]) -> None:
-    for one in findings:
-        say(f"{one.severity}: {one.check}: {one.problem}", f"    {one.remedy}")
+    if form in {"json", "yaml"}:
+        print_document({"checked": checked, "findings": rows}, form)
+        return
+    if form == "wide":
+        lines = table(
+            [tuple(map(str.upper, row)) for row in rows[:1]] + [tuple(row.values()) for row in rows], indent=""
+        )
+        say(*lines) if rows else None
+    else:
+        for one in findings:
+            say(f"{one.severity}: {one.check}: {one.problem}", f"    {one.remedy}")
     counts = [counted(sum(one.severity == name for one in findings), name) for name in ("error", "warning")]
     say(f"{', '.join(counts)}; checked: {', '.join(checked) or 'nothing'}")
 

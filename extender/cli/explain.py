@@ -15,8 +15,8 @@ import orjson
 
 from extender.cli.files import read_documents
 from extender.cli.main import CommandError, Commands
-from extender.cli.service_client import ServiceError, Trust, add_trust, fetch
-from extender.cli.sources import print_answer, settings_of, snapshot_of, table
+from extender.cli.service_client import ServiceError, add_trust, fetch, trust_of
+from extender.cli.sources import add_output, print_answer, settings_of, snapshot_of, table
 from extender.compose.process import run_on_loop
 from extender.compose.service import Service, service_of_objects
 from extender.model.answers.explanations import ConstraintState, Explanation, NodeState, NotExplained, Obstacle, Reach
@@ -33,7 +33,8 @@ _URL: Final = "http://127.0.0.1:8888"
 def add_parser(commands: Commands) -> None:
     """Adds the parser."""
     parser = commands.add_parser("explain", help="show why a pod is pending, and what would help")
-    parser.add_argument("pod", metavar="NAMESPACE/POD", nargs="?", default="", help="a pod that exists")
+    parser.add_argument("pod", metavar="[NAMESPACE/]POD", nargs="?", default="", help="a pod that exists")
+    parser.add_argument("-n", "--namespace", metavar="NS", default="", help="namespace of the pod")
     parser.add_argument(
         "-f", "--filename", metavar="FILE", help='a pod that does not exist yet, "-" for standard input'
     )
@@ -44,11 +45,12 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the explanation. Wrong usage ends the process with 2."""
-    namespace, _, name = arguments.pod.partition("/")
+    namespace, _, name = arguments.pod.rpartition("/")
+    namespace = namespace or arguments.namespace
     if bool(arguments.pod) == bool(arguments.filename):
-        arguments.wrong_usage("which pod: either NAMESPACE/POD or --filename FILE")
-    if arguments.pod and (not namespace or not name or "/" in name):
-        arguments.wrong_usage(f'expected NAMESPACE/POD, got "{arguments.pod}"')
+        arguments.wrong_usage("which pod: either NAMESPACE/POD, POD -n NAMESPACE, or --filename FILE")
+    if arguments.pod and (not namespace or not name or "/" in namespace):
+        arguments.wrong_usage(f'expected NAMESPACE/POD or POD -n NAMESPACE, got "{arguments.pod}"')
     body = _manifest(arguments.filename) if arguments.filename else b""
     if arguments.snapshot:
         found = _from_snapshot(arguments, namespace, name, body)
@@ -64,22 +66,22 @@ def run(arguments: argparse.Namespace) -> int:
 def add_source(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments for the running service or a snapshot, and for the form of the answer. `whatif` has them too."""
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--url", default=_URL, help=f"URL of the running service ({_URL})")
+    source.add_argument("--url", default="", help=f"URL of the running service ({_URL})")
     source.add_argument("--snapshot", metavar="FILE", help="kubectl get nodes,namespaces,pods -A -o json")
     parser.add_argument("--config", metavar="FILE", help="with --snapshot: configuration (default: all defaults)")
     add_trust(parser)
-    parser.add_argument("-o", "--output", choices=["table", "json", "yaml"], default="table")
+    add_output(parser)
 
 
 def ask_service(arguments: argparse.Namespace, path: str, body: bytes, remedy: str, answer: type[T]) -> T:
     """The answer of the running service at this path. Raises CommandError. ``remedy``: for an error that it answers."""
-    trust = Trust(arguments.ca_file, arguments.cert_file, arguments.key_file)
+    url = arguments.url or _URL
     try:
-        return msgspec.json.decode(fetch(arguments.url, trust, path, body, remedy), type=answer)
+        return msgspec.json.decode(fetch(url, trust_of(arguments), path, body, remedy), type=answer)
     except ServiceError as error:
         raise CommandError(str(error), error.remedy) from None
     except msgspec.MsgspecError as error:
-        raise CommandError(f"{arguments.url} has an unexpected answer: {error}") from None
+        raise CommandError(f"{url} has an unexpected answer: {error}") from None
 
 
 def service_of_snapshot(arguments: argparse.Namespace) -> Service:
@@ -111,7 +113,7 @@ def _from_snapshot(arguments: argparse.Namespace, namespace: str, name: str, bod
         raise CommandError(f"{arguments.filename or arguments.snapshot}: {error}") from None
 
 
-def report(found: Explanation) -> Iterator[str]:
+def report(found: Explanation, is_wide: bool = False) -> Iterator[str]:  # noqa: FBT001, FBT002 (for print_answer)
     """The lines of an explanation."""
     yield f"{found.pod}: {found.state}"
     if not found.nodes:
@@ -120,7 +122,7 @@ def report(found: Explanation) -> Iterator[str]:
         yield _verdict(found)
         yield from _notes_on_all(found)
         if found.obstacles:
-            yield from ("", "What rejects it", *table(_obstacle_rows(found.obstacles)))
+            yield from ("", "What rejects it", *table(_obstacle_rows(found.obstacles, is_wide=is_wide)))
         for state in found.constraints:
             yield from ("", *_constraint(state))
         if found.node is not None:
@@ -163,13 +165,16 @@ def _verdict(found: Explanation) -> str:
     return f"{found.passing} of {found.nodes} nodes pass the rules of the extender, and none would take it"
 
 
-def _obstacle_rows(obstacles: Sequence[Obstacle]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("RULE", "NODES", "REASON", "BECAUSE OF", "SUCH AS")]
+def _obstacle_rows(obstacles: Sequence[Obstacle], *, is_wide: bool) -> list[tuple[str, ...]]:
+    """``is_wide``: with the code of the reason, which metrics and decisions have, and the topology key."""
+    more = ("CODE", "TOPOLOGY KEY") if is_wide else ()
+    rows: list[tuple[str, ...]] = [("RULE", "NODES", "REASON", *more, "BECAUSE OF", "SUCH AS")]
     return rows + [
         (
             each.rule,
             str(each.nodes),
             each.text,
+            *((each.reason, each.topology_key or "-") if is_wide else ()),
             ", ".join(each.blamed) or _where(each),
             _names(each.examples, each.nodes),
         )

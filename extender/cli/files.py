@@ -109,6 +109,11 @@ def is_file(path: str) -> bool:
     return Path(path).is_file()
 
 
+def kubectl_file(given: str) -> str:
+    """The kubeconfig that kubectl takes: the one that is given, or that of the environment; else empty, for its default."""
+    return given or os.environ.get("KUBECONFIG", "")
+
+
 def access_to(kube: Kube) -> Access:
     """Access by the kubeconfig of the settings, else the service account of this pod, else the default kubeconfig."""
     # The kubelet sets the variable in every pod; client-go recognizes a pod by it as well.

@@ -12,7 +12,16 @@ from typing import Any, Final
 
 from extender.cli.files import access_to
 from extender.cli.main import CommandError, Commands, say
-from extender.cli.sources import add_config, print_json, settings_of, snapshot_of, table
+from extender.cli.sources import (
+    add_cluster,
+    add_config,
+    add_output,
+    cluster_of,
+    print_document,
+    settings_of,
+    snapshot_of,
+    table,
+)
 from extender.compose.process import run_on_loop
 from extender.doctor.facts import Groups, ago
 from extender.index.cluster import ClusterIndex
@@ -35,6 +44,7 @@ from extender.wire.errors import WireError
 from extender.wire.objects.kinds import WATCHED_KINDS, Kind, is_policy_kind
 
 _HEADINGS: Final = ("NAMESPACE", "POLICY", "GROUP", "STATE", "DOMAIN", "PODS", "RELEASED", "BOUND", "AGE", "WHY")
+_MORE: Final = ("SINCE", "OVERDUE", "REASON")  # of the wide form
 _NONE: Final = "-"
 _STRAY: Final = "Stray"
 _READ: Final = ("Namespace", "Pod", PLACEMENT_KIND)
@@ -44,6 +54,7 @@ def add_parser(commands: Commands) -> None:
     """Adds the parser."""
     parser = commands.add_parser("groups", help="list the groups of gated pods, and why they wait")
     parser.add_argument("-n", "--namespace", metavar="NS", default="", help="only the groups of this namespace")
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="the groups of all namespaces (default)")
     parser.add_argument("--waiting", action="store_true", help="only the groups with pods at the gate")
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
@@ -51,9 +62,9 @@ def add_parser(commands: Commands) -> None:
         metavar="FILE",
         help='kubectl get namespaces,pods,podpol,cpodpol,groupplacements -A -o json; "-" for standard input',
     )
-    source.add_argument("--kubeconfig", metavar="FILE", default="", help="access to the cluster (as kubectl)")
+    add_cluster(parser, source, "access to the cluster (as kubectl)")
     add_config(parser)
-    parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="json: for scripts")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
@@ -64,18 +75,21 @@ def run(arguments: argparse.Namespace) -> int:
         objects: Iterable[Object] = snapshot_of(arguments.snapshot, settings.limits).objects
     else:
         try:
-            objects = run_on_loop(_read_cluster(Kube(kubeconfig=arguments.kubeconfig), settings.limits))
+            objects = run_on_loop(_read_cluster(cluster_of(arguments), settings.limits))
         except KubeError as error:
             raise CommandError(f"the API server cannot be read: {error}") from None
     found = groups_of(objects, settings)
     now = datetime.now(UTC)
 
     def is_in(namespace: str) -> bool:
-        return arguments.namespace in ("", namespace)
+        return arguments.all_namespaces or arguments.namespace in ("", namespace)
 
     groups = [each for each in found.groups if is_in(each.key.namespace) and (each.is_waiting or not arguments.waiting)]
     strays = [each for each in found.strays if is_in(each.pod.partition("/")[0])]
-    (_print_json if arguments.output == "json" else _print_table)(Groups(groups, strays), now)
+    if arguments.output in {"table", "wide"}:
+        _print_table(Groups(groups, strays), now, is_wide=arguments.output == "wide")
+    else:
+        print_document(_documents(Groups(groups, strays), now), arguments.output)
     return 0
 
 
@@ -149,19 +163,21 @@ async def read_unbound_groups(connection: Connection, settings: Settings) -> Gro
 # ---- output
 
 
-def _print_table(found: Groups, now: datetime) -> None:
-    rows = [_row(each, now) for each in found.groups] + [_stray_row(each, now) for each in found.strays]
+def _print_table(found: Groups, now: datetime, *, is_wide: bool) -> None:
+    rows = [_row(each, now, is_wide=is_wide) for each in found.groups]
+    rows += [_stray_row(each, now, is_wide=is_wide) for each in found.strays]
     if not rows:
         say("no groups of gated pods")
         return
-    say(*table([_HEADINGS, *rows], "   ", ""))
+    say(*table([(*_HEADINGS[:-1], *(_MORE if is_wide else ()), _HEADINGS[-1]), *rows], "   ", ""))
 
 
-def _row(group: GroupOverview, now: datetime) -> tuple[str, ...]:
-    key = group.key
+def _row(group: GroupOverview, now: datetime, *, is_wide: bool) -> tuple[str, ...]:
+    key, since = group.key, group.since and rfc3339(group.since)
+    more = (since or _NONE, "yes" if group.is_overdue(now) else "no", str(group.reason) or _NONE) if is_wide else ()
     return (
         key.namespace,
-        key.policy.rpartition("/")[2],
+        key.policy if is_wide else key.policy.rpartition("/")[2],
         key.value,
         str(group.phase),
         ",".join(level.text for level in group.levels) or _NONE,
@@ -169,23 +185,25 @@ def _row(group: GroupOverview, now: datetime) -> tuple[str, ...]:
         str(group.released),
         str(group.bound),
         ago(group.age(now)) if group.since is not None else _NONE,
+        *more,
         group.message or group.reason,
     )
 
 
-def _stray_row(stray: StrayPod, now: datetime) -> tuple[str, ...]:
+def _stray_row(stray: StrayPod, now: datetime, *, is_wide: bool) -> tuple[str, ...]:
     namespace, _, name = stray.pod.partition("/")
     age = _NONE if stray.since is None else ago(max((now - stray.since).total_seconds(), 0.0))
     why = f"no policy removes the gate {stray.gate}"
-    return (namespace, _NONE, f"pod/{name}", _STRAY, _NONE, "1/1", "0", "0", age, why)
+    more = ((stray.since and rfc3339(stray.since)) or _NONE, "yes", _NONE) if is_wide else ()
+    return (namespace, _NONE, f"pod/{name}", _STRAY, _NONE, "1/1", "0", "0", age, *more, why)
 
 
-def _print_json(found: Groups, now: datetime) -> None:
+def _documents(found: Groups, now: datetime) -> dict[str, Any]:
     groups = [_document(each, now) for each in found.groups]
     strays = [
         {"pod": each.pod, "gate": each.gate, "since": each.since and rfc3339(each.since)} for each in found.strays
     ]
-    print_json({"groups": groups, "strayPods": strays})
+    return {"groups": groups, "strayPods": strays}
 
 
 def _document(group: GroupOverview, now: datetime) -> dict[str, Any]:

@@ -5,10 +5,12 @@ A module adds its parser and the function to run. This one imports only the subc
 Exit codes: 0 success, 1 an error or a failed check, 2 wrong usage, 130 interrupted. In `doctor` 2 means errors found.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from typing import Final, TextIO, TypeAlias
@@ -37,7 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code. `argv` None means the arguments of the process."""
     given = sys.argv[1:] if argv is None else argv
     arguments = make_parser(given[0] if given else "").parse_args(given)
-    run: Run = arguments.run
+    return run_command(arguments.run, arguments)
+
+
+def run_command(run: Run, arguments: argparse.Namespace, name: str = "extender") -> int:
+    """Runs a subcommand and returns the exit code. Errors begin with the name."""
     try:
         code = run(arguments)
         sys.stdout.flush()
@@ -47,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OUTPUT_CLOSED
     except CommandError as error:
         for line in error.lines:
-            say(f"extender: {line}", to=sys.stderr)
+            say(f"{name}: {line}", to=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -59,11 +65,17 @@ def make_parser(chosen: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="extender", description="A kube-scheduler extender for pod affinity and topology spread."
     )
+    add_commands(parser, chosen, COMMANDS)
+    return parser
+
+
+def add_commands(parser: argparse.ArgumentParser, chosen: str, names: Collection[str]) -> Commands:
+    """Adds to a parser one of the named subcommands, all of them if `chosen` is none, and `version`."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in [chosen] if chosen in COMMANDS else () if chosen == "version" else COMMANDS:
+    for name in [chosen] if chosen in names else () if chosen == "version" else names:
         import_module(f"extender.cli.{COMMANDS[name]}").add_parser(commands)
     commands.add_parser("version", help="print the version").set_defaults(run=print_version)
-    return parser
+    return commands
 
 
 def print_version(_: argparse.Namespace) -> int:

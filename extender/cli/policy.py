@@ -20,7 +20,18 @@ import yaml
 
 from extender.cli.files import read_bytes, read_documents
 from extender.cli.main import CommandError, Commands, say
-from extender.cli.sources import add_config, decoded, print_json, print_yaml, read_cluster, settings_of, table
+from extender.cli.sources import (
+    add_cluster,
+    add_config,
+    add_output,
+    cluster_of,
+    decoded,
+    print_json,
+    print_yaml,
+    read_cluster,
+    settings_of,
+    table,
+)
 from extender.index.cluster import ClusterIndex
 from extender.index.policies import PolicyTable
 from extender.model.constraints.labels import Labels
@@ -67,7 +78,9 @@ def add_parser(commands: Commands) -> None:
     """Adds the parser."""
     policy = commands.add_parser("policy", help="try out scheduling policies")
     actions = policy.add_subparsers(title="actions", metavar="ACTION", required=True)
-    parser = actions.add_parser("test", help="show what policies would do to pods, and which nodes still match")
+    parser = actions.add_parser(
+        "test", help="show what policies would do to pods (-o yaml: the resulting pods), and which nodes still match"
+    )
     parser.add_argument("policies", metavar="POLICY", nargs="+", help='a file with policies, "-" for standard input')
     parser.add_argument("--pod", metavar="FILE", action="append", default=[], help="a file with pods or workloads")
     parser.add_argument(
@@ -79,9 +92,9 @@ def add_parser(commands: Commands) -> None:
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--snapshot", metavar="FILE", help="kubectl get nodes,namespaces,pods -A -o json")
-    source.add_argument("--kubeconfig", metavar="FILE", help="read nodes, namespaces and pods from this cluster")
+    add_cluster(parser, source, "read nodes, namespaces and pods from this cluster")
     add_config(parser)
-    parser.add_argument("-o", "--output", choices=FORMATS, default="table", help="yaml: the resulting pods")
+    add_output(parser)
     parser.set_defaults(run=run_test, wrong_usage=parser.error)
     _add_export(actions)
 
@@ -262,7 +275,7 @@ def _surroundings(arguments: argparse.Namespace, settings: Settings) -> Surround
         return Surroundings()
     paths = {("v1", "Node"): "/api/v1/nodes", ("v1", "Namespace"): "/api/v1/namespaces"}
     paths |= {("v1", "Pod"): f"/api/v1/namespaces/{wanted}/pods"} if wanted else {}
-    return _of_list(arguments.kubeconfig, read_cluster(arguments.kubeconfig, paths), wanted, settings)
+    return _of_list(arguments.kubeconfig, read_cluster(cluster_of(arguments), paths), wanted, settings)
 
 
 def _of_list(source: str, body: bytes, namespace: str, settings: Settings) -> Surroundings:
@@ -291,7 +304,6 @@ def _pods_of(listed: JsonObject, namespace: str) -> Iterator[JsonObject]:
             yield {"apiVersion": "v1", "kind": "Pod", **each}
 
 
-FORMATS: Final = ("table", "json", "yaml")
 _SHOWN: Final = 5  # nodes by name
 
 
@@ -321,16 +333,17 @@ def _write(policies: Sequence[PolicyFound], tested: Sequence[tuple[JsonObject, J
             say(f"{each.path}: {each.key}: {text}", to=sys.stderr)
     if form == "yaml":
         print_yaml(*(each["admitted"] for each in found if each["admitted"] is not None))
-        say(*(line for each in found for line in _outcome(each)), to=sys.stderr)
+        say(*(line for each in found for line in _outcome(each, _SHOWN)), to=sys.stderr)
         return
     for before, after in tested:
-        say(*_lines(before, after), "")
+        say(*_lines(before, after, sys.maxsize if form == "wide" else _SHOWN), "")
     changed = sum(each["result"] == "mutated" for each in found)
     refused = sum(each["admitted"] is None for each in found)
     say(f"{counted(len(found), 'object')}: {changed} changed, {refused} refused")
 
 
-def _lines(before: JsonObject, found: JsonObject) -> Iterator[str]:
+def _lines(before: JsonObject, found: JsonObject, most: int) -> Iterator[str]:
+    """``most``: so many nodes by name."""
     yield found["object"]
     if found["admitted"] is not None:
         # Without the record of what was injected, one long line for machines.
@@ -338,10 +351,10 @@ def _lines(before: JsonObject, found: JsonObject) -> Iterator[str]:
         yield from difflib.unified_diff(old, new, "before", "after", lineterm="")
     rows = [(each["field"], each["policy"]) for each in found["fields"]]
     yield from table([("FIELD", "POLICY"), *rows]) if rows else ()
-    yield from (f"  {line}" for line in _outcome(found))
+    yield from (f"  {line}" for line in _outcome(found, most))
 
 
-def _outcome(found: JsonObject) -> Iterator[str]:
+def _outcome(found: JsonObject, most: int) -> Iterator[str]:
     notes, nodes, held = found["notes"], found["nodes"], found["scheduling"]
     if found["refusal"]:
         yield f"refused: {found['refusal']}"
@@ -353,30 +366,30 @@ def _outcome(found: JsonObject) -> Iterator[str]:
         if name in notes:
             yield f"{title}: {notes[name]}"
     if nodes is not None:
-        yield _nodes(nodes)
-    yield from _held_lines(held) if held is not None else ()
+        yield _nodes(nodes, most)
+    yield from _held_lines(held, most) if held is not None else ()
 
 
-def _held_lines(held: JsonObject) -> Iterator[str]:
+def _held_lines(held: JsonObject, most: int) -> Iterator[str]:
     yield f"held at scheduling: {', '.join(held['directives']) or 'no node'} by {', '.join(held['policies'])}"
     if held["refused"]:
         yield f"refused at scheduling: {held['refused']}"
     if held["scores"]:
-        yield f"preferred at scheduling: {_some([f'{name} {score}' for name, score in held['scores'].items()])}"
+        yield f"preferred at scheduling: {_some([f'{name} {score}' for name, score in held['scores'].items()], most)}"
     if held["matching"] is not None:
-        yield f"at scheduling, {_nodes(held)}"
+        yield f"at scheduling, {_nodes(held, most)}"
 
 
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def _some(names: Sequence[str], most: int) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
-def _nodes(found: JsonObject) -> str:
+def _nodes(found: JsonObject, most: int) -> str:
     matching, before = found["matching"], found.get("matchingBefore")
     was = f", {len(before)} before" if before is not None else ""
     reasons = "".join(f"; {count} {reason}" for reason, count in sorted(found["rejected"].items()))
-    return f"nodes: {len(matching)} of {found['total']} match{was}{': ' if matching else ''}{_some(matching)}{reasons}"
+    return f"nodes: {len(matching)} of {found['total']} match{was}{': ' if matching else ''}{_some(matching, most)}{reasons}"
 
 
 def _without_record(before: JsonObject, after: JsonObject) -> JsonObject:

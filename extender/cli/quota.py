@@ -5,6 +5,7 @@ objects cannot be read, 2 wrong usage.
 """
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -12,7 +13,18 @@ import orjson
 
 from extender.cli.files import read_bytes
 from extender.cli.main import CommandError, Commands
-from extender.cli.sources import add_config, decoded, print_answer, print_yaml, read_cluster, settings_of, table
+from extender.cli.sources import (
+    add_cluster,
+    add_config,
+    add_output,
+    cluster_of,
+    decoded,
+    print_answer,
+    print_yaml,
+    read_cluster,
+    settings_of,
+    table,
+)
 from extender.doctor.quota_report import PodsInScope, QuotaReport, quota_report
 from extender.model.constraints.labels import is_dns_label
 from extender.model.objects import Namespace
@@ -48,7 +60,7 @@ def add_parser(commands: Commands) -> None:
     report.add_argument(
         "--limit", metavar="K", type=int, help="also show which pods a limit of K for each namespace refuses"
     )
-    report.add_argument("-o", "--output", choices=["table", "json"], default="table", help="form of the report")
+    add_output(report)
     report.set_defaults(run=run_report, wrong_usage=report.error)
     generate = actions.add_parser(
         "generate", help="write ResourceQuotas, and an admission policy that denies by default"
@@ -62,10 +74,10 @@ def add_parser(commands: Commands) -> None:
     )
     generate.add_argument("--audit", action="store_true", help="let the policy warn and record, and refuse nothing")
     generate.set_defaults(run=run_generate, wrong_usage=generate.error)
-    for parser, is_needed in ((report, True), (generate, False)):
-        source = parser.add_mutually_exclusive_group(required=is_needed)
+    for parser, default in ((report, "as kubectl"), (generate, "none is read")):
+        source = parser.add_mutually_exclusive_group()
         source.add_argument("--snapshot", metavar="FILE", help=_KUBECTL)
-        source.add_argument("--kubeconfig", metavar="FILE", help="read the objects of this cluster")
+        add_cluster(parser, source, f"read the objects of this cluster ({default})")
         add_config(parser)
 
 
@@ -106,7 +118,9 @@ def run_generate(arguments: argparse.Namespace) -> int:
 def _objects(arguments: argparse.Namespace) -> tuple[str, bytes]:
     if arguments.snapshot:
         return arguments.snapshot, read_bytes(arguments.snapshot)
-    return arguments.kubeconfig, read_cluster(arguments.kubeconfig, _PATHS, {kind for _, kind in _PATHS} - _NEEDED)
+    return arguments.kubeconfig or "the cluster", read_cluster(
+        cluster_of(arguments), _PATHS, {kind for _, kind in _PATHS} - _NEEDED
+    )
 
 
 def _items(body: bytes) -> Iterator[JsonObject]:
@@ -121,20 +135,21 @@ def _items(body: bytes) -> Iterator[JsonObject]:
 _SHOWN: Final = 3
 
 
-def _lines(report: QuotaReport) -> Iterator[str]:
-    for title, headings, rows in _tables(report):
+def _lines(report: QuotaReport, is_wide: bool) -> Iterator[str]:  # noqa: FBT001 (for print_answer)
+    for title, headings, rows in _tables(report, sys.maxsize if is_wide else _SHOWN):
         if rows:
             yield from (title, *table([headings, *rows], indent=""), "")
     yield from _summary(report)
 
 
-def _tables(report: QuotaReport) -> Iterator[tuple[str, Sequence[str], list[Sequence[str]]]]:
+def _tables(report: QuotaReport, most: int) -> Iterator[tuple[str, Sequence[str], list[Sequence[str]]]]:
+    """``most``: so many names in a cell."""
     headings = ["namespace", "placed", "pending", "limit", "closes nodes"]
     rows: list[Sequence[str]] = []
     for each in report.namespaces:
         limit = "exempt" if each.is_exempt else _number(each.limit)
         cells = [each.namespace, str(each.placed), str(each.pending), limit, str(each.closed_nodes)]
-        rows.append(cells + ([] if report.limit is None else [str(each.over), _names(each.refused)]))
+        rows.append(cells + ([] if report.limit is None else [str(each.over), _names(each.refused, most)]))
     if report.limit is not None:
         headings += [f"placed over {report.limit}", "refused"]
     yield "Namespaces", headings, rows
@@ -146,7 +161,7 @@ def _tables(report: QuotaReport) -> Iterator[tuple[str, Sequence[str], list[Sequ
         "to namespaces",
         "terms",
     ]  # the longest last: no heading wraps
-    yield "Pods with affinity across namespaces", headings, [_pods(each) for each in report.pods]
+    yield "Pods with affinity across namespaces", headings, [_pods(each, most) for each in report.pods]
     rows = [[each.object, str(each.terms)] for each in report.templates]
     yield "Workloads whose pods would have it", ["workload", "terms"], rows
     rows = [
@@ -155,7 +170,7 @@ def _tables(report: QuotaReport) -> Iterator[tuple[str, Sequence[str], list[Sequ
     yield "Quotas of the scope", ["quota", "limit", "charges", "of", "problem"], rows
 
 
-def _pods(row: PodsInScope) -> Sequence[str]:
+def _pods(row: PodsInScope, most: int) -> Sequence[str]:
     terms = "; ".join(f"{each.list} by {each.topology_key} reaches {each.reaches}" for each in row.terms)
     more = f" and {row.placed + row.pending - 1} more" if row.placed + row.pending > 1 else ""
     name = f"{row.namespace}/{row.example}{more}"
@@ -164,7 +179,7 @@ def _pods(row: PodsInScope) -> Sequence[str]:
         str(row.placed),
         str(row.pending),
         str(row.closed_nodes),
-        _names(row.closed_to),
+        _names(row.closed_to, most),
         terms or "none reaches another namespace",
     ]
 
@@ -173,9 +188,9 @@ def _number(limit: int | None) -> str:
     return "none" if limit is None else str(limit)
 
 
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def _names(names: Sequence[str], most: int) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _summary(report: QuotaReport) -> Iterator[str]:

@@ -45,11 +45,16 @@ class ServiceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Paths for HTTPS: the trusted CA (empty: those of the system) and the client certificate (empty: none)."""
+    """Paths for HTTPS: the trusted CA (empty: those of the system) and the client certificate (empty: none).
+
+    ``checks_name``: whether the server's certificate must have the URL's name. One of `extender certs` has that of a Service, which
+    the end of a port-forward is not; its CA signs the certificates of servers for the extender alone.
+    """
 
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
+    checks_name: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,13 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         ("key", "key of that certificate"),
     ):
         parser.add_argument(f"--{name}-file", metavar="FILE", default="", help=f"for https: {what}")
+    parser.set_defaults(forward="")
+
+
+def trust_of(arguments: argparse.Namespace) -> Trust:
+    """What `add_trust` has added. ``forward``: what the URL leads through, see `extender.cli.kubectl`."""
+    forwarded = bool(arguments.forward and arguments.ca_file)
+    return Trust(arguments.ca_file, arguments.cert_file, arguments.key_file, checks_name=not forwarded)
 
 
 def fetch(url: str, trust: Trust, path: str, body: bytes, remedy: str) -> bytes:
@@ -197,6 +209,7 @@ def _open(
 def _context(trust: Trust) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=trust.ca_file or None)
+        context.check_hostname = trust.checks_name
         if trust.cert_file:
             context.load_cert_chain(trust.cert_file, trust.key_file or None)
     except OSError as error:

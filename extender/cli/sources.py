@@ -35,12 +35,23 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="configuration of the extender (default: all defaults)")
 
 
+def add_cluster(parser: argparse.ArgumentParser, source: argparse._ActionsContainer, what: str) -> None:
+    """Adds the arguments for `cluster_of`. ``source``: the parser, or its group with the alternatives to a cluster."""
+    source.add_argument("--kubeconfig", metavar="FILE", default="", help=what)
+    parser.add_argument("--context", metavar="NAME", default="", help="context of the kubeconfig (the current one)")
+
+
+def cluster_of(arguments: argparse.Namespace) -> Kube:
+    """The cluster that the arguments name, else that of kubectl."""
+    return Kube(kubeconfig=arguments.kubeconfig, context=arguments.context)
+
+
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """The settings of `--config`, else the defaults. Raises CommandError."""
     return read_settings(arguments.config) if arguments.config else Settings()
 
 
-def read_cluster(kubeconfig: str, paths: Mapping[tuple[str, str], str], optional: Collection[str] = ()) -> bytes:
+def read_cluster(kube: Kube, paths: Mapping[tuple[str, str], str], optional: Collection[str] = ()) -> bytes:
     """The objects at these paths, by apiVersion and kind, as a list. Raises CommandError.
 
     Objects of ``optional`` kinds that may not be read are left out, with a line on standard error.
@@ -48,7 +59,7 @@ def read_cluster(kubeconfig: str, paths: Mapping[tuple[str, str], str], optional
 
     async def read() -> bytes:
         items: list[Mapping[str, Any]] = []
-        async with open_session(access_to(Kube(kubeconfig=kubeconfig)), SystemClock()) as session:
+        async with open_session(access_to(kube), SystemClock()) as session:
             for (version, kind), path in paths.items():
                 try:
                     found = await read_list(session.reads, path)
@@ -63,7 +74,7 @@ def read_cluster(kubeconfig: str, paths: Mapping[tuple[str, str], str], optional
     try:
         return run_on_loop(read())
     except KubeError as error:
-        raise CommandError(f"{kubeconfig}: {error}") from None
+        raise CommandError(f"{kube.kubeconfig or 'the cluster'}: {error}") from None
 
 
 def decoded(source: str, body: bytes, limits: Limits) -> Snapshot:
@@ -94,10 +105,23 @@ def print_yaml(*documents: object) -> None:
         say(*text.removesuffix("\n").split("\n"))
 
 
-def print_answer(found: T, form: str, report: Callable[[T], Iterable[str]]) -> None:
-    """Prints an answer of the API: ``report`` has the lines of the form "table"."""
-    if form == "table":
-        say(*report(found))
+def add_output(parser: argparse.ArgumentParser, default: str = "table") -> None:
+    """Adds the argument for the form of an answer."""
+    forms = [default, "wide", "json", "yaml"]
+    parser.add_argument(
+        "-o", "--output", choices=forms, default=default, help="wide: more columns; json and yaml: for scripts"
+    )
+
+
+def print_document(value: object, form: str) -> None:
+    """Prints a value of JSON as "json" or "yaml"."""
+    (print_json if form == "json" else print_yaml)(value)
+
+
+def print_answer(found: T, form: str, report: Callable[[T, bool], Iterable[str]]) -> None:
+    """Prints an answer of the API: ``report`` has the lines of the form "table", and, if its flag is set, those of "wide"."""
+    if form in {"table", "wide"}:
+        say(*report(found, form == "wide"))
     elif form == "json":
         say(*msgspec.json.format(msgspec.json.encode(found)).decode().split("\n"))
     else:

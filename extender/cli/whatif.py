@@ -17,6 +17,7 @@ from extender.cli.sources import print_answer, table
 from extender.model.answers.what_if import Displaced, Placement, WhatIfAnswer
 from extender.tasks.what_if.computing import answer_body
 from extender.wire.errors import WireError
+from extender.wire.manifests import is_in_namespace
 from extender.wire.objects.kinds import WATCHED_KINDS
 
 _KINDS: Final = {each.api_kind.lower(): each.api_kind for each in WATCHED_KINDS}
@@ -44,13 +45,14 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--no-pending", action="store_true", help="place only given pods and those of deleted nodes, not pending ones"
     )
+    parser.add_argument("-n", "--namespace", metavar="NS", default="", help="of objects that name none (default)")
     add_source(parser)
     parser.set_defaults(run=run, wrong_usage=parser.error)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the answer. Wrong usage ends the process with 2."""
-    changes = _changes(arguments.filename) if arguments.filename else {}
+    changes = _changes(arguments.filename, arguments.namespace) if arguments.filename else {}
     removals = [_removal(each, arguments) for each in arguments.delete]
     if removals:
         changes["delete"] = [*(changes.get("delete") or ()), *removals]
@@ -68,20 +70,24 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _changes(path: str) -> dict[str, Any]:
+def _changes(path: str, namespace: str) -> dict[str, Any]:
     """The changes in a file: one document without a kind, or objects that are to be added or replaced."""
     documents = read_documents(path)
-    if len(documents) == 1 and "kind" not in documents[0]:
-        return documents[0]
-    return {"apply": documents}
+    found = documents[0] if len(documents) == 1 and "kind" not in documents[0] else {"apply": documents}
+    applied = found.get("apply")
+    for each in applied if isinstance(applied, list) and namespace else ():
+        if isinstance(each, dict) and isinstance(each.get("metadata"), dict) and is_in_namespace(str(each.get("kind"))):
+            each["metadata"].setdefault("namespace", namespace)
+    return found
 
 
 def _removal(text: str, arguments: argparse.Namespace) -> dict[str, str]:
     kind, *names = text.split("/")
     if len(names) + 1 not in _PARTS or not all(names) or kind.lower() not in _KINDS:
         arguments.wrong_usage(f'--delete: expected KIND/NAME or KIND/NAMESPACE/NAME, got "{text}"')
-    namespace = {"namespace": names[0]} if len(names) + 1 == max(_PARTS) else {}
-    return {"kind": _KINDS[kind.lower()], **namespace, "name": names[-1]}
+    kind = _KINDS[kind.lower()]
+    space = names[0] if len(names) + 1 == max(_PARTS) else arguments.namespace if is_in_namespace(kind) else ""
+    return {"kind": kind, **({"namespace": space} if space else {}), "name": names[-1]}
 
 
 def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
@@ -98,7 +104,7 @@ def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
         raise CommandError(f"{arguments.filename or '--delete'}: {error}") from None
 
 
-def report(found: WhatIfAnswer) -> Iterator[str]:
+def report(found: WhatIfAnswer, is_wide: bool = False) -> Iterator[str]:  # noqa: FBT001, FBT002 (for print_answer)
     """The lines of the table."""
     summary = found.summary
     parts = [f"{summary.placed} placed", f"{summary.rejected} rejected"]
@@ -112,13 +118,17 @@ def report(found: WhatIfAnswer) -> Iterator[str]:
     yield ", ".join(parts)
     if found.placements:
         yield ""
-        yield from table(_rows(found.placements))
+        yield from table(_rows(found.placements, is_wide=is_wide))
 
 
-def _rows(placements: Sequence[Placement]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("POD", "WHY ASKED", "WAS ON", "GOES TO", "REASON")]
+def _rows(placements: Sequence[Placement], *, is_wide: bool) -> list[tuple[str, ...]]:
+    """``is_wide``: with what stands in the way of a rejected pod, and the needs that are not checked also of the others."""
+    more = ("BECAUSE OF", "NOT CHECKED") if is_wide else ()
+    rows: list[tuple[str, ...]] = [("POD", "WHY ASKED", "WAS ON", "GOES TO", *more, "REASON")]
     for each in placements:
         node = each.node or each.state
-        note = f"not checked: {each.unchecked}" if each.unchecked and each.node else ""
-        rows.append((each.pod, each.origin, each.was or "-", node, each.reason or note))
+        note = f"not checked: {each.unchecked}" if each.unchecked and each.node and not is_wide else ""
+        blamed = ", ".join(dict.fromkeys(name for one in each.obstacles for name in one.blamed))
+        cells = (blamed or "-", each.unchecked or "-") if is_wide else ()
+        rows.append((each.pod, each.origin, each.was or "-", node, *cells, each.reason or note))
     return rows

@@ -145,6 +145,28 @@ def _unverified(context: ssl.SSLContext) -> None:
     context.verify_mode = ssl.CERT_NONE
 
 
+def contexts_of(access: Access) -> tuple[str, Mapping[str, str]]:
+    """The context that an access by kubeconfig has, and the namespace of each context. Raises ``BadAccess`` where there is none.
+
+    Of several files the first that sets something determines it, as in kubectl. A file that does not exist is left out.
+    """
+    found: dict[str, str] = {}
+    current = access.context
+    for path in filter(Path.is_file, (Path(each).expanduser() for each in access.kubeconfig.split(_PATHS) if each)):
+        try:
+            document = yaml.safe_load(path.read_text("utf-8")) or {}
+            current = current or document.get("current-context") or ""
+            for each in document.get("contexts") or ():
+                found.setdefault(each["name"], (each.get("context") or {}).get("namespace") or "default")
+        except (yaml.YAMLError, OSError, LookupError, AttributeError, TypeError, ValueError) as error:
+            raise BadAccess(f"kubeconfig {path}: {error}") from None
+    if not current:
+        raise BadAccess(f"kubeconfig {access.kubeconfig}: it does not exist, or sets no current context")
+    if current not in found:
+        raise BadAccess(f"kubeconfig {access.kubeconfig}: no context is named {current}")
+    return current, found
+
+
 class _KubeconfigFile:
     """The cluster and the user of one context. Paths are relative to the file."""
 

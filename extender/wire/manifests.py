@@ -229,7 +229,7 @@ def _given(item: bytes, path: str, kinds: _Kinds) -> Given:
     kind = _check_kind(head.kind, head.api_version.rpartition("/")[0], path, kinds)
     if not head.metadata.name:
         raise WireError(f"{path}.metadata.name", "is missing")
-    if _is_in_namespace(head.kind) and not head.metadata.namespace:
+    if is_in_namespace(head.kind) and not head.metadata.namespace:
         item = _with_namespace(item)
     try:
         obj: Object = kind.decode_object(item)
@@ -238,7 +238,8 @@ def _given(item: bytes, path: str, kinds: _Kinds) -> Given:
     return Given(_completed(obj, path), path)
 
 
-def _is_in_namespace(kind: str) -> bool:
+def is_in_namespace(kind: str) -> bool:
+    """Whether objects of this kind of a what-if have a namespace."""
     return kind not in _WITHOUT_NAMESPACE and not kind.startswith("Cluster")
 
 
@@ -264,7 +265,7 @@ def _removal(each: _RemovalJson, path: str, kinds: _Kinds) -> Removal:
     _check_kind(each.kind, "", path, kinds)
     if not each.name:
         raise WireError(f"{path}.name", "is missing")
-    if not _is_in_namespace(each.kind):
+    if not is_in_namespace(each.kind):
         if each.namespace:
             raise WireError(f"{path}.namespace", f"{each.kind} has none")
         return Removal(each.kind, each.name, "", path)

@@ -113,6 +113,12 @@ async def test_a_pod_that_does_not_exist_yet_is_explained_from_its_manifest(
     assert (code, table.splitlines()[:2]) == (0, ["shop/new: does not exist", "2 of 3 nodes would take it now"])
 
 
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_namespace_of_a_pod_may_be_given_apart(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, table, _ = await explain(capsys, "no-cache", "-n", "shop", "--url", scenario)
+    assert f"```text\n{table}```" in README
+
+
 async def test_a_snapshot_explains_the_same_without_a_service(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -206,6 +212,19 @@ def test_a_snapshot_gives_the_same_without_a_service(snapshot: str, capsys: pyte
         "  default/old    displaced  n0      n1",
         "  default/large  pending    -       rejected  0/1 nodes are available: 1 node(s) had too few resources left.",
     ]
+
+
+def test_the_wide_form_has_what_rejects_a_pod_and_what_is_not_checked(
+    snapshot: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["whatif", "--snapshot", snapshot, "--delete", "node/n0", "-o", "wide"]) == 0
+    heading, placed, rejected = capsys.readouterr().out.splitlines()[2:]
+    assert re.split(" {2,}", heading)[-3:] == ["BECAUSE OF", "NOT CHECKED", "REASON"]
+    assert (placed.split()[-2:], rejected.split()[4:6]) == (["-", "-"], ["cpu", "-"])
+    assert main(["explain", "default/large", "--snapshot", snapshot, "-o", "wide"]) == 0
+    cells = [re.split(" {2,}", line.strip()) for line in capsys.readouterr().out.splitlines()[4:6]]
+    found = dict(zip(*cells, strict=True))
+    assert (found["CODE"], found["TOPOLOGY KEY"], found["BECAUSE OF"]) == ("no_room", "-", "cpu")
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])

@@ -71,6 +71,10 @@ def test_a_group_that_is_not_complete_says_how_many_pods_it_has(
     headings, row = table(capsys, listed(tmp_path, POLICY, member("a-0"), member("a-1", minutes=7)))
     assert headings == ["NAMESPACE", "POLICY", "GROUP", "STATE", "DOMAIN", "PODS", "RELEASED", "BOUND", "AGE", "WHY"]
     assert row == ["shop", "rings", "a", "Collecting", "-", "2/3", "0", "0", "7 minutes", "2 of 3 pods exist"]
+    wide = listed(tmp_path, POLICY, member("a-0"), member("a-1", minutes=7), arguments=("-o", "wide"))
+    headings, row = table(capsys, wide)
+    assert headings[9:] == ["SINCE", "OVERDUE", "REASON", "WHY"]
+    assert (row[1], row[10:]) == (KEY.policy, ["no", "Incomplete", "2 of 3 pods exist"])
 
 
 def test_a_complete_group_waits_for_the_leader_until_that_says_something(

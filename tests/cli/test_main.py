@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from extender.cli import kubectl
 from extender.cli.main import COMMANDS, OUTPUT_CLOSED, main, say
 from tests.builders import namespace_json, node_json, pod_json, term
 from tests.policies import policy_json
@@ -87,8 +88,13 @@ def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_console_script_and_python_m_are_the_same_command(tmp_path: Path) -> None:
-    (script,) = entry_points(group="console_scripts", name="extender")
-    assert script.load() is main
+    for name, function in (
+        ("extender", main),
+        ("kubectl-placement", kubectl.main),
+        ("kubectl_complete-placement", kubectl.complete),
+    ):
+        (script,) = entry_points(group="console_scripts", name=name)
+        assert script.load() is function
     ran = subprocess.run(
         [sys.executable, "-m", "extender", "version"], cwd=tmp_path, capture_output=True, text=True, check=True
     )

@@ -112,6 +112,14 @@ def test_a_pod_is_shown_as_a_diff_with_the_policy_of_each_field_and_the_nodes_th
     ]
 
 
+def test_the_wide_form_names_every_node_that_matches(command: Command) -> None:
+    given = command.write("policy.yaml", policy_json("pool", tolerations=[{"key": "pool", "operator": "Exists"}]))
+    cluster = command.snapshot(*NAMESPACES, *(node(f"n{number}") for number in range(7)))
+    arguments = (given, "--pod", command.write("pod.yaml", pod()), "--snapshot", cluster)
+    assert "nodes: 7 of 7 match, 7 before: n0, n1, n2, n3, n4 and 2 more\n" in command(*arguments).out
+    assert "nodes: 7 of 7 match, 7 before: n0, n1, n2, n3, n4, n5, n6\n" in command(*arguments, "-o", "wide").out
+
+
 def test_nothing_to_do_is_no_failure(command: Command) -> None:
     found = command.on([policy_json(podSelector={"matchLabels": {"app": "other"}}, **POOL)])
     (tested,) = found.document["objects"]

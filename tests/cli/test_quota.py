@@ -199,6 +199,14 @@ def test_the_tables_say_it_in_few_lines(run: Run, tmp_path: Path) -> None:
     ]
 
 
+def test_the_wide_form_shortens_no_list_of_names(run: Run, tmp_path: Path) -> None:
+    others = [of("Namespace", namespace_json(f"team-{number}")) for number in range(4)]
+    given = snapshot(tmp_path, *others, of("Pod", pod_json("a", on="n0", namespace="lab", apart=[ALL])))
+    named = "team-0, team-1, team-2, team-3"
+    assert named not in run("report", "--snapshot", given).out
+    assert named in run("report", "--snapshot", given, "-o", "wide").out
+
+
 def test_no_heading_stands_right_of_a_long_list_of_terms(run: Run, tmp_path: Path) -> None:
     many = [term(f"example.com/key-{number}", app="web", namespaces=["shop"]) for number in range(20)]
     given = snapshot(tmp_path, of("Pod", pod_json("a", on="n0", namespace="lab", apart=many)))
@@ -233,7 +241,7 @@ def test_what_cannot_be_read_is_an_error_of_one_line(run: Run, tmp_path: Path) -
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["report"],
+        ["report", "--snapshot", "x", "--kubeconfig", "y"],
         ["report", "--snapshot", "x", "--limit", "-1"],
         ["generate", "--allow", "a=-1"],
         ["generate", "--allow", "A=1"],

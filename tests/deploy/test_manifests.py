@@ -11,6 +11,7 @@ import kubernetes_validate  # type: ignore[import-untyped]  # has no types
 import pytest
 import yaml
 
+from extender.cli.kubectl import LABELS, LEADER_SLICE, SECRET, ServicePod
 from extender.cli.main import main
 from extender.doctor.facts import needed_permissions
 from extender.settings.configuration import Settings, default_settings, parse_settings
@@ -26,12 +27,14 @@ from tests.deploy.building import (
     load,
     of_kind,
     overlay,
+    overlay_with,
     rules,
     templates,
 )
 
 KUBERNETES = "1.36"
 FOREIGN = {"Certificate", "Issuer", "PodMonitor"}  # of operators, whose schemas are theirs
+SIDECAR_PATCH = DEPLOY / "overlays" / "sidecar" / "patches" / "kube-scheduler0+strategic.yaml"
 EACH = pytest.mark.parametrize("name", OVERLAYS)
 EACH_DEPLOYED = pytest.mark.parametrize("name", DEPLOYED)
 
@@ -54,6 +57,26 @@ def test_every_document_is_valid_by_the_schema_of_its_kind(name: str) -> None:
     assert known
     for document in known:
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_the_role_of_the_users_of_kubectl_placement_is_valid_in_every_overlay_and_names_what_they_read() -> None:
+    for name in OVERLAYS:
+        (role,) = (
+            one for one in overlay_with("kubectl", name) if one["metadata"]["name"] == "placement-extender-kubectl"
+        )
+        kubernetes_validate.validate(role, KUBERNETES, strict=True)
+        named = {one["resources"][0]: one.get("resourceNames") for one in role["rules"]}
+        assert (named["secrets"], named["endpointslices"]) == ([SECRET], [LEADER_SLICE])
+
+
+@EACH
+def test_kubectl_placement_finds_the_pods_of_every_overlay_and_how_they_answer(name: str) -> None:
+    template = pod_of(overlay(name)) if name in DEPLOYED else load(SIDECAR_PATCH)
+    labels = {f"{key}={value}" for key, value in template["metadata"]["labels"].items()}
+    assert labels >= set(LABELS.split(","))
+    found = ServicePod.of({"metadata": {"name": "p", "namespace": "n"}, "spec": template["spec"]})
+    assert found is not None
+    assert (found.port, found.scheme) == (8888, "https" if name in DEPLOYED else "http")
 
 
 def test_the_schemas_reject_a_field_that_does_not_exist() -> None:

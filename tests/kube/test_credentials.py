@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from extender.certificates.authority import CLIENT
-from extender.kube.credentials import Access, Credentials, load_credentials
+from extender.kube.credentials import Access, Credentials, contexts_of, load_credentials
 from extender.kube.errors import BadAccess
 from extender.kube.session import open_session
 from tests.fakes import FakeClock
@@ -37,6 +37,25 @@ def write_kubeconfig(path: Path, server: str, user: dict[str, object], **cluster
     }
     path.write_text(yaml.safe_dump(document))
     return Access(kubeconfig=str(path))
+
+
+def test_of_several_kubeconfigs_the_first_that_sets_something_determines_it(tmp_path: Path) -> None:
+    write_kubeconfig(tmp_path / "b", "http://here:1", {})
+    first = {"contexts": [{"name": "one", "context": {"cluster": "here", "namespace": "shop"}}]}
+    (tmp_path / "a").write_text(yaml.safe_dump(first))
+    paths = [str(tmp_path / name) for name in ("a", "missing", "b")]
+    assert contexts_of(Access(kubeconfig=":".join(paths))) == ("one", {"one": "shop", "two": "default"})
+    assert contexts_of(Access(kubeconfig=paths[2], context="two"))[0] == "two"
+    for access, problem in (
+        (Access(kubeconfig=paths[0]), "sets no current context"),
+        (Access(kubeconfig=paths[1]), "does not exist"),
+        (Access(kubeconfig=paths[2], context="three"), "no context is named three"),
+    ):
+        with pytest.raises(BadAccess, match=problem):
+            contexts_of(access)
+    (tmp_path / "a").write_text("contexts: [{}]")
+    with pytest.raises(BadAccess, match="'name'"):
+        contexts_of(Access(kubeconfig=paths[0]))
 
 
 @pytest.fixture

@@ -1,0 +1,424 @@
+"""`kubectl placement`: the commands about pods and the service, with the context and the namespace of kubectl.
+
+kubectl runs `kubectl-placement`, and asks `kubectl_complete-placement` what a word may become. The commands are those of
+`extender`; this module gives them kubectl's cluster, and leads them to the service by `kubectl port-forward` to one of its pods.
+The API server's proxy would not do: it shows no client certificate, it passes on a Host that the service does not know, its
+address is not loopback, which alone may ask without a certificate, and a NetworkPolicy may keep it out.
+
+The Service has no selector, so a pod is chosen: of several ready ones that which the EndpointSlice of the leader names.
+https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from extender.cli.files import access_to, kubectl_file, own_namespace
+from extender.cli.main import CommandError, add_commands, run_command, say
+from extender.cli.sources import cluster_of
+from extender.compose.process import run_on_loop
+from extender.kube.credentials import contexts_of
+from extender.kube.errors import BadAccess, KubeError
+from extender.kube.listing import read_list, read_pages
+from extender.kube.session import Connection, SessionOptions, open_session
+from extender.kube.timing import SystemClock
+from extender.settings.connections import Kube
+from extender.wire.api_calls import leader_slice
+
+JsonObject = dict[str, Any]
+
+PROGRAM: Final = "kubectl placement"
+COMMANDS: Final = frozenset({"explain", "whatif", "groups", "quota", "policy", "doctor"})
+# Those of deploy/overlays. They are looked into before all others: a tenant may give a pod of its own any label.
+NAMESPACES: Final = ("placement-extender", "placement-shared", "kube-system")
+LABELS: Final = "app.kubernetes.io/name=placement-extender,app.kubernetes.io/component=extender"
+LEADER_SLICE: Final = leader_slice("placement-extender")
+SECRET: Final = "placement-extender-admin"  # noqa: S105 (a name)
+_FILES: Final = {"ca_file": "ca.crt", "cert_file": "tls.crt", "key_file": "tls.key"}  # and what the Secret calls them
+_CONTAINERS: Final = frozenset({"extender", "placement-extender"})
+_PORT: Final = 8888
+_ERROR: Final = re.compile(
+    r"""(?:err="|^error: (?!lost connection))(.*?)"?$"""
+)  # in a line of kubectl's log, or its last
+_FORWARDING: Final = re.compile(r"Forwarding from (127\.0\.0\.1:\d+) ")
+_ROLE: Final = "deploy/kubectl/role.yaml grants what this command needs"
+_DENIED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
+_SECONDS: Final = 3.0  # that a completion waits for the API server
+_NO_FILES: Final = 4  # cobra's directive ShellCompDirectiveNoFileComp, which kubectl reads
+_SHELLS: Final = ("bash", "zsh")
+# By argument the objects whose names complete its value.
+_NAMES: Final = {
+    "namespace": "/api/v1/namespaces",
+    "extender_namespace": "/api/v1/namespaces",
+    "node": "/api/v1/nodes",
+    "pod": "/api/v1/namespaces/{namespace}/pods",
+}
+_FREE: Final = frozenset({"url", "delete", "allow", "limit", "account"})  # arguments whose values nothing completes
+_COMPLETED: Final = frozenset({"context", *_FREE, *_NAMES})  # the values of all others are files, or choices
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `kubectl-placement` and returns the exit code."""
+    given = sys.argv[1:] if argv is None else argv
+    arguments = _parser(given[0] if given else "").parse_args(given)
+    return run_command(_run if "kubeconfig" in arguments else arguments.run, arguments, PROGRAM)
+
+
+def _parser(chosen: str) -> _Parser:
+    """That of one subcommand; of all of them, for help, if `chosen` is none."""
+    parser = _Parser(prog=PROGRAM, description="Where pods go, why they wait, and what would help.")
+    commands = add_commands(parser, chosen, () if chosen == "completion" else sorted(COMMANDS))
+    for name in COMMANDS & parser.inner().keys():
+        parser.inner()[name].add_options()
+    script = commands.add_parser("completion", help="print the completion of kubectl-placement for a shell")
+    script.add_argument("shell", choices=_SHELLS)
+    script.set_defaults(run=_print_script)
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Runs a command with kubectl's cluster and namespace, and with a service in it."""
+    run = arguments.run
+    if getattr(arguments, "snapshot", None):
+        return int(run(arguments))
+    arguments.kubeconfig = kubectl_file(arguments.kubeconfig)
+    kube = cluster_of(arguments)
+    current = _current_namespace(kube)
+    if not getattr(arguments, "namespace", current):
+        arguments.namespace = current
+    if "extender_namespace" not in arguments or arguments.url:
+        return int(run(arguments))
+    pod = _find_pod(kube, arguments.extender_namespace)
+    with ExitStack() as held:
+        if pod.scheme == "https" and not any(getattr(arguments, name) for name in _FILES):
+            folder = held.enter_context(TemporaryDirectory())
+            vars(arguments).update(_client_files(kube, pod, Path(folder)))
+        arguments.forward = str(pod)
+        arguments.url, log = held.enter_context(_forward(kube, pod))
+        try:
+            return int(run(arguments))
+        except CommandError as error:
+            if problems := log():  # which is why the service was not reached
+                text = f"pod {pod} does not answer: {'; '.join(problems)}"
+                raise CommandError(
+                    text, f"see `kubectl -n {pod.namespace} describe pod {pod.name}`, and its log"
+                ) from None
+            raise CommandError(*(line.replace(arguments.url, f"pod {pod}") for line in error.lines)) from None
+
+
+def _current_namespace(kube: Kube) -> str:
+    access = access_to(kube)
+    try:
+        current, namespaces = ("", {"": own_namespace()}) if access.host else contexts_of(access)
+    except BadAccess as error:
+        remedy = "set one with `kubectl config use-context NAME`, or give --context or --kubeconfig"
+        raise CommandError(str(error), remedy) from None
+    return namespaces[current]
+
+
+# ---- the pod of the service
+
+
+class ServicePod(NamedTuple):
+    """A pod of the service, and how it answers."""
+
+    namespace: str
+    name: str
+    port: int
+    scheme: str
+    is_running: bool = True
+    is_ready: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @classmethod
+    def of(cls, pod: JsonObject) -> ServicePod | None:
+        """As the liveness probe of the manifest has it; None for a pod without the container."""
+        container = next((one for one in pod["spec"]["containers"] if one["name"] in _CONTAINERS), None)
+        if container is None:
+            return None
+        probe = (container.get("livenessProbe") or {}).get("httpGet") or {}
+        ports = {one.get("name"): one["containerPort"] for one in container.get("ports") or ()}
+        port, status = probe.get("port", _PORT), pod.get("status") or {}
+        conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
+        return cls(
+            pod["metadata"]["namespace"],
+            pod["metadata"]["name"],
+            int(ports.get(port, port)),
+            probe.get("scheme", "HTTP").lower(),
+            status.get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"],
+            conditions.get("Ready") == "True",
+        )
+
+
+def _find_pod(kube: Kube, namespace: str) -> ServicePod:
+    """The pod to ask: the leader, or any that is ready, or runs at least. Raises CommandError."""
+
+    async def find() -> ServicePod:
+        async with open_session(access_to(kube), SystemClock()) as session:
+            found = await _pods(session.reads, namespace)
+            if len({each.namespace for each in found}) > 1:
+                names = ", ".join(sorted({each.namespace for each in found}))
+                raise CommandError(
+                    f"the extender runs in several namespaces: {names}", "choose with --extender-namespace"
+                )
+            running = [each for each in found if each.is_running]
+            if not running:
+                raise CommandError(
+                    f"no pod of the extender runs: {', '.join(map(str, found))}", "see `kubectl describe`"
+                )
+            ready = [each for each in running if each.is_ready] or running
+            leader = await _leader(session.reads, ready[0].namespace) if len(ready) > 1 else ""
+            return next((each for each in ready if each.name == leader), ready[0])
+
+    try:
+        return run_on_loop(find())
+    except KubeError as error:
+        raise CommandError(f"the API server cannot be read: {error}") from None
+
+
+async def _pods(connection: Connection, namespace: str) -> list[ServicePod]:
+    """The pods of the extender in this namespace, else in those of deploy/, else in all. Raises CommandError for none."""
+    denied, found = list[str](), list[ServicePod]()
+    for place in [namespace] if namespace else (*NAMESPACES, ""):
+        if not place and found:
+            break
+        try:
+            path = f"/api/v1/namespaces/{place}/pods" if place else "/api/v1/pods"
+            items = await read_list(connection, path, labelSelector=LABELS)
+        except KubeError as error:
+            if error.status not in _DENIED:
+                raise
+            denied.append(place or "all namespaces")
+        else:
+            found += filter(None, (ServicePod.of(orjson.loads(each)) for each in items))
+    if found:
+        return found
+    if denied:
+        raise CommandError(
+            f"no pod of the extender was found, and pods may not be listed in {', '.join(denied)}", _ROLE
+        )
+    raise CommandError(
+        f"no pod of the extender was found in {namespace or 'any namespace'} (labels {LABELS})",
+        "install it as deploy/README.md says, or give the address of one that runs elsewhere with --url",
+    )
+
+
+async def _leader(connection: Connection, namespace: str) -> str:
+    """The pod to which the Service leads; empty where that is not known. Every replica explains, but what it assumed only the leader knows."""
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{LEADER_SLICE}"
+    try:
+        found = orjson.loads(await connection.call("GET", path))
+    except KubeError:
+        return ""
+    return next((str((each.get("targetRef") or {}).get("name")) for each in found.get("endpoints") or ()), "")
+
+
+def _client_files(kube: Kube, pod: ServicePod, folder: Path) -> dict[str, str]:
+    """The certificates of the Secret as files, by argument. Raises CommandError."""
+    where = f"Secret {pod.namespace}/{SECRET}"
+    remedy = "give --ca-file, --cert-file and --key-file, or make the Secret as deploy/README.md says"
+
+    async def read() -> JsonObject:
+        async with open_session(access_to(kube), SystemClock()) as session:
+            body = await session.reads.call("GET", f"/api/v1/namespaces/{pod.namespace}/secrets/{SECRET}")
+            data: JsonObject = orjson.loads(body).get("data") or {}
+            return data
+
+    try:
+        data = run_on_loop(read())
+    except KubeError as error:
+        more = (_ROLE,) if error.status in _DENIED else ()
+        raise CommandError(
+            f"pod {pod} asks for a client certificate, and {where} cannot be read: {error}", remedy, *more
+        ) from None
+    for name in _FILES.values():
+        if name not in data:
+            raise CommandError(f"{where}: data: {name} is missing", remedy)
+        (folder / name).touch(0o600)
+        (folder / name).write_bytes(b64decode(data[name]))
+    return {argument: str(folder / name) for argument, name in _FILES.items()}
+
+
+@contextmanager
+def _forward(kube: Kube, pod: ServicePod) -> Iterator[tuple[str, Callable[[], list[str]]]]:
+    """The URL of a port-forward to a pod, while the block runs, and its errors so far. Raises CommandError."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise CommandError(
+            "kubectl is not in PATH: it makes the port-forward", "or give the address of the service with --url"
+        )
+    command = [
+        kubectl,
+        "port-forward",
+        f"--namespace={pod.namespace}",
+        "--address=127.0.0.1",
+        "--pod-running-timeout=5s",
+    ]
+    command += [f"--kubeconfig={kube.kubeconfig}"] if kube.kubeconfig and ":" not in kube.kubeconfig else []
+    command += [f"--context={kube.context}"] if kube.context else []
+    with TemporaryFile() as errors:
+
+        def log() -> list[str]:
+            errors.seek(0)
+            lines = errors.read().decode(errors="replace").splitlines()
+            return [found[1] for line in lines if (found := _ERROR.search(line))]
+
+        with subprocess.Popen(  # noqa: S603 (the user's own kubectl)
+            [*command, f"pod/{pod.name}", f":{pod.port}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as running:
+            assert running.stdout is not None  # noqa: S101 (for the type checker)
+            try:
+                found = _FORWARDING.match(running.stdout.readline())
+                if found is None:
+                    running.wait()
+                    raise CommandError(f"pod {pod} cannot be reached by a port-forward", *log(), _ROLE)
+                yield f"{pod.scheme}://{found[1]}", log
+            finally:
+                running.terminate()
+
+
+# ---- completion
+
+
+class _Parser(argparse.ArgumentParser):
+    """The parser of a command; those of its subcommands are of this class too."""
+
+    def add_options(self) -> None:
+        """Adds to each command the options of kubectl that it lacks."""
+        inner = self.inner()
+        for each in inner.values():
+            each.add_options()
+        known = {action.dest for action in self._actions}
+        if not inner and "kubeconfig" not in known:
+            self.add_argument("--kubeconfig", metavar="FILE", default="", help="access to the cluster (as kubectl)")
+            self.add_argument(
+                "--context", metavar="NAME", default="", help="context of the kubeconfig (the current one)"
+            )
+        if "url" in known:
+            text = "namespace of the extender (found by its labels)"
+            self.add_argument("--extender-namespace", metavar="NS", default="", help=text)
+
+    def inner(self) -> Mapping[str, _Parser]:
+        """The subcommands, by name."""
+        return next((each.choices for each in self._actions if isinstance(each.choices, dict)), {})
+
+    def completions(
+        self, words: Sequence[str], begun: str, given: argparse.Namespace | None = None
+    ) -> list[str] | None:
+        """What the word that has begun may become after these words; None where it is a file, which the shell completes."""
+        given = given or argparse.Namespace(kubeconfig="", context="", namespace="")
+        awaited: argparse.Action | None = None
+        for number, word in enumerate(words, 1):
+            if awaited is not None:
+                setattr(given, awaited.dest, word)
+                awaited = None
+            elif word.startswith("-"):
+                option = self._option_string_actions.get(word)
+                awaited = None if option is None or option.nargs == 0 else option
+            elif word in self.inner():
+                return self.inner()[word].completions(words[number:], begun, given)
+        if awaited is None and begun.startswith("-"):
+            return [name for name in sorted(self._option_string_actions) if name.startswith(begun)]
+        action = awaited or next((each for each in self._actions if not each.option_strings), None)
+        if action is None:
+            return []
+        if action.choices is None and (action.dest not in _COMPLETED or (awaited and action.dest == "pod")):
+            return None  # a file; --pod of `policy test` has one too
+        return [each for each in _values(action, given) if each.startswith(begun)]
+
+
+def complete(argv: Sequence[str] | None = None) -> int:
+    """Runs `kubectl_complete-placement`: prints what the last word may become, then cobra's directive."""
+    *words, begun = (sys.argv[1:] if argv is None else argv) or [""]
+
+    def run(_: argparse.Namespace) -> int:
+        found = _parser(words[0] if words else "").completions(words, begun)
+        say(*(found or ()), f":{0 if found is None else _NO_FILES}")
+        return 0
+
+    return run_command(run, argparse.Namespace(), PROGRAM)
+
+
+def _values(action: argparse.Action, given: argparse.Namespace) -> list[str]:
+    """The values that an argument may have. None of the cluster where it does not answer: a completion reports no errors."""
+    if action.choices is not None:
+        return list(map(str, action.choices))
+    if action.dest in _FREE:
+        return []
+    given.kubeconfig = kubectl_file(given.kubeconfig)
+    access = access_to(cluster_of(given))
+    try:
+        current, namespaces = ("", {"": own_namespace()}) if access.host else contexts_of(access)
+        if action.dest == "context":
+            return sorted(namespaces)
+        path = _NAMES[action.dest].format(namespace=given.namespace or namespaces[current])
+
+        async def read() -> list[str]:
+            async with open_session(access, SystemClock(), SessionOptions(_SECONDS, _SECONDS)) as session:
+                async for page in read_pages(session.reads, path):
+                    return sorted(orjson.loads(each)["metadata"]["name"] for each in page)  # the first page is enough
+            return []
+
+        return run_on_loop(read())
+    except KubeError:
+        return []
+
+
+def _print_script(arguments: argparse.Namespace) -> int:
+    say(*_SCRIPTS[arguments.shell].strip().split("\n"))
+    return 0
+
+
+_SCRIPTS: Final = {
+    "bash": r"""
+# bash completion of kubectl-placement. For `kubectl placement` the completion of kubectl itself is enough: it runs
+# kubectl_complete-placement. Load it with: source <(kubectl placement completion bash)
+_kubectl_placement() {
+    local found line
+    found="$(kubectl_complete-placement "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" || return
+    COMPREPLY=()
+    while IFS= read -r line; do
+        case "$line" in
+            :0) compopt -o default ;;
+            :*) ;;
+            *) COMPREPLY+=("$line") ;;
+        esac
+    done <<<"$found"
+}
+complete -F _kubectl_placement kubectl-placement
+""",
+    "zsh": r"""
+#compdef kubectl-placement
+# zsh completion of kubectl-placement. For `kubectl placement` the completion of kubectl itself is enough: it runs
+# kubectl_complete-placement. Load it with: source <(kubectl placement completion zsh)
+_kubectl_placement() {
+    local -a found
+    found=("${(@f)$(kubectl_complete-placement "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ "${found[-1]}" == ":0" ]]; then
+        _files
+    else
+        compadd -- "${(@)found[1,-2]}"
+    fi
+}
+compdef _kubectl_placement kubectl-placement
+""",
+}

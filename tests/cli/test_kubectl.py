@@ -1,0 +1,245 @@
+"""`kubectl placement` without a kubelet: a program that only says it forwards takes the place of kubectl, as tests/e2e has the real one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from extender.cli.kubectl import COMMANDS, NAMESPACES, complete, main
+from extender.compose.embedded import service_running
+from extender.model.units import Address
+from extender.settings.configuration import default_settings
+from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.apiserver.server import ApiServer
+from extender.simulator.json_objects import JsonObject
+from tests.programs import tool
+from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
+
+LABELS = {"app.kubernetes.io/name": "placement-extender", "app.kubernetes.io/component": "extender"}
+APART = anti_affinity(term(HOSTNAME, app="web"))
+
+
+@dataclass
+class Plugin:
+    """A cluster, a service that follows it, and the words that kubectl was called with."""
+
+    api: ApiServer
+    calls: Path
+    capsys: pytest.CaptureFixture[str]
+
+    async def run(self, *arguments: str) -> tuple[int, str, str]:
+        code = await asyncio.to_thread(main, list(arguments))
+        printed = self.capsys.readouterr()
+        return code, printed.out, printed.err
+
+    async def completed(self, *words: str) -> list[str]:
+        assert await asyncio.to_thread(complete, list(words)) == 0
+        return self.capsys.readouterr().out.splitlines()
+
+    def add(self, name: str, space: str, *, phase: str = "Running", ready: str = "True") -> None:
+        """A pod of the extender."""
+        status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
+        made = pod(name, space, on="node-a", labels=LABELS)
+        made["spec"]["containers"][0]["name"] = "extender"
+        self.api.operations.change(
+            PODS, self.api.operations.create(PODS, made).key, lambda one: one.update(status=status)
+        )
+
+    def forwarded(self) -> list[str]:
+        """The pods, and what of the arguments chooses a cluster."""
+        return self.calls.read_text("utf-8").splitlines() if self.calls.exists() else []
+
+
+def as_program(path: Path, *lines: str) -> None:
+    path.write_text("\n".join(("#!/bin/sh", *lines, "")), "utf-8")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+async def plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> AsyncIterator[Plugin]:
+    """The context has the namespace shop, where web-2 waits."""
+    calls, programs = tmp_path / "calls", tmp_path / "programs"
+    programs.mkdir()
+    async with ApiServer() as api:
+        objects: list[JsonObject] = [*map(namespace, ("shop", *NAMESPACES)), node("node-a")]
+        web: dict[str, Any] = {"labels": {"app": "web"}, "affinity": APART}
+        objects += [pod("web-1", "shop", on="node-a", **web), pod("web-2", "shop", **web)]
+        api.store.load(objects)
+        document = api.kubeconfig()
+        document["contexts"][0]["context"]["namespace"] = "shop"
+        document["contexts"].append(
+            {"name": "other", "context": {**document["contexts"][0]["context"], "namespace": "lab"}}
+        )
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(document), "utf-8")
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+        settings = default_settings("offload")
+        settings = replace(settings, server=replace(settings.server, bind_address=Address("127.0.0.1:0")))
+        async with service_running(settings, api.url, 1) as (url, _):
+            answer = f"Forwarding from 127.0.0.1:{urlsplit(url).port} -> 8888"
+            as_program(programs / "kubectl", f'echo "$2 $6 $7 $8 $9" >> {calls}', f'echo "{answer}"', "exec sleep 600")
+            yield Plugin(api, calls, capsys)
+
+
+async def test_a_pod_of_the_context_s_namespace_is_explained_by_the_service(plugin: Plugin) -> None:
+    plugin.add("extender-1", "kube-system")
+    code, table, _ = await plugin.run("explain", "web-2")
+    assert (code, table.splitlines()[0]) == (0, "shop/web-2: pending")
+    assert plugin.forwarded()[0].split()[:1] == ["--namespace=kube-system"]
+    assert "pod/extender-1 :8888" in plugin.forwarded()[0]
+    code, _, error = await plugin.run("explain", "web-2", "--context", "other")
+    assert (code, "kubectl placement: pod kube-system/extender-1: pod lab/web-2 is not known" in error) == (1, True)
+    assert "--context=other" in plugin.forwarded()[1]
+
+
+async def test_a_manifest_and_a_removal_without_a_namespace_are_in_that_of_the_context(
+    plugin: Plugin, tmp_path: Path
+) -> None:
+    plugin.add("extender-1", "kube-system")
+    new = pod("new", "shop", labels={"app": "api"})
+    del new["metadata"]["namespace"]
+    (tmp_path / "new.yaml").write_text(yaml.safe_dump(new), "utf-8")
+    more = ["-f", str(tmp_path / "new.yaml"), "--delete", "pod/web-1", "-o", "json"]
+    code, document, error = await plugin.run("whatif", *more)
+    assert code == 0, error
+    placed = {each["pod"]: each["state"] for each in orjson.loads(document)["placements"]}
+    assert placed == {"shop/web-2": "placed", "shop/new": "placed"}
+
+
+async def test_a_service_elsewhere_is_asked_at_its_address_without_a_port_forward(plugin: Plugin) -> None:
+    code, _, error = await plugin.run("explain", "web-2", "--url", "http://127.0.0.1:1")
+    assert (code, "http://127.0.0.1:1/v1/explain/shop/web-2 cannot be reached" in error) == (1, True)
+    assert plugin.forwarded() == []
+
+
+async def test_the_commands_that_read_the_cluster_take_the_context(plugin: Plugin, tmp_path: Path) -> None:
+    assert await plugin.run("groups") == (0, "no groups of gated pods\n", "")
+    code, document, _ = await plugin.run("quota", "report", "-o", "yaml")
+    assert (code, yaml.safe_load(document)["pods"]) == (0, [])
+    policy = {"podSelector": {}, "when": ["Admission"], "nodeSelector": {"disk": "ssd"}}
+    meta = {"apiVersion": "placement.extender.dev/v1alpha1", "kind": "PodSchedulingPolicy"}
+    given = {**meta, "metadata": {"name": "ssd", "namespace": "shop"}, "spec": policy}
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(given), "utf-8")
+    code, table, error = await plugin.run("policy", "test", str(tmp_path / "policy.yaml"))
+    assert (code, "Pod shop/web-2" in table, "2 objects: 2 changed, 0 refused" in table) == (1, True, True), error
+    assert plugin.forwarded() == []
+
+
+async def test_a_snapshot_needs_no_cluster(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    (tmp_path / "cluster.json").write_bytes(orjson.dumps({"kind": "List", "items": [node("n1"), pod("a")]}))
+    code, table, _ = await plugin.run("explain", "default/a", "--snapshot", str(tmp_path / "cluster.json"))
+    assert (code, table.splitlines()[0]) == (0, "default/a: pending")
+
+
+async def test_a_pod_that_is_not_found_or_does_not_run_is_said(plugin: Plugin) -> None:
+    code, _, error = await plugin.run("explain", "web-2")
+    assert (code, "no pod of the extender was found in any namespace" in error) == (1, True)
+    plugin.add("starting", "placement-shared", phase="Pending")
+    code, _, error = await plugin.run("explain", "web-2")
+    assert (code, "no pod of the extender runs: placement-shared/starting" in error) == (1, True)
+    plugin.add("extender-1", "kube-system")
+    code, _, error = await plugin.run("explain", "web-2")
+    assert (code, "several namespaces: kube-system, placement-shared" in error, "--extender-namespace" in error) == (
+        1,
+        True,
+        True,
+    )
+    assert (await plugin.run("explain", "web-2", "--extender-namespace", "kube-system"))[0] == 0
+    assert len(plugin.forwarded()) == 1
+
+
+async def test_pods_with_the_labels_in_other_namespaces_count_only_where_the_overlays_have_none(plugin: Plugin) -> None:
+    plugin.add("of-a-tenant", "shop")
+    assert (await plugin.run("explain", "web-2"))[0] == 0
+    plugin.add("unready", "placement-extender", ready="False")
+    plugin.add("usual", "placement-extender")
+    assert (await plugin.run("explain", "web-2"))[0] == 0
+    assert [line.split("pod/")[1].strip() for line in plugin.forwarded()] == ["of-a-tenant :8888", "usual :8888"]
+
+
+async def test_a_port_forward_that_fails_says_what_kubectl_said(plugin: Plugin) -> None:
+    plugin.add("extender-1", "kube-system")
+    kubectl = Path(os.environ["PATH"].partition(os.pathsep)[0], "kubectl")
+    as_program(kubectl, "echo 'error: pods is forbidden' >&2", "exit 1")
+    code, _, error = await plugin.run("explain", "web-2")
+    assert (code, error.splitlines()[:2]) == (
+        1,
+        [
+            "kubectl placement: pod kube-system/extender-1 cannot be reached by a port-forward",
+            "kubectl placement: pods is forbidden",
+        ],
+    )
+    log = """E1126 1 portforward.go:424] "Unhandled Error" err="an error occurred: refused" """
+    as_program(kubectl, f"echo '{log.strip()}' >&2", "echo 'Forwarding from 127.0.0.1:1 -> 8888'", "exec sleep 600")
+    code, _, error = await plugin.run("explain", "web-2")
+    assert "pod kube-system/extender-1 does not answer: an error occurred: refused\n" in error
+    os.environ["PATH"] = "/nowhere"
+    code, _, error = await plugin.run("explain", "web-2")
+    assert (code, "kubectl is not in PATH" in error) == (1, True)
+
+
+async def test_without_a_context_the_plugin_says_how_to_set_one(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, error = await plugin.run("groups", "--context", "none")
+    assert (code, "no context is named none" in error) == (1, True)
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    code, _, error = await plugin.run("groups")
+    assert (code, "/nowhere: it does not exist, or sets no current context" in error, "use-context" in error) == (
+        1,
+        True,
+        True,
+    )
+
+
+async def test_words_are_completed_from_the_commands_and_from_the_cluster(plugin: Plugin) -> None:
+    assert await plugin.completed("") == [*sorted(COMMANDS), "version", "completion", ":4"]
+    assert await plugin.completed("quota", "") == ["report", "generate", ":4"]
+    assert await plugin.completed("explain", "--no") == ["--node", ":4"]
+    assert await plugin.completed("explain", "-o", "") == ["table", "wide", "json", "yaml", ":4"]
+    assert await plugin.completed("explain", "web") == ["web-1", "web-2", ":4"]
+    assert await plugin.completed("explain", "-n", "lab", "web") == [":4"]
+    assert await plugin.completed("explain", "x", "--node", "") == ["node-a", ":4"]
+    assert await plugin.completed("groups", "-n", "s") == ["shop", ":4"]
+    assert await plugin.completed("groups", "--context", "o") == ["other", ":4"]
+    assert await plugin.completed("explain", "-f", "") == [":0"]
+    assert await plugin.completed("policy", "test", "") == [":0"]
+    assert await plugin.completed("policy", "test", "x", "--pod", "") == [":0"]
+    assert await plugin.completed("explain", "--context", "none", "x") == [":4"]
+
+
+SHOWN = 'COMP_WORDS=(kubectl-placement quota ""); COMP_CWORD=2; _kubectl_placement; echo "${COMPREPLY[@]}"'
+
+
+@pytest.mark.parametrize(
+    ("shell", "script"),
+    [
+        ("bash", SHOWN),
+        ("zsh", 'compadd() { echo "${@[2,-1]}" }; words=(kubectl-placement quota ""); CURRENT=3; _kubectl_placement'),
+    ],
+)
+def test_the_script_of_a_shell_completes_the_command(
+    shell: str, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tool("bash") if shell == "bash" else tool("zsh")
+    assert main(["completion", shell]) == 0
+    prepared = "compdef() { }" if shell == "zsh" else ""
+    text = f"{prepared}\n{capsys.readouterr().out}\n{script}"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run([program, "-c", text], env={"PATH": path}, capture_output=True, text=True, check=True)
+    assert done.stdout == "report generate\n"
