@@ -134,6 +134,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     Reason.BUDGET: "wait until other groups of the namespace have nodes, or raise the setting",
     Reason.NO_ROOM: "add nodes to a domain, free some, or let the policy release with mode Preferred or onTimeout",
     Reason.DOMAIN_FULL: "free room in the domain, or delete all pods of the group, so that it is decided again",
+    Reason.BEYOND_SIZE: "scale the workload to the size of its group, or let the policy release them with growth SameDomain",
     Reason.REFUSED: "delete these pods, so that their owner creates them again",
 }
 _OTHERS: Final = "see the log of the leader, and `kubectl describe gpl`"

@@ -57,6 +57,13 @@ class Replacement(StrEnum):
     REDECIDE = "Redecide"
 
 
+class Growth(StrEnum):
+    """What happens to pods beyond the size of a group that has its domain: they join it there, or wait for one of it to end."""
+
+    SAME_DOMAIN = "SameDomain"
+    KEEP_GATED = "KeepGated"
+
+
 class Phase(StrEnum):
     """The state of a group. Each leads to the next, or to one of the last two, from which a group can return."""
 
@@ -109,6 +116,7 @@ class ReleaseSpec:
     decision_timeout: float = 600.0
     on_timeout: OnTimeout = OnTimeout.KEEP_GATED
     replacement: Replacement = Replacement.SAME_DOMAIN
+    growth: Growth = Growth.SAME_DOMAIN
     domains: tuple[Domain, ...] = ()
 
     def level_of(self, domain: Domain) -> Level:

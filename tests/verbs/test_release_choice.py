@@ -226,6 +226,15 @@ EVERYWHERE = tuple(f"{zone}{number}" for zone in "ab" for number in (1, 2, 3))
 DOUBT = Limits(expiry=120.0, failure_grace=2.0, doubt=5.0)
 
 
+def test_a_node_that_holds_no_pod_of_a_group_is_counted_once_however_many_kinds_of_pods_it_rejects() -> None:
+    index = cluster(
+        *(host(f"a{number}", "a", 1) for number in range(3)), host("a3", "a", 9, taints=(taint("pool", "db"),))
+    )
+    pods = [gated(f"p{cpu}", "x", cpu=1000 * cpu) for cpu in (2, 3, 4)]
+    (found,) = decide(index, pods).rejected
+    assert found.nodes == ((Reason.NO_ROOM.text, 3), (Reason.TAINT.text, 1))
+
+
 def wandered(*stuck: Pod, nodes: Sequence[str] = EVERYWHERE, now: float = 5.0) -> ClusterIndex:
     """Three nodes of four CPU in each of two zones, where some pods of another tenant passed and were not bound."""
     index = cluster(*(host(name, name[0], 4) for name in EVERYWHERE))

@@ -15,6 +15,7 @@ from extender.model.release import (
     RELEASED_ANNOTATION,
     Decision,
     GroupKey,
+    Growth,
     Level,
     Proposal,
     RejectedDomain,
@@ -29,6 +30,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 KEY = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "x")
 SPEC = ReleaseSpec((ZONE,))
+CLOSED = ReleaseSpec((ZONE,), growth=Growth.KEEP_GATED)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PODS = tuple(pod(f"x-{at}") for at in range(4))
 
@@ -55,8 +57,11 @@ DECIDED = {
     "0 of 1 released pod has a node": GroupState(KEY, SPEC, 1, released=PODS[:1]),
     "1 of 2 released pods has a node": GroupState(KEY, SPEC, 2, released=PODS[:1], bound=PODS[1:2]),
     "1 of 1 pod has a node": GroupState(KEY, SPEC, 1, bound=PODS[:1]),
-    "1 of 1 pod has a node; 1 more than the size waits": GroupState(KEY, SPEC, 1, waiting=PODS[:1], bound=PODS[1:2]),
-    "1 of 1 pod has a node; 2 more than the size wait": GroupState(KEY, SPEC, 1, waiting=PODS[:2], bound=PODS[2:3]),
+    "1 of 1 pod has a node; 1 more than the size waits: growth is KeepGated": GroupState(
+        KEY, CLOSED, 1, waiting=PODS[:1], bound=PODS[1:2]
+    ),
+    "1 of 1 pod is released; 2 more than the size wait": GroupState(KEY, SPEC, 1, waiting=PODS[:2], bound=PODS[2:3]),
+    "2 of 2 pods have a node": GroupState(KEY, SPEC, 1, bound=PODS[:2]),
     "1 of 2 pods has a node; 1 of 2 pods does not exist": GroupState(KEY, SPEC, 2, bound=PODS[:1]),
     "2 of 4 pods have a node; 2 of 4 pods do not exist": GroupState(KEY, SPEC, 4, bound=PODS[:2]),
 }

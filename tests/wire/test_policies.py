@@ -33,6 +33,7 @@ from extender.model.release import (
     RELEASE_GATE,
     Domain,
     GroupSize,
+    Growth,
     Level,
     OnTimeout,
     ReleaseMode,
@@ -232,6 +233,7 @@ def test_every_field_is_read() -> None:
         exclusive=True,
         decision_timeout=90.0,
         replacement=Replacement.REDECIDE,
+        growth=Growth.KEEP_GATED,
         domains=(Domain("near", ("a", "b"), ("b",)), Domain("far", ("c",))),
     )
     other = {"mode": "Preferred", "strategy": "LeastFree", "onTimeout": "UngateAtCoarserLevel"}

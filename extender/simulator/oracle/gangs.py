@@ -3,7 +3,8 @@
 Judged are groups by label of policies with the mode Required, in the order of the journal:
 
 - no two living pods of a group are placed in two domains of the first topology key;
-- no pod loses the gate without the node selector of the decided domain, and never more living pods than the size;
+- no pod loses the gate without the node selector of the decided domain, and never more living pods than the size, unless the
+  group may grow: then pods beyond the size are released as far as the domain has room, and none waits beside room for it;
 - room is handed out once: no placement takes a node's room that an undone decision in its domain needs;
 - no namespace has room for more groups, for more pods, or more of what all nodes offer, than its share (`Shares`);
 - at the end a group is whole: all of its released pods are placed, and none is left at the gate unless a pod of the group
@@ -74,6 +75,7 @@ class _Rules(NamedTuple):
     gate: str
     key: str
     lets_go: bool
+    grows: bool
 
 
 @dataclass
@@ -104,6 +106,15 @@ class _Gang:
     def is_gated(self, pod: JsonObject) -> bool:
         """Whether a pod has the gate."""
         return any(gate["name"] == self.rules.gate for gate in pod["spec"].get("schedulingGates") or ())
+
+    @property
+    def due(self) -> dict[str, JsonObject]:
+        """Those of the living pods that are released, or are to be released together."""
+        alive = self.alive
+        released = {uid: pod for uid, pod in alive.items() if not self.is_gated(pod)}
+        waiting = (uid for uid in alive if uid not in released)
+        missing = max(self.size - len(released), 0) if self.rules.grows else len(alive)
+        return released | {uid: alive[uid] for uid, _ in zip(waiting, range(missing), strict=False)}
 
     @property
     def size(self) -> int:
@@ -154,6 +165,7 @@ def _rules_of(policies: Iterable[JsonObject]) -> Iterator[_Rules]:
                 release.get("gate", _USUAL_GATE),
                 release["topology"][0],
                 release.get("onTimeout", _KEEP_GATED) != _KEEP_GATED,
+                release.get("growth") != _KEEP_GATED,
             )
 
 
@@ -202,7 +214,10 @@ class _Judge:
         for gang in self._gangs.values():
             alive = {uid: pod for uid, pod in gang.alive.items() if _scheduler_of(pod) in self._schedulers}
             released = [pod for pod in alive.values() if not gang.is_gated(pod)]
-            waiting = len(alive) - len(released)
+            waiting = sum(gang.is_gated(pod) for uid, pod in gang.due.items() if uid in alive)
+            beyond = [pod for uid, pod in alive.items() if uid not in gang.due]
+            if beyond and gang.domain and self._holds(gang, beyond[0]) > len(self._left(gang, bereft=True)):
+                self._add(gang, f"beyond its size {len(beyond)} gated, and {gang.domain} has room")
             unplaced = sum(uid_of(pod) not in self.placed for pod in released)
             if released and not gang.is_bereft and (waiting or unplaced):
                 parts = f"{len(released) - unplaced} placed, {unplaced} released only, {waiting} gated"
@@ -245,7 +260,7 @@ class _Judge:
 
     def _judge_release(self, gang: _Gang, pod: JsonObject, at: float) -> None:
         released = [each for each in gang.alive.values() if not gang.is_gated(each)]
-        if len(released) > gang.size:
+        if len(released) > gang.size and not gang.rules.grows:
             self._add(gang, f"{len(released)} of {gang.size} pods are released")
         if pod in released:
             pinned = (pod["spec"].get("nodeSelector") or {}).get(gang.rules.key)
@@ -316,26 +331,29 @@ class _Judge:
         """
         if gang.is_bereft:
             return 0
-        nodes = self._domain_nodes(gang)
-        needed, example = 0, None
+        left = self._left(gang)
+        return max(len(left) - self._holds(gang, left[-1]), 0) if left else 0
+
+    def _left(self, gang: _Gang, *, bereft: bool = False) -> list[JsonObject]:
+        """The pods that are due and not placed of the groups with the same domain; ``bereft``: also of those that lost any."""
+        found: list[JsonObject] = []
         for each in self._gangs.values():
-            if each.domain == gang.domain and each.rules.key == gang.rules.key and not each.is_bereft:
-                left = [pod for uid, pod in each.alive.items() if uid not in self.placed]
-                needed += len(left)
-                example = left[0] if left else example
-        if example is None:
-            return 0
-        free = {name: dict(_room_of(self._nodes[name])) for name in nodes}
+            if each.domain == gang.domain and each.rules.key == gang.rules.key and (bereft or not each.is_bereft):
+                found += (pod for uid, pod in each.due.items() if uid not in self.placed)
+        return found
+
+    def _holds(self, gang: _Gang, example: JsonObject) -> int:
+        """How many such pods the domain of a group has room for."""
+        free = {name: dict(_room_of(self._nodes[name])) for name in self._domain_nodes(gang)}
         for pod, node in self.placed.values():
             if node in free:
                 for name, amount in _requests(pod).items():
                     free[node][name] = free[node].get(name, 0.0) - amount
         asked = _requests(example)
-        holds = sum(
+        return sum(
             max(0, int(min((left.get(name, 0.0) + _ROUNDING) / amount for name, amount in asked.items() if amount)))
             for left in free.values()
         )
-        return max(needed - holds, 0)
 
     def _add(self, gang: _Gang, reason: str) -> None:
         self.found.append(GangViolation(gang.name, reason))

@@ -156,12 +156,16 @@ class DeletePods(_Part, frozen=True):
 
 
 class ReplacePods(_Part, frozen=True):
-    """`count` random bound pods fail, or with `lost` all pods on nodes that do not exist; each is replaced, as an owner does."""
+    """`count` random bound pods fail, or with `lost` all pods on nodes that do not exist; each is replaced, as an owner does.
+
+    With `keep` they do not fail, and get one more beside them, as an owner that is scaled up.
+    """
 
     namespaces: str = "*"
     selector: Labels = {}
     count: Amount | None = None
     lost: bool = False
+    keep: bool = False
 
 
 class RestartExtender(_Part, frozen=True):

@@ -115,7 +115,10 @@ async def arrive_groups(simulated: SimulatedCluster, step: ArriveGroups) -> None
 
 
 async def replace_pods(simulated: SimulatedCluster, step: ReplacePods) -> None:
-    """Pods fail, and for each another one of the same template is created. The failed ones stay, as those of a Job do."""
+    """Pods fail, and for each another one of the same template is created. The failed ones stay, as those of a Job do.
+
+    With ``keep`` they do not fail: their groups grow.
+    """
     nodes = set(_names(simulated, NODES))
     bound = [
         stored
@@ -123,7 +126,8 @@ async def replace_pods(simulated: SimulatedCluster, step: ReplacePods) -> None:
         if stored.node and not is_finished(stored.read()) and (not step.lost or stored.node not in nodes)
     ]
     for stored in _drawn(bound, step.count, simulated.rng):
-        simulated.api.operations.change(PODS, stored.key, _fail)
+        if not step.keep:
+            simulated.api.operations.change(PODS, stored.key, _fail)
         old = stored.read()
         name = _free_name(simulated, namespace_of(old), f"{name_of(old)}-r")
         pod = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata_of_replacement(old, name)}

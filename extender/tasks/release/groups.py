@@ -17,7 +17,7 @@ from extender.model.release import Decision, GroupKey, Level, Phase, ReleaseSpec
 from extender.model.resources import PODS, Resources, add, total
 from extender.model.units import agreeing, counted
 from extender.settings.policies import Release
-from extender.verbs.release.progress import STUCK, GroupState, Step
+from extender.verbs.release.progress import STUCK, GroupState, Step, in_order
 
 _FIRST_WAIT: Final = 0.25
 _WAITING: Final = frozenset({Phase.COLLECTING, Phase.DECIDING, Phase.TIMED_OUT, Phase.DEGRADED})
@@ -87,12 +87,16 @@ def budget_excess(
     return ""
 
 
-def event_of(group: GroupState, step: Step, at: datetime) -> ObjectEvent | None:
-    """An event at the first pod, where the group is stuck, decided, or all of it is bound."""
+def event_of(group: GroupState, sent: Container[str], step: Step, at: datetime) -> ObjectEvent | None:
+    """An event where the group is stuck, decided, or all of it is bound: at the first pod that waits, else at the first one.
+
+    ``sent``: UIDs of pods whose release was sent.
+    """
     is_warning = step.reason in STUCK or step.phase in {Phase.TIMED_OUT, Phase.DEGRADED}
     if not is_warning and step.phase not in {Phase.DECIDED, Phase.BOUND}:
         return None
-    pods = (*group.waiting, *(pod for pod, _ in group.blocked), *group.released, *group.bound)
+    waiting = in_order(pod for pod in group.waiting if pod.uid not in sent)
+    pods = (*waiting, *(pod for pod, _ in group.blocked), *group.waiting, *group.released, *group.bound)
     kind, reason = "Warning" if is_warning else "Normal", f"Group{step.reason}"
     note = f"group {group.key.value} of {group.key.policy}: {step.phase}: {step.message}"
     return ObjectEvent(PodRef.of(pods[0]), kind, reason, "Release", note, at) if pods else None

@@ -42,6 +42,7 @@ from extender.verbs.release.progress import (
     GroupState,
     Reason,
     Step,
+    beyond,
     coarser_levels,
     message_of,
     next_step,
@@ -167,8 +168,11 @@ class GroupReconciler:
         """
         try:
             memory = self._known(group)
-            if memory.decision is not None and (group.released or group.waiting):
-                await reserve(group, memory, memory.decision)
+            if memory.decision is not None:
+                step = next_step(group, memory.decision, ())
+                group = replace(group, waiting=step.pods if step.do is Do.RELEASE else ())
+                if group.released or group.waiting:
+                    await reserve(group, memory, memory.decision)
         except Exception:  # noqa: BLE001 - as in `_work`, where the group is tried again
             self._failed(group.key)
 
@@ -238,7 +242,7 @@ class GroupReconciler:
             refused = {**memory.refused, **dict.fromkeys(memory.gone, "it does not exist any more")}
             step = next_step(group, memory.decision, memory.sent.keys(), refused)
             concerned = group
-            if step.pods:
+            if step.pods or memory.decision is not None:
                 out = (pod for pod in group.waiting if pod.uid in memory.sent)
                 concerned = replace(group, waiting=(*step.pods, *out))
             step = await self._carry_out(concerned, memory, await self._choose(concerned, memory, step))
@@ -342,6 +346,8 @@ class GroupReconciler:
         elif decision is not None and step.do is Do.RELEASE:
             problem = await self._problem_of_room(group, memory, decision)
             step = await self._without_room(group, memory, problem, is_given_up=is_given_up) if problem else step
+        elif decision is not None and step.do is Do.GROW:
+            step = await self._grow(group, memory, decision, step, is_given_up=is_given_up)
         elif decision is not None and group.released:
             step = await self._keep_room(group, memory, decision, step)
         if step.do is Do.WAIT and is_late and step.phase not in {Phase.BOUND, Phase.RELEASING}:
@@ -420,10 +426,12 @@ class GroupReconciler:
 
     async def _keep_released(self, group: GroupState, memory: GroupMemory, decision: Decision) -> None:
         """Reserves room for the released pods alone: they are pinned to the domain, whatever comes of their siblings."""
-        is_missing = not all(map(self._has_slot, group.released))
-        if is_missing and not self._excess(group, group.released):
-            proposal = await self._place(replace(group, waiting=()), decision.levels)
-            if proposal.slots and not self._excess(group, group.released):
+        group = replace(group, waiting=tuple(pod for pod in group.waiting if pod.uid in memory.sent))
+        pods = (*group.waiting, *group.released)
+        is_missing = not all(map(self._has_slot, pods))
+        if is_missing and not self._excess(group, pods):
+            proposal = await self._place(group, decision.levels)
+            if proposal.slots and not self._excess(group, pods):
                 self._reserve(group, memory, proposal)
 
     async def _keep_room(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
@@ -448,10 +456,48 @@ class GroupReconciler:
             self._recorder.record_timeout(str(group.spec.on_timeout))
         return Step(Do.RELEASE if is_given_up else Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, problem)
 
+    async def _grow(
+        self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step, *, is_given_up: bool
+    ) -> Step:
+        """Releases the first of the pods beyond the size of a group, as many as its domain has room for.
+
+        None of them needs the others. At most as many tries as the number can be halved; mostly two.
+        """
+        pods, sent = step.pods, group.waiting[len(step.pods) :]
+        if memory.without_room and not is_given_up:
+            if group.released:
+                text = f"{beyond(len(pods))} until the released pods have a node, as no room is reserved for these"
+                return replace(step, do=Do.WAIT, message=text)
+            memory.without_room = False
+        count = len(pods)
+        while count > 1 and self._clock.now() >= memory.next_try:
+            some = replace(group, waiting=(*pods[:count], *sent))
+            holds = await self._holds(some, decision.levels) - len(sent)
+            if holds >= count:
+                break
+            count = max(min(holds, count - 1 if count == len(pods) else count // 2), 1)
+        some = replace(group, waiting=(*pods[:count], *sent))
+        problem = await self._problem_of_room(some, memory, decision)
+        if problem and not is_given_up:
+            return Step(Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, f"{beyond(len(pods))}: {problem}")
+        if problem:
+            self._time_out(memory, group.spec.on_timeout)
+        return replace(step, do=Do.RELEASE, pods=pods if problem else pods[:count])
+
+    async def _holds(self, group: GroupState, levels: Sequence[Level]) -> int:
+        """How many of the pods at the gate the domain seems to hold beside the released ones; all only if it does."""
+        most = len(group.waiting)
+        if self._excess(group, (*group.waiting, *group.released)):
+            return most // 2
+        proposal = await self._place(group, levels)
+        if proposal.slots or not levels:
+            return most
+        return max((each.holds for each in proposal.rejected), default=0) - len(group.released)
+
     def _has_slot(self, pod: Pod) -> bool:
-        """Whether room is reserved for a pod on a node that still takes pods."""
-        node = self._index.reserved.node_of(pod.uid)
-        return bool(node) and self._has_node(node)
+        """Whether room is reserved for a pod on a node that still takes pods, or it needs none, as it has got a node since."""
+        node, known = self._index.reserved.node_of(pod.uid), self._index.pods.get(pod.uid)
+        return (bool(node) and self._has_node(node)) or (known is not None and bool(known.node))
 
     async def _place(self, group: GroupState, levels: Sequence[Level] | None) -> Proposal:
         """A proposal, made in slices, for one group at a time. What it says holds until the caller awaits anything else."""

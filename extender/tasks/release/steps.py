@@ -136,7 +136,7 @@ class StepWriter:
         before, memory.step = memory.step, step
         is_news = before is None or (before.phase, before.reason) != (step.phase, step.reason)
         if is_news:
-            event = event_of(group, step, self._utc_now())
+            event = event_of(group, memory.sent, step, self._utc_now())
             if event is not None:
                 self._events.record(event)
         status = status_of(group, step)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.constraints.node_affinity import node_selector
 from extender.model.objects import Pod, PodSignature
@@ -325,13 +326,13 @@ class _Choice:
     def _rejection(self, domain: Level, rooms: Rooms, most: int, reasons: Sequence[tuple[str, int]]) -> RejectedDomain:
         """Why the domain does not hold the pods. ``reasons`` are those of a search, else those of the nodes count."""
         if not reasons:
-            counted = Counter[str]()
+            rejects: dict[NodeNumber, Reason] = {}  # each node once, by the first kind of pods that it rejects
             for kind, each in rooms.items():
-                is_alone = is_alone_on_its_node(self._examples[kind], self._view)
-                for reason, nodes in Counter(room.reason for room in each).items():
-                    if reason is not None or is_alone:
-                        counted[(reason or Reason.ANTI_AFFINITY).text] += nodes
-            reasons = most_frequent(counted)
+                if is_alone_on_its_node(self._examples[kind], self._view):
+                    rejects = {room.number: room.reason or Reason.ANTI_AFFINITY for room in each} | rejects
+                else:
+                    rejects = {room.number: room.reason for room in each if room.reason is not None} | rejects
+            reasons = most_frequent(Counter(reason.text for reason in rejects.values()))
         return RejectedDomain(domain, len(self._pods), min(most, len(self._pods) - 1), tuple(reasons))
 
 

@@ -16,7 +16,16 @@ from typing import Any, Final
 from extender.model.group_placements import GroupPlacement, PlacementStatus
 from extender.model.objects import Pod
 from extender.model.policies import GROUP, JsonObject
-from extender.model.release import RELEASED_ANNOTATION, Decision, GroupKey, Level, Phase, Proposal, ReleaseSpec
+from extender.model.release import (
+    RELEASED_ANNOTATION,
+    Decision,
+    GroupKey,
+    Growth,
+    Level,
+    Phase,
+    Proposal,
+    ReleaseSpec,
+)
 from extender.model.units import agreeing, counted
 
 _MOST_NAMED: Final = 3  # pods or domains that a message names
@@ -33,6 +42,7 @@ class Reason(StrEnum):
     BUDGET = "NamespaceBudget"
     NO_ROOM = "NoRoom"
     DOMAIN_FULL = "DomainFull"
+    BEYOND_SIZE = "BeyondSize"
     NOT_WRITTEN = "NotWritten"
     DECIDED = "Decided"
     RELEASING = "Releasing"
@@ -45,7 +55,7 @@ class Reason(StrEnum):
 STUCK: Final = frozenset(
     {
         *(Reason.NO_SIZE, Reason.FOREIGN_GATE, Reason.BUDGET, Reason.NO_ROOM, Reason.DOMAIN_FULL, Reason.NOT_WRITTEN),
-        *(Reason.REFUSED, Reason.FAILED, Reason.NOT_BOUND),
+        *(Reason.REFUSED, Reason.FAILED, Reason.NOT_BOUND, Reason.BEYOND_SIZE),
     }
 )
 
@@ -75,11 +85,12 @@ class GroupState:
 
 
 class Do(StrEnum):
-    """What the manager does next."""
+    """What the manager does next. ``GROW``: release as many of the pods as there is room for, the first ones."""
 
     WAIT = "wait"
     DECIDE = "decide"
     RELEASE = "release"
+    GROW = "grow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +121,13 @@ def next_step(
     if decision is None:
         return _undecided(group, left, out)
     size = max(decision.size, group.size)
-    next_pods = in_order(pod for pod in left if pod.uid not in refused)[: max(size - out, 0)]
-    if next_pods:
+    next_pods = in_order(pod for pod in left if pod.uid not in refused)
+    if next_pods and out < size:
         text = f"{_of(out, size, 'is', 'are')} released"
-        return Step(Do.RELEASE, Phase.RELEASING, Reason.RELEASING, text, next_pods)
+        return Step(Do.RELEASE, Phase.RELEASING, Reason.RELEASING, text, next_pods[: size - out])
+    if next_pods and group.spec.growth is Growth.SAME_DOMAIN:
+        text = f"{_of(out, out, 'is', 'are')} released; {beyond(len(next_pods))}"
+        return Step(Do.GROW, Phase.RELEASING, Reason.RELEASING, text, next_pods)
     if any(pod.uid in refused for pod in left):
         return Step(Do.WAIT, Phase.DEGRADED, Reason.REFUSED, _refusals(left, refused))
     return _decided(group, size, out)
@@ -139,13 +153,20 @@ def _decided(group: GroupState, size: int, out: int) -> Step:
         return Step(Do.WAIT, Phase.DEGRADED, Reason.FOREIGN_GATE, _foreign_gates(group))
     bound = len(group.bound)
     if bound and bound == out and not (out < size and group.waiting):
-        gone, more = size - bound, len(group.waiting)
-        has = f"{_of(bound, size, *_HAVE)} a node"
-        missing = f"; {_of(gone, size, 'does', 'do')} not exist" if gone > 0 else ""
-        excess = f"; {more} more than the size {agreeing(more, 'waits', 'wait')}" if more else ""
-        return Step(Do.WAIT, Phase.BOUND, Reason.BOUND, f"{has}{missing}{excess}")
+        wanted = max(group.size or size, bound)
+        gone, more = wanted - bound, len(group.waiting)
+        has = f"{_of(bound, wanted, *_HAVE)} a node"
+        if more:
+            return Step(Do.WAIT, Phase.BOUND, Reason.BEYOND_SIZE, f"{has}; {beyond(more)}: growth is KeepGated")
+        missing = f"; {_of(gone, wanted, 'does', 'do')} not exist" if gone else ""
+        return Step(Do.WAIT, Phase.BOUND, Reason.BOUND, f"{has}{missing}")
     text = f"{_of(bound, out, *_HAVE, noun='released pod')} a node"
     return Step(Do.WAIT, Phase.RELEASING, Reason.RELEASING, text)
+
+
+def beyond(pods: int) -> str:
+    """`2 more than the size wait`: pods of a group that is decided without them."""
+    return f"{pods} more than the size {agreeing(pods, 'waits', 'wait')}"
 
 
 def _of(count: int, size: int, one: str, more: str, noun: str = "pod") -> str:

@@ -39,6 +39,7 @@ from extender.model.release import (
     RELEASE_GATE,
     Domain,
     GroupSize,
+    Growth,
     OnTimeout,
     ReleaseMode,
     ReleaseSpec,
@@ -286,6 +287,7 @@ def _release(spec: JsonObject) -> ReleaseSpec | None:
         decision_timeout=float(Duration.parse(release.get("decisionTimeout") or "10m")),
         on_timeout=OnTimeout(release.get("onTimeout") or OnTimeout.KEEP_GATED),
         replacement=Replacement(release.get("replacement") or Replacement.SAME_DOMAIN),
+        growth=Growth(release.get("growth") or Growth.SAME_DOMAIN),
         domains=tuple(map(_domain, release.get("domains") or ())),
     )
 

@@ -15,6 +15,7 @@ from extender.model.release import (
     MOST_DOMAINS,
     MOST_LEVELS,
     MOST_VALUES,
+    Growth,
     OnTimeout,
     ReleaseMode,
     Replacement,
@@ -196,7 +197,13 @@ GATE_PREFIX: Final = f"{GROUP}/"
 MOST_PODS: Final = 10_000  # of a group
 LONGEST_TIMEOUT: Final = 7 * 24 * 3600.0
 _PATH: Final = "spec.release"
-_CHOICES: Final = {"mode": ReleaseMode, "strategy": Strategy, "onTimeout": OnTimeout, "replacement": Replacement}
+_CHOICES: Final = {
+    "mode": ReleaseMode,
+    "strategy": Strategy,
+    "onTimeout": OnTimeout,
+    "replacement": Replacement,
+    "growth": Growth,
+}
 RELEASE_FIELDS: Final = ("gate", "group", "size", "topology", "domains", "exclusive", "decisionTimeout", *_CHOICES)
 
 

@@ -67,6 +67,7 @@ FULL: Final[Json] = {
             "decisionTimeout": "1m30s",
             "onTimeout": "KeepGated",
             "replacement": "Redecide",
+            "growth": "KeepGated",
         },
         "nodeSelector": {"example.com/pool": "etcd", "dedicated": ""},
         "affinity": {
@@ -371,5 +372,6 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
         "spec.release.onTimeout",
     ),
     "release: unknown replacement": (_release(replacement="Anywhere"), "spec.release.replacement"),
+    "release: unknown growth": (_release(growth="Anywhere"), "spec.release.growth"),
     "wrong type": ({"priority": "high"}, "spec.priority"),
 }

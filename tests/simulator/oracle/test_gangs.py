@@ -115,14 +115,28 @@ def test_a_release_without_a_decision_to_another_zone_and_without_a_zone_are_tol
     assert unpinned.found == ["group default/g: a pod was released without a domain"]
 
 
-def test_more_released_pods_than_the_gang_has_are_too_many() -> None:
-    run = Run()
+def test_more_released_pods_than_the_gang_has_are_too_many_where_it_may_not_grow() -> None:
+    run = Run(release={**POLICY["spec"]["release"], "growth": "KeepGated"})
     run.create("g-2", gang="g", size="2")
     run.decide("za")
     run.release(0, 1, 2)
     for number in range(3):
         run.place(f"g-{number}", "a")
     assert run.found == ["group default/g: 3 of 2 pods are released"]
+
+
+def test_a_gang_that_grows_is_right_and_a_further_pod_waits_only_while_its_zone_has_no_room() -> None:
+    run = Run()
+    run.create("g-2", gang="g", size="2")
+    run.create("g-3", gang="g", size="2")
+    run.decide("za")
+    run.release(0, 1, 2)
+    for number in range(3):
+        run.place(f"g-{number}", "a")
+    assert run.found == ["group default/g: beyond its size 1 gated, and za has room"]
+    run.create("other")
+    run.place("other", "a")
+    assert run.found == []
 
 
 def test_room_that_was_decided_for_a_gang_and_goes_to_another_pod_is_given_away_twice() -> None:

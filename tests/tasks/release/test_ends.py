@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from extender.kube.effects import PodRef
 from extender.kube.errors import Rejected, Unreachable
-from extender.model.release import OnTimeout, Proposal, Replacement
+from extender.model.release import Growth, OnTimeout, Proposal, Replacement
 from extender.verbs.release.placing import Trials
 from extender.verbs.release.progress import GroupState
 from tests.tasks.release.scene import Scene
@@ -79,15 +80,19 @@ async def test_a_domain_that_is_lost_before_the_first_release_is_decided_anew() 
     assert len(scene.api.placements) == 1
 
 
-async def test_more_pods_than_the_size_wait_for_one_of_them_to_end() -> None:
-    scene = Scene({"a": 2})
+async def test_more_pods_than_the_size_wait_for_one_of_them_to_end_where_the_policy_says_so() -> None:
+    scene = Scene({"a": 4}, growth=Growth.KEEP_GATED)
     scene.create("x", 1, 2, 3, 4, size=2)
     async with scene.leading():
         await scene.pass_time(1)
         assert set(scene.released()) == {"x-1", "x-2"}
+        assert scene.free("a") == 2, "no room is kept for those that wait"
         scene.bind()
         await scene.pass_time(2)
-        assert scene.status("x")["message"] == "2 of 2 pods have a node; 2 more than the size wait"
+        assert scene.status("x")["message"] == "2 of 2 pods have a node; 2 more than the size wait: growth is KeepGated"
+        assert scene.status("x")["phase"] == "Bound"
+        (event,) = [each for each in scene.events if each.reason == "GroupBeyondSize"]
+        assert (event.type, event.about) == ("Warning", PodRef.of(scene.index.pods["uid-x-3"]))
         scene.delete("x-1")
         await scene.pass_time(2)
         assert set(scene.released()) == {"x-2", "x-3"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.kube.errors import Conflict, KubeError, Rejected, Throttled, Unreachable
-from extender.model.release import Strategy
+from extender.model.release import Growth, Strategy
 from tests.gangs import FOREIGN_GATE
 from tests.tasks.release.scene import Scene
 
@@ -113,7 +113,7 @@ async def test_a_bound_group_is_bound_and_its_room_is_not_reserved_twice() -> No
 
 
 async def test_a_late_watch_never_releases_more_pods_than_the_group_has() -> None:
-    scene = Scene({"a": 8})
+    scene = Scene({"a": 8}, growth=Growth.KEEP_GATED)
     scene.create("x", 1, 2)
     async with scene.leading():
         await scene.pass_time(1, shown=False)

@@ -16,6 +16,7 @@ from extender.model.release import (
     MOST_LEVELS,
     MOST_VALUES,
     RELEASE_GATE,
+    Growth,
     OnTimeout,
     ReleaseMode,
     Replacement,
@@ -387,6 +388,7 @@ def release() -> Schema:
         | {"default": "10m"},
         "onTimeout": _choice("What happens then.", OnTimeout),
         "replacement": _choice("Where a pod goes that replaces one of a decided group.", Replacement),
+        "growth": _choice("Where pods go beyond the size of a decided group: into its domain, or nowhere.", Growth),
     }
     rules = (
         rule(

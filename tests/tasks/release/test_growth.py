@@ -1,0 +1,235 @@
+"""A group that grows beyond its size, shrinks, and has all of its pods replaced: its pods join it in its domain, as far as that has room."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+
+from extender.kube.effects import PodRef
+from extender.kube.errors import Unreachable
+from extender.model.release import Growth, OnTimeout, Proposal
+from extender.verbs.release.placing import Trials
+from extender.verbs.release.progress import GroupState, Reason
+from tests.gangs import gated_json
+from tests.tasks.release.scene import Scene
+from tests.tasks.release.test_queue import failing
+
+
+async def grown(scene: Scene, *, size: int, to: int) -> None:
+    """A gang of so many pods is bound, and then there are more of them, as if a StatefulSet is scaled."""
+    scene.create("x", *range(size))
+    await scene.pass_time(1)
+    scene.bind()
+    await scene.pass_time(1)
+    scene.create("x", *range(size, to), size=size)
+    await scene.pass_time(3)
+
+
+async def test_a_gang_that_grows_is_released_into_its_domain() -> None:
+    scene = Scene({"a": 6, "b": 9})
+    async with scene.leading():
+        await grown(scene, size=4, to=6)
+        assert scene.released() == {f"x-{number}": "a" for number in range(6)}
+        assert scene.index.reserved.statistics()["reserved_slots"] == 2
+        scene.bind()
+        await scene.pass_time(2)
+        status = scene.status("x")
+        assert (status["phase"], status["message"]) == ("Bound", "6 of 6 pods have a node")
+        assert scene.index.reserved.statistics()["reserved_slots"] == 0
+    assert scene.warnings == []
+
+
+async def test_as_many_of_the_further_pods_are_released_as_the_domain_has_room_for_and_the_others_say_what_they_wait_for() -> (
+    None
+):
+    scene = Scene({"a": 7, "b": 9})
+    async with scene.leading():
+        await grown(scene, size=4, to=12)
+        assert set(scene.released()) == {f"x-{number}" for number in range(7)}
+        scene.bind()
+        await scene.pass_time(6)
+        status = scene.status("x")
+        assert (status["phase"], status["conditions"][0]["reason"]) == ("Degraded", Reason.DOMAIN_FULL)
+        assert status["message"] == "5 more than the size wait: zone=a holds 0 of 1"
+        event = next(each for each in scene.events if each.reason == "GroupDomainFull")
+        assert (event.type, event.about) == ("Warning", PodRef.of(scene.index.pods["uid-x-7"]))
+        scene.rooms["a"] = 10
+        scene.index.room_changes.notify(None, "a")
+        await scene.pass_time(6)
+        assert set(scene.released().values()) == {"a"}
+        assert len(scene.released()) == 10
+
+
+async def test_pods_that_replace_others_of_a_grown_gang_one_after_the_other_join_it_too() -> None:
+    scene = Scene({"a": 6, "b": 9})
+    async with scene.leading():
+        await grown(scene, size=4, to=6)
+        scene.bind()
+        for number in reversed(range(6)):  # a rolling update of a StatefulSet waits for each of them
+            scene.delete(f"x-{number}")
+            scene.create("x", number + 10, size=4)
+            await scene.pass_time(2)
+            scene.bind()
+        assert scene.released() == {f"x-{number + 10}": "a" for number in range(6)}
+
+
+async def test_the_pods_that_are_due_go_before_those_that_join() -> None:
+    scene = Scene({"a": 4})
+    async with scene.leading():
+        await grown(scene, size=4, to=6)
+        scene.delete("x-2")
+        await scene.pass_time(6)
+        assert set(scene.released()) == {"x-0", "x-1", "x-3", "x-4"}
+        assert scene.status("x")["message"] == "1 more than the size waits: zone=a holds 1 of 2"
+
+
+async def test_a_new_leader_keeps_no_room_for_pods_that_may_not_join() -> None:
+    scene = Scene({"a": 6}, growth=Growth.KEEP_GATED)
+    async with scene.leading():
+        await grown(scene, size=4, to=6)
+    async with scene.leading():
+        await scene.pass_time(2)
+        assert scene.index.reserved.statistics()["reserved_slots"] == 0
+        scene.change_policy(growth=Growth.SAME_DOMAIN)
+        await scene.pass_time(2)
+        assert len(scene.released()) == 6, "a change of the policy takes effect"
+
+
+@pytest.mark.parametrize("action", [OnTimeout.KEEP_GATED, OnTimeout.UNGATE])
+async def test_pods_that_find_no_room_in_time_are_let_go_into_the_domain_or_kept_as_the_policy_says(
+    action: OnTimeout,
+) -> None:
+    scene = Scene({"a": 4}, on_timeout=action, decision_timeout=60.0)
+    async with scene.leading():
+        await grown(scene, size=4, to=6)
+        await scene.pass_time(40)
+        assert len(scene.released()) == 4
+        await scene.pass_time(40)
+        assert len(scene.released()) == (6 if action is OnTimeout.UNGATE else 4)
+        assert set(scene.released().values()) == {"a"}
+        assert scene.counts.of[f"timeout {action}"] == 1
+
+
+async def test_further_pods_get_no_room_beyond_the_budget_of_their_namespace() -> None:
+    scene = Scene({"a": 90})
+    scene.budget = type(scene.budget)(pods_per_namespace=8)
+    async with scene.leading():
+        await grown(scene, size=4, to=40)
+        assert len(scene.released()) in range(4 + 4, 4 + 8 + 1)
+        assert "release.podsPerNamespace" in scene.status("x")["message"]
+        for _ in range(12):
+            scene.bind()
+            await scene.pass_time(6)
+        assert len(scene.released()) == 40
+
+
+async def test_a_pod_whose_release_is_not_seen_yet_keeps_its_room_while_others_find_none_and_a_sibling_is_bound() -> (
+    None
+):
+    scene = Scene({"a": 3})
+    scene.create("x", 0, 1)
+    propose = scene.propose
+
+    def while_one_is_bound(group: GroupState, levels: Any, taken: Any = ()) -> Trials[Proposal]:
+        if any(pod.name == "x-2" for pod in group.waiting):
+            scene.api.pods["default/x-0"]["spec"]["nodeName"] = "a"
+            scene.show("x-0")
+        return propose(group, levels, taken)
+
+    scene.propose = while_one_is_bound  # type: ignore[method-assign]  # the verb takes its time
+    async with scene.leading():
+        await scene.pass_time(1, shown=False)
+        scene.show("x-0")
+        for name in ("x-2", "x-3"):
+            scene.api.add(gated_json(name, "x", labels={"size": "2"}))
+        scene.show("x-2", "x-3")
+        await scene.pass_time(0.2, shown=False)
+        assert scene.index.pods["uid-x-0"].node == "a"
+        assert scene.index.reserved.node_of("uid-x-1") == "a"
+
+
+# -- The law: groups grow and shrink while events and answers are lost, and leaders are killed. At any moment a group is in one domain and
+# -- no domain has more pods than it holds; once all works again no pod waits for which its domain has room, and nothing is left behind.
+
+ROOMS = {"a": 9, "b": 7, "c": 6}
+SIZES = {"p": 2, "q": 4, "r": 3}
+
+
+def judge(scene: Scene) -> None:
+    zones: Counter[str] = Counter(filter(None, scene.released().values()))
+    assert all(count <= ROOMS[zone] for zone, count in zones.items()), zones
+    for gang in SIZES:
+        assert len(set(scene.released(gang).values())) <= 1, scene.released(gang)
+
+
+def alive(scene: Scene, gang: str) -> list[str]:
+    return [name for name in (body["metadata"]["name"] for body in scene.api.pods.values()) if name[0] == gang]
+
+
+async def disturb(scene: Scene, rng: Random, cases: Counter[str]) -> None:
+    gang = rng.choice(list(SIZES))
+    match rng.randrange(6):
+        case 0:
+            names = [body["metadata"]["name"] for body in scene.api.pods.values()]
+            scene.show(*rng.sample(names, min(3, len(names))))
+        case 1:
+            scene.bind(*rng.sample(sorted(scene.released()), min(2, len(scene.released()))))
+        case 2:
+            scene.create(gang, *(rng.randrange(100, 10_000) for _ in range(rng.randrange(1, 4))), size=SIZES[gang])
+        case 3 if there := alive(scene, gang):
+            scene.delete(rng.choice(there))
+        case _:
+            await scene.pass_time(rng.uniform(0.1, 3.0), shown=rng.random() < 0.3)
+    judge(scene)
+    cases["beyond its size"] += any(len(scene.released(gang)) > size for gang, size in SIZES.items())
+
+
+async def play(seed: int, cases: Counter[str]) -> None:
+    rng = Random(seed)
+    scene = Scene(dict(ROOMS), decision_timeout=100_000.0)
+    for gang, size in SIZES.items():
+        scene.create(gang, *range(size), size=size)
+    scene.api.fail = lambda _call, _name: failing(rng, 0.2)
+    scene.api.lose_answer = lambda _call, _name: Unreachable("lost") if rng.random() < 0.1 else None
+    for _ in range(rng.randrange(1, 5)):
+        async with scene.leading():
+            for _ in range(rng.randrange(1, 14)):
+                await disturb(scene, rng, cases)
+    scene.api.fail = lambda _call, _name: None
+    scene.api.lose_answer = lambda _call, _name: None
+    scene.show()
+    async with scene.leading():
+        for _ in range(12):
+            await scene.pass_time(30)
+            scene.bind()
+            judge(scene)
+        used = Counter(scene.released().values())
+        for gang, size in SIZES.items():
+            there, released = alive(scene, gang), scene.released(gang)
+            if not released:
+                assert len(there) < size or all(ROOMS[zone] - used[zone] < size for zone in ROOMS), gang
+            elif len(released) < len(there):
+                cases["waits for room"] += 1
+                (zone,) = set(released.values())
+                missing = max(size - len(released), 1)  # pods that are due go first, and together
+                assert ROOMS[zone] - used[zone] < missing, (gang, zone, used)
+        for gang in SIZES:
+            for name in alive(scene, gang):
+                scene.delete(name)
+        await scene.pass_time(800)  # their decision stays for a while
+        assert scene.api.placements == {}
+        assert scene.index.reserved.statistics() == {"reserved_slots": 0, "groups_with_slots": 0}
+        assert not scene.manager.memory
+        assert len(scene.index.gated) == 0
+    assert scene.api.refused == []
+
+
+async def test_a_group_that_grows_and_shrinks_stays_in_its_domain_and_within_its_room_whatever_fails() -> None:
+    cases: Counter[str] = Counter()
+    for seed in range(20):
+        await play(seed, cases)
+    assert cases["beyond its size"] >= 50, cases
+    assert cases["waits for room"] >= 3, cases
