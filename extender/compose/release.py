@@ -117,6 +117,8 @@ def _propose(
     group: GroupState,
     levels: Sequence[Level] | None,
     taken: Sequence[tuple[GroupKey, Sequence[Level]]],
+    excess: Callable[[Sequence[Level]], str],
 ) -> Trials[Proposal]:
     pods, siblings = (*group.waiting, *group.released), (*group.released, *group.bound)
-    return propose_in_steps(Rest(group.key, group.spec, pods, siblings, levels, taken), index.view, settings)
+    rest = Rest(group.key, group.spec, pods, siblings, levels, taken, excess)
+    return propose_in_steps(rest, index.view, settings)

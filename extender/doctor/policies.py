@@ -135,6 +135,8 @@ _REMEDIES: Final[Mapping[str, str]] = {
     Reason.NO_ROOM: "add nodes to a domain, free some, or let the policy release with mode Preferred or onTimeout",
     Reason.DOMAIN_FULL: "free room in the domain, or delete all pods of the group, so that it is decided again",
     Reason.BEYOND_SIZE: "scale the workload to the size of its group, or let the policy release them with growth SameDomain",
+    Reason.QUOTA: "wait until pods of the policy are gone, or raise the quota of a domain or maxPerDomain",
+    Reason.NO_NODES_YET: "find out from the autoscaler why it adds no nodes to the domain",
     Reason.REFUSED: "delete these pods, so that their owner creates them again",
 }
 _OTHERS: Final = "see the log of the leader, and `kubectl describe gpl`"

@@ -6,12 +6,15 @@ until then (KEP-3838). Pods of a group are released together, into one domain th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 import msgspec
+
+from extender.model.resources import PODS
 
 RELEASE_GATE: Final = "placement.extender.dev/group"
 RELEASED_ANNOTATION: Final = "placement.extender.dev/released"
@@ -20,6 +23,10 @@ MOST_GATES: Final = 8
 MOST_NUMBERS: Final = 16
 MOST_DOMAINS: Final = 64
 MOST_VALUES: Final = 64  # of a domain
+MOST_RESOURCES: Final = 16  # of a quota
+MOST_PODS_OF_QUOTA: Final = 1_000_000
+ANYWHERE: Final = "*"
+"""In place of the name of a domain: a pod that is narrowed to none, and so counts in each."""
 
 _NAMED: Final = 3  # values that the text of a domain names
 
@@ -48,6 +55,13 @@ class OnTimeout(StrEnum):
     KEEP_GATED = "KeepGated"
     UNGATE = "Ungate"
     UNGATE_AT_COARSER_LEVEL = "UngateAtCoarserLevel"
+
+
+class WhenNoRoom(StrEnum):
+    """What happens to a complete group that no domain has room for: it waits, or it is released into a domain that may grow."""
+
+    WAIT = "Wait"
+    RELEASE = "Release"
 
 
 class Replacement(StrEnum):
@@ -89,12 +103,15 @@ class GroupSize:
 class Domain:
     """A domain that a policy lists: the nodes with one of these ``values`` of the first topology key.
 
-    ``preferred``: those of them that its pods prefer.
+    ``preferred``: those of them that its pods prefer. ``quota``: by resource, `PODS` among them, how much pods of the policy may
+    have there. ``may_grow``: nodes may be added for pods that find no room.
     """
 
     name: str
     values: tuple[str, ...]
     preferred: tuple[str, ...] = ()
+    quota: tuple[tuple[str, int], ...] = ()
+    may_grow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +120,8 @@ class ReleaseSpec:
 
     ``domains``: where groups may go, in the order of `Strategy.IN_ORDER`; without any, each value of the first key is one.
     ``group_label``: the label whose value names a pod's group; empty: the group is that of the pod's controller.
-    ``decision_timeout`` is in seconds.
+    ``decision_timeout`` is in seconds. ``max_per_domain``: how many pods of the policy each domain may have; 0: any number.
+    ``limited``: the resources that quotas are about, `PODS` among them.
     """
 
     topology: tuple[str, ...]
@@ -118,6 +136,41 @@ class ReleaseSpec:
     replacement: Replacement = Replacement.SAME_DOMAIN
     growth: Growth = Growth.SAME_DOMAIN
     domains: tuple[Domain, ...] = ()
+    max_per_domain: int = 0
+    when_no_room: WhenNoRoom = WhenNoRoom.WAIT
+    limited: frozenset[str] = field(init=False, repr=False, compare=False)
+    _name_of: Mapping[str, str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Files the domains by value, and the resources that any quota names. O(values)."""
+        names = [name for each in self.domains for name, _ in each.quota]
+        object.__setattr__(self, "limited", frozenset([*names, *((PODS,) if self.max_per_domain else ())]))
+        object.__setattr__(self, "_name_of", {value: each.name for each in self.domains for value in each.values})
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether what pods of the policy may have in a domain is limited. O(1)."""
+        return bool(self.limited)
+
+    def names_of(self, values: frozenset[str] | None) -> tuple[str, ...]:
+        """The domains of nodes with one of these values of the first key; `ANYWHERE` alone for None. O(values)."""
+        if values is None:
+            return (ANYWHERE,)
+        if not self.domains:
+            return tuple(sorted(values))
+        return tuple(sorted({self._name_of[value] for value in values if value in self._name_of}))
+
+    def quota_of(self, name: str) -> dict[str, int]:
+        """What pods may have in a domain, by resource: the least of what the policy says. O(domains)."""
+        found = next((dict(each.quota) for each in self.domains if each.name == name), {})
+        if self.max_per_domain:
+            found[PODS] = min(found.get(PODS, self.max_per_domain), self.max_per_domain)
+        return found
+
+    def may_grow(self, levels: Sequence[Level]) -> bool:
+        """Whether pods may be released into a domain without room for them, as nodes may be added there. O(domains)."""
+        is_asked = self.when_no_room is WhenNoRoom.RELEASE and bool(levels)
+        return is_asked and any(each.may_grow and self.level_of(each) == levels[0] for each in self.domains)
 
     def level_of(self, domain: Domain) -> Level:
         """What pods are narrowed to that may go to a domain of the list."""
@@ -222,7 +275,8 @@ class RejectedDomain:
     """Why a domain of the first key does not get a group.
 
     It holds ``holds`` of the ``needed`` pods that have no node yet. ``nodes``: how many of its nodes hold none, by the text
-    of the reason. ``taken_by``: the group that has an exclusive domain; then nothing was counted.
+    of the reason. ``taken_by``: the group that has an exclusive domain; ``excess``: what would be above its quota. Then nothing
+    was counted.
     """
 
     domain: Level
@@ -230,14 +284,16 @@ class RejectedDomain:
     holds: int = 0
     nodes: tuple[tuple[str, int], ...] = ()
     taken_by: str = ""
+    excess: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """Where the pods of a group that have no node yet may go, all together: a slot for each of them, in ``levels``.
 
-    Without slots no domain holds them, and ``rejected`` says why for each domain. Slots without levels: the group does not
-    need one domain (`ReleaseMode.PREFERRED`).
+    Without slots no domain holds them, and ``rejected`` says why for each domain; with levels all the same, they may be released
+    there and wait for nodes (`WhenNoRoom.RELEASE`). Slots without levels: the group does not need one domain
+    (`ReleaseMode.PREFERRED`).
     """
 
     levels: tuple[Level, ...] = ()

@@ -81,6 +81,14 @@ def parse_resources(quantities: Mapping[str, str | float]) -> dict[str, int]:
     return {name: parse_quantity(str(found), milli=name == CPU) for name, found in quantities.items()}
 
 
+def quantity_text(name: str, amount: int) -> str:
+    """An amount of a resource as Kubernetes writes it: ``500m``, ``2``, ``16Gi``."""
+    if name == CPU:
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    suffix = next((each for each in reversed(_BINARY) if amount and amount % _BINARY[each] == 0), "")
+    return f"{amount // _BINARY.get(suffix, 1)}{suffix}"
+
+
 def add(into: dict[str, int], amount: Resources, sign: int = 1) -> None:
     """Adds (or with ``sign`` -1 takes away) in place; a resource that falls to zero is dropped."""
     for name, number in amount.items():

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.gated import Role
-from extender.model.objects import Object
+from extender.model.constraints.labels import ZONE
+from extender.model.objects import Object, Pod
 from extender.model.policies import PolicyObject
-from extender.model.release import RELEASE_GATE, GroupSize
+from extender.model.release import RELEASE_GATE, Domain, GroupSize
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
+from tests.builders import Json
 from tests.gangs import FOREIGN_GATE, gated, release_policy
+from tests.laws.cases import case, meets_its_case
 
 PODS = ("a", "b", "c", "d")
 GATES = ((RELEASE_GATE,), (FOREIGN_GATE, RELEASE_GATE), (FOREIGN_GATE,))
@@ -35,11 +42,44 @@ released = st.builds(
     st.sampled_from(["", "n1"]),
     st.sampled_from(["", "", "Failed"]),
 )
+
+
+def _in(*terms: Sequence[str]) -> Json:
+    """Required node affinity for these zones, term by term."""
+    made = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": list(each)}]} for each in terms]
+    return {"node_terms": made}
+
+
+WHERE: Final[dict[str, Json]] = {
+    "anywhere": {},
+    "one": {"node_selector": {ZONE: "a"}},
+    "other": {"node_selector": {ZONE: "d"}},
+    "set": _in("ab", "b"),
+    "two domains": _in("bc"),
+}
+narrowed = st.builds(
+    lambda name, gang, node, where, cpu, terminating: gated(
+        name, gang, released=gang, on=node, cpu=cpu, terminating=terminating, **WHERE[where]
+    ),
+    st.sampled_from(PODS),
+    st.sampled_from(["x", "y"]),
+    st.sampled_from(["", "n1"]),
+    st.sampled_from(sorted(WHERE)),
+    st.sampled_from([500, 1000]),
+    st.booleans(),
+)
+DOMAINS = (
+    (),
+    (Domain("near", ("a", "b"), quota=(("cpu", 2000),)), Domain("far", ("c",), quota=(("pods", 1),))),
+    (Domain("far", ("b",)), Domain("near", ("c", "d"), quota=(("cpu", 1000), ("pods", 3)))),
+)
 policies = st.builds(
-    lambda name, by_label, size, selector: PolicyObject(
+    lambda name, by_label, size, selector, domains, most: PolicyObject(
         release_policy(
             name,
             selector=selector,
+            domains=domains,
+            max_per_domain=most,
             group_label="gang" if by_label else "",
             size=GroupSize(label="n") if size else GroupSize(count=2),
         )
@@ -48,8 +88,14 @@ policies = st.builds(
     st.booleans(),
     st.booleans(),
     st.sampled_from([{}, {"matchLabels": {"gang": "x"}}]),
+    st.sampled_from(DOMAINS),
+    st.sampled_from([0, 2]),
 )
-STEPS = st.lists(st.tuples(st.one_of(waiting, waiting, released, policies), st.booleans()), max_size=20)
+STEPS = st.lists(st.tuples(st.one_of(waiting, waiting, released, narrowed, policies), st.booleans()), max_size=20)
+
+CHARGED = st.lists(
+    st.tuples(st.one_of(narrowed, narrowed, narrowed, waiting, policies), st.booleans()), min_size=4, max_size=12
+)
 
 
 def _take(index: ClusterIndex, step: tuple[Object, bool]) -> None:
@@ -96,3 +142,41 @@ def test_groups_leave_nothing_behind(steps: list[tuple[Object, bool]]) -> None:
         index.delete(pod)
     kept = index.gated
     assert (kept.groups, kept.orphans, kept._members, kept._known) == ({}, {}, {}, {})
+    assert (kept.charges._used, kept.charges.unsettled, kept._stale) == ({}, set(), {})
+
+
+@meets_its_case
+@given(policy=policies, steps=CHARGED, is_deferred=st.booleans())
+def test_what_is_used_of_quotas_is_a_sum_over_the_pods_that_may_be_in_a_domain(
+    policy: PolicyObject, steps: list[tuple[Object, bool]], *, is_deferred: bool
+) -> None:
+    index = ClusterIndex(Rules(), counts_of_rules())
+    if is_deferred:
+        index.gated.defer_to(lambda: None)
+    for step in [(policy, False), *steps]:
+        _take(index, step)
+        assert is_deferred or not index.gated.charges.unsettled
+    while index.gated.file_stale():
+        pass
+    assert audit(index) == []
+    charged = 0
+    for group in index.gated:
+        release, name_of_policy = group.release, group.key.policy
+        domains = {each.name: each.values for each in release.domains} or {value: (value,) for value in "abcd"}
+        for name, values in domains.items() if release.has_quotas else ():
+            pods = [pod for pod in index.pods.values() if _is_charged(pod, name_of_policy, values, index)]
+            used: Counter[str] = Counter()
+            for pod in pods:
+                used.update({"pods": 1, "cpu": pod.requests.get("cpu", 0)})
+            charged += len(pods)
+            assert index.gated.charges.of(name_of_policy, name) == {
+                key: used[key] for key in {"pods", *release.limited} if used[key]
+            }
+    case(charged)
+
+
+def _is_charged(pod: Pod, policy: str, values: Sequence[str], index: ClusterIndex) -> bool:
+    is_out = pod.gating is not None and not pod.gating.gates
+    groups = [group.key.policy for group in index.gated if pod.uid in group.roles]
+    nodes = pod.signature.node_affinity
+    return is_out and groups == [policy] and any(nodes.matches("", {ZONE: value}) for value in values)

@@ -40,6 +40,7 @@ from extender.model.release import (
     ReleaseSpec,
     Replacement,
     Strategy,
+    WhenNoRoom,
 )
 from extender.rules.catalog import counts_of_rules
 from extender.settings.limits import Limits
@@ -216,6 +217,9 @@ def test_a_policy_whose_selector_cannot_be_read_may_concern_every_pod_of_its_nam
 ZONE = "topology.kubernetes.io/zone"
 
 
+NEAR = (("cpu", 160_000), ("example.com/gpu", 8), ("memory", 640 * 2**30), ("pods", 40))
+
+
 def test_only_the_topology_is_needed() -> None:
     found = policy(when=["Release"], release={"topology": [ZONE]})
     assert found.release == ReleaseSpec((ZONE,))
@@ -234,7 +238,12 @@ def test_every_field_is_read() -> None:
         decision_timeout=90.0,
         replacement=Replacement.REDECIDE,
         growth=Growth.KEEP_GATED,
-        domains=(Domain("near", ("a", "b"), ("b",)), Domain("far", ("c",))),
+        domains=(
+            Domain("near", ("a", "b"), ("b",), NEAR),
+            Domain("far", ("c",), may_grow=True),
+        ),
+        max_per_domain=60,
+        when_no_room=WhenNoRoom.RELEASE,
     )
     other = {"mode": "Preferred", "strategy": "LeastFree", "onTimeout": "UngateAtCoarserLevel"}
     found = policy(when=["Release"], release={"topology": [ZONE, "example.com/rack"], **other})
@@ -272,7 +281,7 @@ def test_the_defaults_of_the_schema_are_those_of_the_model() -> None:
     found = policy(when=["Release"], release={"topology": [ZONE], **written})
     assert found.release == ReleaseSpec((ZONE,))
     assert written["gate"] == RELEASE_GATE
-    assert written.keys() | {"topology", "domains"} == block.keys()
+    assert written.keys() | {"topology", "domains", "maxPerDomain"} == block.keys()
 
 
 def test_an_invalid_policy_of_this_moment_keeps_its_failure_policy() -> None:

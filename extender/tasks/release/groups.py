@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Final
 
 from extender.index.claims.reserved import Reservations
-from extender.index.gated import GatedGroups, Role
+from extender.index.gated import Charges, GatedGroups, Placements, Role
 from extender.kube.effects import ObjectEvent, PodRef
 from extender.model.group_placements import PlacementStatus
 from extender.model.objects import Pod
-from extender.model.release import Decision, GroupKey, Level, Phase, ReleaseSpec
-from extender.model.resources import PODS, Resources, add, total
+from extender.model.release import ANYWHERE, Decision, GroupKey, Level, Phase, ReleaseSpec, WhenNoRoom
+from extender.model.resources import PODS, Resources, add, quantity_text, total
 from extender.model.units import agreeing, counted
 from extender.settings.policies import Release
 from extender.verbs.release.progress import STUCK, GroupState, Step, in_order
@@ -87,6 +87,35 @@ def budget_excess(
     return ""
 
 
+def quota_excess(
+    group: GroupState, levels: Sequence[Level], charges: Charges, promised: Mapping[str, Resources]
+) -> str:
+    """Why the pods of a group that wait may not be released into a domain, by what the policy lets pods have there.
+
+    ``promised``: by domain, what pods of other groups get that are not charged yet. O(pods + domains + resources).
+    """
+    spec, policy = group.spec, group.key.policy
+    if policy in charges.unsettled:
+        return "has a quota: the policy has changed, and its pods are counted anew"
+    needed = _limited(group.waiting, spec)
+    listed = [each.name for each in spec.domains] or charges.domains_of(policy)  # of pods that are not narrowed
+    for name in spec.names_of(levels[0].admitted) if levels else listed:
+        used = total([charges.of(policy, name), promised.get(name, _NOTHING), promised.get(ANYWHERE, _NOTHING)])
+        for resource, most in spec.quota_of(name).items():
+            more = needed.get(resource, 0)
+            if more and used.get(resource, 0) + more > most:
+                has, wants, quota = (quantity_text(resource, each) for each in (used.get(resource, 0), more, most))
+                return f"has a quota of {quota} {resource}: {has} used, {wants} more needed"
+    return ""
+
+
+def _limited(pods: Sequence[Pod], spec: ReleaseSpec) -> dict[str, int]:
+    """What pods take of quotas. O(pods × resources)."""
+    names = spec.limited - {PODS}
+    found = {name: sum(pod.requests.get(name, 0) for pod in pods) for name in names}
+    return {**found, PODS: len(pods)}
+
+
 def event_of(group: GroupState, sent: Container[str], step: Step, at: datetime) -> ObjectEvent | None:
     """An event where the group is stuck, decided, or all of it is bound: at the first pod that waits, else at the first one.
 
@@ -100,6 +129,15 @@ def event_of(group: GroupState, sent: Container[str], step: Step, at: datetime) 
     kind, reason = "Warning" if is_warning else "Normal", f"Group{step.reason}"
     note = f"group {group.key.value} of {group.key.policy}: {step.phase}: {step.message}"
     return ObjectEvent(PodRef.of(pods[0]), kind, reason, "Release", note, at) if pods else None
+
+
+def _is_there(gated: GatedGroups, key: GroupKey) -> bool:
+    """Whether pods of a group run in its domain, or wait for nodes there."""
+    found = gated.groups.get(key)
+    if found is None:
+        return False
+    waits = found.release.when_no_room is WhenNoRoom.RELEASE and found.counts[Role.RELEASED]
+    return bool(found.counts[Role.BOUND] or waits)
 
 
 @dataclass(slots=True)
@@ -168,6 +206,10 @@ class GroupMemory:
             return max(self.told_at + _COUNTS_EVERY, self.first_seen + BEGIN_AFTER)
         return now if is_news else self.told_at + _COUNTS_EVERY
 
+    def has_begun(self, group: GroupState) -> bool:
+        """Whether any pod of the group is out."""
+        return bool(group.released or group.bound or self.sent)
+
     def with_room(self, group: GroupState) -> GroupState:
         """The group without the released pods whose room was given back."""
         released = tuple(pod for pod in group.released if pod.uid not in self.unasked)
@@ -212,6 +254,42 @@ class Memories(dict[GroupKey, GroupMemory]):
         """How many pods were released and are not seen released yet."""
         return sum(len(memory.sent) for memory in self.values())
 
+    def promised(
+        self,
+        group: GroupState,
+        gated: GatedGroups,
+        pods: Mapping[str, Pod],
+        reserved: Reservations,
+        placements: Placements,
+        *,
+        has_begun: bool,
+    ) -> dict[str, dict[str, int]]:
+        """By domain, what other groups of the policy have been given of quotas beyond what their released pods are charged with.
+
+        For a group that ``has_begun``: pods that have room or whose release was sent. For another one all pods of decided groups
+        that wait, so that it takes nothing away from them; not of those that cannot begin, which may be decided anew.
+        O(groups + such pods × resources).
+        """
+        found: dict[str, dict[str, int]] = {}
+        for other in gated:
+            key, spec = other.key, other.release
+            if key.policy != group.key.policy or key == group.key or not other.counts[Role.READY]:
+                continue
+            memory, placement = self.get(key), placements.of(key)
+            decision = placement.decision if placement is not None else None
+            levels = memory.levels if memory is not None else decision.levels if decision is not None else None
+            if levels is None:
+                continue
+            sent: Container[str] = memory.sent if memory is not None else ()
+            left = [uid for uid, role in other.roles.items() if role is Role.READY]
+            out = [uid for uid in left if uid in sent or reserved.node_of(uid)]
+            is_held_up = bool(memory is not None and memory.problem and not (out or other.placed))
+            chosen = out if has_begun or is_held_up else left[: max(other.size - other.placed, len(out))]
+            amount = _limited([pods[uid] for uid in chosen], spec)
+            for name in spec.names_of(levels[0].admitted if levels else None):
+                add(found.setdefault(name, {}), amount)
+        return found
+
     def domains_of_others(
         self, group: GroupState, gated: GatedGroups, now: float
     ) -> list[tuple[GroupKey, tuple[Level, ...]]]:
@@ -225,5 +303,5 @@ class Memories(dict[GroupKey, GroupMemory]):
             (key, memory.levels)
             for key, memory in self.items()
             if key.policy == group.key.policy and key != group.key and memory.levels is not None
-            if now < memory.claimed_until or (key in gated.groups and gated.groups[key].counts[Role.BOUND])
+            if now < memory.claimed_until or _is_there(gated, key)
         ]

@@ -20,7 +20,7 @@ from extender.kube.errors import KubeError
 from extender.kube.timing import Clock
 from extender.model.group_placements import GroupPlacement
 from extender.model.objects import Pod
-from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal, Replacement
+from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal, RejectedDomain, Replacement
 from extender.settings.policies import Release
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import GroupQueue, RateLimiter
@@ -30,6 +30,7 @@ from extender.tasks.release.groups import (
     Memories,
     budget_excess,
     group_state,
+    quota_excess,
 )
 from extender.tasks.release.steps import StepWriter
 from extender.tasks.release.waiting import Waiting
@@ -52,14 +53,20 @@ _LOG = logging.getLogger(__name__)
 _WORKERS: Final = 16  # groups that wait for writes at a time; the writes have limits of their own
 _AFTER_FAILURE: Final = 10.0
 _RESUME_SECONDS: Final = 0.5  # of a new leader, in one step; what is left is done group by group
+_MOST_TRIES: Final = 3  # of a proposal
 _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
 _PLACED_PER_SECOND: Final = 1e6  # one after the other, at any rate
 
+_NO_PLACE: Final = frozenset({Reason.NO_ROOM, Reason.QUOTA})
+
+Excess: TypeAlias = Callable[[Sequence[Level]], str]
 Propose: TypeAlias = Callable[
-    [GroupState, Sequence[Level] | None, Sequence[tuple[GroupKey, Sequence[Level]]]], Trials[Proposal]
+    [GroupState, Sequence[Level] | None, Sequence[tuple[GroupKey, Sequence[Level]]], Excess],
+    Trials[Proposal],
 ]
-"""Where the pods of a group that have no node may go together: in the domain that is decided, None where any may be chosen,
-and in none of those that are taken by other groups. Implemented by `verbs.release`. O(nodes)."""
+"""Where the pods of a group that have no node may go together: in the domain that is decided, None where any may be chosen, in
+none of those that are taken by other groups, and in none of which the quota would be exceeded. Implemented by `verbs.release`.
+O(nodes)."""
 
 
 class GroupReconciler:
@@ -121,6 +128,7 @@ class GroupReconciler:
             (index.room_changes, self._waiting.room_changed),
             (index.reserved.changes, self._waiting.room_changed),
             (index.assumed.changes, self._waiting.room_changed),
+            (index.gated.freed, self._waiting.room_changed),
         ]
         for source, callback in subscribed:
             source.subscribe(callback)
@@ -268,9 +276,9 @@ class GroupReconciler:
         if step.phase is Phase.BOUND and not memory.was_bound:
             memory.was_bound, memory.has_expired = True, False
             self._waiting.room_changed()  # its namespace may have room reserved for another group now
-        may_lose = bool(group.released)  # the nodes of their room
+        may_lose = bool(group.released) and step.reason is not Reason.NO_NODES_YET  # the nodes of their room
         self._waiting.set_short(group.key, is_short=step.reason is Reason.DOMAIN_FULL or may_lose)
-        if step.reason not in {Reason.NO_ROOM, Reason.BUDGET}:
+        if step.reason not in {*_NO_PLACE, Reason.BUDGET, Reason.NO_NODES_YET}:
             self._lines.leave(group.key)
         self._wake_line(group.key.namespace)
         if step.reason in {Reason.NOT_WRITTEN, Reason.DOMAIN_FULL}:
@@ -289,6 +297,9 @@ class GroupReconciler:
     def _give_back_unasked(self, group: GroupState, memory: GroupMemory) -> None:
         """Gives back the room of released pods about which no scheduler asks, as one that does not exist never will."""
         reserved, now = self._index.reserved, self._clock.now()
+        if memory.decision is not None and group.spec.may_grow(memory.decision.levels):
+            with_room = tuple(pod for pod in group.released if reserved.node_of(pod.uid))
+            group = replace(group, released=with_room)  # the others wait for nodes
         unasked, again = memory.observe_released(group, reserved.asked, now, self._settings.unasked)
         if again is not None:
             self._queue.add_at(group.key, again)
@@ -344,8 +355,11 @@ class GroupReconciler:
         elif decision is None and is_given_up and group.waiting:
             return await self._let_go(group, memory)  # a group that never fills
         elif decision is not None and step.do is Do.RELEASE:
-            problem = await self._problem_of_room(group, memory, decision)
-            step = await self._without_room(group, memory, problem, is_given_up=is_given_up) if problem else step
+            over = self._over_quota(group, memory, decision)
+            problem = over or await self._problem_of_room(group, memory, decision)
+            over = self._over_quota(group, memory, decision)  # others may have been released meanwhile
+            if over or (problem and not group.spec.may_grow(decision.levels)):
+                step = await self._without_room(group, memory, over or problem, is_given_up=is_given_up)
         elif decision is not None and step.do is Do.GROW:
             step = await self._grow(group, memory, decision, step, is_given_up=is_given_up)
         elif decision is not None and group.released:
@@ -363,7 +377,9 @@ class GroupReconciler:
             memory.spec = group.spec
         if not is_given_up and not self._lines.is_turn(group.key, begun):
             others = "its turn has not come: other groups of the namespace wait for room too"
-            said = (Reason.NO_ROOM, memory.problem) if memory.problem else (Reason.BUDGET, others)
+            before = memory.step.reason if memory.step is not None else Reason.NO_ROOM
+            reason = before if before in _NO_PLACE else Reason.NO_ROOM
+            said = (reason, memory.problem) if memory.problem else (Reason.BUDGET, others)
             return Step(Do.WAIT, Phase.DECIDING, *said)
         excess, is_too_large = self._excess(group, group.waiting), bool(self._excess(group, group.waiting, alone=True))
         waits = not (is_given_up or is_too_large)
@@ -378,12 +394,15 @@ class GroupReconciler:
             memory.without_room = is_too_large  # there is room for it now, and none is kept from others
             if not excess:
                 self._reserve(group, memory, proposal)
+        if proposal.slots or proposal.levels:  # else they wait for nodes there
+            memory.problem = ""
             return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=proposal.levels)
         memory.problem = message_of(proposal)
         if is_given_up:
             return await self._let_go(group, memory, proposal)
         self._lines.failed(group.key, version, now, now - begun)
-        return Step(Do.WAIT, Phase.DECIDING, Reason.NO_ROOM, memory.problem)
+        is_over = bool(proposal.rejected) and all(each.excess for each in proposal.rejected)
+        return Step(Do.WAIT, Phase.DECIDING, Reason.QUOTA if is_over else Reason.NO_ROOM, memory.problem)
 
     async def _let_go(self, group: GroupState, memory: GroupMemory, proposal: Proposal | None = None) -> Step:
         """Its time is over: its pods are released without room for all of them, as `OnTimeout` says.
@@ -397,6 +416,21 @@ class GroupReconciler:
         memory.without_room = True
         self._time_out(memory, group.spec.on_timeout)
         return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=levels)
+
+    def _over_quota(self, group: GroupState, memory: GroupMemory, decision: Decision) -> str:
+        """Why the pods that wait may not be released into the decided domain now, by its quota; empty where they may.
+
+        A group of which no pod is out gives up its room then: two of them would wait for each other.
+        """
+        over = self._quota(group, memory)(decision.levels)
+        if not over:
+            return ""
+        if not memory.has_begun(group):
+            self._index.reserved.release(group.key)
+        memory.problem = f"{decision.levels[0]} {over}" if decision.levels else over
+        if self._clock.now() >= memory.next_try:
+            memory.wait(self._clock.now())
+        return memory.problem
 
     async def _problem_of_room(self, group: GroupState, memory: GroupMemory, decision: Decision) -> str:
         """Reserves room in the decided domain for the pods that have none yet; why there is none, empty where there is."""
@@ -439,8 +473,23 @@ class GroupReconciler:
         if memory.has_expired:
             text = f"{len(group.released)} released pods are not bound, and their room is not reserved any more"
             return Step(Do.WAIT, Phase.DEGRADED, Reason.NOT_BOUND, text)
+        if group.spec.may_grow(decision.levels):
+            return await self._wait_for_nodes(group, memory, decision, step)
         problem = await self._problem_of_room(group, memory, decision)
         return Step(Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, problem) if problem else step
+
+    async def _wait_for_nodes(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
+        """Pods that were released without room. It is reserved once there is some for all, in the turn of their namespace."""
+        begun, version = self._clock.now(), self._lines.version
+        if all(map(self._has_slot, group.released)):
+            return step
+        if self._lines.is_turn(group.key, begun):
+            memory.next_try = 0.0
+            if not await self._problem_of_room(group, memory, decision):
+                return step
+            now = self._clock.now()
+            self._lines.failed(group.key, version, now, now - begun)
+        return Step(Do.WAIT, Phase.RELEASING, Reason.NO_NODES_YET, memory.problem)
 
     async def _without_room(self, group: GroupState, memory: GroupMemory, problem: str, *, is_given_up: bool) -> Step:
         """The decided domain does not hold the pods that are left: it was lost, or others took what nothing had reserved.
@@ -449,7 +498,7 @@ class GroupReconciler:
         its pods has been released, or all that were are gone.
         """
         may_move = group.spec.replacement is Replacement.REDECIDE or not memory.is_placed or memory.tries > 1
-        if may_move and not (group.released or group.bound or memory.sent):
+        if may_move and not memory.has_begun(group):
             return await self._decide(group, memory, is_given_up=is_given_up)
         if is_given_up:
             memory.without_room = True
@@ -472,23 +521,29 @@ class GroupReconciler:
         count = len(pods)
         while count > 1 and self._clock.now() >= memory.next_try:
             some = replace(group, waiting=(*pods[:count], *sent))
-            holds = await self._holds(some, decision.levels) - len(sent)
+            holds = await self._holds(some, memory, decision.levels) - len(sent)
             if holds >= count:
                 break
             count = max(min(holds, count - 1 if count == len(pods) else count // 2), 1)
         some = replace(group, waiting=(*pods[:count], *sent))
-        problem = await self._problem_of_room(some, memory, decision)
+        problem = self._over_quota(some, memory, decision) or await self._problem_of_room(some, memory, decision)
+        over = self._over_quota(some, memory, decision)  # others may have been released meanwhile
+        if not over and group.spec.may_grow(decision.levels):
+            return replace(step, do=Do.RELEASE, pods=pods[:count])
+        problem = over or problem
         if problem and not is_given_up:
             return Step(Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, f"{beyond(len(pods))}: {problem}")
         if problem:
             self._time_out(memory, group.spec.on_timeout)
         return replace(step, do=Do.RELEASE, pods=pods if problem else pods[:count])
 
-    async def _holds(self, group: GroupState, levels: Sequence[Level]) -> int:
+    async def _holds(self, group: GroupState, memory: GroupMemory, levels: Sequence[Level]) -> int:
         """How many of the pods at the gate the domain seems to hold beside the released ones; all only if it does."""
         most = len(group.waiting)
-        if self._excess(group, (*group.waiting, *group.released)):
+        if self._excess(group, (*group.waiting, *group.released)) or self._quota(group, memory)(levels):
             return most // 2
+        if group.spec.may_grow(levels):
+            return most
         proposal = await self._place(group, levels)
         if proposal.slots or not levels:
             return most
@@ -504,9 +559,27 @@ class GroupReconciler:
         async with self._placing.acquire(group.key.namespace):
             begun = self._clock.now()
             taken = self.memory.domains_of_others(group, self._index.gated, begun)
-            proposal = await in_slices(self._propose(group, levels, taken), self._clock)
+            memory, over, proposal = self._known(group), "", Proposal()
+            for _ in range(_MOST_TRIES):  # the quota is looked at again where others were decided meanwhile
+                steps = self._propose(group, levels, taken, self._quota(group, memory))
+                proposal = await in_slices(steps, self._clock)
+                over = self._quota(group, memory)(proposal.levels) if proposal.levels else ""
+                if not over:
+                    break
+        if over:
+            proposal = Proposal(rejected=(RejectedDomain(proposal.levels[0], len(group.waiting), excess=over),))
         self._recorder.record_decision("room" if proposal.slots else "no_room", self._clock.now() - begun)
         return proposal
+
+    def _quota(self, group: GroupState, memory: GroupMemory) -> Excess:
+        """Why the pods that wait may not be released into a domain, by its quota; what it says holds until anything is awaited."""
+        index = self._index
+        if not group.spec.has_quotas or not group.waiting:
+            return lambda _: ""
+        promised = self.memory.promised(
+            group, index.gated, index.pods, index.reserved, index.placements, has_begun=memory.has_begun(group)
+        )
+        return lambda levels: quota_excess(group, levels, index.gated.charges, promised)
 
     def _excess(self, group: GroupState, pods: Sequence[Pod], *, alone: bool = False) -> str:
         index = self._index

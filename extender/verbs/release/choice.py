@@ -8,7 +8,7 @@ reserves it before it awaits anything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -27,6 +27,7 @@ from extender.model.release import (
     ReleaseSpec,
     Slot,
     Strategy,
+    WhenNoRoom,
 )
 from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings
@@ -53,12 +54,17 @@ Rooms: TypeAlias = Mapping[Hashable, Sequence[NodeRoom]]
 """By shape of pod, the nodes of a domain, also those that hold no such pod."""
 
 
+def _no_quota(_: Sequence[Level]) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Rest:
     """The pods of a group that have no node yet and get one together. ``siblings``: those that were released before.
 
     ``levels``: the domain that is decided for the group; None where one is to be chosen, which is that of the siblings if
     there are any. ``taken``: the domains of other groups of the policy, where it gives each group a domain of its own.
+    ``excess``: what would be above the quota of a domain of the first key, empty where nothing is.
     """
 
     key: GroupKey
@@ -67,6 +73,7 @@ class Rest:
     siblings: Sequence[Pod] = ()
     levels: Sequence[Level] | None = None
     taken: Sequence[tuple[GroupKey, Sequence[Level]]] = ()
+    excess: Callable[[Sequence[Level]], str] = _no_quota
 
 
 def propose(rest: Rest, view: ClusterView, settings: Settings) -> Proposal:
@@ -149,6 +156,8 @@ class _Choice:
         rejected = tuple(sorted(self._rejected, key=lambda each: (-each.holds, each.domain))[:MOST_REJECTED])
         if found is not None:
             return Proposal(found[0], found[1], rejected)
+        if (growing := self._growing(prefix)) is not None:
+            return Proposal((growing,), (), rejected)
         if self._rest.release.mode is ReleaseMode.REQUIRED or prefix:
             return Proposal(rejected=rejected)
         return Proposal((), (yield from self._place(rooms, ())).slots, rejected)
@@ -166,8 +175,8 @@ class _Choice:
             here = (*path, level)
             if prefix and prefix[0] != level:
                 continue
-            if (owner := self._taken(here, whole=False)) is not None:
-                self._reject(here, RejectedDomain(level, len(self._pods), taken_by=str(owner)))
+            if (closed := self._closed(here)) is not None:
+                self._reject(here, closed)
                 continue
             placed = yield from self._place(there, here)
             if not placed.slots:
@@ -183,6 +192,28 @@ class _Choice:
                 self._reject(here, RejectedDomain(level, len(self._pods), taken_by=str(owner)))
             else:
                 return here, placed.slots
+        return None
+
+    def _closed(self, path: Sequence[Level]) -> RejectedDomain | None:
+        """Why the group may not get a domain, whatever room it has: another group has it, or its quota is used up."""
+        if (owner := self._taken(path, whole=False)) is not None:
+            return RejectedDomain(path[-1], len(self._pods), taken_by=str(owner))
+        excess = self._rest.excess(path) if len(path) == 1 else ""
+        return RejectedDomain(path[-1], len(self._pods), excess=excess) if excess else None
+
+    def _growing(self, prefix: Sequence[Level] | None) -> Level | None:
+        """The first domain of the policy to which nodes may be added for the pods, and in which they may be. O(domains × values)."""
+        release = self._rest.release
+        if release.when_no_room is not WhenNoRoom.RELEASE or prefix is None:
+            return None
+        affinities = [pod.signature.node_affinity for pod in self._examples.values()]
+        admitted = [each.values_of(release.topology[0]) for each in affinities]
+        for domain in release.domains:
+            level = release.level_of(domain)
+            is_open = domain.may_grow and (not prefix or prefix[0] == level) and self._closed((level,)) is None
+            is_free = is_open and self._taken((level,), whole=True) is None
+            if is_free and all(each is None or each & level.admitted for each in admitted):
+                return level
         return None
 
     def _holding_all(self, key: str, rooms: Rooms) -> Rooms:

@@ -43,6 +43,8 @@ class Reason(StrEnum):
     NO_ROOM = "NoRoom"
     DOMAIN_FULL = "DomainFull"
     BEYOND_SIZE = "BeyondSize"
+    QUOTA = "DomainQuota"
+    NO_NODES_YET = "WaitsForNodes"
     NOT_WRITTEN = "NotWritten"
     DECIDED = "Decided"
     RELEASING = "Releasing"
@@ -55,7 +57,7 @@ class Reason(StrEnum):
 STUCK: Final = frozenset(
     {
         *(Reason.NO_SIZE, Reason.FOREIGN_GATE, Reason.BUDGET, Reason.NO_ROOM, Reason.DOMAIN_FULL, Reason.NOT_WRITTEN),
-        *(Reason.REFUSED, Reason.FAILED, Reason.NOT_BOUND, Reason.BEYOND_SIZE),
+        *(Reason.REFUSED, Reason.FAILED, Reason.NOT_BOUND, Reason.BEYOND_SIZE, Reason.QUOTA),
     }
 )
 
@@ -229,6 +231,9 @@ def message_of(proposal: Proposal) -> str:
     for each in best[:_MOST_NAMED]:
         if each.taken_by:
             parts.append(f"{each.domain} is taken by {each.taken_by}")
+            continue
+        if each.excess:
+            parts.append(f"{each.domain} {each.excess}")
             continue
         why = "; ".join(f"{counted(count, 'node')}: {text}" for text, count in each.nodes[:_MOST_NAMED])
         parts.append(f"{each.domain} holds {each.holds} of {each.needed}" + (f" ({why})" if why else ""))

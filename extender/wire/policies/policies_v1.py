@@ -45,7 +45,9 @@ from extender.model.release import (
     ReleaseSpec,
     Replacement,
     Strategy,
+    WhenNoRoom,
 )
+from extender.model.resources import PODS, parse_resources
 from extender.model.units import Duration
 from extender.settings.limits import Limits
 from extender.wire.errors import WireError, from_msgspec
@@ -289,8 +291,20 @@ def _release(spec: JsonObject) -> ReleaseSpec | None:
         replacement=Replacement(release.get("replacement") or Replacement.SAME_DOMAIN),
         growth=Growth(release.get("growth") or Growth.SAME_DOMAIN),
         domains=tuple(map(_domain, release.get("domains") or ())),
+        max_per_domain=release.get("maxPerDomain") or 0,
+        when_no_room=WhenNoRoom(release.get("whenNoRoom") or WhenNoRoom.WAIT),
     )
 
 
 def _domain(domain: JsonObject) -> Domain:
-    return Domain(domain["name"], tuple(domain["values"]), tuple(domain.get("preferred") or ()))
+    quota = domain.get("quota") or {}
+    most = parse_resources(quota.get("resources") or {})
+    if quota.get("pods") is not None:
+        most[PODS] = quota["pods"]
+    return Domain(
+        domain["name"],
+        tuple(domain["values"]),
+        tuple(domain.get("preferred") or ()),
+        tuple(sorted(most.items())),
+        domain.get("mayGrow") or False,
+    )

@@ -6,6 +6,7 @@ warning (`verbs/admit/policy_reviews.py`). As a CRD the block `release` has the 
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any, Final
 
@@ -14,13 +15,17 @@ from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED
 from extender.model.release import (
     MOST_DOMAINS,
     MOST_LEVELS,
+    MOST_PODS_OF_QUOTA,
+    MOST_RESOURCES,
     MOST_VALUES,
     Growth,
     OnTimeout,
     ReleaseMode,
     Replacement,
     Strategy,
+    WhenNoRoom,
 )
+from extender.model.resources import PODS
 from extender.model.units import Duration
 from extender.settings.limits import Limits
 from extender.wire.policies.field_errors import (
@@ -197,14 +202,21 @@ GATE_PREFIX: Final = f"{GROUP}/"
 MOST_PODS: Final = 10_000  # of a group
 LONGEST_TIMEOUT: Final = 7 * 24 * 3600.0
 _PATH: Final = "spec.release"
+QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i)?$"
+LONGEST_QUANTITY: Final = 24
+_LONGEST_NAME: Final = 100  # of a resource, in an error
 _CHOICES: Final = {
     "mode": ReleaseMode,
     "strategy": Strategy,
     "onTimeout": OnTimeout,
     "replacement": Replacement,
     "growth": Growth,
+    "whenNoRoom": WhenNoRoom,
 }
-RELEASE_FIELDS: Final = ("gate", "group", "size", "topology", "domains", "exclusive", "decisionTimeout", *_CHOICES)
+RELEASE_FIELDS: Final = (
+    *("gate", "group", "size", "topology", "domains", "maxPerDomain", "exclusive", "decisionTimeout"),
+    *_CHOICES,
+)
 
 
 def _check_release(found: Problems, spec: JsonObject) -> None:
@@ -225,10 +237,11 @@ def _check_release(found: Problems, spec: JsonObject) -> None:
     _check_topology(found, release.get("topology"))
     for name, choices in _CHOICES.items():
         found.read_choice(release.get(name), f"{_PATH}.{name}", list(choices))
-    if not isinstance(release.get("exclusive", False), bool):
-        found.add(ErrorType.TYPE_INVALID, f"{_PATH}.exclusive", "must be true or false", release["exclusive"])
+    _check_flag(found, release, "exclusive", _PATH)
     _check_timeout(found, release.get("decisionTimeout"))
+    found.read_number(release.get("maxPerDomain"), f"{_PATH}.maxPerDomain", 1, MOST_PODS_OF_QUOTA)
     _check_domains(found, release)
+    _check_stays(found, release)
 
 
 def _check_gate(found: Problems, value: Any) -> None:
@@ -306,12 +319,38 @@ def _check_domains(found: Problems, release: JsonObject) -> None:
             found.add(ErrorType.DUPLICATE, f"{at}.name", "", name)
         names.add(name)
         values = _check_values_of_domain(found, domain, at)
+        _check_quota(found, domain.get("quota"), f"{at}.quota")
+        _check_flag(found, domain, "mayGrow", at)
         for value in values:
             if places.setdefault(value, at) != at:
                 found.invalid(f"{at}.values", value, f"is a value of {places[value]} too")
         if len(values) > 1 and len(found.read_texts(release.get("topology"), f"{_PATH}.topology")) > 1:
             found.invalid(f"{at}.values", values, "may be several only where `topology` has one key")
-    _check_stays(found, release)
+
+
+def _check_quota(found: Problems, value: Any, path: str) -> None:
+    if value is None:
+        return
+    quota = found.read_object(value, path)
+    if not quota or not quota.keys() <= {"pods", "resources"}:
+        found.invalid(path, value, "must have pods or resources, and nothing else")
+    found.read_number(quota.get("pods"), f"{path}.pods", 0, MOST_PODS_OF_QUOTA)
+    resources = found.read_strings(quota.get("resources"), f"{path}.resources")
+    if len(resources) > MOST_RESOURCES:
+        found.add(ErrorType.TOO_MANY, f"{path}.resources", f"must have at most {MOST_RESOURCES} items", len(resources))
+    for name, amount in list(resources.items())[:MOST_RESOURCES]:
+        at = f"{path}.resources.{name[:_LONGEST_NAME]}"
+        if name == PODS:
+            found.invalid(at, amount, "is not a resource here: use `pods` of the quota")
+        elif not is_label_key(name):
+            found.invalid(at, name, "not the name of a resource")
+        elif len(amount) > LONGEST_QUANTITY or not re.match(QUANTITY, amount):
+            found.invalid(at, amount, 'not a quantity that is at least 0, such as "4", 500m or 16Gi')
+
+
+def _check_flag(found: Problems, fields: JsonObject, name: str, path: str) -> None:
+    if not isinstance(fields.get(name, False), bool):
+        found.add(ErrorType.TYPE_INVALID, f"{path}.{name}", "must be true or false", fields[name])
 
 
 def _check_values_of_domain(found: Problems, domain: JsonObject, at: str) -> list[str]:
@@ -337,11 +376,17 @@ def _check_values(found: Problems, value: Any, path: str) -> list[str]:
 
 
 def _check_stays(found: Problems, release: JsonObject) -> None:
-    """What would let pods go past the domains that are listed."""
-    if release.get("mode") == ReleaseMode.PREFERRED:
-        found.invalid(f"{_PATH}.mode", "Preferred", "would release groups outside of `domains`")
-    if release.get("onTimeout") not in (None, OnTimeout.KEEP_GATED):
-        found.invalid(f"{_PATH}.onTimeout", release["onTimeout"], "would release groups outside of `domains`")
+    """What would let pods go past the domains that are listed, or past what each may have; and where they may wait for nodes."""
+    limit = next((name for name in ("domains", "maxPerDomain") if release.get(name) is not None), "")
+    if limit and release.get("mode") == ReleaseMode.PREFERRED:
+        found.invalid(f"{_PATH}.mode", "Preferred", f"would release groups outside of `{limit}`")
+    if limit and release.get("onTimeout") not in (None, OnTimeout.KEEP_GATED):
+        found.invalid(f"{_PATH}.onTimeout", release["onTimeout"], f"would release groups outside of `{limit}`")
+    domains = release.get("domains")
+    listed = domains if isinstance(domains, list) else ()
+    may_grow = any(isinstance(each, dict) and each.get("mayGrow") is True for each in listed)
+    if release.get("whenNoRoom") == WhenNoRoom.RELEASE and not may_grow:
+        found.invalid(f"{_PATH}.whenNoRoom", "Release", "needs a domain with `mayGrow: true`")
 
 
 def _check_timeout(found: Problems, value: Any) -> None:

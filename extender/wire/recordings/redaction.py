@@ -47,6 +47,7 @@ _TYPES: Final = (
 )
 _CONSTANTS: Final[tuple[type[StrEnum], ...]] = (
     *(Operator, release.ReleaseMode, release.Strategy, release.OnTimeout, release.Replacement, release.Phase),
+    release.WhenNoRoom,
     *(policies.Moment, policies.Targets, policies.ConflictPolicy, policies.FailurePolicy, policies.Mode),
 )
 # The words that stay: names of fields, derived from the types that are recorded and decoded, constants of the Kubernetes API,
@@ -56,6 +57,7 @@ _POLICY_WORDS: Final = """
     apiVersion kind metadata name namespace generation spec exclude ownerKinds serviceAccounts priorityClassNames namespaces
     nodeSelectorTerms matchExpressions matchFields nodeAffinity podAffinity podAntiAffinity label owner count annotation
     policies created terms before after policy fields lists wereFields wasNodeSelector wereConstraints
+    preferred quota resources mayGrow
     Policy Pod
     requiredDuringSchedulingIgnoredDuringExecution preferredDuringSchedulingIgnoredDuringExecution
 """

@@ -58,9 +58,16 @@ FULL: Final[Json] = {
             "size": {"annotation": "example.com/gang-size"},
             "topology": ["topology.kubernetes.io/zone"],
             "domains": [
-                {"name": "near", "values": ["a", "b"], "preferred": ["b"]},
-                {"name": "far", "values": ["c"]},
+                {
+                    "name": "near",
+                    "values": ["a", "b"],
+                    "preferred": ["b"],
+                    "quota": {"pods": 40, "resources": {"cpu": "160", "memory": "640Gi", "example.com/gpu": "8"}},
+                },
+                {"name": "far", "values": ["c"], "mayGrow": True},
             ],
+            "maxPerDomain": 60,
+            "whenNoRoom": "Release",
             "mode": "Required",
             "strategy": "InOrder",
             "exclusive": True,
@@ -371,6 +378,34 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
         _domains(_domain("a", "b"), onTimeout="Ungate"),
         "spec.release.onTimeout",
     ),
+    "release: no limit of a domain": (_release(maxPerDomain=0), "spec.release.maxPerDomain"),
+    "release: more than a domain may have": (
+        _release(maxPerDomain=5, mode="Preferred"),
+        "spec.release.mode",
+    ),
+    "release: more than a domain may have in the end": (
+        _release(maxPerDomain=5, onTimeout="Ungate"),
+        "spec.release.onTimeout",
+    ),
+    "release: an empty quota": (_domains(_domain("a", "b", quota={})), "spec.release.domains[0].quota"),
+    "release: a quota of no pod": (
+        _domains(_domain("a", "b", quota={"pods": -1})),
+        "spec.release.domains[0].quota.pods",
+    ),
+    "release: a quota of too many resources": (
+        _domains(_domain("a", "b", quota={"resources": {f"example.com/r{at}": "1" for at in range(17)}})),
+        "spec.release.domains[0].quota.resources",
+    ),
+    "release: a negative quota": (
+        _domains(_domain("a", "b", quota={"resources": {"cpu": "-1"}})),
+        "spec.release.domains[0].quota.resources.cpu",
+    ),
+    "release: may it grow": (_domains(_domain("a", "b", mayGrow="yes")), "spec.release.domains[0].mayGrow"),
+    "release: no domain may grow": (
+        _domains(_domain("a", "b"), whenNoRoom="Release"),
+        "spec.release.whenNoRoom",
+    ),
+    "release: unknown end without room": (_release(whenNoRoom="Panic"), "spec.release.whenNoRoom"),
     "release: unknown replacement": (_release(replacement="Anywhere"), "spec.release.replacement"),
     "release: unknown growth": (_release(growth="Anywhere"), "spec.release.growth"),
     "wrong type": ({"priority": "high"}, "spec.priority"),

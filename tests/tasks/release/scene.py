@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -156,6 +156,7 @@ class Scene(EventRecorder):
         group: GroupState,
         levels: Sequence[Level] | None,
         taken: Sequence[tuple[GroupKey, Sequence[Level]]] = (),
+        excess: Callable[[Sequence[Level]], str] = lambda _: "",
     ) -> Trials[Proposal]:
         """The tightest zone that holds the pods without a node; a node of a zone has the zone's name."""
         yield True
@@ -165,6 +166,9 @@ class Scene(EventRecorder):
         for zone in zones if not levels else [levels[0].value]:
             own = sum(self.index.reserved.node_of(uid) == zone for uid in pods)
             free = self.free(zone) + own
+            if not levels and (over := excess((Level("zone", zone),))):
+                rejected.append(RejectedDomain(Level("zone", zone), len(pods), excess=over))
+                continue
             owner = next((key for key, there in taken if there and there[0].value == zone), None)
             if owner is not None and not levels:
                 rejected.append(RejectedDomain(Level("zone", zone), len(pods), taken_by=str(owner)))

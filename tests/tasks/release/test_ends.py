@@ -232,10 +232,10 @@ async def test_a_group_that_breaks_the_manager_does_not_keep_others_gated() -> N
     scene.create("good", 1)
     propose = scene.propose
 
-    def broken(group: GroupState, levels: Any, taken: Any = ()) -> Trials[Proposal]:
+    def broken(group: GroupState, levels: Any, taken: Any = (), excess: Any = None) -> Trials[Proposal]:
         if group.key.value == "bad" and not scene.counts.of["mended"]:
             raise RuntimeError("a bug")
-        return propose(group, levels, taken)
+        return propose(group, levels, taken, excess)
 
     scene.propose = broken  # type: ignore[method-assign]  # the verb, not the manager, is what breaks
     async with scene.leading() as manager:

@@ -133,11 +133,11 @@ async def test_a_pod_whose_release_is_not_seen_yet_keeps_its_room_while_others_f
     scene.create("x", 0, 1)
     propose = scene.propose
 
-    def while_one_is_bound(group: GroupState, levels: Any, taken: Any = ()) -> Trials[Proposal]:
+    def while_one_is_bound(group: GroupState, levels: Any, taken: Any = (), excess: Any = None) -> Trials[Proposal]:
         if any(pod.name == "x-2" for pod in group.waiting):
             scene.api.pods["default/x-0"]["spec"]["nodeName"] = "a"
             scene.show("x-0")
-        return propose(group, levels, taken)
+        return propose(group, levels, taken, excess)
 
     scene.propose = while_one_is_bound  # type: ignore[method-assign]  # the verb takes its time
     async with scene.leading():

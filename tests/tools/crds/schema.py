@@ -14,6 +14,8 @@ from typing import Any, Final
 from extender.model.release import (
     MOST_DOMAINS,
     MOST_LEVELS,
+    MOST_PODS_OF_QUOTA,
+    MOST_RESOURCES,
     MOST_VALUES,
     RELEASE_GATE,
     Growth,
@@ -21,8 +23,9 @@ from extender.model.release import (
     ReleaseMode,
     Replacement,
     Strategy,
+    WhenNoRoom,
 )
-from extender.wire.policies.policy_validation import GATE_PREFIX, MOST_PODS, MOST_SPREAD
+from extender.wire.policies.policy_validation import GATE_PREFIX, LONGEST_QUANTITY, MOST_PODS, MOST_SPREAD, QUANTITY
 
 Schema = dict[str, Any]
 
@@ -375,6 +378,7 @@ def release() -> Schema:
             least=1,
             keys=("name",),
         ),
+        "maxPerDomain": _pods_of_quota("How many pods of this policy each domain may have.", least=1),
         "mode": _choice(
             "What happens if no domain holds a group: it waits, or it is released without one.", ReleaseMode
         ),
@@ -389,6 +393,11 @@ def release() -> Schema:
         "onTimeout": _choice("What happens then.", OnTimeout),
         "replacement": _choice("Where a pod goes that replaces one of a decided group.", Replacement),
         "growth": _choice("Where pods go beyond the size of a decided group: into its domain, or nowhere.", Growth),
+        "whenNoRoom": _choice(
+            "What happens to a complete group if no domain has room: it waits, or it is released into the first domain that "
+            "may grow, where its pods wait for nodes.",
+            WhenNoRoom,
+        ),
     }
     rules = (
         rule(
@@ -417,6 +426,19 @@ def release() -> Schema:
             "!has(self.domains) || !has(self.onTimeout) || self.onTimeout == 'KeepGated'",
             "would release groups outside of `domains`", ".onTimeout",
         ),
+        rule(
+            "!has(self.maxPerDomain) || !has(self.mode) || self.mode != 'Preferred'",
+            "would release groups outside of `maxPerDomain`", ".mode",
+        ),
+        rule(
+            "!has(self.maxPerDomain) || !has(self.onTimeout) || self.onTimeout == 'KeepGated'",
+            "would release groups outside of `maxPerDomain`", ".onTimeout",
+        ),
+        rule(
+            "!has(self.whenNoRoom) || self.whenNoRoom != 'Release'"
+            " || (has(self.domains) && self.domains.exists(each, has(each.mayGrow) && each.mayGrow))",
+            "needs a domain with `mayGrow: true`", ".whenNoRoom",
+        ),
     )  # fmt: skip
     about = "Holds pods at a gate until their group is complete, and releases them together into one domain (KEP-3838)."
     return record(fields, about, required=("topology",), rules=rules)
@@ -428,12 +450,40 @@ def _domain() -> Schema:
         "name": text(DNS_LABEL, _LONGEST_LABEL),
         "values": listed(dict(values), MOST_VALUES, "A node is in the domain with one of these.", least=1, is_set=True),
         "preferred": listed(dict(values), MOST_VALUES, "Those of the values that pods prefer.", is_set=True),
+        "quota": record(
+            {
+                "pods": _pods_of_quota("How many pods."),
+                "resources": {
+                    "description": "How much of each resource these request together, such as cpu.",
+                    "type": "object",
+                    "maxProperties": MOST_RESOURCES,
+                    "additionalProperties": text(QUANTITY, LONGEST_QUANTITY),
+                },
+            },
+            "What released pods of this policy may have in the domain.",
+            rules=(rule("has(self.pods) || has(self.resources)", "must have pods or resources"),),
+        ),
+        "mayGrow": {
+            "description": "Nodes may be added for pods that wait for room here, see whenNoRoom.",
+            "type": "boolean",
+            "default": False,
+        },
     }
     inside = rule(
         "!has(self.preferred) || self.preferred.all(each, each in self.values)", "has a value that `values` has not",
         ".preferred",
     )  # fmt: skip
     return record(fields, required=("name", "values"), rules=(inside,))
+
+
+def _pods_of_quota(about: str, least: int = 0) -> Schema:
+    return {
+        "description": about,
+        "type": "integer",
+        "format": "int32",
+        "minimum": least,
+        "maximum": MOST_PODS_OF_QUOTA,
+    }
 
 
 def _one_of(fields: Mapping[str, Schema], about: str) -> Schema:
