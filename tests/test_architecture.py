@@ -13,8 +13,7 @@ from extender.index.claims.reserved import ReservedView
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.compiled_constraints import CompiledConstraints, Counted, Counting
 from extender.index.counts.counts import WhatIf
-from extender.index.counts.groups import Expected, GroupView, SpreadGroupView
-from extender.index.counts.signature_counts import PlacedPods
+from extender.index.counts.groups import Expected, GroupView, PlacedPods, SpreadGroupView
 from extender.index.counts.term_counts import TermGroupView
 from extender.index.nodes.columns import ByNumber, ColumnView
 from extender.index.nodes.domains import KeyView, NodeMatches, ScopeView

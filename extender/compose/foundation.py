@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 from extender.compose.leadership import Replica
 from extender.compose.process import freeze_gc, join_pages_in_background, limit_gc
 from extender.index.cluster import ClusterIndex
-from extender.index.known_objects import ObjectIndex
 from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import Connection, Session
@@ -21,7 +20,7 @@ from extender.kube.writer import Writer
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import Watch
-from extender.tasks.reflectors import Reflectors, ReflectorsOptions
+from extender.tasks.reflectors import ObjectIndex, Reflectors, ReflectorsOptions
 from extender.telemetry.metrics import Metrics
 from extender.verbs.effective_pod import policy_terms
 from extender.wire.objects.kinds import PODS, watched_kinds

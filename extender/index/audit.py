@@ -15,10 +15,9 @@ from itertools import islice
 from typing import TypeVar
 
 from extender.index.cluster import ClusterIndex
-from extender.index.counts.groups import Group, SelectedGroup
+from extender.index.counts.groups import Group, SelectedGroup, SignatureCounts
 from extender.index.counts.namespace_budgets import Amounts, NamespaceUse, Needs, constraint_set, needs_of
 from extender.index.counts.selections import Selection, shared_anchor
-from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.counts.term_counts import OwnerGroup
 from extender.index.nodes.domains import Inclusion, NodeMatches, Scope
 from extender.model.objects import Node, Pod, PodSignature

@@ -10,8 +10,7 @@ import pytest
 
 from extender.index.audit import _places, audit, audit_steps, part
 from extender.index.cluster import ClusterIndex
-from extender.index.counts.groups import SelectedGroup, SpreadGroup
-from extender.index.counts.signature_counts import SignatureCounts
+from extender.index.counts.groups import SelectedGroup, SignatureCounts, SpreadGroup
 from extender.index.counts.term_counts import OwnerGroup
 from extender.model.bounded import Few, without_item
 from extender.model.constraints.taints import PREFER_NO_SCHEDULE, Taint

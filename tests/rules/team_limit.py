@@ -1,7 +1,14 @@
 """A rule that counts, as one file: at most so many pods of a team in a rack, whatever their namespace.
 
-The team is a label of the pod. It is what `extender/README.md` shows of how to add a rule, and does what any rule does: parts of
-rejections, explanations, preemption and requeue come with it.
+The team is a label of the pod. Every rule that counts has these three parts; preemption, requeue and the caches come with them:
+
+- a `Counted` asks for groups from a pod's signature. The index shares the groups, keeps them true and drops them without knowing the rule;
+- a filter is a list of clauses over these groups (`ClauseFilter`). A clause reads counts through the frame (`conflicting` where too many
+  pods reject, `satisfying` where too few do) and never `group.counts`, or it misses pods that are assumed on one of several nodes;
+- the `Rule` names the former in ``counted`` and prepares the latter, for pods for which something is counted.
+
+A rule that rests on a minimum or a sum also overrides ``lasting_part`` and ``recounted_part``, as `TopologySpread` does; one that reads what the
+index does not count says what its result depends on (``version``, ``pod_key``, ``unwatched_changes``, ``shared_places``).
 """
 
 from __future__ import annotations
@@ -63,10 +70,12 @@ class BelowLimit(msgspec.Struct, frozen=True, gc=False):
     reason: Reason = Reason.ANTI_AFFINITY
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """The verdict on many nodes in one pass."""
         domains, count_of, most = self.domains, self.counts.get, self.most
         return [node for node in nodes if count_of(domains[node], 0) < most]
 
     def rejection(self, position: int) -> Rejection:
+        """The parts of the reason, which answers, events and explanations show."""
         domain = self.domains[position]
         return Rejection(
             _NAME,
@@ -101,6 +110,7 @@ class TeamLimit(Rule):
     def constraint_states(
         self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, most_domains: int = MOST_DOMAINS
     ) -> Steps[Sequence[ConstraintState]]:
+        """What an explanation shows of each domain; asked for as ``counts_by_domain`` is set."""
         clause = self._clause(compiled, view, frame)
         key, counts = clause.group.key, clause.counts
         domains, more = yield from domain_states(

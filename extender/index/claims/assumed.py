@@ -26,8 +26,7 @@ from typing import Final
 import msgspec
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
-from extender.index.counts.groups import Expected, GroupView
-from extender.index.counts.signature_counts import SignatureTable
+from extender.index.counts.groups import Expected, GroupView, SignatureTable
 from extender.index.nodes.room import RoomTable
 from extender.index.objects.changes import Journal, Subscribers
 from extender.model.bounded import DeletedPods

@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Self, TypeVar
 
-from extender.index.counts.groups import GroupView, SelectedGroup, SpreadGroup, SpreadGroupView
+from extender.index.counts.groups import GroupView, SelectedGroup, SignatureTable, SpreadGroup, SpreadGroupView
 from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.selections import PodSelector, Selections
-from extender.index.counts.signature_counts import SignatureTable
 from extender.index.counts.term_counts import TermCounts, TermGroupView
 from extender.index.nodes.domains import Inclusion, NodeMatches
 from extender.index.nodes.topology import Topology

@@ -1,6 +1,6 @@
 """All running counts, joined: which tables a change of nodes and namespaces must reach, and in which order.
 
-Pods are counted by `ClusterIndex` straight into `signatures` (`index/counts/signature_counts.py`).
+Pods are counted by `ClusterIndex` straight into `signatures` (`index/counts/groups.py`).
 
 Everything here is derived from objects, so that `clear` and a recount correct the counts after a bug. The
 order in which a change of a node is applied keeps counts true: take the node's pods out of their groups, move the node,
@@ -14,10 +14,9 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 
 from extender.index.counts.compiled_constraints import CompiledConstraints, ConstraintCompiler, Counted
-from extender.index.counts.groups import Group, GroupView
+from extender.index.counts.groups import Group, GroupView, PlacedPods, SignatureCounts, SignatureTable
 from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.selections import Selections
-from extender.index.counts.signature_counts import PlacedPods, SignatureCounts, SignatureTable
 from extender.index.counts.term_counts import PolicyTerms, TermCounts
 from extender.index.nodes.topology import Topology
 from extender.index.objects.changes import Journal

@@ -1,7 +1,10 @@
-"""Groups: the running counts that one term or constraint needs, pods per domain of one topology key.
+"""Groups: the running counts that one term or constraint needs, pods per domain of one topology key; and what adds pods to them.
 
-A group never reads a pod. Code that places, removes or relabels pods calls ``add`` with a node number and a signed
-number of pods, and the same call with the other sign undoes it. Invariants:
+Pods are counted by signature: the replicas of a workload on a thousand nodes are one `SignatureCounts`. It knows every group
+that counts it, so a pod that comes or goes costs one addition per group, and no selector is evaluated (`SignatureTable.put`).
+
+A group never reads a pod. ``add`` takes a node number and a signed number of pods, and the same call with the other sign undoes
+it. Invariants:
 
 1. ``counts`` holds no zero: a domain whose count falls to zero has no entry, so an empty mapping means no pods.
 2. In a `SpreadGroup` the counted domains are a subset of the scope's, because only eligible nodes have a domain there.
@@ -9,13 +12,16 @@ number of pods, and the same call with the other sign undoes it. Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, NamedTuple
 
 from extender.index.nodes.columns import Column, ColumnView, NodeColumn
 from extender.index.nodes.domains import Inclusion, KeyDomains, KeyView, Scope, ScopeView
-from extender.model.objects import Node
+from extender.model.bounded import Few, shrink, with_item, without_item
+from extender.model.constraints.labels import contains
+from extender.model.constraints.selectors import Requirement
+from extender.model.objects import Node, Pod, PodSignature
 
 if TYPE_CHECKING:
     from extender.index.counts.selections import Selection
@@ -167,3 +173,258 @@ class SpreadGroup(SpreadGroupView, SelectedGroup):
 
     __slots__ = ()
     column: Scope
+
+
+class PlacedPods(NamedTuple):
+    """Pods of one signature that are on nodes: whether they terminate, and how many of them are on which node."""
+
+    signature: PodSignature
+    terminating: bool
+    nodes: Mapping[int, int]
+
+    def are(self, pod: Pod) -> bool:
+        """Whether a pod on one of the nodes is one of them. O(1)."""
+        return pod.signature is self.signature and pod.terminating == self.terminating
+
+
+class SignatureCounts:
+    """Pods of one signature, terminating or not: how many on which node, and the groups that count them.
+
+    ``groups`` are those that count it, with how many times each: a pod may carry the same term twice. ``undetermined`` is
+    how many more of them are on a node that is not known yet; ``pins`` keep it although it is empty.
+    """
+
+    __slots__ = ("groups", "nodes", "pins", "signature", "terminating", "undetermined")
+
+    def __init__(self, signature: PodSignature, *, terminating: bool) -> None:
+        self.signature = signature
+        self.terminating = terminating
+        self.nodes: dict[int, int] = {}
+        self.groups: dict[Group, int] = {}
+        self.undetermined = 0
+        self.pins = 0
+
+    def count_in(self, group: Group, sign: int = 1) -> None:
+        """From now on the group counts these pods once more, or with ``sign`` -1 once less. O(nodes they are on)."""
+        times = self.groups.get(group, 0) + sign
+        if times:
+            self.groups[group] = times
+        else:
+            del self.groups[group]
+        group.undetermined += sign * self.undetermined
+        for node, pods in self.nodes.items():
+            group.add(node, sign * pods)
+
+
+_Postings = dict[str, dict[str, Few[SignatureCounts]]]
+"""Counts of signatures by the value of one label key, then by namespace; nothing in it is empty."""
+
+
+class SignatureTable:
+    """Counts of all signatures: by signature, by namespace, and by the label keys that selectors anchor on.
+
+    Each selection acquires the label key of its anchor. With the last release the key's postings are dropped, as each
+    acquired key costs memory, and time for every new signature with the label.
+    """
+
+    def __init__(
+        self, on_new: Callable[[SignatureCounts], None], on_removed: Callable[[SignatureCounts], None]
+    ) -> None:
+        self._on_new = on_new
+        self._on_removed = on_removed
+        self._all: dict[tuple[PodSignature, bool], SignatureCounts] = {}
+        self._by_namespace: dict[str, Few[SignatureCounts]] = {}
+        self._by_label: dict[str, _Postings] = {}
+        self._label_users: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def with_pods(self) -> int:
+        """How many signatures have pods, placed or assumed. O(signatures): for metrics."""
+        return sum(
+            1
+            for counts_of_signature in self._all.values()
+            if counts_of_signature.nodes or counts_of_signature.undetermined
+        )
+
+    def __iter__(self) -> Iterator[SignatureCounts]:
+        return iter(self._all.values())
+
+    def find(self, signature: PodSignature, *, terminating: bool) -> SignatureCounts | None:
+        """The counts of a signature, None where no such pod is placed."""
+        return self._all.get((signature, terminating))
+
+    def put(self, signature: PodSignature, terminating: bool, node: int, pods: int) -> None:  # noqa: FBT001 (hot path)
+        """Counts so many pods of a signature more (or fewer) on a node, in every group that counts them. O(groups)."""
+        counts_of_signature = self._all.get((signature, terminating))
+        if counts_of_signature is None:
+            counts_of_signature = self._add(signature, terminating=terminating)
+        nodes = counts_of_signature.nodes
+        left = nodes.get(node, 0) + pods
+        if left:
+            nodes[node] = left
+        else:
+            del nodes[node]
+        for group, times in counts_of_signature.groups.items():
+            group.add(node, pods * times)
+        if not nodes:
+            self._remove_unused(counts_of_signature)
+
+    def replace(self, old: PodSignature, new: PodSignature, terminating: bool, node: int) -> None:  # noqa: FBT001 (hot path)
+        """Counts one pod of a signature on a node in place of one of another. O(1) where the same groups count both."""
+        if old is new:
+            return
+        removed, added = self._all.get((old, terminating)), self._all.get((new, terminating))
+        if removed is None or node not in removed.nodes:
+            raise IndexDriftError(f"no pod of the signature is on node {node}")
+        if added is None:
+            added = self._add(new, terminating=terminating)
+        if removed.groups != added.groups:
+            for group in removed.groups | added.groups:
+                change = added.groups.get(group, 0) - removed.groups.get(group, 0)
+                if change:
+                    group.add(node, change)
+        added.nodes[node] = added.nodes.get(node, 0) + 1
+        removed.nodes[node] -= 1
+        if not removed.nodes[node]:
+            del removed.nodes[node]
+            self._remove_unused(removed)
+
+    def pin(self, signature: PodSignature, pins: int) -> None:
+        """Keeps (or with -1 no longer keeps) the counts of a signature whose constraints are compiled.
+
+        Its pods come and go one at a time, assumed and then bound with one more label; without the pin its groups would
+        be looked up each time.
+        """
+        counts_of_signature = self._all.get((signature, False)) or self._add(signature, terminating=False)
+        counts_of_signature.pins += pins
+        self._remove_unused(counts_of_signature)
+
+    def expect(self, signature: PodSignature, pods: int) -> None:
+        """Counts so many pods of a signature more (or fewer) whose node is not known yet. O(groups)."""
+        counts_of_signature = self._all.get((signature, False)) or self._add(signature, terminating=False)
+        counts_of_signature.undetermined += pods
+        for group, times in counts_of_signature.groups.items():
+            group.undetermined += pods * times
+        self._remove_unused(counts_of_signature)
+
+    def _add(self, signature: PodSignature, *, terminating: bool) -> SignatureCounts:
+        counts_of_signature = self._all[signature, terminating] = SignatureCounts(signature, terminating=terminating)
+        _add(self._by_namespace, signature.namespace, counts_of_signature)
+        for key, value in signature.labels.items():
+            postings = self._by_label.get(key)
+            if postings is not None:
+                _post(postings, value, counts_of_signature)
+        self._on_new(counts_of_signature)
+        return counts_of_signature
+
+    def _remove_unused(self, counts_of_signature: SignatureCounts) -> None:
+        if counts_of_signature.nodes or counts_of_signature.undetermined or counts_of_signature.pins:
+            return
+        signature = counts_of_signature.signature
+        del self._all[signature, counts_of_signature.terminating]
+        shrink(self._all)
+        _discard(self._by_namespace, signature.namespace, counts_of_signature)
+        for key, value in signature.labels.items():
+            postings = self._by_label.get(key)
+            if postings is not None:
+                _discard(postings[value], signature.namespace, counts_of_signature)
+                if not postings[value]:
+                    del postings[value]
+                    shrink(postings)
+        self._on_removed(counts_of_signature)
+
+    def acquire_label(self, key: str) -> None:
+        """One selection more anchors on the label key. O(1), for the second one O(signatures).
+
+        The postings of a key are made for its second user: many keys have one user, which reads all signatures of its
+        namespaces once.
+        """
+        users = self._label_users[key] = self._label_users.get(key, 0) + 1
+        if users == 1 or key in self._by_label:
+            return
+        postings: _Postings = {}
+        for counts_of_signature in self._all.values():
+            value = counts_of_signature.signature.labels.get(key)
+            if value is not None:
+                _post(postings, value, counts_of_signature)
+        self._by_label[key] = postings
+
+    def release_label(self, key: str) -> None:
+        """Ends an `acquire_label`; the postings are dropped with the last user."""
+        self._label_users[key] -= 1
+        if not self._label_users[key]:
+            del self._label_users[key]
+            shrink(self._label_users)
+            if self._by_label.pop(key, None) is not None:
+                shrink(self._by_label)
+
+    def reachable(self, anchor: Requirement | None, namespaces: Iterable[str] | None) -> Iterator[SignatureCounts]:
+        """A superset of the signatures that a selector with this anchor can match in these namespaces (None: all).
+
+        Without an anchor it is every signature there. Signatures may come and go between two results. With postings
+        O(namespaces + values + signatures with the label key), mostly far less, as it iterates over the shorter of two
+        lists. Without postings O(signatures there).
+        """
+        if anchor is None:
+            yield from _in_namespaces(self._by_namespace, namespaces)
+            return
+        postings = self._by_label.get(anchor.key)
+        if postings is None:
+            key, wanted = anchor.key, frozenset(anchor.values)
+            there = _in_namespaces(self._by_namespace, namespaces)
+            yield from (each for each in there if each.signature.labels.get(key) in wanted)
+            return
+        names = namespaces if namespaces is None else frozenset(namespaces)
+        values = anchor.values
+        if len(postings) < len(values):
+            values = tuple(value for value in postings if contains(anchor.values, value))
+        for value in values:
+            yield from _in_namespaces(postings.get(value, {}), names)
+
+    def is_filed(self, counts_of_signature: SignatureCounts) -> bool:
+        """Whether `reachable` can find the signature by its namespace and by each label that has postings."""
+        signature = counts_of_signature.signature
+        return counts_of_signature in self._by_namespace.get(signature.namespace, ()) and all(
+            counts_of_signature in self._by_label[key].get(value, {}).get(signature.namespace, ())
+            for key, value in signature.labels.items()
+            if key in self._by_label
+        )
+
+    def label_users(self) -> Mapping[str, int]:
+        """How many selections anchor on each label key: for the audit."""
+        return self._label_users
+
+    def statistics(self) -> dict[str, int]:
+        """How many signatures have pods, and on how many label keys selections anchor. O(signatures): for metrics."""
+        return {"pod_signatures": self.with_pods(), "indexed_labels": len(self._label_users)}
+
+
+def _in_namespaces(
+    by_namespace: Mapping[str, Few[SignatureCounts]], namespaces: Iterable[str] | None
+) -> Iterator[SignatureCounts]:
+    """The signatures of some namespaces, None for all. O(the shorter of both lists + results)."""
+    if namespaces is None:
+        names: Iterable[str] = tuple(by_namespace)
+    elif isinstance(namespaces, frozenset) and len(by_namespace) < len(namespaces):
+        names = [name for name in by_namespace if name in namespaces]
+    else:
+        names = namespaces
+    for name in names:
+        yield from tuple(by_namespace.get(name, ()))
+
+
+def _post(postings: _Postings, value: str, counts_of_signature: SignatureCounts) -> None:
+    _add(postings.setdefault(value, {}), counts_of_signature.signature.namespace, counts_of_signature)
+
+
+def _add(buckets: dict[str, Few[SignatureCounts]], key: str, item: SignatureCounts) -> None:
+    buckets[key] = with_item(buckets.get(key, ()), item)
+
+
+def _discard(buckets: dict[str, Few[SignatureCounts]], key: str, item: SignatureCounts) -> None:
+    buckets[key] = left = without_item(buckets[key], item)
+    if not left:
+        del buckets[key]
+        shrink(buckets)

@@ -12,9 +12,16 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from extender.index.counts.groups import Group, GroupView, SelectedGroup, SpreadGroup, Where
+from extender.index.counts.groups import (
+    Group,
+    GroupView,
+    SelectedGroup,
+    SignatureCounts,
+    SignatureTable,
+    SpreadGroup,
+    Where,
+)
 from extender.index.counts.selector_index import SelectorIndex
-from extender.index.counts.signature_counts import SignatureCounts, SignatureTable
 from extender.index.nodes.columns import NodeColumn
 from extender.index.nodes.domains import Inclusion
 from extender.index.nodes.topology import Topology

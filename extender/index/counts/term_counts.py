@@ -12,9 +12,8 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 from operator import attrgetter
 
-from extender.index.counts.groups import Group, GroupView
+from extender.index.counts.groups import Group, GroupView, SignatureCounts
 from extender.index.counts.selector_index import SelectorIndex
-from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.nodes.columns import NodeColumn
 from extender.index.nodes.domains import KeyDomains
 from extender.index.nodes.topology import Topology

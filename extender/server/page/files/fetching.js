@@ -34,8 +34,8 @@ export const connection = {
   },
 };
 
-/** The JSON of an endpoint, such as `v1/overview`; with a body it is a POST. Raises Problem, after `patience` ms at the latest. */
-export async function ask(path, { query = {}, body, signal, patience = TIMEOUT } = {}) {
+/** The JSON of an endpoint; with a body it is a POST. Raises Problem, after `patience` ms at the latest. */
+async function ask(path, { query = {}, body, signal, patience = TIMEOUT } = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   const url = `../${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
   const ends = AbortSignal.timeout(patience);
@@ -72,9 +72,28 @@ async function refusal(answer) {
   return new Problem(text + at, answer.status, Number(answer.headers.get("Retry-After")) || 0);
 }
 
-/** The address of an endpoint below `v1/`, with each part of the path encoded. */
-export function endpoint(...parts) {
-  return ["v1", ...parts.map(encodeURIComponent)].join("/");
+/**
+ * Everything that the page fetches from the service, by what asks for it: `asked` is the query, the signal, the body and the patience of
+ * `ask`. The answers are described in `v1/openapi.json`. Each view draws what it asks for; `decisionStream` is the address of a stream.
+ */
+export const service = {
+  overview: (asked) => ask("v1/overview", asked),
+  pending: (asked) => ask("v1/pending", asked),
+  explain: (namespace, pod, asked) => ask(ofPod("explain", namespace, pod), asked),
+  topology: (asked) => ask("v1/topology", asked),
+  workloads: (asked) => ask("v1/workloads", asked),
+  constraints: (namespace, pod, asked) => ask(ofPod("constraints", namespace, pod), asked),
+  decisions: (asked) => ask("debug/decisions", asked),
+  decisionStream: (last) => `../v1/decisions/stream?last=${last}`,
+  preemptions: (asked) => ask("v1/preemptions", asked),
+  groups: (asked) => ask("v1/groups", asked),
+  policies: (asked) => ask("v1/policies", asked),
+  whatif: (asked) => ask("v1/whatif", asked),
+  version: (asked) => ask("version", asked),
+};
+
+function ofPod(what, namespace, pod) {
+  return `v1/${what}/${encodeURIComponent(namespace)}/${encodeURIComponent(pod)}`;
 }
 
 /** Returns after some time, at once where the signal is raised. */

@@ -1,6 +1,6 @@
 // Fills a map of nodes, a page of rows at a time, from the domains of a topology key and the nodes of each.
 
-import { ask, endpoint, poll } from "./fetching.js";
+import { poll, service } from "./fetching.js";
 import { count, counted, percent } from "./words.js";
 
 const PAGE = 500; // the most rows that the service answers at once
@@ -69,7 +69,7 @@ async function load(map, chosen, signal, tell, isLoaded) {
 async function* pages(asked, name, signal, between = () => {}) {
   let after = "";
   do {
-    const found = await ask(endpoint("topology"), { query: { ...asked, after }, signal });
+    const found = await service.topology({ query: { ...asked, after }, signal });
     yield* found[name] ?? [];
     between();
     after = found.next ?? "";

@@ -2,7 +2,7 @@
 
 import { badge, el, nothing, problem, section, table, update } from "../dom.js";
 import { constraintBars } from "../constraint_bars.js";
-import { ask, endpoint, poll } from "../fetching.js";
+import { poll, service } from "../fetching.js";
 import { field, pager } from "../forms.js";
 import { address, podAddress } from "../routing.js";
 import { count, counted } from "../words.js";
@@ -22,8 +22,8 @@ export function title([, namespace, name]) {
 
 export function open({ parts: [, namespace, name], query, outlet, signal }) {
   const question = name
-    ? () => ask(endpoint("constraints", namespace, name), { signal })
-    : () => ask(endpoint("workloads"), { query: { limit: ROWS, ...query }, signal });
+    ? () => service.constraints(namespace, name, { signal })
+    : () => service.workloads({ query: { limit: ROWS, ...query }, signal });
   let isDrawn = false;
   return poll(question, {
     every: EVERY,

@@ -1,7 +1,7 @@
 // Decisions as they are made: a stream that can be paused and filtered. It begins with the last ones.
 
 import { badge, el, nothing, table, update } from "../dom.js";
-import { ask, connection, endpoint, Problem, shown, wait } from "../fetching.js";
+import { connection, Problem, service, shown, wait } from "../fetching.js";
 import { choice, field } from "../forms.js";
 import { address, replaceQuery } from "../routing.js";
 import { clock, count, counted } from "../words.js";
@@ -61,7 +61,7 @@ class Live {
   #stream() {
     return new Promise((resolve) => {
       let opened = false;
-      const source = new EventSource(`../${endpoint("decisions", "stream")}?last=${ROWS}`);
+      const source = new EventSource(service.decisionStream(ROWS));
       this.#ended = () => (source.close(), resolve(opened));
       source.onopen = () => {
         opened = true;
@@ -81,7 +81,7 @@ class Live {
   /** Finds out whether the service is there: the browser does not say why a stream ended. */
   async #probe() {
     try {
-      await ask("version", { signal: this.signal });
+      await service.version({ signal: this.signal });
     } catch (error) {
       if (!this.signal.aborted && !(error instanceof Problem)) throw error;
     }

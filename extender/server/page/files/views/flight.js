@@ -2,7 +2,7 @@
 
 import { badge, bar, el, nothing, problem, section, table, update } from "../dom.js";
 import { podLinks } from "../constraint_bars.js";
-import { ask, endpoint, poll } from "../fetching.js";
+import { poll, service } from "../fetching.js";
 import { age, count, counted } from "../words.js";
 
 const EVERY = 2000;
@@ -14,8 +14,8 @@ export function title() {
 export function open({ outlet, signal, say }) {
   let last = "";
   const question = async () => {
-    const preemptions = await ask(endpoint("preemptions"), { signal });
-    return { preemptions, groups: await ask(endpoint("groups"), { signal }) };
+    const preemptions = await service.preemptions({ signal });
+    return { preemptions, groups: await service.groups({ signal }) };
   };
   return poll(question, {
     every: EVERY,

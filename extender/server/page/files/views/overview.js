@@ -1,7 +1,7 @@
 // The overview: health in words, how fast answers are, and what the index holds.
 
 import { badge, el, nothing, section, table, update, problem } from "../dom.js";
-import { ask, endpoint, poll } from "../fetching.js";
+import { poll, service } from "../fetching.js";
 import { address } from "../routing.js";
 import { bytes, count, counted, duration, milliseconds, rate } from "../words.js";
 
@@ -14,7 +14,7 @@ export function title() {
 
 export function open({ outlet, signal, say }) {
   let last = "";
-  return poll(() => ask(endpoint("overview"), { signal }), {
+  return poll(() => service.overview({ signal }), {
     every: EVERY,
     signal,
     onAnswer: (found) => {

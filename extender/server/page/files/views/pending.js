@@ -2,7 +2,7 @@
 
 import { badge, el, nothing, problem, table, update } from "../dom.js";
 import { causes, helps, isExplained, verdict } from "../explanation.js";
-import { ask, endpoint, poll, Problem, wait } from "../fetching.js";
+import { poll, Problem, service, wait } from "../fetching.js";
 import { field, pager } from "../forms.js";
 import { address } from "../routing.js";
 import { age, counted, reason } from "../words.js";
@@ -33,7 +33,7 @@ export function open({ query, outlet, signal, say }) {
   const seen = new IntersectionObserver(look, { rootMargin: "200%" }); // ahead of a reader who scrolls
   signal.addEventListener("abort", () => seen.disconnect());
   explanations.run();
-  return poll(() => ask(endpoint("pending"), { query: { limit: PAGE, ...query }, signal }), {
+  return poll(() => service.pending({ query: { limit: PAGE, ...query }, signal }), {
     every: EVERY,
     signal,
     onAnswer: (found) => {
@@ -153,7 +153,7 @@ class Explanations {
   async #ask(row) {
     let pause = PAUSE;
     try {
-      const answer = await ask(endpoint("explain", row.namespace, row.pod), { signal: this.#signal });
+      const answer = await service.explain(row.namespace, row.pod, { signal: this.#signal });
       this.#known.set(row.uid, { answer, until: Date.now() + KEPT, about: about(row) });
       this.#onChange();
     } catch (error) {

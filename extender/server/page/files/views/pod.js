@@ -3,7 +3,7 @@
 import { badge, el, nothing, problem, section, table, update } from "../dom.js";
 import { constraintBars } from "../constraint_bars.js";
 import { helps, isExplained, nodeReport, obstacleTable, verdict } from "../explanation.js";
-import { ask, endpoint, poll, Problem } from "../fetching.js";
+import { poll, Problem, service } from "../fetching.js";
 import { field } from "../forms.js";
 import { address } from "../routing.js";
 import { clock, count, reason } from "../words.js";
@@ -20,7 +20,7 @@ export function open({ parts: [, namespace = "", name = ""], query, outlet, sign
   let last = "";
   const node = query.node ?? "";
   const question = async () => {
-    const found = await ask(endpoint("explain", namespace, name), { query: { node }, signal });
+    const found = await service.explain(namespace, name, { query: { node }, signal });
     return { found, constraints: await constraints(namespace, name, found, signal), decisions: await decisions(namespace, name, signal) };
   };
   return poll(question, {
@@ -42,11 +42,11 @@ function aboutGone(error) {
 /** As a further replica would meet them, where the explanation has none: the pod has a node. Null where they are not to be had. */
 async function constraints(namespace, name, found, signal) {
   if (isExplained(found)) return { constraints: found.constraints ?? [] };
-  return optional(ask(endpoint("constraints", namespace, name), { signal }));
+  return optional(service.constraints(namespace, name, { signal }));
 }
 
 async function decisions(namespace, name, signal) {
-  return optional(ask("debug/decisions", { query: { namespace, pod: name, limit: DECISIONS }, signal }));
+  return optional(service.decisions({ query: { namespace, pod: name, limit: DECISIONS }, signal }));
 }
 
 async function optional(question) {

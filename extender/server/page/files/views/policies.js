@@ -2,7 +2,7 @@
 
 import { badge, el, nothing, problem, table, update } from "../dom.js";
 import { podLinks } from "../constraint_bars.js";
-import { ask, endpoint, poll } from "../fetching.js";
+import { poll, service } from "../fetching.js";
 import { pager } from "../forms.js";
 import { count, counted } from "../words.js";
 
@@ -14,7 +14,7 @@ export function title() {
 
 export function open({ query, outlet, signal }) {
   let isDrawn = false;
-  return poll(() => ask(endpoint("policies"), { query, signal }), {
+  return poll(() => service.policies({ query, signal }), {
     every: EVERY,
     signal,
     onAnswer: (found) => {

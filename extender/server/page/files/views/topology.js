@@ -1,7 +1,7 @@
 // The domains of a topology key as a map and as a table, with the pods of a chosen workload; and the nodes of one domain.
 
 import { badge, bar, el, nothing, problem, table, update } from "../dom.js";
-import { ask, endpoint, poll } from "../fetching.js";
+import { poll, service } from "../fetching.js";
 import { overview } from "../service.js";
 import { choice, field, pager } from "../forms.js";
 import { podLinks } from "../constraint_bars.js";
@@ -28,7 +28,7 @@ export async function open({ query, outlet, signal, say }) {
   const shown = { found: null, progress: "", hasWhatIf: about.features?.whatif };
   const redraw = () => shown.found && update(outlet, draw(shown, keys, chosen, query, map));
   if (map) fill(map, chosen, signal, (progress) => ((shown.progress = progress), redraw()));
-  await poll(() => ask(endpoint("topology"), { query: { ...asked, after: query.after, limit: ROWS }, signal }), {
+  await poll(() => service.topology({ query: { ...asked, after: query.after, limit: ROWS }, signal }), {
     every: EVERY,
     signal,
     onAnswer: (found) => {

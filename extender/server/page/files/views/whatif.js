@@ -1,7 +1,7 @@
 // What if nodes were away: where their pods and the pending ones would go. Nothing of the cluster is changed.
 
 import { badge, el, nothing, problem, table, update } from "../dom.js";
-import { ask, endpoint, Problem, wait } from "../fetching.js";
+import { Problem, service, wait } from "../fetching.js";
 import { choice, field } from "../forms.js";
 import { fill, usualKey } from "../map_filling.js";
 import { legend, NodeMap } from "../node_map.js";
@@ -100,7 +100,7 @@ class WhatIf {
     };
     for (let attempt = 1; ; attempt += 1) {
       try {
-        return await ask(endpoint("whatif"), { body, signal, patience: PATIENCE });
+        return await service.whatif({ body, signal, patience: PATIENCE });
       } catch (error) {
         if (error.status !== 429 || attempt === TRIES) throw error;
         await wait(1000 * Math.max(1, error.seconds) * attempt, signal);
