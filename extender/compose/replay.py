@@ -7,7 +7,7 @@ followed from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
@@ -20,6 +20,7 @@ from extender.model.changes import Change
 from extender.model.objects import Pod, PodSignature
 from extender.settings.configuration import Settings, in_pod_of, parse_settings, settings_document
 from extender.verbs.filter import FilterVerb
+from extender.verbs.offered_nodes import OfferedNodes
 from extender.verbs.preempt import decide_preemption
 from extender.verbs.prioritize import prioritize_watched
 from extender.wire.extender_v1 import PreemptionArgs
@@ -185,6 +186,8 @@ class Replay:
         view, settings = self._index.view, self._verb.settings
         match question.verb:
             case "filter":
+                # Which nodes were seldom offered is not recorded: among equals the node of the recorded answer is right.
+                self._verb.offered = _AsRecorded({view.known.get(name, -1) for name in question.answer.passed})
                 decision = self._verb.decide(args_of(question, pod), question.seed, question.avoid)
                 return filter_answer(decision.result, decision.plan, redacted=self._redacted)
             case "prioritize":
@@ -193,6 +196,20 @@ class Replay:
                 args = PreemptionArgs(pod, list(question.candidates))
                 found = decide_preemption(args, view, settings, question.seed)
                 return preemption_answer(found.candidates, found.plan)
+
+
+class _AsRecorded(OfferedNodes):
+    """Chooses the node of the recorded answer where it is one of the candidates."""
+
+    __slots__ = ("_recorded",)
+
+    def __init__(self, recorded: set[int]) -> None:
+        super().__init__()
+        self._recorded = recorded
+
+    def choose(self, candidates: Sequence[int], _offered: Sequence[int], _numbers: int) -> int:
+        """The recorded one, else the first."""
+        return next((node for node in candidates if node in self._recorded), candidates[0])
 
 
 def _parts(settings: Settings) -> tuple[ClusterIndex, FilterVerb]:

@@ -43,6 +43,7 @@ from extender.verbs.dry_run import (
     plan_of,
 )
 from extender.verbs.effective_pod import PolicyCounts, effective_pod
+from extender.verbs.offered_nodes import OfferedNodes
 from extender.verbs.ranking import best_passing
 from extender.verbs.request import RequestedNodes, Search, prepared, requested_nodes
 from extender.verbs.select_host import answers_one, find_node_elsewhere, select_hosts
@@ -79,6 +80,7 @@ class FilterVerb:
         self.policies = PolicyCounts.new()
         self.quotas = QuotaCounts()
         self.meter = RuleMeter()
+        self.offered = OfferedNodes()
 
     def should_wait(self, args: ExtenderArgs, scored_since: float = inf) -> bool:
         """Whether waiting for assumed pods may make the answer better. O(groups) without undetermined pods, else two searches.
@@ -209,7 +211,7 @@ class FilterVerb:
             for used in compiled.used_fields:
                 meter.fields[used] += 1
         filters = catalog.prepare(parts, pod, view, frame, meter.watch)
-        return Search(compiled, filters, requested, view, self.settings, meter)
+        return Search(compiled, filters, requested, view, self.settings, meter, offered=self.offered)
 
 
 def _ranks(search: Search) -> list[float]:

@@ -27,6 +27,7 @@ from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import Frame, IndexFrame, RequestFrame
 from extender.rules.meter import RuleMeter, Stopwatch
 from extender.settings.configuration import Settings
+from extender.verbs.offered_nodes import OfferedNodes
 from extender.wire.extender_v1 import ExtenderArgs
 
 _NONE: AbstractSet[int] = frozenset()
@@ -164,7 +165,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     """One request ready to be searched: the requested nodes, the constraints, and the filters that a node must pass.
 
     ``excluded`` are positions that the search leaves out, though they may pass. ``meter`` counts and times the rules
-    that score.
+    that score. ``offered`` knows which nodes are seldom requested; without it nodes of equal preference are equal.
     """
 
     compiled: CompiledConstraints
@@ -174,6 +175,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     settings: Settings
     meter: RuleMeter | None = None
     excluded: AbstractSet[int] = _NONE
+    offered: OfferedNodes | None = None
 
     @property
     def watch(self) -> Stopwatch | None:
@@ -201,7 +203,8 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     def enough_passing(self, enough: int, start: int) -> list[int]:
         """The positions that pass, window by window until there are ``enough``. O(a window) where most pass."""
         found: list[int] = []
-        for window in self.requested.pieces(start, WINDOW, 1):
+        names = len(self.requested)
+        for window in self.requested.pieces(start, WINDOW if names >= 2 * WINDOW else names, 1):
             found.extend(self.passing(window))
             if len(found) >= enough:
                 break

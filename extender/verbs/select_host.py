@@ -3,7 +3,8 @@
 Where the node of a pod can change the result for other pods, decisive placement answers exactly one node: the node is
 known at once, and no other request has to wait for the pod. It does so too where our rules have scores: then the
 scheduler need not request them. The choice is by our own score, then by what the in-tree plugins would have scored:
-preferred node affinity, PreferNoSchedule taints, requested resources. Answers are short on purpose: the length of an answer
+preferred node affinity, PreferNoSchedule taints, requested resources; and among nodes that these leave equal it is the one that
+the scheduler seldom offers (`verbs/offered_nodes.py`). Answers are short on purpose: the length of an answer
 costs the scheduler more than our decision does.
 
 Where every requested node is rejected, a node outside of the scheduler's sample may still take the pod. At 5,000 nodes
@@ -38,7 +39,7 @@ from extender.settings.rules import ScoringStrategy
 from extender.verbs.dry_run import KeptNodes
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.ranking import best_equals, best_passing
-from extender.verbs.request import RequestedNodes, Search, every_node, prepared
+from extender.verbs.request import WINDOW, RequestedNodes, Search, every_node, prepared
 
 # How many equal nodes are enough to choose from by their resources. Names are read by the hundred, so it is mostly more.
 ENOUGH = 32
@@ -168,9 +169,16 @@ def _select(search: Search, pod: Pod, start: int, *, weighs_taints: bool = False
         equals = best_equals(search, ENOUGH, start)
         if search.watch is not None:
             search.watch.switch(None)
-    if len(equals) <= 1 or strategy == "Ignored":
-        return equals[:1]
-    return (_preferred_by_resources(equals, search.requested, pod, search.view, strategy),)
+    if len(equals) <= 1:
+        return equals
+    # Where all nodes of a sample pass there are enough for the pods that come next.
+    is_scarce = len(equals) < WINDOW and not search.filters.passes_all and search.requested.view is not None
+    offered = search.offered if is_scarce and strategy != "MostAllocated" else None
+    near: Sequence[int] = equals
+    if strategy != "Ignored":
+        preferred = _preferred_by_resources(equals, search.requested, pod, search.view, strategy)
+        near = (preferred,) if offered is None else _near(equals, preferred, search.view.shares)
+    return near[:1] if offered is None else (offered.choose(near, equals, len(search.view.node_names)),)
 
 
 def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: int) -> tuple[str, bool]:
@@ -230,6 +238,9 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
 
 _NODE_AFFINITY: Final = 2
 _TAINT_TOLERATION: Final = 3
+
+# The difference of requested shares below which two nodes are alike: half a point of 100.
+_ALIKE: Final = 0.005
 
 # The share of a node that a pod may take before each node is looked at with it, which is four look-ups in place of one.
 _SMALL: Final = 0.03
@@ -299,6 +310,14 @@ def _preferred_by_resources(
         max((cpus[node] + cpu) * per_cpu[node], (memories[node] + memory) * per_memory[node]) for node in positions
     ]
     return positions[larger.index(min(larger))]
+
+
+def _near(positions: Sequence[int], preferred: int, shares: SharesView) -> list[int]:
+    """The positions as large as the preferred one, and so nearly as free that scores, integers up to 100, hardly tell. O(positions)."""
+    larger, per_cpu, per_memory = shares.larger, shares.per_cpu, shares.per_memory
+    most, least = larger[preferred] + _ALIKE, larger[preferred] - _ALIKE
+    size = per_cpu[preferred], per_memory[preferred]
+    return [node for node in positions if least <= larger[node] <= most and (per_cpu[node], per_memory[node]) == size]
 
 
 def _with_pod(shares: SharesView, node: int, cpu: int, memory: int) -> tuple[float, float]:

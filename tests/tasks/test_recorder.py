@@ -22,7 +22,7 @@ from extender.settings.configuration import Settings
 from extender.settings.jobs import Recorder as RecorderSettings
 from extender.tasks import recorder as recorder_module
 from extender.tasks.recorder import RecordedFilterVerb, Recorder
-from tests.builders import asking, node, pod, pod_json, settings
+from tests.builders import asking, node, pod, pod_json, settings, term
 from tests.fakes import PATIENCE, FakeClock, until
 
 
@@ -195,3 +195,19 @@ async def test_the_file_of_an_earlier_run_is_kept(tmp_path: Path) -> None:
         recorded.ask(1)
     assert (tmp_path / "file.1").read_bytes() == b"earlier"
     assert orjson.loads(path.read_bytes().splitlines()[0])["type"] == "start"
+
+
+async def test_a_node_that_was_chosen_because_it_is_seldom_offered_is_chosen_again_by_a_replay(tmp_path: Path) -> None:
+    """Also from a sample of the questions, which does not tell what was offered before."""
+    path, lonely = tmp_path / "file", pod_json("lonely", app="web", apart=[term("host", app="web")])
+    used = settings(placement="decisive")
+    recorded = Recorded(msgspec.structs.replace(used, recorder=RecorderSettings(path=str(path), sampling=0.5)))
+    for name in ("n3", "n4", "n5"):
+        recorded.index.upsert(node(name))
+    recorded.index.upsert(pod("web", on="n5", app="web"))
+    answers: list[str] = []
+    async with recorded.running():
+        for names in (("n1", "n2", "n5"), ("n1", "n2", "n3", "n5"), ("n1", "n2", "n5"), ("n1", "n2", "n4", "n5")):
+            answers += recorded.verb.decide(asking(lonely, *names), seed=0).result.passed
+    assert answers[1::2] == ["n3", "n4"]
+    assert replayed(path).asked == 2

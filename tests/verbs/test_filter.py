@@ -426,3 +426,24 @@ def test_what_a_rejection_keeps_of_its_pod_counts() -> None:
     asker = Asker()
     asker.ask()
     assert asker.memory.bytes > asker.signature.size > 0
+
+
+def test_a_pod_that_takes_a_node_gets_the_one_that_was_not_offered_for_the_longest_time() -> None:
+    """What later samples offer again stays free for them. Where all nodes of a sample pass, nothing is scarce."""
+    index = index_of(*(node(name) for name in ("n1", "n2", "n3", "n4")), pod("web", on="n4", app="web"))
+    verb = FilterVerb(index.view, settings(placement="decisive"))
+
+    def answer(*names: str) -> Sequence[str]:
+        return verb.decide(asking(LONELY, *names), seed=0).result.passed
+
+    assert answer("n1", "n2", "n4") == ["n1"]
+    assert answer("n1", "n2", "n3", "n4") == ["n3"]
+    assert answer("n1", "n2", "n3") == ["n1"]
+
+
+def test_a_node_with_more_free_resources_goes_before_one_that_is_seldom_offered() -> None:
+    index = index_of(*(node(name) for name in ("n1", "n2", "n3")), pod("web", on="n3", app="web"))
+    index.upsert(pod("load", on="n2", requests={"cpu": "1"}))
+    verb = FilterVerb(index.view, settings(placement="decisive"))
+    assert verb.decide(asking(LONELY, "n1", "n3"), seed=0).result.passed == ["n1"]
+    assert verb.decide(asking(LONELY, "n1", "n2", "n3"), seed=0).result.passed == ["n1"]

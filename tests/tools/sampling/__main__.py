@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tests.tools.sampling.quality import Field
-from tests.tools.sampling.workloads import WORKLOADS
+from tests.tools.sampling.workloads import BY_NAME, WORKLOADS
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -18,7 +18,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--percentages", type=int, nargs="+", default=[100, 0, 5, 2])
     parser.add_argument("--only", default="", help="workloads whose names begin so")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--fill", action="store_true", help="of A1: a pod for each node, and how many no sampled node took"
+    )
     asked = parser.parse_args(arguments)
+    if asked.fill:
+        for percentage in asked.percentages:
+            rejected = Field(BY_NAME["A1"], asked.nodes, asked.seed).fill(percentage)
+            print(f"{percentage} %: {rejected} of {asked.nodes} pods rejected on the whole sample")
+        return 0
     print("| workload | sampling | constraints | node preference | free resources | nominated elsewhere |")
     print("|---|---|---|---|---|---|")
     for workload in WORKLOADS:

@@ -1,11 +1,13 @@
 """Plays kube-scheduler's sampling on an index, and compares the node of each pod with the best one of all nodes.
 
 The scheduler asks about the next nodes in its order, from where it stopped, and places the pod on the answered node that
-it scores best. A pod that is rejected on the whole sample is nominated elsewhere, as the service does it.
+it scores best. A pod that is rejected on the whole sample is nominated elsewhere, as the service does it. Two threads of the
+scheduler look at runs of nodes side by side until there are enough, so a sample is not one run of its order (`sampled`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isqrt
 from random import Random
 from statistics import fmean
 from typing import Any
@@ -52,6 +54,31 @@ class Loss:
         return " | ".join(f"{fmean(each):.1f} / {max(each):.0f}" for each in parts) + f" | {self.elsewhere}"
 
 
+_PARALLELISM = 16  # of kube-scheduler by default, which bounds a run; on two cores two threads are at work
+_LEAD = 40  # nodes that the first thread has looked at, on average, before the second begins
+
+
+def sampled(start: int, wanted: int, nodes: int, rng: Random) -> list[int]:
+    """The first nodes that two threads have looked at which take runs of the order from ``start`` on, until there are enough.
+
+    A run has as many nodes as kube-scheduler's `chunkSizeFor` gives it. Where the threads stop, the ends of runs are left out.
+    """
+    size = min(isqrt(nodes), nodes // _PARALLELISM + 1)
+    runs = (iter(range(begin, min(begin + size, nodes))) for begin in range(0, nodes, size))
+    both: list[Iterator[int]] = [iter(()), iter(())]
+    lead, found = int(rng.expovariate(1 / _LEAD)), list[int]()
+    while len(found) < min(wanted, nodes):
+        thread = 0 if len(found) < lead else rng.randrange(2)
+        at = next(both[thread], None)
+        if at is not None:
+            found.append((start + at) % nodes)
+        elif (run := next(runs, None)) is not None:
+            both[thread] = run
+        else:
+            both[thread] = both[1 - thread]  # no run is left: the other ends its own
+    return found
+
+
 class Field:
     """A cluster of so many nodes on which the pods of one workload are placed."""
 
@@ -62,7 +89,7 @@ class Field:
         self._index = ClusterIndex(self._settings.rules, counts_of_rules())
         for obj in (
             *e2e.namespaces(),
-            *cluster(nodes, self._rng, is_uneven=workload.is_uneven),
+            *cluster(nodes, self._rng, is_uneven=workload.is_uneven, is_idle=workload.is_idle),
             *workload.existing(nodes),
         ):
             self._add(obj)
@@ -70,6 +97,13 @@ class Field:
         self._names = [e2e.node_name(number) for number in range(nodes)]
         self._rng.shuffle(self._names)  # names of real nodes say nothing of the pods on them
         self._next = 0
+
+    def fill(self, percentage: int) -> int:
+        """Places as many pods as there are nodes, and returns how many of them were rejected on the whole sample."""
+        loss = Loss()
+        for number in range(len(self._names)):
+            self._place(number, nodes_to_find(percentage, len(self._names)), loss, is_judged=False)
+        return loss.elsewhere
 
     def play(self, pods: int, percentage: int) -> Loss:
         """Places so many pods, one after the other."""
@@ -84,10 +118,10 @@ class Field:
             node for number in self._index.view.known.values() if (node := self._index.view.node(number)) is not None
         ]
 
-    def _place(self, number: int, wanted: int, loss: Loss) -> None:
+    def _place(self, number: int, wanted: int, loss: Loss, *, is_judged: bool = True) -> None:
         made = pod(f"ask-{number}", e2e.ASKING, labels={"app": self._workload.app}, **self._workload.incoming(number))
         self._add(made)
-        names = [self._names[(self._next + at) % len(self._names)] for at in range(wanted)]
+        names = [self._names[at] for at in sampled(self._next, wanted, len(self._names), self._rng)]
         self._next += wanted
         args = decode_args(orjson.dumps({"Pod": _with_uid(made), "Nodes": None, "NodeNames": names}))
         passed = self._verb.decide(args, self._rng.getrandbits(32)).result.passed
@@ -95,7 +129,7 @@ class Field:
             loss.elsewhere += 1
             found, _ = find_node_elsewhere(args.pod, self._index.view, self._settings, self._rng.getrandbits(32))
             passed = [found]
-        chosen = self._judge(args.pod, passed, loss)
+        chosen = self._judge(args.pod, passed, loss) if is_judged else passed[0]
         made["spec"]["nodeName"] = chosen
         self._add(made)
 

@@ -4,9 +4,7 @@ import pytest
 
 from tests.tools.sampling.__main__ import main
 from tests.tools.sampling.quality import Field
-from tests.tools.sampling.workloads import WORKLOADS
-
-BY_NAME = {workload.name: workload for workload in WORKLOADS}
+from tests.tools.sampling.workloads import BY_NAME
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -21,6 +19,13 @@ def test_a_preference_for_few_nodes_is_lost_where_the_sample_has_none_of_them(na
     lost = getattr(Field(BY_NAME[name], 1000, seed=1).play(60, percentage=2), of)
     assert {0, 100} == set(lost)
     assert 0 < lost.count(100) < 30
+
+
+def test_few_pods_are_rejected_on_whole_samples_where_each_takes_a_node(capsys: pytest.CaptureFixture[str]) -> None:
+    """At random it is 23 of 1,500 pods: the nodes between two samples are offered seldom, and left over."""
+    assert main(["--fill", "--nodes", "1500", "--percentages", "2"]) == 0
+    rejected = int(capsys.readouterr().out.removeprefix("2 %: ").partition(" of 1500 pods")[0])
+    assert rejected <= 15
 
 
 def test_the_table_has_a_row_for_each_workload_and_sampling(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ Make = Callable[[int], JsonObject]
 class Workload:
     """``existing`` makes the pods that stand on so many nodes, ``incoming`` the spec of the pod with a number.
 
-    ``is_uneven``: nodes of four sizes, where the small ones are the emptiest.
+    ``is_uneven``: nodes of four sizes, where the small ones are the emptiest. ``is_idle``: no node is in use.
     """
 
     name: str
@@ -30,9 +30,10 @@ class Workload:
     incoming: Make
     app: str
     is_uneven: bool = False
+    is_idle: bool = False
 
 
-def cluster(nodes: int, rng: Random, *, is_uneven: bool) -> Iterator[JsonObject]:
+def cluster(nodes: int, rng: Random, *, is_uneven: bool, is_idle: bool) -> Iterator[JsonObject]:
     """The nodes, the first ones with an SSD, then a pod on each that uses up to three quarters of it."""
     sizes = [_SIZES[number % len(_SIZES)] if is_uneven else (_CPUS, _MEMORY, 0.75) for number in range(nodes)]
     for number, (cpus, memory, _) in enumerate(sizes):
@@ -40,7 +41,7 @@ def cluster(nodes: int, rng: Random, *, is_uneven: bool) -> Iterator[JsonObject]
         made = node(e2e.node_name(number), f"zone-{number % e2e.ZONES}", cpu=str(cpus), labels=labels)
         made["status"]["allocatable"]["memory"] = f"{memory}Gi"
         yield made
-    for number, (cpus, memory, most) in enumerate(sizes):
+    for number, (cpus, memory, most) in enumerate(() if is_idle else sizes):
         used = pod(f"load-{number}", "load", on=e2e.node_name(number), cpu=str(rng.randrange(int(cpus * most))))
         used["spec"]["containers"][0]["resources"]["requests"]["memory"] = f"{rng.randrange(int(memory * most))}Gi"
         yield used
@@ -70,6 +71,10 @@ def _apart(_: int) -> JsonObject:
     return {"topologySpreadConstraints": [spread(HOSTNAME, hard=False, labels={"app": "apart"})]}
 
 
+def _own_node(_: int) -> JsonObject:
+    return e2e.WORKLOADS["W1"].spec(0, "apart")
+
+
 def _large(_: int) -> JsonObject:
     requests = {"cpu": "2", "memory": "4Gi"}
     return _apart(0) | {"containers": [{"name": "main", "image": "pause", "resources": {"requests": requests}}]}
@@ -84,8 +89,10 @@ def _of_e2e(found: e2e.Workload) -> Workload:
 
 WORKLOADS: Final = (
     *map(_of_e2e, e2e.WORKLOADS.values()),
+    Workload("A1", "required anti-affinity, node, equal nodes", _none, _own_node, "apart", is_idle=True),
     Workload("S1", f"preferred affinity to pods on {FEW} nodes", _caches, _near_caches, "near"),
     Workload("S2", f"preferred node affinity to {FEW} nodes", _none, _on_ssd, "ssd"),
     Workload("S3", "soft spread, node", _none, _apart, "apart"),
     Workload("S4", "soft spread, node, large pods on nodes of four sizes", _none, _large, "apart", is_uneven=True),
 )
+BY_NAME: Final = {workload.name: workload for workload in WORKLOADS}
