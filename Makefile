@@ -39,8 +39,9 @@ costs: $(READY) ## what each input costs at its limit, in twenty minutes, and on
 scenarios: $(READY) ## every scenario with five seeds, in half an hour, and one table; or SEEDS=2 SEED=90210 ONLY="quota gangs"
 	$(BIN)/python -m tests.scenarios --seeds "$(or $(SEEDS),5)" --first "$(or $(SEED),1)" $(if $(ONLY),--only $(ONLY))
 
-bench: $(READY) ## how long decisions take; everything, in most of an hour: python -m tests.tools.bench --label nightly --check
+bench: $(READY) ## how long decisions take, and what has become slower since main, or FROM=COMMIT; everything, in most of an hour: python -m tests.tools.bench --label nightly --check
 	$(BIN)/python -m tests.tools.bench --label short
+	$(BIN)/python -m tests.tools.bench.turns $(if $(FROM),--from "$(FROM)")
 
 soak: $(READY) ## a million decisions under faults, in virtual time on two cores; make soak DECISIONS=1000000 SEED=7
 	$(BIN)/python -m tests.soak --decisions "$(or $(DECISIONS),1000000)" --seed "$(or $(SEED),1)"

@@ -177,7 +177,7 @@ def _select(search: Search, pod: Pod, start: int, *, weighs_taints: bool = False
     near: Sequence[int] = equals
     if strategy != "Ignored":
         preferred = _preferred_by_resources(equals, search.requested, pod, search.view, strategy)
-        near = (preferred,) if offered is None else _near(equals, preferred, search.view.shares)
+        near = (preferred,) if offered is None else _equally_free(equals, preferred, search.view.shares)
     return near[:1] if offered is None else (offered.choose(near, equals, len(search.view.node_names)),)
 
 
@@ -238,9 +238,6 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
 
 _NODE_AFFINITY: Final = 2
 _TAINT_TOLERATION: Final = 3
-
-# The difference of requested shares below which two nodes are alike: half a point of 100.
-_ALIKE: Final = 0.005
 
 # The share of a node that a pod may take before each node is looked at with it, which is four look-ups in place of one.
 _SMALL: Final = 0.03
@@ -312,12 +309,11 @@ def _preferred_by_resources(
     return positions[larger.index(min(larger))]
 
 
-def _near(positions: Sequence[int], preferred: int, shares: SharesView) -> list[int]:
-    """The positions as large as the preferred one, and so nearly as free that scores, integers up to 100, hardly tell. O(positions)."""
+def _equally_free(positions: Sequence[int], preferred: int, shares: SharesView) -> list[int]:
+    """The positions as large as the preferred one, with as large a requested share. O(positions)."""
     larger, per_cpu, per_memory = shares.larger, shares.per_cpu, shares.per_memory
-    most, least = larger[preferred] + _ALIKE, larger[preferred] - _ALIKE
-    size = per_cpu[preferred], per_memory[preferred]
-    return [node for node in positions if least <= larger[node] <= most and (per_cpu[node], per_memory[node]) == size]
+    share, size = larger[preferred], (per_cpu[preferred], per_memory[preferred])
+    return [node for node in positions if larger[node] == share and (per_cpu[node], per_memory[node]) == size]
 
 
 def _with_pod(shares: SharesView, node: int, cpu: int, memory: int) -> tuple[float, float]:

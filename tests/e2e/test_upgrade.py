@@ -7,11 +7,9 @@ Each version finishes what the one before it began, and begins the same for the 
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -31,13 +29,12 @@ from tests.e2e.serving import Extender
 from tests.e2e.test_gangs import LABEL, PLACEMENTS, SIZE, is_whole, without_placements
 from tests.e2e.test_preemption import priority_class
 from tests.e2e.test_quota import SCOPE
+from tests.earlier import NoEarlierVersionError, commit_of, extract
 from tests.fakes import PATIENCE
-from tests.programs import tool
 from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-ROOT: Final = CONFIG.parent
 VARIABLE: Final = "UPGRADE_FROM"  # a commit or a tag
 OURS: Final = "ended-by-the-test"  # victims that are still ending when the version changes
 POLICIES: Final[dict[str, JsonObject]] = {
@@ -58,32 +55,16 @@ class Version(NamedTuple):
     environment: dict[str, str]
 
 
-def _git(*arguments: str) -> bytes:
-    done = subprocess.run([tool("git"), *arguments], cwd=ROOT, capture_output=True, check=False)
-    if done.returncode:
-        wanted = f"set {VARIABLE} to a commit that is here"
-        pytest.skip(f"git {arguments[0]}: {done.stderr.decode().strip()}; {wanted}. NOTHING IS KNOWN of upgrades")
-    return done.stdout
-
-
-def _earlier_commit() -> str:
-    """What the variable names, else where this branch left main, else the commit before this one."""
-    if named := os.environ.get(VARIABLE):
-        return named
-    head = _git("rev-parse", "HEAD").decode().strip()
-    known = _git("for-each-ref", "--format=%(refname)", "refs/heads/main", "refs/remotes/origin/main").decode().split()
-    base = _git("merge-base", known[0], head).decode().strip() if known else head
-    return base if base != head else f"{head}~1"
-
-
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Version:
     """The wheel of the earlier commit, installed in a folder of its own, with the dependencies of this interpreter."""
-    commit = _git("rev-parse", "--verify", f"{_earlier_commit()}^{{commit}}").decode().strip()
     folder = tmp_path_factory.mktemp("earlier")
     tree, installed = folder / "tree", folder / "installed"
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", commit))) as archive:
-        archive.extractall(tree, filter="data")
+    try:
+        commit = commit_of(os.environ.get(VARIABLE, ""))
+        extract(commit, tree)
+    except NoEarlierVersionError as error:
+        pytest.skip(f"{error}; set {VARIABLE} to a commit that is here. NOTHING IS KNOWN of upgrades")
     python = [sys.executable, "-m"]
     build = [*python, "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=tree, check=True, capture_output=True)
