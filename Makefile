@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 # What running needs; a virtual environment with the tools as well will do.
 RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 
-.PHONY: run test check laws attack costs mutants scenarios bench soak e2e e2e-table e2e-preemption lock clean
+.PHONY: run test check laws attack costs mutants scenarios bench soak e2e e2e-table e2e-preemption lock image release clean
 
 run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
@@ -68,6 +68,14 @@ lock: ## what the image installs, with hashes, in deploy/requirements; to the ne
 	mkdir -p deploy/requirements
 	$(COMPILE) --extra uvloop --output-file deploy/requirements/run.txt pyproject.toml
 	sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml | $(COMPILE) --output-file deploy/requirements/build.txt -
+
+image: ## the image, by buildah or podman; or make image BASE=docker.io/library/python@sha256:... IMAGE=REGISTRY/placement-extender
+	@test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }
+	"$(PYTHON)" -m tests.tools.release.image $(if $(BASE),--base "$(BASE)") $(if $(IMAGE),--name "$(IMAGE)")
+
+release: $(READY) ## a release in dist/: wheel, sdist, image, manifests, bills of materials, checksums; BASE and IMAGE as for image
+	rm -rf dist
+	$(BIN)/python -m tests.tools.release --out dist $(if $(BASE),--base "$(BASE)") $(if $(IMAGE),--name "$(IMAGE)")
 
 $(READY): EXTRA := dev
 $(VENV)/run-ready: EXTRA := uvloop

@@ -79,7 +79,7 @@ def lines() -> list[str]:
 
 
 def test_the_image_installs_nothing_without_a_hash() -> None:
-    calls = [call for line in lines() for call in line.split("&&") if "pip install" in call]
+    calls = [call for line in lines() for call in line.split("&&") if re.search(r"\bpip\b.* install ", call)]
     assert len(calls) == 3
     assert [call for call in calls if "--require-hashes" not in call and "--no-index --no-deps" not in call] == []
     named = {match for call in calls for match in re.findall(r"-r requirements/(\S+)", call)}
@@ -94,6 +94,18 @@ def test_the_image_is_made_in_two_stages_from_one_base_and_does_not_run_as_root(
     (user,) = [line.removeprefix("USER ") for line in lines() if line.startswith("USER ")]
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", user)
     assert lines().index(f"USER {user}") > lines().index(stages[1])
+
+
+def test_pip_of_the_image_reads_the_index_of_this_machine_where_the_build_is_given_it() -> None:
+    """By `tests/tools/release/image.py`, under these names; a secret that is not given is none."""
+    (first,) = [line for line in lines() if "requirements/run.txt" in line and line.startswith("RUN ")]
+    assert re.findall(r"--mount=type=secret,id=(\S+)", first) == ["pip.conf", "pip.pem"]
+    assert any("PIP_CONFIG_FILE=/run/secrets/pip.conf" in line for line in lines() if line.startswith("ENV "))
+    assert "required" not in first
+
+
+def test_the_image_names_no_index_of_packages() -> None:
+    assert "://" not in "".join(lines())
 
 
 def test_what_the_image_copies_is_there_and_holds_what_the_wheel_ships() -> None:

@@ -1,0 +1,316 @@
+"""A release is made, its image is run, and its manifests are applied.
+
+The base is a Debian of this machine's archive, made by mmdebstrap, as no registry need be reachable. The image is built without a
+daemon. It is run from the OCI archive of the release by podman and runc, with the user, the root and the mounts of the manifest.
+Where one of these programs is missing a test is skipped and names it. `tests/tools/release` tests a release without its image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+import subprocess
+import tarfile
+import urllib.request
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from extender.simulator.json_objects import JsonObject, name_of
+from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, of_kind
+from tests.deploy.test_image import locked
+from tests.e2e.cluster import Cluster
+from tests.e2e.control_plane import HOST, ControlPlane
+from tests.e2e.granting import kubeconfig_of_account
+from tests.e2e.programs import Program, free_ports, our_command
+from tests.e2e.test_overlays import FOREIGN, installed, place_apart
+from tests.programs import tool
+from tests.tools.release.__main__ import CHECKSUMS, main
+from tests.tools.release.image import version
+from tests.tools.release.manifests import write_manifests
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+NAME = "registry.example/placement/extender"
+BASE = "localhost/debian-python:e2e"
+MOST_ABOVE_THE_BASE = 150e6  # bytes
+USER = "65532:65532"
+_STORAGE = '[storage]\ndriver = "vfs"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
+_WHO_AND_WHERE = """
+import os
+print(os.getuid(), os.getgid())
+for folder in ("/", "/tmp", "/opt/extender"):
+    try:
+        open(os.path.join(folder, "file"), "w")
+    except OSError as error:
+        print(folder, error.strerror)
+"""
+
+
+@dataclass(frozen=True)
+class Released:
+    """The files of a release, and its image as podman has it."""
+
+    folder: Path
+    image: str
+    podman: str
+
+    def command(self, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
+        """What runs the image in a container, with this machine's network."""
+        limits = [
+            "--ulimit=nofile=4096:4096",
+            "--ulimit=nproc=4096:4096",
+        ]  # podman's own need a right that root may lack
+        container = ["run", "--rm", "--network=host", "--read-only", "--read-only-tmpfs=false", *limits, *flags]
+        return [self.podman, "--runtime=runc", *container, self.image, *arguments]
+
+    def run(self, *arguments: str, flags: tuple[str, ...] = ()) -> str:
+        """What a command of the image prints. AssertionError where it fails."""
+        done = subprocess.run(self.command(*arguments, flags=flags), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def file(self, end: str) -> Path:
+        (found,) = [each for each in self.folder.iterdir() if each.name.endswith(end)]
+        return found
+
+    def layers(self) -> list[dict[str, bytes]]:
+        """The files of each layer of the OCI archive, the lowest first."""
+        found = []
+        with tarfile.open(self.file(".oci.tar")) as archive:
+            manifest = json.loads(_blob(archive, self.digest))
+            for layer in manifest["layers"]:
+                opened = archive.extractfile(f"blobs/sha256/{layer['digest'].removeprefix('sha256:')}")
+                with tarfile.open(fileobj=opened) as files:
+                    contents = {each.name: files.extractfile(each) for each in files if each.isfile()}
+                    found.append({name: content.read() for name, content in contents.items() if content})
+        return found
+
+    @property
+    def digest(self) -> str:
+        """Of the image's manifest."""
+        with tarfile.open(self.file(".oci.tar")) as archive:
+            index = archive.extractfile("index.json")
+            assert index is not None
+            return str(json.load(index)["manifests"][0]["digest"])
+
+
+def _blob(archive: tarfile.TarFile, digest: str) -> bytes:
+    opened = archive.extractfile(f"blobs/sha256/{digest.removeprefix('sha256:')}")
+    assert opened is not None
+    return opened.read()
+
+
+def make_base(folder: Path, podman: str) -> None:
+    """Have a Debian with Python as an image, of the release and from the archive that this machine has its packages from."""
+    asked = [tool("apt-get", "apt"), "indextargets", "--format", "$(RELEASE) $(REPO_URI)"]
+    targets = subprocess.run(
+        [*asked, "Created-By: Packages", "Label: Debian"], check=True, capture_output=True, text=True
+    )
+    release, archive = targets.stdout.splitlines()[0].split()
+    packages = "--include=python3,python3-venv,ca-certificates"
+    file = folder / "base.tar"
+    subprocess.run([tool("mmdebstrap"), "--variant=essential", packages, release, str(file), archive], check=True)
+    subprocess.run([podman, "import", "--quiet", str(file), BASE], check=True)
+    file.unlink()
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
+    """A release for a registry, on that base. Images and containers are in a folder of their own, which needs no mount."""
+    tool("mmdebstrap")
+    tool("runc")
+    tool("kubectl")
+    podman, folder = tool("podman"), tmp_path_factory.mktemp("image")
+    (folder / "storage.conf").write_text(_STORAGE.format(folder=folder), "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTAINERS_STORAGE_CONF", str(folder / "storage.conf"))
+        make_base(folder, podman)
+        assert main(["--out", str(folder / "dist"), "--base", BASE, "--name", NAME]) == 0
+        (archive,) = (folder / "dist").glob("*.oci.tar")
+        pulled = subprocess.run(
+            [podman, "pull", "--quiet", f"oci-archive:{archive}"], check=True, capture_output=True, text=True
+        )
+        yield Released(folder / "dist", pulled.stdout.strip(), podman)
+        subprocess.run([podman, "rmi", "--all", "--force"], check=True, capture_output=True)
+
+
+def test_the_release_has_its_image_a_bill_of_it_and_checksums_of_both(released: Released) -> None:
+    stem = f"placement-extender-{version()}-linux-"
+    names = {each.name for each in released.folder.iterdir()}
+    assert len([name for name in names if name.startswith(stem)]) == 2
+    assert {f"install-{name}.yaml" for name in OVERLAYS} < names
+    subprocess.run([tool("sha256sum", "coreutils"), "--check", "--strict", CHECKSUMS], cwd=released.folder, check=True)
+    bill = json.loads(released.file(".oci.cdx.json").read_text("utf-8"))
+    assert bill["metadata"]["component"]["hashes"][0]["content"] == released.digest.removeprefix("sha256:")
+    named = {each["name"]: each["version"] for each in bill["components"] if each["purl"].startswith("pkg:pypi/")}
+    assert named.pop("placement-extender") == version()
+    assert {name: (str(locked("run.txt")[name][0])) for name in named} == named, "what is installed was locked"
+    assert {"aiohttp", "cryptography", "uvloop"} < named.keys()
+    assert {"libc6", "python3", "openssl"} <= {each["name"] for each in bill["components"]}
+
+
+def test_the_image_adds_the_wheel_and_what_it_needs_to_the_base_and_nothing_else(released: Released) -> None:
+    _, added = released.layers()
+    size = sum(map(len, added.values()))
+    print(f"{size / 1e6:.0f} MB above the base")  # noqa: T201 -- shown by -s
+    assert size <= MOST_ABOVE_THE_BASE
+    assert {name.split("/")[:2] == ["opt", "extender"] for name in added} == {True}, "no source, no secret, no cache"
+    assert [name for name in added if name.endswith((".pyi", ".pyx", ".h")) or "/pip/" in name] == []
+    assert {name for name in added if name.startswith("opt/extender/bin/")} == {"opt/extender/bin/extender"}
+    (site,) = {name.partition("/site-packages/")[0] for name in added if "/site-packages/" in name}
+    with zipfile.ZipFile(released.file(".whl")) as wheel:
+        other = [
+            name
+            for name in wheel.namelist()
+            if not name.endswith("/RECORD") and added.get(f"{site}/site-packages/{name}") != wheel.read(name)
+        ]
+    assert other == [], "the image has the same files as the wheel of the release"
+
+
+def test_byte_code_is_there_for_what_serve_loads_and_counts_whatever_time_its_source_has(released: Released) -> None:
+    _, added = released.layers()
+    code = {name: content for name, content in added.items() if name.endswith(".pyc")}
+    assert any("/extender/cli/__pycache__/serve." in name for name in code)
+    assert any("/aiohttp/__pycache__/web." in name for name in code)
+    assert [name for name in code if "/kubernetes_asyncio/" in name or "/pygments/" in name] == []
+    assert {content[4:8] for content in code.values()} == {(1).to_bytes(4, "little")}, "PEP 552: unchecked hash"
+
+
+def test_the_image_runs_as_a_user_without_privileges_on_a_root_that_is_read_only(released: Released) -> None:
+    asked = released.run("-c", _WHO_AND_WHERE, flags=("--entrypoint=/opt/extender/bin/python",))
+    assert asked.splitlines() == [
+        USER.replace(":", " "),
+        *(f"{folder} Read-only file system" for folder in ("/", "/tmp", "/opt/extender")),  # noqa: S108 -- in the container
+    ]
+    assert released.run("version") == f"extender {version()}\n"
+    for name in OVERLAYS:
+        file = DEPLOY / "overlays" / name / "extender.yaml"
+        if file.exists():
+            mount = f"--volume={file}:/etc/placement-extender/extender.yaml:ro"
+            validated = released.run("config", "validate", "/etc/placement-extender/extender.yaml", flags=(mount,))
+            assert "valid (ExtenderConfiguration, mode" in validated
+
+
+def volumes(
+    folder: Path, documents: list[JsonObject], certificates: Path, plane: ControlPlane, token: str
+) -> dict[str, Path]:
+    """What the kubelet would mount: the ConfigMap, the Secret of `extender certs`, and the token of the account."""
+    (configuration,) = of_kind(documents, "ConfigMap")
+    contents = {
+        "configuration": {name: text.encode() for name, text in configuration["data"].items()},
+        "tls": {
+            "tls.crt": (certificates / "server.crt").read_bytes(),
+            "tls.key": (certificates / "server.key").read_bytes(),
+            "ca.crt": (certificates / "ca.crt").read_bytes(),
+        },
+        "extender-token": {
+            "token": token.encode(),
+            "ca.crt": plane.authority.read_bytes(),
+            "namespace": b"kube-system",
+        },
+    }
+    for name, files in contents.items():
+        (folder / name).mkdir()
+        for file, content in files.items():
+            path = folder / name / file
+            path.write_bytes(content)
+            path.chmod(0o440)
+            os.chown(path, 0, int(USER.partition(":")[2]))
+    return {name: folder / name for name in contents}
+
+
+def flags_of(template: JsonObject, mounted: Mapping[str, Path]) -> tuple[str, ...]:
+    """The manifest's container `extender` in podman's words."""
+    pod = template["spec"]
+    (container,) = [each for each in pod["containers"] if each["name"] == "extender"]
+    account, own = pod["securityContext"], container["securityContext"]
+    assert own["readOnlyRootFilesystem"], "as Released.command has it"
+    assert not own["allowPrivilegeEscalation"]
+    return (
+        f"--user={account['runAsUser']}:{account['runAsGroup']}",
+        "--security-opt=no-new-privileges",
+        *(f"--cap-drop={each}" for each in own["capabilities"]["drop"]),
+        *(f"--volume={mounted[each['name']]}:{each['mountPath']}:ro" for each in container["volumeMounts"]),
+    )
+
+
+async def test_from_its_manifest_and_its_image_the_release_serves_a_real_scheduler(
+    released: Released, cluster: Cluster, tmp_path: Path
+) -> None:
+    plane, certificates = cluster.plane, tmp_path / "certificates"
+    await asyncio.to_thread(subprocess.check_call, our_command("certs", "--out", str(certificates)))
+    manifest = released.folder / "install-second-scheduler.yaml"
+    documents = list(yaml.safe_load_all(manifest.read_text("utf-8")))
+    (deployment,) = of_kind(documents, "Deployment")
+    template = deployment["spec"]["template"]
+    (container,) = [each for each in template["spec"]["containers"] if each["name"] == "extender"]
+    assert container["image"] == f"{NAME}@{released.digest}"
+    (port,) = free_ports(1)
+    kubectl = [tool("kubectl"), f"--kubeconfig={plane.kubeconfig}"]
+    await asyncio.to_thread(subprocess.check_call, [*kubectl, "apply", "-f", str(manifest)])
+    try:
+        accounts = {}
+        for name in ("placement-extender", "placement-scheduler"):
+            accounts[name] = await kubeconfig_of_account(cluster.api, plane, tmp_path, name, "kube-system")
+        access = yaml.safe_load(accounts["placement-extender"].read_text("utf-8"))
+        token = access["users"][0]["user"]["token"]
+        server = access["clusters"][0]["cluster"]["server"].removeprefix("https://")
+        mounted = volumes(tmp_path, documents, certificates, plane, token)
+        environment = dict(zip(("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"), server.split(":"), strict=True))
+        flags = (*flags_of(template, mounted), *(f"--env={name}={value}" for name, value in environment.items()))
+        command = released.command(*container["args"], f"--bind-address={HOST}:{port}", flags=flags)
+        program, url = Program("extender-image", command, tmp_path), f"https://{HOST}:{port}"
+        try:
+            await asyncio.to_thread(program.start, lambda: is_ready(url, certificates / "ca.crt"))
+            document = installed("second-scheduler", "kube-scheduler.yaml", certificates, plane)
+            document["extenders"][0]["urlPrefix"] = url
+            own = accounts["placement-scheduler"]
+            document["clientConnection"] = {"kubeconfig": str(own)}
+            paths = [f"--{what}-kubeconfig={own}" for what in ("authentication", "authorization")]
+            await place_apart(cluster, document, "placement-scheduler", *paths)
+            assert "forbidden" not in plane.scheduler.log()
+        finally:
+            plane.scheduler.stop()
+            await asyncio.to_thread(program.stop, 30.0)
+        assert "stopped" in program.log().splitlines()[-1], "SIGTERM reaches it, and it ends in order"
+    finally:
+        await asyncio.to_thread(subprocess.check_call, [*kubectl, "delete", "--wait=false", "-f", str(manifest)])
+
+
+def is_ready(url: str, authority: Path) -> bool:
+    """As the kubelet's probe."""
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", context=ssl.create_default_context(cafile=authority)) as answer:  # noqa: S310 -- https
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+async def test_the_manifest_of_each_overlay_is_applied_and_deleted_by_kubectl(
+    cluster: Cluster, tmp_path: Path, name: str
+) -> None:
+    """The kinds of cert-manager are not there, so its objects are left out."""
+    tool("kubectl")
+    write_manifests(tmp_path)
+    file = tmp_path / f"install-{name}.yaml"
+    documents = list(yaml.safe_load_all(file.read_text("utf-8")))
+    if foreign := of_kind(documents, *FOREIGN):
+        file.write_text(yaml.safe_dump_all([each for each in documents if each not in foreign]), "utf-8")
+    kubectl = [tool("kubectl"), f"--kubeconfig={cluster.plane.kubeconfig}"]
+    await asyncio.to_thread(subprocess.check_call, [*kubectl, "apply", "-f", str(file)])
+    try:
+        again = [*kubectl, "diff", "-f", str(file)]
+        assert (await asyncio.to_thread(subprocess.run, again, check=False, capture_output=True)).returncode == 0
+        for deployment in of_kind(documents, "Deployment") if name in DEPLOYED else ():
+            path = f"/apis/apps/v1/namespaces/{deployment['metadata']['namespace']}/deployments/{name_of(deployment)}"
+            assert await cluster.api.request("GET", path)
+    finally:
+        await asyncio.to_thread(subprocess.check_call, [*kubectl, "delete", "--wait=false", "-f", str(file)])

@@ -1,0 +1,93 @@
+"""`python -m tests.tools.release`: everything that a release consists of, in a folder; `make release` calls it.
+
+Equal sources and an equal base give equal bytes: the time of everything is that of the last commit, or `SOURCE_DATE_EPOCH`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from tests.tools.release.bill import bill_of_image, bill_of_wheel
+from tests.tools.release.contents import contents_of
+from tests.tools.release.image import NAME, ROOT, ReleaseError, build, builder, epoch, run, version, write_archive
+from tests.tools.release.manifests import kubectl, write_manifests
+
+CHECKSUMS = "SHA256SUMS"
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def make(folder: Path, *, name: str, base: str, with_image: bool) -> None:
+    """Write all files into an empty folder. ReleaseError where a program is missing, before anything is written, or fails."""
+    kubectl()
+    if with_image:
+        builder()
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise ReleaseError(f"{folder} is not empty")
+    time = epoch()
+    build_distributions(folder, time)
+    (wheel,) = folder.glob("*.whl")
+    locked = (ROOT / "deploy" / "requirements" / "run.txt").read_text("utf-8")
+    wheel.with_suffix(".whl.cdx.json").write_text(bill_of_wheel(wheel, locked, time), "utf-8")
+    digest = ""
+    if with_image:
+        build(reference := f"{name}:{version()}", base, time)
+        machine = platform.machine()
+        stem = f"{NAME}-{version()}-linux-{_MACHINES.get(machine, machine)}.oci"
+        archive = folder / f"{stem}.tar"
+        digest = write_archive(reference, archive, time)
+        (folder / f"{stem}.cdx.json").write_text(bill_of_image(contents_of(archive), digest, time), "utf-8")
+    write_manifests(folder, name, digest)
+    files = sorted(folder.iterdir())
+    sums = [f"{sha256(each.read_bytes()).hexdigest()}  {each.name}\n" for each in files]
+    (folder / CHECKSUMS).write_text("".join(sums), "utf-8")
+
+
+def build_distributions(folder: Path, time: int) -> None:
+    """The wheel and the sdist."""
+    run(
+        [sys.executable, "-m", "hatchling", "build", "-d", str(folder.resolve())],
+        {"SOURCE_DATE_EPOCH": str(time)},
+        folder=ROOT,
+    )
+
+
+def changes() -> str:
+    """What git knows of changes that are not committed, and so not in a tag."""
+    git = shutil.which("git")
+    if git is None:
+        return ""
+    done = subprocess.run([git, "status", "--porcelain"], cwd=ROOT, check=False, capture_output=True, text=True)
+    return done.stdout
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make release", description="Write the files of a release into a folder.")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="an empty folder (default dist)")
+    parser.add_argument("--base", default="", help="the image to build on")
+    parser.add_argument(
+        "--name", default=NAME, help="where the image will be pushed to, without a tag: it is in the manifests"
+    )
+    parser.add_argument("--without-image", action="store_true", help="leave out the image and its bill of materials")
+    asked = parser.parse_args(arguments)
+    try:
+        make(asked.out, name=asked.name, base=asked.base, with_image=not asked.without_image)
+    except ReleaseError as error:
+        print(f"make release: {error}", file=sys.stderr)
+        return 1
+    for each in sorted(asked.out.iterdir()):
+        print(f"{each.stat().st_size / 1e6:9.3f} MB  {each.name}")
+    if changes():
+        print("make release: the work tree has changes that are not committed", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,254 @@
+"""A release without its image, which `tests/e2e/test_image.py` builds: every file, equal in two runs, and what is told where it fails."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, templates
+from tests.programs import tool
+from tests.tools.release.__main__ import CHECKSUMS, main
+from tests.tools.release.bill import bill_of_image
+from tests.tools.release.contents import contents_of
+from tests.tools.release.image import ROOT, ReleaseError, build, index_settings, version
+from tests.tools.release.manifests import write_manifests
+
+DIGEST = f"sha256:{'0' * 63}1"
+WHEEL = f"placement_extender-{version()}-py3-none-any.whl"
+LOCKED = re.findall(r"^(\S+)==(\S+)", (DEPLOY / "requirements" / "run.txt").read_text("utf-8"), re.MULTILINE)
+
+# A builder of images that writes down what it is told.
+TOLD = """#!/bin/sh
+printf '%s\\n' "$@" >"$TOLD/arguments"
+for each in "$@"; do
+    case "$each" in --secret=*) cat "${each#*src=}" >>"$TOLD/secrets" ;; esac
+done
+"""
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tool("kubectl")
+    folder = tmp_path_factory.mktemp("release") / "dist"
+    assert main(["--out", str(folder), "--without-image"]) == 0
+    return folder
+
+
+def valid(text: str) -> dict[str, Any]:
+    """A bill of materials that the schema of CycloneDX accepts."""
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def test_it_has_every_file_and_a_checksum_of_each(released: Path) -> None:
+    expected = {f"install-{name}.yaml" for name in OVERLAYS} | {WHEEL, f"{WHEEL}.cdx.json", CHECKSUMS}
+    assert {each.name for each in released.iterdir()} == expected | {f"placement_extender-{version()}.tar.gz"}
+    lines = [line.split("  ") for line in (released / CHECKSUMS).read_text("utf-8").splitlines()]
+    assert {name for _, name in lines} == {each.name for each in released.iterdir()} - {CHECKSUMS}
+    assert [name for digest, name in lines if sha256((released / name).read_bytes()).hexdigest() != digest] == []
+
+
+def test_two_releases_of_the_same_sources_are_equal_byte_by_byte(released: Path, tmp_path: Path) -> None:
+    assert main(["--out", str(tmp_path), "--without-image"]) == 0
+    assert (tmp_path / CHECKSUMS).read_bytes() == (released / CHECKSUMS).read_bytes()
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_manifest_of_an_overlay_is_what_kubectl_prints_of_it(released: Path, name: str) -> None:
+    command = [tool("kubectl"), "kustomize", str(DEPLOY / "overlays" / name)]
+    printed = subprocess.run(command, check=True, capture_output=True).stdout
+    assert (released / f"install-{name}.yaml").read_bytes() == printed
+
+
+def test_without_a_name_of_the_image_the_pods_run_this_version(released: Path) -> None:
+    for name in DEPLOYED:
+        documents = list(yaml.safe_load_all((released / f"install-{name}.yaml").read_text("utf-8")))
+        images = {each["image"] for one in templates(documents) for each in one["spec"]["containers"]}
+        assert f"placement-extender:{version()}" in images
+
+
+def test_where_the_image_will_be_pushed_to_is_in_the_manifests_with_its_digest(tmp_path: Path) -> None:
+    tool("kubectl")
+    write_manifests(tmp_path, "registry.example/a/b", DIGEST)
+    for name in DEPLOYED:
+        documents = list(yaml.safe_load_all((tmp_path / f"install-{name}.yaml").read_text("utf-8")))
+        images = {each["image"] for one in templates(documents) for each in one["spec"]["containers"]}
+        assert f"registry.example/a/b@{DIGEST}" in images
+        assert {each for each in images if "placement-extender" in each} == set()
+
+
+def test_the_bill_of_the_wheel_names_everything_that_is_locked_and_what_needs_it(released: Path) -> None:
+    bill = valid((released / f"{WHEEL}.cdx.json").read_text("utf-8"))
+    root = bill["metadata"]["component"]
+    assert root["purl"] == f"pkg:pypi/placement-extender@{version()}"
+    assert root["hashes"] == [{"alg": "SHA-256", "content": sha256((released / WHEEL).read_bytes()).hexdigest()}]
+    assert {(each["name"], each["version"]) for each in bill["components"]} == set(LOCKED)
+    needs = {each["ref"].partition("@")[0]: each.get("dependsOn", []) for each in bill["dependencies"]}
+    direct = {each.partition("@")[0] for each in needs["pkg:pypi/placement-extender"]}
+    assert {"pkg:pypi/aiohttp", "pkg:pypi/uvloop", "pkg:pypi/rich"} <= direct
+    assert "pkg:pypi/yarl" not in direct
+    assert "pkg:pypi/yarl" in {each.partition("@")[0] for each in needs["pkg:pypi/aiohttp"]}
+
+
+def archive_of(file: Path, *layers: Mapping[str, str]) -> Path:
+    """An OCI archive with these layers."""
+    blobs: dict[str, bytes] = {}
+
+    def blob(content: bytes) -> dict[str, str]:
+        digest = sha256(content).hexdigest()
+        blobs[f"blobs/sha256/{digest}"] = content
+        return {"mediaType": "any", "digest": f"sha256:{digest}"}
+
+    def packed(files: Mapping[str, bytes], mode: Literal["w:gz", "w"] = "w:gz") -> bytes:
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode=mode) as archive:
+            for name, content in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return packed.getvalue()
+
+    described = [blob(packed({name: text.encode() for name, text in each.items()})) for each in layers]
+    manifest = blob(json.dumps({"layers": described}).encode())
+    blobs["index.json"] = json.dumps({"manifests": [manifest]}).encode()
+    file.write_bytes(packed(blobs, "w"))
+    return file
+
+
+def test_the_bill_of_an_image_names_what_its_layers_leave(tmp_path: Path) -> None:
+    site = "opt/extender/lib/python3.13/site-packages"
+    archive = archive_of(
+        tmp_path / "image.tar",
+        {
+            "usr/lib/os-release": 'ID=debian\nVERSION_ID="12"\n',
+            "var/lib/dpkg/status": (
+                "Package: libc6\nStatus: install ok installed\nVersion: 2.36-9\nArchitecture: amd64\nDescription: C\n is\n\n"
+                "Package: gone\nStatus: deinstall ok config-files\nVersion: 1\nArchitecture: amd64\n"
+            ),
+            "usr/lib/python3/replaced-1.0.dist-info/METADATA": "Name: replaced\nVersion: 1.0\n",
+            "usr/lib/other/emptied-1.0.dist-info/METADATA": "Name: emptied\nVersion: 1.0\n",
+        },
+        {
+            "usr/lib/python3/.wh.replaced-1.0.dist-info": "",
+            "usr/lib/other/.wh..wh..opq": "",
+            "opt/extender/pyvenv.cfg": "home = /usr/bin\nversion = 3.13.1\n",
+            f"{site}/placement_extender-0.1.0.dist-info/METADATA": (
+                "Name: placement-extender\nVersion: 0.1.0\nLicense-Expression: Apache-2.0\nRequires-Dist: PyYAML>=6\n"
+                "Requires-Dist: absent; extra == 'dev'\nRequires-Dist: old; python_version < '3.12'\n"
+            ),
+            f"{site}/pyyaml-6.0.3.dist-info/METADATA": "Name: PyYAML\nVersion: 6.0.3\nLicense: MIT\n\nA text.\n",
+            f"{site}/old-1.dist-info/METADATA": "Name: old\nVersion: 1\n",
+        },
+    )
+    text = bill_of_image(contents_of(archive), DIGEST, time=1790000000)
+    bill = valid(text)
+    assert text == bill_of_image(contents_of(archive), DIGEST, time=1790000000)
+    own, yaml_library, old = "pkg:pypi/placement-extender@0.1.0", "pkg:pypi/pyyaml@6.0.3", "pkg:pypi/old@1"
+    libc = "pkg:deb/debian/libc6@2.36-9?arch=amd64&distro=debian-12"
+    parts = {own, yaml_library, old, libc, "pkg:generic/python@3.13.1", "pkg:generic/debian@12"}
+    assert {each["purl"] for each in bill["components"]} == parts
+    root = bill["metadata"]["component"]
+    assert (root["type"], root["purl"].partition("?")[0]) == ("container", f"pkg:oci/placement-extender@{DIGEST}")
+    needs = {each["ref"]: each.get("dependsOn", []) for each in bill["dependencies"]}
+    assert set(needs[root["bom-ref"]]) == parts
+    assert needs[own] == [yaml_library]
+    assert bill["metadata"]["timestamp"] == "2026-09-21T14:13:20+00:00"
+
+
+def test_without_a_builder_of_images_nothing_is_written_and_the_packages_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kubectl").symlink_to(tool("kubectl"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    folder = tmp_path / "dist"
+    assert main(["--out", str(folder)]) == 1
+    assert "neither buildah nor podman is installed" in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_without_kubectl_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["--out", str(tmp_path / "dist"), "--without-image"]) == 1
+    assert "kubectl is not installed" in capsys.readouterr().err
+
+
+def test_what_is_in_the_folder_is_not_taken_for_a_part_of_the_release(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool("kubectl")
+    (tmp_path / "other").touch()
+    assert main(["--out", str(tmp_path), "--without-image"]) == 1
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_of_the_settings_of_pip_those_of_the_index_count_the_environment_first_and_no_folder_of_this_machine() -> None:
+    listed = """:env:.index-url='https://first.example/simple'
+global.index-url='https://second.example/simple'
+global.extra-index-url='file:///srv/wheels https://more.example/simple'
+global.constraint='/etc/constraints.txt'
+install.trusted-host='more.example'
+global.cert='/etc/ssl/all.pem'
+freeze.timeout='10'
+WARNING: this is no setting
+"""
+    assert index_settings(listed) == (
+        {
+            "index-url": "https://first.example/simple",
+            "extra-index-url": "https://more.example/simple",
+            "trusted-host": "more.example",
+        },
+        "/etc/ssl/all.pem",
+    )
+
+
+def test_the_build_gets_the_index_of_this_machine_as_a_secret_and_in_no_argument(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    stand_in = programs / "buildah"
+    stand_in.write_text(TOLD, "utf-8")
+    stand_in.chmod(0o755)
+    authorities = tmp_path / "authorities.pem"
+    authorities.write_text("an authority\n", "utf-8")
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setenv("TOLD", str(tmp_path))
+    monkeypatch.setenv("PIP_INDEX_URL", "https://user:password@index.example/simple")
+    monkeypatch.setenv("PIP_CERT", str(authorities))
+    build("any:0.1.0", "a-base", 5)
+    told = (tmp_path / "arguments").read_text("utf-8").splitlines()
+    secrets = (tmp_path / "secrets").read_text("utf-8")
+    assert {"build", "--build-arg=BASE=a-base", "--timestamp=5", str(DEPLOY / "Containerfile"), str(ROOT)} <= set(told)
+    assert "example" not in "".join(told)
+    assert "index-url = https://user:password@index.example/simple" in secrets
+    assert "cert = /run/secrets/pip.pem" in secrets
+    assert "an authority" in secrets
+
+
+def test_a_builder_that_fails_is_told_with_what_it_was_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "podman").symlink_to("/bin/false")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ReleaseError, match=r"failed: .*/podman build"):
+        build("any:0.1.0")
+
+
+def test_the_image_can_be_built_by_a_python_without_any_package() -> None:
+    """`make image` must not wait for the tools of development."""
+    command = [sys.executable, "-S", "-m", "tests.tools.release.image", "--help"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
