@@ -16,6 +16,7 @@ import tarfile
 import urllib.request
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +42,7 @@ NAME = "registry.example/placement/extender"
 BASE = "localhost/debian-python:e2e"
 MOST_ABOVE_THE_BASE = 150e6  # bytes
 USER = "65532:65532"
-_STORAGE = '[storage]\ndriver = "vfs"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
+_STORAGE = '[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
 _WHO_AND_WHERE = """
 import os
 print(os.getuid(), os.getgid())
@@ -121,24 +122,38 @@ def make_base(folder: Path, podman: str) -> None:
     file.unlink()
 
 
+@contextmanager
+def storage(folder: Path, podman: str) -> Iterator[None]:
+    """Images and containers are in this folder until the block is left; as whole copies where overlays are not possible."""
+    file = folder / "storage.conf"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTAINERS_STORAGE_CONF", str(file))
+        for driver in ("overlay", "vfs"):
+            file.write_text(_STORAGE.format(driver=driver, folder=folder), "utf-8")
+            if subprocess.run([podman, "info"], check=False, capture_output=True).returncode == 0:
+                break
+        try:
+            yield
+        finally:
+            subprocess.run([podman, "rmi", "--all", "--force"], check=False, capture_output=True)
+            # What the driver mounts over itself; pytest could not remove the folder.
+            subprocess.run([tool("umount", "mount"), folder / "graph" / "overlay"], check=False, capture_output=True)
+
+
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
-    """A release for a registry, on that base. Images and containers are in a folder of their own, which needs no mount."""
+    """A release for a registry, on that base."""
     tool("mmdebstrap")
     tool("runc")
     tool("kubectl")
     podman, folder = tool("podman"), tmp_path_factory.mktemp("image")
-    (folder / "storage.conf").write_text(_STORAGE.format(folder=folder), "utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTAINERS_STORAGE_CONF", str(folder / "storage.conf"))
+    with storage(folder, podman):
         make_base(folder, podman)
         assert main(["--out", str(folder / "dist"), "--base", BASE, "--name", NAME]) == 0
         (archive,) = (folder / "dist").glob("*.oci.tar")
-        pulled = subprocess.run(
-            [podman, "pull", "--quiet", f"oci-archive:{archive}"], check=True, capture_output=True, text=True
-        )
+        pull = [podman, "pull", "--quiet", f"oci-archive:{archive}"]
+        pulled = subprocess.run(pull, check=True, capture_output=True, text=True)
         yield Released(folder / "dist", pulled.stdout.strip(), podman)
-        subprocess.run([podman, "rmi", "--all", "--force"], check=True, capture_output=True)
 
 
 def test_the_release_has_its_image_a_bill_of_it_and_checksums_of_both(released: Released) -> None:
