@@ -41,17 +41,18 @@ def overlay(name: str) -> list[Json]:
     return built(DEPLOY / "overlays" / name)
 
 
-def overlay_with(component: str, name: str) -> list[Json]:
-    """The documents of an overlay to which a component was added."""
-    return list(yaml.load_all(_with_component(component, name), yaml.CSafeLoader))
+def overlay_with(component: str, name: str, *more: str) -> list[Json]:
+    """The documents of an overlay to which a component was added, or several."""
+    return list(yaml.load_all(_with_components((component, *more), name), yaml.CSafeLoader))
 
 
 @cache
-def _with_component(component: str, name: str) -> str:
+def _with_components(components: tuple[str, ...], name: str) -> str:
+    added = ", ".join(f"../../{each}" for each in components)
     with TemporaryDirectory() as folder:
         shutil.copytree(DEPLOY, Path(folder) / "deploy")
         file = Path(folder) / "deploy" / "overlays" / name / "kustomization.yaml"
-        file.write_text(f"{file.read_text('utf-8')}components: [../../{component}]\n", "utf-8")
+        file.write_text(f"{file.read_text('utf-8')}components: [{added}]\n", "utf-8")
         return _built(file.parent)
 
 

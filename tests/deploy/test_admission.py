@@ -14,7 +14,7 @@ import yaml
 
 from extender.tasks.preemption.executor import NOT_PREEMPTED, REASON, TARGET
 from extender.tasks.rejected_pods import REQUEUE_ANNOTATION
-from tests.deploy.building import DEPLOY, OVERLAYS, Json, built, of_kind, overlay, rules
+from tests.deploy.building import DEPLOY, OVERLAYS, Json, built, of_kind, overlay, overlay_with, rules
 
 
 def policy_of(documents: list[Json]) -> Json:
@@ -84,18 +84,16 @@ def test_the_policy_names_what_the_code_writes() -> None:
     assert f'one.status == "True" ? one.reason == "{REASON}" : one.reason == "{NOT_PREEMPTED}"' in text
 
 
-def test_binding_is_granted_by_its_component_alone_in_the_role_and_in_the_policy(tmp_path: Path) -> None:
-    shutil.copytree(DEPLOY, tmp_path / "deploy")
-    folder = tmp_path / "deploy" / "overlays" / "binding"
-    folder.mkdir()
-    parts = {"resources": ["../second-scheduler"], "components": ["../../bind"]}
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(parts), "utf-8")
-    with_it, without = built(folder), overlay("second-scheduler")
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_binding_is_granted_by_its_component_alone_in_the_role_and_in_the_policy(name: str) -> None:
+    with_it, without = overlay_with("bind", name), overlay(name)
     granted = [set(rules(documents, "ClusterRole")) for documents in (with_it, without)]
     assert granted[0] - granted[1] == {("", "pods/binding", "create")}
     allowed = [re.findall(r'"(\w+ pods[^"]*)"', str(first_rule(documents))) for documents in (with_it, without)]
     assert allowed[0] == [*allowed[1], "CREATE pods/binding"]
     assert len(allowed[1]) == 4
+    changed = [each for each in with_it if each not in without]
+    assert sorted(each["kind"] for each in changed) == ["ClusterRole", "ValidatingAdmissionPolicy"]
 
 
 def first_rule(documents: list[Json]) -> str:

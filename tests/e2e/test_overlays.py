@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from extender.simulator.json_objects import JsonObject
-from tests.deploy.building import DEPLOY, OVERLAYS, of_kind, overlay, rules
+from tests.deploy.building import DEPLOY, OVERLAYS, of_kind, overlay, overlay_with, rules
 from tests.deploy.reading import blocks
 from tests.e2e.client import Api
 from tests.e2e.cluster import Cluster, eventually_ready
@@ -29,6 +29,8 @@ from tests.simulator.plain import HOSTNAME, anti_affinity, pod, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
+BUDGET = "poddisruptionbudget.policy/placement-extender"
+VERSIONS = "custom-columns=KIND:.kind,NAME:.metadata.name,VERSION:.metadata.resourceVersion"
 FOREIGN = {"Certificate", "Issuer"}
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -45,9 +47,14 @@ async def kubectl(cluster: Cluster, *arguments: str, documents: list[JsonObject]
 
 
 def known(name: str) -> list[JsonObject]:
-    """The documents of an overlay that an apiserver knows without any operator, the namespace first."""
-    documents = [document for document in overlay(name) if document["kind"] not in FOREIGN]
-    return sorted(documents, key=lambda document: str(document["kind"]) != "Namespace")
+    """Those of an overlay."""
+    return namespace_first(overlay(name))
+
+
+def namespace_first(documents: list[JsonObject]) -> list[JsonObject]:
+    """The documents that an apiserver knows without any operator, the namespace first."""
+    ours = [document for document in documents if document["kind"] not in FOREIGN]
+    return sorted(ours, key=lambda document: str(document["kind"]) != "Namespace")
 
 
 def user_of(subject: JsonObject) -> str:
@@ -114,6 +121,21 @@ async def test_an_overlay_keeps_its_permissions_when_another_one_is_applied_afte
     finally:
         both = [*known(first), *known(second)]
         await kubectl(cluster, "delete", "--wait=false", "--ignore-not-found", documents=both)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+async def test_what_is_applied_again_is_unchanged(cluster: Cluster, name: str) -> None:
+    documents = namespace_first(overlay_with("policies", name, "bind", "kubectl"))
+    await kubectl(cluster, "apply", documents=documents)
+    try:
+        versions = await kubectl(cluster, "get", "-o", VERSIONS, documents=documents)
+        said = await kubectl(cluster, "apply", documents=documents)
+        again = [line for line in said.splitlines() if not line.endswith(" unchanged")]
+        # kubectl prints this for every budget: its selector has the patch strategy "replace", so it is in each patch.
+        assert again == [f"{BUDGET} configured" for each in documents if each["kind"] == "PodDisruptionBudget"]
+        assert await kubectl(cluster, "get", "-o", VERSIONS, documents=documents) == versions, "nothing was written"
+    finally:
+        await kubectl(cluster, "delete", "--wait=false", "--ignore-not-found", documents=documents)
 
 
 def installed(name: str, file: str, certificates: Path, plane: ControlPlane) -> JsonObject:
