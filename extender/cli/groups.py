@@ -1,5 +1,7 @@
 """`extender groups`: lists the groups of gated pods: how far each is, where it goes, how long it waits, and why.
 
+Below them it lists the domains of policies that list or limit them, and what pods have of each.
+
 Reads policies, pods and GroupPlacements from a cluster or a snapshot, and changes nothing.
 """
 
@@ -31,13 +33,15 @@ from extender.kube.session import Connection, open_session
 from extender.kube.timing import SystemClock
 from extender.model.group_placements import PLACEMENT_KIND, GroupPlacement
 from extender.model.objects import Namespace, Object, Pod
-from extender.model.policies import PolicyObject
-from extender.model.release import Level
+from extender.model.policies import PolicyKey, PolicyObject
+from extender.model.release import DomainUse, Level
+from extender.model.resources import PODS, quantity_text
 from extender.model.units import rfc3339
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
 from extender.settings.limits import Limits
+from extender.tasks.policy_status import domain_status
 from extender.tasks.release.groups import group_state
 from extender.verbs.release.progress import GroupOverview, StrayPod, group_overview, stray_pods
 from extender.wire.errors import WireError
@@ -45,6 +49,7 @@ from extender.wire.objects.kinds import WATCHED_KINDS, Kind, is_policy_kind
 
 _HEADINGS: Final = ("NAMESPACE", "POLICY", "GROUP", "STATE", "DOMAIN", "PODS", "RELEASED", "BOUND", "AGE", "WHY")
 _MORE: Final = ("SINCE", "OVERDUE", "REASON")  # of the wide form
+_DOMAINS: Final = ("POLICY", "DOMAIN", "PODS", "RESOURCES", "MAY GROW")
 _NONE: Final = "-"
 _STRAY: Final = "Stray"
 _READ: Final = ("Namespace", "Pod", PLACEMENT_KIND)
@@ -86,10 +91,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     groups = [each for each in found.groups if is_in(each.key.namespace) and (each.is_waiting or not arguments.waiting)]
     strays = [each for each in found.strays if is_in(each.pod.partition("/")[0])]
+    domains = [each for each in found.domains if not each[0].namespace or is_in(each[0].namespace)]
+    shown = Groups(groups, strays, domains)
     if arguments.output in {"table", "wide"}:
-        _print_table(Groups(groups, strays), now, is_wide=arguments.output == "wide")
+        _print_table(shown, now, is_wide=arguments.output == "wide")
     else:
-        print_document(_documents(Groups(groups, strays), now), arguments.output)
+        print_document(_documents(shown, now), arguments.output)
     return 0
 
 
@@ -107,7 +114,10 @@ def groups_of(objects: Iterable[Object], settings: Settings, *, is_partial: bool
         if (state := group_state(key, index.gated, index.pods)) is not None
     ]
     grouped = {uid for group in index.gated for uid in group.roles}
-    return Groups(groups, sorted(stray_pods(index.pods.values(), grouped), key=lambda each: each.pod))
+    strays = sorted(stray_pods(index.pods.values(), grouped), key=lambda each: each.pod)
+    policies = sorted(index.policies, key=lambda each: str(each.key))
+    domains = [(each.key, uses) for each in policies if (uses := index.gated.charges.uses(each))]
+    return Groups(groups, strays, domains)
 
 
 async def _read_cluster(kube: Kube, limits: Limits) -> list[Object]:
@@ -166,10 +176,26 @@ async def read_unbound_groups(connection: Connection, settings: Settings) -> Gro
 def _print_table(found: Groups, now: datetime, *, is_wide: bool) -> None:
     rows = [_row(each, now, is_wide=is_wide) for each in found.groups]
     rows += [_stray_row(each, now, is_wide=is_wide) for each in found.strays]
-    if not rows:
+    if rows:
+        say(*table([(*_HEADINGS[:-1], *(_MORE if is_wide else ()), _HEADINGS[-1]), *rows], "   ", ""))
+    else:
         say("no groups of gated pods")
-        return
-    say(*table([(*_HEADINGS[:-1], *(_MORE if is_wide else ()), _HEADINGS[-1]), *rows], "   ", ""))
+    uses = [_use_row(key, use, is_wide=is_wide) for key, domains in found.domains for use in domains]
+    if uses:
+        say("", *table([_DOMAINS, *uses], "   ", ""))
+
+
+def _use_row(key: PolicyKey, use: DomainUse, *, is_wide: bool) -> tuple[str, ...]:
+    """What is used, and what may be: ``4 of 40``."""
+
+    def text(resource: str) -> str:
+        used, most = use.used.get(resource, 0), use.quota.get(resource)
+        return quantity_text(resource, used) + ("" if most is None else f" of {quantity_text(resource, most)}")
+
+    others = sorted({*use.quota, *use.used} - {PODS})
+    resources = ", ".join(f"{each} {text(each)}" for each in others) or _NONE
+    policy = str(key) if is_wide else f"{key.namespace}/{key.name}".removeprefix("/")
+    return policy, use.name, text(PODS), resources, "yes" if use.may_grow else "no"
 
 
 def _row(group: GroupOverview, now: datetime, *, is_wide: bool) -> tuple[str, ...]:
@@ -203,7 +229,8 @@ def _documents(found: Groups, now: datetime) -> dict[str, Any]:
     strays = [
         {"pod": each.pod, "gate": each.gate, "since": each.since and rfc3339(each.since)} for each in found.strays
     ]
-    return {"groups": groups, "strayPods": strays}
+    domains = [{"policy": str(key), **domain_status(use)} for key, uses in found.domains for use in uses]
+    return {"groups": groups, "strayPods": strays, "domains": domains}
 
 
 def _document(group: GroupOverview, now: datetime) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Final, Literal
 
 from extender.model.group_placements import PLACEMENTS
 from extender.model.objects import PodQuota
-from extender.model.policies import InvalidPolicy, Policy
+from extender.model.policies import InvalidPolicy, Policy, PolicyKey
+from extender.model.release import DomainUse
 from extender.settings.configuration import Settings
 from extender.verbs.release.progress import GroupOverview, StrayPod
 from extender.wire.api_calls import API_CALLS
@@ -170,10 +171,14 @@ class PolicyFacts:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The groups of gated pods of a cluster, and the pods that wait at a gate of ours in none of them."""
+    """The groups of gated pods of a cluster, and the pods that wait at a gate of ours in none of them.
+
+    ``domains``: by policy, what its pods have of each domain, in order.
+    """
 
     groups: Sequence[GroupOverview] = ()
     strays: Sequence[StrayPod] = ()
+    domains: Sequence[tuple[PolicyKey, Sequence[DomainUse]]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ what pods are grouped. A released pod stays in its group, whatever its labels sa
 the release names the group. While no policy releases pods nothing is kept. An event of a pod costs O(1), a change of such
 a policy or of a namespace O(gated pods that it may concern).
 
-Where a policy limits what its pods may have in a domain, each pod that was released is charged to the domains that its own
+Where a policy lists domains or limits what its pods may have in each, each pod that was released is charged to the domains that its own
 node selector and required node affinity admit, from its release until it is gone.
 """
 
@@ -24,7 +24,17 @@ from extender.model.bounded import shrink
 from extender.model.group_placements import GroupPlacement, placement_name
 from extender.model.objects import Namespace, Pod, PodSignature
 from extender.model.policies import Moment, Policy
-from extender.model.release import ANYWHERE, RELEASE_GATE, Gating, GroupKey, GroupSize, ReleaseSpec, own_group
+from extender.model.release import (
+    ANYWHERE,
+    MOST_DOMAINS,
+    RELEASE_GATE,
+    DomainUse,
+    Gating,
+    GroupKey,
+    GroupSize,
+    ReleaseSpec,
+    own_group,
+)
 from extender.model.resources import PODS, Resources, add, total
 
 UNREADABLE: Final = 0
@@ -99,7 +109,7 @@ class _Member(NamedTuple):
 
 
 class Charges:
-    """What released pods have of each domain, by policies that limit that. Written by `GatedGroups` alone.
+    """What released pods have of each domain, by policies that list or limit them. Written by `GatedGroups` alone.
 
     ``unsettled``: policies that have changed, some of whose pods are not charged anew yet.
     """
@@ -112,6 +122,18 @@ class Charges:
         """What pods of a policy have in a domain, of the resources that it limits and of `PODS`. O(resources)."""
         used = self._used.get(policy, _NO_DOMAINS)
         return total([used.get(domain, _NOTHING), used.get(ANYWHERE, _NOTHING)])
+
+    def uses(self, policy: Policy) -> list[DomainUse]:
+        """What is used of each domain, in the order of the policy, at most `MOST_DOMAINS`; none where that is not counted.
+
+        O(domains × resources).
+        """
+        release, name = policy.release, str(policy.key)
+        if release is None or not release.counts_domains:
+            return []
+        listed = [(each.name, each.values, each.may_grow) for each in release.domains]
+        found = listed or [(each, (each,), False) for each in sorted(self.domains_of(name))[:MOST_DOMAINS]]
+        return [DomainUse(*each, release.quota_of(each[0]), self.of(name, each[0])) for each in found]
 
     def domains_of(self, policy: str) -> list[str]:
         """The names of the domains in which pods of a policy may be, without `ANYWHERE`. O(domains)."""
@@ -324,8 +346,8 @@ class GatedGroups:
         policy = change.new if change.new is not None else change.old
         namespaces = [policy.key.namespace] if policy is not None and policy.key.namespace else list(self._known)
         releases = [each.release for each in (change.old, change.new) if each is not None]
-        has_quotas = any(each is not None and each.has_quotas for each in releases)
-        self._file_again(namespaces, str(policy.key) if policy is not None and has_quotas else "")
+        counts = any(each is not None and each.counts_domains for each in releases)
+        self._file_again(namespaces, str(policy.key) if policy is not None and counts else "")
         if self._releasing == 0:
             self._known.clear()
 
@@ -376,8 +398,8 @@ class GatedGroups:
 
 
 def _charge(pod: Pod, gating: Gating, release: ReleaseSpec) -> Charge | None:
-    """What a pod takes of the quotas of its policy; None while it has the gate, and where the policy has no quotas."""
-    if gating.gates or not release.has_quotas:
+    """What a pod takes of the quotas of its policy; None while it has the gate, and where the policy names no domains."""
+    if gating.gates or not release.counts_domains:
         return None
     values = pod.signature.node_affinity.values_of(release.topology[0])
     requests = {name: amount for name in release.limited if (amount := pod.requests.get(name, 0)) and name != PODS}

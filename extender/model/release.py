@@ -148,6 +148,11 @@ class ReleaseSpec:
         object.__setattr__(self, "_name_of", {value: each.name for each in self.domains for value in each.values})
 
     @property
+    def counts_domains(self) -> bool:
+        """Whether it is counted what pods of the policy have in each domain. O(1)."""
+        return bool(self.domains or self.limited)
+
+    @property
     def has_quotas(self) -> bool:
         """Whether what pods of the policy may have in a domain is limited. O(1)."""
         return bool(self.limited)
@@ -176,6 +181,16 @@ class ReleaseSpec:
         """What pods are narrowed to that may go to a domain of the list."""
         several = domain.values if len(domain.values) > 1 else ()
         return Level(self.topology[0], domain.values[0], several, domain.preferred)
+
+
+class DomainUse(NamedTuple):
+    """What pods of a policy have of a domain, and may have, by resource. ``values``: of the first key of the topology."""
+
+    name: str
+    values: tuple[str, ...]
+    may_grow: bool
+    quota: Mapping[str, int]
+    used: Mapping[str, int]
 
 
 class Gating(msgspec.Struct, frozen=True, gc=False):

@@ -202,7 +202,9 @@ class BrowseService:
 
     async def policies(self, asked: PageOf) -> PolicyPage:
         """The scheduling policies."""
-        return await self._run(policy_page(asked, self._index.view, self._settings.policies.exempt))
+        return await self._run(
+            policy_page(asked, self._index.view, self._settings.policies.exempt, self._index.gated.charges.uses)
+        )
 
     async def _run(self, work: Steps[T]) -> T:
         with self._places:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ from extender.kube.timing import Clock
 from extender.kube.writer import PolicyObjects
 from extender.model.objects import PodSignature
 from extender.model.policies import GROUP, Exempt, InvalidPolicy, Policy, PolicyKey, Subject
+from extender.model.release import DomainUse
+from extender.model.resources import PODS, Resources, quantity_text
 from extender.model.units import counted, rfc3339
 from extender.tasks.events import EventLimit, EventRecorder
 from extender.verbs.admit.pod_fields import Changes
@@ -52,7 +54,7 @@ _LONGEST_PROBLEM: Final = 32_768
 class PolicyStatus:
     """``pods``: the pods by signature. ``record`` is called by every replica, ``run`` by the leader.
 
-    ``is_complete``: whether all kinds are listed and current.
+    ``is_complete``: whether all kinds are listed and current. ``uses``: what pods of a policy have of its domains.
     ``lastApplied`` is that of the pods that any replica has injected (`InjectedPods`), and of the templates that this one
     has. Conflicts with pods are those of the admissions that this replica decided since it started.
     """
@@ -68,6 +70,7 @@ class PolicyStatus:
         clock: Clock,
         utc_now: Callable[[], datetime],
         is_complete: Callable[[], bool],
+        uses: Callable[[Policy], Sequence[DomainUse]],
     ) -> None:
         self.results: Counter[str] = Counter({"written": 0, "failed": 0})
         self._store = store
@@ -79,6 +82,7 @@ class PolicyStatus:
         self._clock = clock
         self._utc_now = utc_now
         self._is_complete = is_complete
+        self._uses = uses
         self._applied: dict[PolicyKey, datetime] = {}
         self._disagreements: dict[PolicyKey, dict[tuple[str, str], None]] = {}
         self._contradictions: dict[PolicyKey, dict[PolicyKey, str]] = {}
@@ -237,6 +241,9 @@ class PolicyStatus:
             "matchedPods": matched,
             "conflicts": conflicts,
         }
+        domains = [] if isinstance(policy, InvalidPolicy) else [domain_status(each) for each in self._uses(policy)]
+        if domains or present.get("domains"):
+            found["domains"] = domains
         applied = self._applied.get(policy.key)
         if applied is not None and not _is_recent(present.get("lastApplied"), applied):
             found["lastApplied"] = rfc3339(applied)
@@ -265,6 +272,21 @@ class PolicyStatus:
             "reason": reason,
             "message": message,
         }
+
+
+def domain_status(use: DomainUse) -> JsonObject:
+    """A domain of a policy: what its pods may have there, and what they have."""
+    found: JsonObject = {"name": use.name, "values": list(use.values), "used": _amounts(use.used)}
+    if use.quota:
+        found["quota"] = _amounts(use.quota, pods=use.quota.get(PODS))
+    return found | ({"mayGrow": True} if use.may_grow else {})
+
+
+def _amounts(amounts: Resources, pods: int | None = -1) -> JsonObject:
+    """``pods``: how many, those of ``amounts`` by default."""
+    most = amounts.get(PODS, 0) if pods == -1 else pods
+    resources = {name: quantity_text(name, amount) for name, amount in sorted(amounts.items()) if name != PODS}
+    return ({} if most is None else {"pods": most}) | ({"resources": resources} if resources else {})
 
 
 def _is_recent(written: object, applied: datetime) -> bool:

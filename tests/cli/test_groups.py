@@ -89,6 +89,33 @@ def test_a_complete_group_waits_for_the_leader_until_that_says_something(
     assert (row[3], row[4], row[-1]) == ("Deciding", "-", "z1 holds 2 of 3")
 
 
+def test_the_domains_of_a_policy_are_listed_with_what_pods_have_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    domains = [
+        {"name": "spot", "values": ["z1", "z2"], "quota": {"pods": 4, "resources": {"cpu": "2"}}},
+        {"name": "on-demand", "values": ["z3"], "mayGrow": True},
+    ]
+    release = {"topology": [ZONE], "group": {"label": "ring"}, "strategy": "InOrder", "domains": domains}
+    policy = policy_json("rings", when=["Release"], release={**release, "whenNoRoom": "Release", "maxPerDomain": 5})
+    members = [member(f"a-{number}", gates=(), on="n1") for number in range(2)]
+    for number, each in enumerate(members):
+        each["spec"]["nodeSelector"] = {ZONE: f"z{number + 2}"}
+        each["spec"]["containers"] = [{"name": "main", "resources": {"requests": {"cpu": "500m"}}}]
+    rows = table(capsys, listed(tmp_path, policy, *members, member("a-2")))
+    assert rows[-3:] == [
+        ["POLICY", "DOMAIN", "PODS", "RESOURCES", "MAY GROW"],
+        ["rings", "spot", "1 of 4", "cpu 500m of 2", "no"],
+        ["rings", "on-demand", "1 of 5", "cpu 500m", "yes"],
+    ]
+    assert main(listed(tmp_path, policy, *members, arguments=("-o", "json"))) == 0
+    found = json.loads(capsys.readouterr().out)["domains"]
+    assert [(each["policy"], each["name"], each["used"]["pods"]) for each in found] == [
+        ("ClusterPodSchedulingPolicy/rings", "spot", 1),
+        ("ClusterPodSchedulingPolicy/rings", "on-demand", 1),
+    ]
+
+
 def test_a_gate_of_another_controller_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = member("a-2", gates=("example.com/quota", RELEASE_GATE))
     _, row = table(capsys, listed(tmp_path, POLICY, member("a-0"), member("a-1"), other))

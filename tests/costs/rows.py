@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from extender.model.release import RELEASE_GATE
-from extender.simulator.apiserver.kinds import NAMESPACES
+from extender.simulator.apiserver.kinds import NAMESPACES, key_of, kind_of
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from extender.verbs.admit.reviews import review_of
@@ -101,6 +102,32 @@ def _gang(n: int, *, indexed: bool = True, **spec: Any) -> list[JsonObject]:
         for at in range(n)
     ]
     return [found, *pods]
+
+
+def _in_quotas(n: int, orders: int) -> Play:
+    """Groups of four pods that a policy with 50 sets of nodes lets in, ten groups in each, and orders that follow each other."""
+    domains = [
+        {
+            "name": f"set-{at}",
+            "values": [f"node-{64 * at + number}" for number in range(64)],
+            "quota": {"pods": 40, "resources": {f"example.com/r{number}": "40" for number in range(15)} | {"cpu": "1"}},
+        }
+        for at in range(50)
+    ]
+    release = {"topology": [HOSTNAME], "group": {"label": "group"}, "size": {"count": 4}, "strategy": "InOrder"}
+    found = policy("sets", TENANT, when=["Release"], release={**release, "domains": domains})
+    gate = [{"name": RELEASE_GATE}]
+    pods = [
+        a_pod(f"of-{at}-{number}", labels={"group": f"g-{at}"}, schedulingGates=gate, cpu="1m")
+        for at in range(n)
+        for number in range(4)
+    ]
+
+    def turn(api: ApiServer) -> None:
+        kind = kind_of(found)
+        api.operations.change(kind, key_of(kind, found), lambda each: each["spec"]["release"]["domains"].reverse())
+
+    return Play([found, *pods], changes=[turn] * orders)
 
 
 def _request_rows() -> list[Row]:
@@ -354,6 +381,22 @@ def _pair_rows() -> list[Row]:
             NAMESPACE,
             lambda n: Play(_gang(n, affinity=apart(a_term({"matchLabels": {"app": "gang"}}, HOSTNAME)))),
             measured=250,  # as many nodes as a zone has
+        ),
+        *(
+            Row(
+                name,
+                ("Pod[]", "policy.spec.release.domains[]", "policy.spec.release.domains[].quota.resources{}"),
+                "500 groups, 50 sets of 64 nodes",
+                fixed(500),
+                NAMESPACE,
+                partial(_in_quotas, orders=orders),
+                nodes=5000,
+                sections={"release": {"groupsPerNamespace": 500}},
+            )
+            for name, orders in (
+                ("groups of pods within quotas of sets × nodes", 0),
+                ("an order of sets that changes × groups × nodes", 8),
+            )
         ),
         Row(
             "a label of a namespace × gated pods",

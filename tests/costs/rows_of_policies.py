@@ -100,7 +100,7 @@ def grown_policy(path: str, n: int) -> JsonObject:
     names = path.removeprefix("policy.spec.").split(".")
     schemas = dict(policy_fields())
     value: Any = (
-        dict.fromkeys((f"key-{at}" for at in range(n)), "v")
+        dict.fromkeys((f"key-{at}" for at in range(n)), "1" if path.endswith("resources{}") else "v")
         if path.endswith("{}")
         else [sample(schemas[path]["items"], path, at) for at in range(n)]
     )

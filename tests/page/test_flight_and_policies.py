@@ -13,8 +13,10 @@ import pytest_asyncio
 
 from extender.model.answers.explanations import Value
 from extender.model.answers.pages import (
+    AmountRow,
     GroupPage,
     GroupRow,
+    PolicyDomainRow,
     PolicyPage,
     PolicyRow,
     PreemptionPage,
@@ -73,6 +75,25 @@ POLICIES = PolicyPage(
         ),
     )
 )
+RELEASING = PolicyRow(
+    kind="ClusterPodSchedulingPolicy",
+    namespace="",
+    name="gangs",
+    valid=True,
+    matched=3,
+    moments=("Release",),
+    domains=(
+        PolicyDomainRow(
+            name="spot",
+            amounts=(
+                AmountRow(resource="pods", used="3", quota="4"),
+                AmountRow(resource="cpu", used="1500m", quota="2"),
+            ),
+        ),
+        PolicyDomainRow(name="on-demand", amounts=(AmountRow(resource="pods", used="1"),), may_grow=True),
+    ),
+    more_domains=2,
+)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -123,6 +144,13 @@ async def test_policies_are_shown_with_what_they_direct_and_why_one_is_invalid(p
     assert "shop/<b>bold</b>" in text
     assert "spec.nodeSelector: <script>globalThis.owned=1</script>" in text
     assert await page.browser.script("return globalThis.owned ?? null") is None
+
+
+async def test_the_domains_of_a_policy_are_shown_in_order_with_what_pods_have_of_them(page: Page, proxy: Proxy) -> None:
+    shown = ("spot: 3 of 4 pods, 1500m of 2 cpu", "on-demand: 1 pods, may grow", "and 2 more")
+    answers: dict[str, Value] = {"/v1/policies": PolicyPage(policies=(*POLICIES.policies, RELEASING))}
+    text = await show(page, proxy, "policies", answers, *shown)
+    assert text.index("spot:") < text.index("on-demand:")
 
 
 async def test_a_preemption_and_a_gated_group_of_the_cluster_are_shown_until_they_end(page: Page) -> None:

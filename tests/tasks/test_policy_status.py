@@ -16,6 +16,7 @@ from extender.kube.errors import NotFound, Unreachable
 from extender.kube.writer import PolicyObjects
 from extender.model.objects import Namespace, PodSignature
 from extender.model.policies import ConflictPolicy, Exempt, InvalidPolicy, Policy, PolicyKey
+from extender.model.release import DomainUse
 from extender.tasks.events import EventRecorder
 from extender.tasks.policy_status import (
     MOST_CONFLICTS,
@@ -78,6 +79,7 @@ class Scene:
         self.pods: Counter[PodSignature] = Counter()
         self.time = NOON
         self.is_complete = True
+        self.uses: dict[PolicyKey, list[DomainUse]] = {}
         self.events = Told()
         self.status = PolicyStatus(
             self.api,
@@ -89,6 +91,7 @@ class Scene:
             self.clock,
             lambda: self.time,
             lambda: self.is_complete,
+            lambda policy: self.uses.get(policy.key, []),
         )
 
     def apply(self, name: str = "one", generation: int = 1, **spec: Any) -> PolicyKey:
@@ -136,6 +139,32 @@ async def test_matched_pods_are_those_that_the_policy_selects_and_that_are_not_e
     assert scene.told(key) == {"Valid": ("True", "Valid"), "Conflicting": ("False", "NoConflict")}
 
 
+async def test_what_pods_have_of_the_domains_of_a_policy_is_told_in_its_order() -> None:
+    scene = Scene()
+    key = scene.apply()
+    spot = DomainUse("spot", ("s1", "s2"), False, {"pods": 4, "cpu": 2500}, {"pods": 3, "cpu": 1500})
+    scene.uses[key] = [spot, DomainUse("on-demand", ("o",), True, {"memory": 2**31}, {})]
+    await scene.status.round()
+    assert scene.api.status[key]["domains"] == [
+        {
+            "name": "spot",
+            "values": ["s1", "s2"],
+            "used": {"pods": 3, "resources": {"cpu": "1500m"}},
+            "quota": {"pods": 4, "resources": {"cpu": "2500m"}},
+        },
+        {
+            "name": "on-demand",
+            "values": ["o"],
+            "used": {"pods": 0},
+            "quota": {"resources": {"memory": "2Gi"}},
+            "mayGrow": True,
+        },
+    ]
+    scene.uses.clear()
+    await scene.status.round()
+    assert scene.api.status[key]["domains"] == [], "the policy does not name domains any more"
+
+
 async def test_nothing_is_counted_before_the_index_is_complete() -> None:
     scene = Scene()
     key = scene.apply()
@@ -158,7 +187,7 @@ async def test_nothing_is_written_where_nothing_has_changed_also_by_a_new_leader
     await scene.status.round()
     another = PolicyStatus(
         *(scene.api, scene.events, scene.table, lambda: scene.pods, Namespaces(), Exempt()),
-        *(scene.clock, lambda: scene.time, lambda: True),
+        *(scene.clock, lambda: scene.time, lambda: True, lambda _: []),
     )
     await another.round()
     assert [written for written, _ in scene.api.writes] == [key]

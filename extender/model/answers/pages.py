@@ -211,10 +211,26 @@ class GroupPage(Value, frozen=True):
     next: str = ""
 
 
+class AmountRow(Value, frozen=True):
+    """How much of a resource is ``used``, and may be; ``quota`` is empty where nothing limits it."""
+
+    resource: str
+    used: str
+    quota: str = ""
+
+
+class PolicyDomainRow(Value, frozen=True):
+    """A domain of a policy that releases groups, and what its pods have there."""
+
+    name: str
+    amounts: tuple[AmountRow, ...]
+    may_grow: bool = False
+
+
 class PolicyRow(Value, frozen=True):
     """A scheduling policy, when it acts, what it directs, and how many pods it selects now.
 
-    ``problem`` says why an invalid one is not applied; it selects nothing. ``examples`` are some of the ``matched`` pods.
+    ``domains`` are in the order of the policy, and ``more_domains`` are left out. ``problem`` says why an invalid one is not applied; it selects nothing. ``examples`` are some of the ``matched`` pods.
     """
 
     kind: str
@@ -228,6 +244,8 @@ class PolicyRow(Value, frozen=True):
     problem: str = ""
     directives: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
+    domains: tuple[PolicyDomainRow, ...] = ()
+    more_domains: int = 0
 
 
 class PolicyPage(Value, frozen=True):

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec.structs import replace
+
 from extender.index.view import ClusterView
-from extender.model.answers.pages import GroupRow, PageOf, PolicyPage, PolicyRow, PreemptionRow, VictimRow
+from extender.model.answers.pages import (
+    AmountRow,
+    GroupRow,
+    PageOf,
+    PolicyDomainRow,
+    PolicyPage,
+    PolicyRow,
+    PreemptionRow,
+    VictimRow,
+)
 from extender.model.group_placements import GroupPlacement, PlacementStatus
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import Exempt, InvalidPolicy, Policy, PolicyKey
 from extender.model.preemption import PreemptionPlan
-from extender.model.release import GroupKey
+from extender.model.release import DomainUse, GroupKey
+from extender.model.resources import PODS, quantity_text
 from extender.model.units import rfc3339
 from extender.rules.constraint_states import Steps
 from extender.verbs.browse.pods import Page, example_pods, in_steps
@@ -83,6 +95,7 @@ def _group_row(found: GroupOverview) -> GroupRow:
 _LOOKS_A_STEP: Final = 100  # at signatures and policies, at 2 µs
 _ROWS_A_STEP: Final = 20
 _EXAMPLES: Final = 3
+_MOST_DOMAINS: Final = 16
 _MOST_TEXTS: Final = 20
 _LONGEST_DIRECTIVE: Final = 200
 
@@ -97,8 +110,13 @@ class _Selected:
         self.signatures: list[PodSignature] = []
 
 
-def policy_page(asked: PageOf, view: ClusterView, exempt: Exempt) -> Steps[PolicyPage]:
-    """The page. ``exempt``: the pods to which no policy applies. O(policies + signatures × policies that may select them)."""
+def policy_page(
+    asked: PageOf, view: ClusterView, exempt: Exempt, uses: Callable[[Policy], Sequence[DomainUse]]
+) -> Steps[PolicyPage]:
+    """The page. ``exempt``: the pods to which no policy applies. ``uses``: what pods of a policy have of its domains.
+
+    O(policies + signatures × policies that may select them).
+    """
     page: Page[Policy | InvalidPolicy] = Page(asked.after, asked.limit)
     for piece in in_steps([*view.policies, *view.policies.invalid()], _LOOKS_A_STEP):
         for policy in piece:
@@ -115,7 +133,12 @@ def policy_page(asked: PageOf, view: ClusterView, exempt: Exempt) -> Steps[Polic
             found = selected.get(policy.key)
             examples = [] if found is None else [(each, names.get(each, "")) for each in found.signatures]
             texts = tuple(f"{each.namespace}/{name}" for each, name in examples if name)
-            rows.append(_row(policy, 0 if found is None else found.pods, texts))
+            row = _row(policy, 0 if found is None else found.pods, texts)
+            domains = [] if isinstance(policy, InvalidPolicy) else uses(policy)
+            if domains:
+                shown_domains = tuple(map(_domain_row, domains[:_MOST_DOMAINS]))
+                row = replace(row, domains=shown_domains, more_domains=len(domains) - len(shown_domains))
+            rows.append(row)
         yield
     return PolicyPage(policies=tuple(rows), more=page.more, next=page.next)
 
@@ -164,6 +187,19 @@ def _row(policy: Policy | InvalidPolicy, matched: int, examples: tuple[str, ...]
         ),
         examples=examples,
     )
+
+
+def _domain_row(use: DomainUse) -> PolicyDomainRow:
+    names = [PODS, *sorted({*use.used, *use.quota} - {PODS})]
+    amounts = tuple(
+        AmountRow(
+            resource=name,
+            used=quantity_text(name, use.used.get(name, 0)),
+            quota=quantity_text(name, use.quota[name]) if name in use.quota else "",
+        )
+        for name in names
+    )
+    return PolicyDomainRow(name=use.name, amounts=amounts, may_grow=use.may_grow)
 
 
 def _texts(policy: Policy) -> Iterator[str]:

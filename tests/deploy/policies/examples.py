@@ -139,6 +139,15 @@ STATUS: Final[Json] = {
         }
     ],
     "matchedPods": 12,
+    "domains": [
+        {
+            "name": "near",
+            "values": ["a", "b"],
+            "quota": {"pods": 40, "resources": {"cpu": "160"}},
+            "used": {"pods": 3, "resources": {"cpu": "1500m"}},
+        },
+        {"name": "far", "values": ["c"], "used": {"pods": 0}, "mayGrow": True},
+    ],
     "lastApplied": "2026-01-01T00:00:00Z",
     "conflicts": [{"policy": "other", "field": "spec.schedulerName", "message": "both set it"}],
 }

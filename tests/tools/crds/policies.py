@@ -224,6 +224,7 @@ def _status() -> Schema:
                 "description": "When it last changed a pod, or a template that the replica that leads has admitted. "
                 "Written at most once a minute."
             },
+            "domains": schema.domain_uses(),
             "conflicts": listed(
                 conflict,
                 16,

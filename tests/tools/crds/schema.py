@@ -450,16 +450,7 @@ def _domain() -> Schema:
         "name": text(DNS_LABEL, _LONGEST_LABEL),
         "values": listed(dict(values), MOST_VALUES, "A node is in the domain with one of these.", least=1, is_set=True),
         "preferred": listed(dict(values), MOST_VALUES, "Those of the values that pods prefer.", is_set=True),
-        "quota": record(
-            {
-                "pods": _pods_of_quota("How many pods."),
-                "resources": {
-                    "description": "How much of each resource these request together, such as cpu.",
-                    "type": "object",
-                    "maxProperties": MOST_RESOURCES,
-                    "additionalProperties": text(QUANTITY, LONGEST_QUANTITY),
-                },
-            },
+        "quota": _amounts(
             "What released pods of this policy may have in the domain.",
             rules=(rule("has(self.pods) || has(self.resources)", "must have pods or resources"),),
         ),
@@ -474,6 +465,32 @@ def _domain() -> Schema:
         ".preferred",
     )  # fmt: skip
     return record(fields, required=("name", "values"), rules=(inside,))
+
+
+def _amounts(about: str, rules: Sequence[Mapping[str, str]] = ()) -> Schema:
+    fields = {
+        "pods": _pods_of_quota("How many pods."),
+        "resources": {
+            "description": "How much of each resource these request together, such as cpu.",
+            "type": "object",
+            "maxProperties": MOST_RESOURCES,
+            "additionalProperties": text(QUANTITY, LONGEST_QUANTITY),
+        },
+    }
+    return record(fields, about, rules=rules)
+
+
+def domain_uses() -> Schema:
+    """What is used of the domains of a policy, in its status."""
+    fields = {
+        "name": text(longest=_LONGEST_LABEL),
+        "values": listed(text(longest=_LONGEST_LABEL), MOST_VALUES, "The values of the first topology key."),
+        "quota": _amounts("What pods of this policy may have here."),
+        "used": _amounts("What they have here, those that terminate too."),
+        "mayGrow": {"type": "boolean"},
+    }
+    about = "The domains in the order of the policy, and what released pods have of each. Written every ten seconds at most."
+    return listed(record(fields, required=("name", "used")), MOST_DOMAINS, about)
 
 
 def _pods_of_quota(about: str, least: int = 0) -> Schema:

@@ -41,6 +41,19 @@ function draw(found, query) {
     { head: "Pods now", isNumber: true, cell: (each) => count(each.matched ?? 0) },
     { head: "Such as", cell: (each) => podLinks(each.examples ?? [], each.matched ?? 0) },
   ];
+  if (rows.some((each) => each.domains)) columns.splice(4, 0, { head: "Domains, in order", cell: domains });
   const caption = `${counted(rows.length + (found.more ?? 0), "policy", "policies")}, and the pods that they select now`;
   return [table(caption, columns, rows, (each) => `${each.kind} ${each.namespace ?? ""} ${each.name}`), pager(found, ["policies"], query)];
+}
+
+/** What pods have of each domain, and may have. */
+function domains(policy) {
+  const rows = policy.domains ?? [];
+  if (!rows.length) return "–";
+  const items = rows.map((each) => el("li", {}, `${each.name}: ${each.amounts.map(amount).join(", ")}${each.mayGrow ? ", may grow" : ""}`));
+  return [el("ol", { class: "plain" }, items), policy.moreDomains ? el("p", { class: "under" }, `and ${count(policy.moreDomains)} more`) : null];
+}
+
+function amount({ resource, used, quota }) {
+  return `${quota ? `${used} of ${quota}` : used} ${resource}`;
 }
