@@ -9,12 +9,14 @@ from msgspec import structs
 
 from extender.index.cluster import ClusterIndex
 from extender.model.answers.explanations import Change, Explanation
+from extender.model.constraints.labels import Labels
 from extender.model.objects import Namespace, Node, Pod
 from extender.rules import catalog
 from extender.rules.constraint_states import Steps
 from extender.rules.frames import IndexFrame
 from extender.settings.configuration import Settings
 from extender.verbs.explain.explaining import explain
+from extender.verbs.explain.node_changes import uncordoned
 
 T = TypeVar("T")
 
@@ -43,20 +45,34 @@ def apply(change: Change, index: ClusterIndex) -> None:
             more = {name: node.allocatable.get(name, 0) + amount for name, amount in change.room.items()}
             index.upsert(structs.replace(node, allocatable={**node.allocatable, **more}))
         case "addNode":
-            like = _node(index, change.like)
+            like = uncordoned(_node(index, change.like))
             index.upsert(Node(change.node, dict(change.labels), like.taints, allocatable=like.allocatable))
         case "movePod":
             (name,) = change.pods
             assert by_name[name].node == change.from_node
             index.upsert(structs.replace(by_name[name], node=change.to))
         case "labelNamespace":
-            labels = index.namespaces.objects[change.namespace].labels
-            index.upsert(Namespace(change.namespace, {**labels, **change.labels}))
+            index.upsert(
+                Namespace(change.namespace, _relabelled(index.namespaces.objects[change.namespace].labels, change))
+            )
+        case "labelNode":
+            node = _node(index, change.node)
+            index.upsert(structs.replace(node, labels=_relabelled(node.labels, change)))
+        case "uncordonNode":
+            index.upsert(uncordoned(_node(index, change.node)))
+        case "removeTaints":
+            node = _node(index, change.node)
+            kept = tuple(each for each in node.taints if f"{each.key}={each.value}:{each.effect}" not in change.taints)
+            index.upsert(structs.replace(node, taints=kept))
         case "deletePods":
             for name in change.pods:
                 index.delete(by_name[name])
         case _:
             raise AssertionError(change)
+
+
+def _relabelled(labels: Labels, change: Change) -> Labels:
+    return {key: value for key, value in {**labels, **change.labels}.items() if key not in change.removed_labels}
 
 
 def _node(index: ClusterIndex, name: str) -> Node:

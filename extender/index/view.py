@@ -84,7 +84,7 @@ class ClusterView:
         self.known = index.topology.known
         self.node_names = index.topology.names
         self.offered = index.topology.offered
-        self.soft_taints = index.topology.soft_taints
+        self.soft_taints, self.is_carried = index.topology.soft_taints, index.topology.is_carried
         self.node = index.topology.node
         self.key = index.topology.key
         self._nodes = index.nodes
@@ -96,12 +96,12 @@ class ClusterView:
         self.shares = index.shares
         # Counts, and trials on them, which are undone when their block ends
         self.pods_of = index.counts.compiler.pods
-        self.compiled = index.counts.compiler.find
-        self.release_compiled = index.counts.compiler.release
+        self.compiled, self.release_compiled = index.counts.compiler.find, index.counts.compiler.release
         self.dependency_version = index.counts.dependency_version
         self.is_touched = index.counts.is_touched
-        self.is_counted = index.counts.is_counted
+        self.is_counted, self.times_counted = index.counts.is_counted, index.counts.times_counted
         self.groups_that_count = index.counts.groups_that_count
+        self.terms_selecting = index.counts.terms_selecting
         self.placed = index.counts.placed
         self.budget_changes = index.namespace_budgets.changes
         trials = CountTrials(index.pods, index.topology, index.counts)

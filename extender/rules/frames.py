@@ -61,8 +61,8 @@ class Frame(ABC):
         """Not 0 for those of the positions whose node meets requirements."""
 
     @abstractmethod
-    def new_domains(self, group: SpreadGroupView) -> int:
-        """How many domains would be eligible for the group only because of nodes that the index does not know."""
+    def eligible_domains(self, group: SpreadGroupView) -> int:
+        """How many domains are eligible for the group, also those that only nodes of the frame are in."""
 
     @abstractmethod
     def is_covered_by(self, group: GroupView) -> bool:
@@ -83,10 +83,10 @@ class Frame(ABC):
 
         O(distinct counts), O(domains) with undetermined pods.
         """
-        counts = self.satisfying(group)
-        if counts is group.counts:
+        counts, eligible = self.satisfying(group), self.eligible_domains(group)
+        if counts is group.counts and eligible == group.domains:
             return group.least()
-        return 0 if len(counts) < group.domains else min(counts.values(), default=0)
+        return 0 if len(counts) < eligible else min(counts.values(), default=0)
 
     def may_count(self, group: GroupView) -> bool:
         """Whether the group may count any pod; in the best case, whether it is sure to."""
@@ -141,9 +141,9 @@ class IndexFrame(Frame):
         """As the index keeps it."""
         return matches.among(nodes)
 
-    def new_domains(self, _group: SpreadGroupView) -> int:
-        """None: every domain is known."""
-        return 0
+    def eligible_domains(self, group: SpreadGroupView) -> int:
+        """As the index counts them."""
+        return group.domains
 
     def is_covered_by(self, group: GroupView) -> bool:
         """Whether no node lacks the key and no domain is empty. O(1)."""
@@ -182,8 +182,8 @@ class RequestFrame(Frame):
             return 0
         return key.number_of.get(value) or unknown.setdefault(value, -1 - len(unknown))
 
-    def new_domains(self, group: SpreadGroupView) -> int:
-        """Counts the values of eligible nodes of the request that no eligible node of the index has."""
+    def eligible_domains(self, group: SpreadGroupView) -> int:
+        """Those of the index, and the values of eligible nodes of the request that no eligible node of the index has."""
         found = set()
         for node in self._nodes:
             value = group.key.value_on(node)
@@ -191,11 +191,56 @@ class RequestFrame(Frame):
                 domain = group.key.number_of.get(value)
                 if domain is None or not group.is_eligible_domain(domain):
                     found.add(value)
-        return len(found)
+        return group.domains + len(found)
 
     def is_covered_by(self, _group: GroupView) -> bool:
         """Never certain: the nodes may be hypothetical."""
         return False
+
+
+class ChangedNodeFrame(RequestFrame):
+    """A node of the index as a change of its labels or taints would leave it, with its pods counted where they would be then.
+
+    Only for constraints without undetermined pods. O(pods on the node) for each group that is read.
+    """
+
+    def __init__(self, number: int, node: Node, view: ClusterView) -> None:
+        super().__init__([node])
+        self._number = number
+        self._node = node
+        self._view = view
+
+    def satisfying(self, group: GroupView) -> Mapping[int, int]:
+        """The counts after the change."""
+        old, new = group.domain_of[self._number], self._new_domain(group)
+        view = self._view
+        if old == new or not (
+            pods := sum(view.times_counted(pod, group) for pod in view.pods_on(self._number).values())
+        ):
+            return group.counts
+        counts = dict(group.counts)
+        counts[old] = counts.get(old, 0) - pods
+        counts[new] = counts.get(new, 0) + pods
+        return {domain: count for domain, count in counts.items() if domain and count}
+
+    def conflicting(self, group: GroupView) -> Mapping[int, int]:
+        """The same."""
+        return self.satisfying(group)
+
+    def may_count(self, group: GroupView) -> bool:
+        """Whether it counts any pod after the change."""
+        return bool(self.satisfying(group))
+
+    def eligible_domains(self, group: SpreadGroupView) -> int:
+        """Those of the index, without the one that the node would leave empty, and with one that it would be the first in."""
+        old, new = group.domain_of[self._number], self._new_domain(group)
+        found = group.domains + (new != 0 and not group.is_eligible_domain(new))
+        return found - (old not in (0, new) and group.column.domains[old] == 1)
+
+    def _new_domain(self, group: GroupView) -> int:
+        if isinstance(group, SpreadGroupView) and not group.admits(self._node):
+            return 0
+        return self._domain(group.key, self._node, {})
 
 
 def _sum(counts: Mapping[int, int], more: Mapping[int, int]) -> Mapping[int, int]:

@@ -213,8 +213,7 @@ def _min_match(spread: Spread, frame: Frame) -> int:
     O(distinct counts).
     """
     group = spread.group
-    added = frame.new_domains(group)
-    if added or group.domains < spread.constraint.min_domains:
+    if frame.eligible_domains(group) < spread.constraint.min_domains:
         return 0
     return frame.least(group)
 

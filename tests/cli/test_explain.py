@@ -22,6 +22,7 @@ from tests.builders import node_json, pod_json
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
 README: Final = Path("README.md").read_text("utf-8")
+HOW_TO: Final = Path("config/how-to/explain.md").read_text("utf-8")
 SCENARIO: Final = "config/scenarios/pending.yaml"
 # By pod: the rule and the reason that reject the untainted nodes, and words of the printed explanation.
 CAUSES: Final = {
@@ -96,6 +97,20 @@ async def test_the_readme_shows_what_explain_prints(scenario: str, capsys: pytes
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_the_how_to_shows_what_would_help_and_a_what_if_agrees(
+    scenario: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = re.findall(r"```text\n((?:.*\n)*?)```", HOW_TO)
+    ((name, content),) = re.findall(r"cat > (\S+) <<'END'\n(.*?)^ +END$", HOW_TO, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath(name).write_text(content, "utf-8")
+    _, table, _ = await explain(capsys, "shop/too-few-zones", "--url", scenario)
+    assert table.endswith(f"\n\n{shown[0]}")
+    code, printed, _ = await running_main(capsys, "whatif", "-f", name, "--url", scenario)
+    assert (code, shown[1] in printed) == (0, True)
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_service_says_what_it_does_not_know(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, said = await explain(capsys, "shop/none", "--url", scenario)
     assert (code, "pod shop/none is not known" in said) == (1, True)
@@ -139,7 +154,7 @@ async def test_a_snapshot_explains_the_same_without_a_service(
         ("node-a", 1, False),
         ("node-b", 0, True),
     ]
-    assert [each["kind"] for each in found["changes"]] == ["addNode"]
+    assert [each["kind"] for each in found["changes"]] == ["removeTaints", "addNode"]
     code, text, _ = await explain(capsys, "default/web-1", "--snapshot", str(path))
     assert (code, text) == (0, "default/web-1: on node node-a\n")
 

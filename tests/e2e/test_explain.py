@@ -86,6 +86,30 @@ async def test_one_more_node_that_explain_describes_takes_the_pod(cluster: Clust
         assert await cluster.board.bound(pods[2]) == [change["node"]]
 
 
+async def test_a_node_that_explain_uncordons_frees_of_taints_or_labels_takes_the_pod(cluster: Cluster) -> None:
+    reserved = [{"key": "reserved", "value": "yes", "effect": "NoSchedule"}]
+    await cluster.api.create(
+        node("n1", labels={"pool": "a"}, unschedulable=True),
+        node("n2", labels={"pool": "b"}, taints=reserved),
+        node("n3"),
+    )
+    pods = [pod(f"in-{pool}", nodeSelector={"pool": pool}) for pool in "abc"]
+    async with cluster.scheduled() as extender:
+        await cluster.api.create(*pods)
+        for each in pods:
+            await cluster.board.rejected(each)
+        change = the("uncordonNode", await explained(extender, pods[0]))
+        await cluster.api.patch(f"/api/v1/nodes/{change['node']}", {"spec": {"unschedulable": None}})
+        assert await cluster.board.bound(pods[0]) == ["n1"]
+        change = the("removeTaints", await explained(extender, pods[1]))
+        assert (change["node"], change["taints"]) == ("n2", ["reserved=yes:NoSchedule"])
+        await cluster.api.patch("/api/v1/nodes/n2", {"spec": {"taints": None}})
+        assert await cluster.board.bound(pods[1]) == ["n2"]
+        change = the("labelNode", await explained(extender, pods[2]))
+        await cluster.api.patch(f"/api/v1/nodes/{change['node']}", {"metadata": {"labels": change["labels"]}})
+        assert await cluster.board.bound(pods[2]) == [change["node"]]
+
+
 async def test_a_pod_that_explain_moves_makes_way(cluster: Cluster) -> None:
     await cluster.api.create(node("n1", labels={"pool": "a"}), node("n2", labels={"pool": "b"}))
     old = pod("old", on="n1", labels={"app": "web"})

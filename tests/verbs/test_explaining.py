@@ -16,7 +16,7 @@ from extender.model.release import GroupKey, Slot
 from extender.rules import constraint_states
 from extender.settings.configuration import Settings
 from extender.verbs.browse.pods import PodFinder, workload_page
-from extender.verbs.explain import changes
+from extender.verbs.explain import changes, namespace_labels, node_changes
 from extender.verbs.explain import explaining as explaining_module
 from extender.verbs.explain.explaining import MOST_BYTES, explain, rejection_note
 from tests.builders import index_of, matching, namespace, node, pod, settings, spread, term, weighted
@@ -128,7 +128,8 @@ def test_steps_that_end_within_a_table_change_nothing_in_the_result(monkeypatch:
     whole = [explaining(each, *objects) for each in asking]
     monkeypatch.setattr(counts, "_SIGNATURES_A_STEP", 1)
     monkeypatch.setattr(constraint_states, "_STEP", 1)
-    monkeypatch.setattr(changes, "_A_STEP", 1)
+    for module in (changes, namespace_labels, node_changes):
+        monkeypatch.setattr(module, "_A_STEP", 1)
     monkeypatch.setattr(explaining_module, "_FITS_A_STEP", 1)
     monkeypatch.setattr(explaining_module, "_CLAUSES_A_STEP", 1)
     assert [explaining(each, *objects) for each in asking] == whole

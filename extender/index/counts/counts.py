@@ -17,12 +17,13 @@ from extender.index.counts.compiled_constraints import CompiledConstraints, Cons
 from extender.index.counts.groups import Group, GroupView, PlacedPods, SignatureCounts, SignatureTable
 from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.selections import Selections
-from extender.index.counts.term_counts import PolicyTerms, TermCounts
+from extender.index.counts.term_counts import PolicyTerms, TermCounts, TermGroupView
 from extender.index.nodes.topology import Topology
 from extender.index.objects.changes import Journal
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.model.changes import PolicyRecheck
+from extender.model.constraints.labels import Labels
 from extender.model.constraints.terms import NO_AFFINITY, PodAffinity
 from extender.model.objects import Namespace, Node, Pod, PodSignature
 from extender.settings.rules import Rules
@@ -172,6 +173,15 @@ class Counts:
         """Whether any of the groups counts this placed pod. O(groups that count it)."""
         counts_of_signature = self.signatures.find(pod.signature, terminating=pod.terminating)
         return counts_of_signature is not None and any(group in groups for group in counts_of_signature.groups)
+
+    def times_counted(self, pod: Pod, group: GroupView) -> int:
+        """How many times a group counts this pod wherever its node is in a domain of the group. O(1)."""
+        found = self.signatures.find(pod.signature, terminating=pod.terminating)
+        return 0 if found is None else found.groups.get(group, 0)  # type: ignore[call-overload]  # a view is the group itself
+
+    def terms_selecting(self, signature: PodSignature, namespace_labels: Labels) -> Sequence[TermGroupView]:
+        """The terms of existing pods that would select these pods if their namespace had these labels."""
+        return self.terms.selecting(signature, namespace_labels=namespace_labels)
 
     def statistics(self) -> dict[str, int]:
         """How many signatures, groups and compiled constraints are kept, for metrics."""

@@ -19,6 +19,7 @@ from extender.index.nodes.domains import KeyDomains
 from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.model.bounded import shrink
+from extender.model.constraints.labels import Labels
 from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity, by_names
 from extender.model.objects import PodSignature
 
@@ -255,14 +256,17 @@ class TermCounts:
         """Whether a term has no group, as no node carries its key: for the audit."""
         return self._find(each) is None and not self._topology.is_carried(each[1].topology_key)
 
-    def selecting(self, signature: PodSignature, *, of_policies: bool = False) -> list[OwnerGroup]:
+    def selecting(
+        self, signature: PodSignature, *, of_policies: bool = False, namespace_labels: Labels | None = None
+    ) -> list[OwnerGroup]:
         """The owner groups whose term selects pods of this signature, in the order in which they were made.
 
-        ``of_policies``: only those of terms that policies add to any pods. O(1) where there are none.
+        ``of_policies``: only those of terms that policies add to any pods. O(1) where there are none. ``namespace_labels``: as
+        if the namespace had these labels.
         """
         if of_policies and not self._groups_of_policies:
             return []
-        labels = self._namespaces.labels(signature.namespace)
+        labels = self._namespaces.labels(signature.namespace) if namespace_labels is None else namespace_labels
         found = self._owner_anchors.candidates(signature.namespace, signature.labels)
         if of_policies:
             found = (group for group in found if group.policy_users)

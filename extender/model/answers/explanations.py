@@ -113,7 +113,8 @@ class Change(Value, frozen=True):
     """A change that was tried, after which the pod passes filter and fits on ``node``.
 
     ``kind`` says which of the other fields are set: addNode (``labels`` of the new node, otherwise like ``like``),
-    movePod (``pods``, ``from``, ``to``), labelNamespace (``namespace``, ``labels``), deletePods (``pods``; lower
+    uncordonNode (``node``), removeTaints (``taints``, each with value and effect), labelNode (``labels`` that are set, ``removedLabels``),
+    movePod (``pods``, ``from``, ``to``), labelNamespace (``namespace``, and as labelNode), deletePods (``pods``; lower
     priority), addRoom (``room``: by resource what is missing; milli-CPU, else units).
     """
 
@@ -122,6 +123,8 @@ class Change(Value, frozen=True):
     node: str
     like: str = ""
     labels: Mapping[str, str] = {}
+    removed_labels: tuple[str, ...] = ()
+    taints: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
     from_node: str = msgspec.field(name="from", default="")
     to: str = ""

@@ -24,7 +24,8 @@ from extender.rules import catalog
 from extender.rules.constraint_states import Steps
 from extender.rules.rule import PreparedFilter, Rule
 from extender.settings.configuration import Settings
-from extender.verbs.explain.changes import Incoming, find_changes
+from extender.verbs.explain.changes import find_changes
+from extender.verbs.explain.trials import Incoming
 
 _EXAMPLES: Final = 3
 _FITS_A_STEP: Final = 120  # checks of node fit, at 4 µs

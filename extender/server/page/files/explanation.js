@@ -6,6 +6,9 @@ import { count, counted, reason, rule } from "./words.js";
 
 const HELPS = {
   addNode: "one more node",
+  uncordonNode: "uncordon a node",
+  removeTaints: "remove taints",
+  labelNode: "label a node",
   movePod: "move a pod",
   labelNamespace: "label a namespace",
   deletePods: "delete pods",

@@ -1,0 +1,257 @@
+"""Labels of a namespace that would let a pod pass: its terms, or those of existing pods, reach the namespace or no longer do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain, islice
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.counts.groups import GroupView
+from extender.index.counts.term_counts import Role
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
+from extender.model.answers.explanations import Change
+from extender.model.constraints.labels import Labels, Operator
+from extender.model.constraints.selectors import LabelSelector
+from extender.model.constraints.terms import AffinityTerm
+from extender.model.objects import PodSignature
+from extender.model.policies import NAMESPACE_NAME_LABEL
+from extender.rules.constraint_states import Steps
+from extender.rules.interpod_affinity import own_terms, terms_of_others
+from extender.verbs.explain.node_changes import labelling
+from extender.verbs.explain.trials import Incoming, fits_without, passes
+
+# Bounds of the searches, each some milliseconds in all.
+_NAMESPACES: Final = 4
+_TRIALS: Final = 16  # labels
+_DOMAINS: Final = 3  # with counted pods, for each group
+_NODES: Final = 40  # of a domain
+_MOST_NAMES: Final = 200  # that a selector is replaced by
+_A_STEP: Final = 120
+
+
+class _Candidate(NamedTuple):
+    """Labels that a namespace might have instead of its own, and nodes on which the pod may then pass."""
+
+    namespace: str
+    labels: Labels
+    nodes: tuple[NodeNumber, ...] = ()
+
+
+def label_a_namespace(incoming: Incoming) -> Steps[list[Change]]:
+    """The first change of labels of one namespace that lets the pod pass."""
+    view, tried = incoming.view, 0
+    if not incoming.settings.rules.inter_pod_affinity.namespace_selector:
+        return []
+    for search in (_to_be_reached, _to_be_left, _to_leave_others):
+        candidates = yield from search(incoming)
+        for each in candidates:
+            yield
+            old = view.namespace_labels(each.namespace)
+            if old is None or tried >= _TRIALS:
+                continue
+            tried += 1
+            node = _passing_with(each, old, incoming)
+            if node:
+                return [_change(each, old, node)]
+    return []
+
+
+def _change(found: _Candidate, old: Labels, node: str) -> Change:
+    wanted = {key: value for key, value in found.labels.items() if old.get(key) != value}
+    lost = tuple(sorted(old.keys() - found.labels.keys()))
+    text = labelling(wanted, lost, f"namespace {found.namespace}")
+    kind, namespace = "labelNamespace", found.namespace
+    return Change(kind=kind, text=text, node=node, namespace=namespace, labels=wanted, removed_labels=lost)
+
+
+# -- candidates -------------------------------------------------------------------------------------------------------
+
+
+def _to_be_reached(incoming: Incoming) -> Steps[list[_Candidate]]:
+    """Namespaces with pods that required affinity selects by their labels and does not reach. O(signatures)."""
+    own, signature = own_terms(incoming.compiled), incoming.pod.signature
+    terms = [each for each in signature.affinity.required if each.namespace_selector is not None]
+    if not own.affinity or own.matches_itself or not terms:
+        return []
+    view, looked, found = incoming.view, set[tuple[int, str]](), dict[str, dict[str, str]]()
+    for at, placed in enumerate(view.placed()):
+        if at % _A_STEP == _A_STEP - 1:
+            yield
+        if placed is None:
+            continue
+        labels, namespace = placed.signature.labels, placed.signature.namespace
+        for each in () if placed.terminating else terms:
+            if (id(each), namespace) in looked or not each.selector.matches(labels):
+                continue
+            looked.add((id(each), namespace))
+            known = view.namespace_labels(namespace)
+            if known is None or each.covers(namespace, known) or each.namespace_selector is None:
+                continue
+            wanted = _selected_by(each.namespace_selector, found.get(namespace, dict(known)))
+            if wanted is not None:
+                found[namespace] = wanted
+        if len(found) >= _NAMESPACES:
+            break
+    return [_Candidate(namespace, labels) for namespace, labels in found.items()]
+
+
+def _to_be_left(incoming: Incoming) -> Steps[list[_Candidate]]:
+    """Namespaces that the pod's anti-affinity reaches by a selector, and that have pods which reject it. O(signatures)."""
+    own, view, found = own_terms(incoming.compiled), incoming.view, list[_Candidate]()
+    for term, group in zip(own.anti_terms, own.anti, strict=True):
+        if term.namespace_selector is None or term.covers_all:
+            continue
+        nodes: dict[str, list[NodeNumber]] = {}
+        for at, placed in enumerate(view.placed(group)):
+            if at % _A_STEP == _A_STEP - 1:
+                yield
+            namespace = "" if placed is None else placed.signature.namespace
+            if placed is None or namespace in term.namespaces or len(nodes.get(namespace, ())) >= _NODES:
+                continue
+            there = nodes.setdefault(namespace, [])
+            domains = dict.fromkeys(group.domain_of[number] for number in islice(placed.nodes, _NODES))
+            there += _nodes_in(group, domains, incoming)
+            if len(nodes) >= _NAMESPACES:
+                break
+        for namespace, candidates in nodes.items():
+            known = view.namespace_labels(namespace)
+            for labels in () if known is None else _not_selected_by(term.namespace_selector, known):
+                found.append(_Candidate(namespace, labels, tuple(candidates)))
+    return found
+
+
+def _to_leave_others(incoming: Incoming) -> Steps[list[_Candidate]]:
+    """Labels with which anti-affinity of existing pods would no longer reach the pod's own namespace. O(terms)."""
+    view, namespace, found = incoming.view, incoming.pod.signature.namespace, list[_Candidate]()
+    known = view.namespace_labels(namespace)
+    if known is None or not incoming.settings.rules.inter_pod_affinity.enabled:
+        return []
+    for group in islice(terms_of_others(incoming.compiled).anti, _TRIALS):
+        yield
+        term = group.term
+        if group.counts and not (term.covers_all or term.namespace_selector is None or namespace in term.namespaces):
+            nodes = tuple(_nodes_in(group, group.counts, incoming))
+            found += (_Candidate(namespace, each, nodes) for each in _not_selected_by(term.namespace_selector, known))
+    return found
+
+
+def _nodes_in(group: GroupView, domains: Iterable[int], incoming: Incoming) -> Iterator[NodeNumber]:
+    """Some nodes of these domains that have room for the pod, as far as node fit tells."""
+    every = chain.from_iterable(group.key.nodes_in.get(domain, ()) for domain in islice(domains, _NODES))
+    return islice(filter(incoming.may_fit, every), _NODES)
+
+
+def _selected_by(selector: LabelSelector, labels: Labels) -> dict[str, str] | None:
+    """The labels changed so that the selector selects them; None where that cannot be. O(requirements)."""
+    changed = dict(labels)
+    for clause in selector.requirements:
+        if clause.matches(changed):
+            continue
+        if clause.key == NAMESPACE_NAME_LABEL:
+            return None
+        if clause.operator is Operator.IN:
+            changed[clause.key] = clause.values[0]
+        elif clause.operator is Operator.EXISTS:
+            changed[clause.key] = "true"
+        else:
+            changed.pop(clause.key)
+    return changed if selector.matches(changed) else None
+
+
+def _not_selected_by(selector: LabelSelector, labels: Labels) -> Iterator[dict[str, str]]:
+    """The labels with one change each, after which the selector, which selects them now, does not. O(requirements)."""
+    for clause in selector.requirements:
+        if clause.key == NAMESPACE_NAME_LABEL:
+            continue
+        if clause.operator is Operator.NOT_IN:
+            yield {**labels, clause.key: clause.values[0]}
+        elif clause.operator is Operator.DOES_NOT_EXIST:
+            yield {**labels, clause.key: "true"}
+        elif clause.key in labels:
+            yield {key: value for key, value in labels.items() if key != clause.key}
+
+
+# -- the trial --------------------------------------------------------------------------------------------------------
+
+
+def _passing_with(found: _Candidate, old: Labels, incoming: Incoming) -> str:
+    """The first node that the pod passes and fits on if the namespace has these labels; "" without one. O(nodes tried)."""
+    view, signature, namespace = incoming.view, incoming.pod.signature, found.namespace
+    if _is_asked_by_policies(found, old, view):
+        return ""
+    trial = with_labelled_namespace(signature, namespace, old, found.labels, view)
+    if trial is None:
+        return ""
+    pod = structs.replace(incoming.pod, signature=trial)
+    try:
+        compiled = view.compiled(trial)
+        if namespace == signature.namespace and incoming.settings.rules.inter_pod_affinity.enabled:
+            others = view.terms_selecting(trial, found.labels)
+            anti = tuple(each for each in others if each.role is Role.REQUIRED_ANTI)
+            compiled = compiled.put(replace(terms_of_others(compiled), anti=anti))
+        for number in found.nodes or _with_affinity(compiled):
+            if incoming.may_fit(number) and fits_without(pod, number, (), view) and passes(pod, compiled, number, view):
+                return view.node_names[number]
+    finally:
+        if trial is not signature:
+            view.release_compiled(trial)
+    return ""
+
+
+def _is_asked_by_policies(found: _Candidate, old: Labels, view: ClusterView) -> bool:
+    """Whether a scheduling policy would select pods of the namespace differently, which is not tried. O(policies)."""
+    scopes = [each.scope for each in (*view.policies, *view.policies.invalid()) if each.scope is not None]
+    return any(
+        each.namespace_selector.matches(old) != each.namespace_selector.matches(found.labels)
+        for each in scopes
+        if each.namespace in ("", found.namespace)
+    )
+
+
+def _with_affinity(compiled: CompiledConstraints) -> Iterator[NodeNumber]:
+    """Nodes in a domain with a pod that required affinity selects."""
+    for group in own_terms(compiled).affinity:
+        for domain in list(group.counts)[:_DOMAINS]:
+            yield from islice(group.key.nodes_in.get(domain, ()), _NODES)
+
+
+def with_labelled_namespace(
+    signature: PodSignature, namespace: str, old: Labels, new: Labels, view: ClusterView
+) -> PodSignature | None:
+    """The signature as if a namespace had the new labels: terms that reach it then, or no longer do, name what they reach.
+
+    The same object where no term differs. None where a term would have to name too many. O(terms), and O(namespaces) for each
+    that no longer reaches it.
+    """
+
+    def reaching(term: AffinityTerm) -> AffinityTerm | None:
+        before, after = term.covers(namespace, old), term.covers(namespace, new)
+        if before == after:
+            return term
+        if after:
+            return structs.replace(term, namespaces=tuple(sorted({*term.namespaces, namespace})))
+        selector = term.namespace_selector
+        reached = {
+            name for name, each in view.namespaces.items() if selector is not None and selector.matches(each.labels)
+        }
+        reached = {*term.namespaces, *reached} - {namespace}
+        if len(reached) > _MOST_NAMES:
+            return None
+        return structs.replace(term, namespaces=tuple(sorted(reached)), namespace_selector=None)
+
+    affinity = signature.affinity
+    required, required_anti = list(map(reaching, affinity.required)), list(map(reaching, affinity.required_anti))
+    if None in required or None in required_anti:
+        return None
+    terms = (
+        tuple(each for each in required if each is not None),
+        tuple(each for each in required_anti if each is not None),
+    )
+    if terms == (affinity.required, affinity.required_anti):
+        return signature
+    return replace(signature, affinity=replace(affinity, required=terms[0], required_anti=terms[1]))

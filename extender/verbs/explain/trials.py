@@ -1,0 +1,161 @@
+"""Trials: whether a pod would pass on a node after a change. All that is changed on the counts is undone in the same step.
+
+A change is tried with the rules that filter, never guessed. What a trial cannot express exactly is not offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import structs
+
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.nodes.columns import NodeNumber
+from extender.index.view import ClusterView
+from extender.model.objects import Node, Pod
+from extender.model.rejections import Reason, Rejection
+from extender.model.resources import PODS
+from extender.rules import catalog
+from extender.rules.frames import ChangedNodeFrame, IndexFrame, RequestFrame
+from extender.rules.free_resources import FreeResources, claims_on, free_resources_on
+from extender.rules.node_fit import static_rejection
+from extender.settings.configuration import Settings
+from extender.verbs.dry_run import KeptNodes
+from extender.verbs.effective_pod import effective_pod
+from extender.verbs.request import worst_case
+
+
+class Incoming:
+    """A pod that is on no node: its effective form, its constraints, and what is known of each node.
+
+    ``asked`` is the pod without what policies direct, as kube-scheduler checks it against nodes. ``kept`` are nodes kept for
+    nominated pods, ``passing`` those that filter lets pass, ``rejections`` are those of node fit.
+    """
+
+    def __init__(self, asked: Pod, view: ClusterView, settings: Settings) -> None:
+        self.asked, self.view, self.settings = asked, view, settings
+        self.pod = effective_pod(asked, view, settings)
+        self.compiled = view.compiled(self.pod.signature)
+        self.frame = worst_case(IndexFrame(), self.compiled, view)
+        self.numbers: Sequence[NodeNumber] = list(view.known.values())
+        self.kept = {view.known[name] for name in KeptNodes(self.pod, view, settings).among(view.known)}
+        self.passing: list[NodeNumber] = []
+        self.rejections: dict[NodeNumber, Rejection | None] = {}
+
+    def may_fit(self, number: NodeNumber) -> bool:
+        """Whether nothing but room keeps the pod off the node, as far as node fit tells."""
+        if number in self.kept or self.view.node(number) is None:
+            return False
+        found = self.rejections.get(number)
+        return found is None or found.reason in (Reason.NO_ROOM, Reason.HOST_PORTS)
+
+
+def passes(pod: Pod, compiled: CompiledConstraints, number: NodeNumber, view: ClusterView) -> bool:
+    """Whether the rules let the pod pass on a node as the counts are now. O(clauses)."""
+    return (
+        catalog.prepare_beside_fit(pod, compiled, view, worst_case(IndexFrame(), compiled, view)).reason(number) is None
+    )
+
+
+def passes_on_new_node(pod: Pod, compiled: CompiledConstraints, node: Node, view: ClusterView) -> bool:
+    """Whether the pod passes and fits on a node that does not exist yet. O(clauses)."""
+    if static_rejection(pod, node) is not None or empty(node).shortage(pod.requests):
+        return False
+    frame = worst_case(RequestFrame([node]), compiled, view)
+    return catalog.prepare_beside_fit(pod, compiled, view, frame).reason(0) is None
+
+
+def passes_on_changed_node(incoming: Incoming, number: NodeNumber, node: Node) -> bool:
+    """Whether the pod would pass and fit on a node of the index if the node had these labels and taints, or were not cordoned.
+
+    O(clauses × pods on the node).
+    """
+    pod, view, old = incoming.pod, incoming.view, incoming.view.node(number)
+    if old is None or number in incoming.kept or static_rejection(pod, node) is not None:
+        return False
+    if not free_resources_on(view, number, node, claims_on(node.name, pod, view)).takes(pod):
+        return False
+    if old.labels == node.labels and old.taints == node.taints:
+        return passes(pod, incoming.compiled, number, view)
+    if view.is_undetermined(incoming.compiled) or any(
+        _may_begin_to_count(key, number, pod, view) for key in node.labels.keys() - old.labels.keys()
+    ):
+        return False
+    frame = ChangedNodeFrame(number, node, view)
+    return catalog.prepare_beside_fit(pod, incoming.compiled, view, frame).reason(0) is None
+
+
+def _may_begin_to_count(key: str, number: NodeNumber, pod: Pod, view: ClusterView) -> bool:
+    """Whether anti-affinity over a label key, which has no counts while no node carries the key, may reject the pod on a node.
+
+    O(terms of the pods on the node) for a key that no node carries, else O(1).
+    """
+    if view.is_carried(key):
+        return False
+    pods = (pod, *view.pods_on(number).values())
+    terms = (term for each in pods for term in each.signature.affinity.required_anti)
+    return bool(view.policies.about_placed_pods) or any(term.topology_key == key for term in terms)
+
+
+def empty(node: Node) -> FreeResources:
+    """What a node without pods offers."""
+    return FreeResources(dict(node.allocatable), node.allocatable.get(PODS, 0))
+
+
+def fits_without(pod: Pod, number: NodeNumber, leaving: Iterable[Pod], view: ClusterView) -> bool:
+    """Whether the node has room for the pod, and nothing else keeps it off, once these pods have left it. O(resources)."""
+    node = view.node(number)
+    if node is None or static_rejection(pod, node) is not None:
+        return False
+    free = free_resources_on(view, number, node, claims_on(node.name, pod, view))
+    for each in leaving:
+        if each.node == node.name:
+            free.count(each, -1)
+    return free.takes(pod)
+
+
+def missing_room(pod: Pod, number: NodeNumber, view: ClusterView) -> dict[str, int]:
+    """By resource how much more the node would have to offer for the pod. O(resources)."""
+    node = view.node(number)
+    if node is None:
+        return {}
+    free = free_resources_on(view, number, node, claims_on(node.name, pod, view))
+    missing = {PODS: 1 - free.slots} if free.slots < 1 else {}
+    for name, amount in pod.requests.items():
+        if name != PODS and amount > max(free.free.get(name, 0), 0):
+            missing[name] = amount - free.free.get(name, 0)
+    for name, amount in missing.items():
+        free.free[name] = free.free.get(name, 0) + amount
+    free.slots += missing.get(PODS, 0)
+    return missing if free.takes(pod) else {}
+
+
+def is_helped_by_moving(incoming: Incoming, moved: Pod, number: NodeNumber, targets: Iterable[NodeNumber]) -> str:
+    """The first of the target nodes to which ``moved`` may go so that the incoming pod passes and fits on a node; else "".
+
+    The moved pod passes its own rules and fits there. O(targets × clauses).
+    """
+    view, pod = incoming.view, incoming.pod
+    if not fits_without(pod, number, (moved,), view):
+        return ""
+    # Compiled before anything is taken: a group that is made in the trial would count the pod that left.
+    own, placed = view.compiled(moved.signature), structs.replace(moved, node="")
+    if view.is_undetermined(own):
+        return ""
+    with view.what_if() as tried:
+        tried.take(moved)
+        if not passes(pod, incoming.compiled, number, view):
+            return ""
+        filters = catalog.prepare_beside_fit(placed, own, view, IndexFrame())
+        for target in targets:
+            node = view.node(target)
+            if node is None or node.name == moved.node or filters.reason(target) is not None:
+                continue
+            if not fits_without(placed, target, (), view):
+                continue
+            tried.place(placed, target)
+            helps = passes(pod, incoming.compiled, number, view)
+            tried.remove_placed()
+            if helps and (target != number or fits_without(pod, number, (moved,), view)):
+                return node.name
+    return ""
