@@ -14,8 +14,8 @@ from extender.settings.limits import Limits
 from extender.settings.policies import Policies
 from extender.verbs.admit.decision import AdmitVerb
 from extender.verbs.admit.injection import Injection
-from extender.verbs.admit.pod_fields import Changes
-from extender.verbs.admit.term_product import DIRECTIVES
+from extender.verbs.admit.pod_fields import Bounds, Changes
+from extender.verbs.admit.term_product import DIRECTIVES, Budget
 from extender.wire.policies.node_terms import TOLERATIONS, list_item
 from tests.builders import Json
 from tests.policies import REQUIRED, expression, node_term, policy, preferring, requiring
@@ -234,6 +234,14 @@ def test_applying_the_same_policies_again_stops_at_the_same_one_and_changes_noth
     once = ask(admit, pod())
     assert "priorityClassName" not in template_spec(once.obj)
     assert ask(admit, once.obj).patch == []
+
+
+def test_a_policy_that_is_applied_again_costs_nothing_more() -> None:
+    wanted = heavy(0)
+    injection = Injection({}, Bounds(), Budget(directives=wanted.directives.weight), is_pod=True)
+    assert not injection.apply(wanted).conflicts
+    assert not injection.apply(wanted).conflicts
+    assert [each.message for each in injection.apply(heavy(1, 1)).conflicts] == [TOO_MUCH]
 
 
 @pytest.mark.parametrize("strict", [False, True])
