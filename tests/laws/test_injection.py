@@ -159,3 +159,32 @@ def test_a_pod_of_an_injected_template_needs_no_injection(spec: Json, policies: 
     made = pod(template)
     assert ask(verb(*policies), made).obj == made
     assert INJECTED_ANNOTATION not in made["metadata"]
+
+
+@meets_its_case
+@given(TERM_LISTS, TERM_LISTS, st.booleans())
+def test_terms_that_a_user_changes_after_an_injection_lose_what_was_added_and_nothing_else(
+    own: Any,
+    theirs: Any,
+    is_longer: bool,  # noqa: FBT001 (drawn)
+) -> None:
+    """The user adds a term, or a requirement to each. Of terms that contain another one injection may have kept the shorter."""
+    own = [term for term in own if term] or [[("zone", "a")]]
+    added = [[(f"policy/{key}", value) for key, value in term] for term in theirs if term][: 1 if is_longer else None]
+    extra = {"key": "rack", "operator": "In", "values": ["r1"]}
+    first = verb(kupid_policy(affinity=affinity_of(added)) if added else kupid_policy())
+    edited = ask(first, workload(spec={"affinity": affinity_of(own)})).obj
+    terms = template_spec(edited)["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    case(bool(added) and len(terms) > 1)
+    for each in terms if is_longer else ():
+        each["matchExpressions"].append(extra)
+    terms += [] if is_longer else [_new_term(extra)]
+    left = template_spec(ask(verb(), edited, "UPDATE", old=edited).obj)["affinity"]["nodeAffinity"][REQUIRED]
+    found = {frozenset((r["key"], *r["values"]) for r in t["matchExpressions"]) for t in left["nodeSelectorTerms"]}
+    user = {("rack", "r1")}
+    written = {frozenset(term) for term in own}
+    shortest = {term for term in written if not any(other < term for other in written)}
+    if is_longer:
+        assert {term | user for term in shortest} <= found <= {term | user for term in written}
+    else:
+        assert shortest | {frozenset(user)} <= found <= written | {frozenset(user)}
