@@ -29,6 +29,7 @@ from extender.model.release import (
     Slot,
     Strategy,
 )
+from extender.verbs.release import choice, placing
 from extender.verbs.release.choice import Rest, propose, propose_in_steps
 from extender.verbs.release.placing import Trials, kinds_of
 from extender.wire.objects.kinds import PODS
@@ -491,3 +492,26 @@ def test_room_that_is_taken_during_a_pause_is_not_proposed() -> None:
     steps = propose_in_steps(Rest(KEY, ReleaseSpec((ZONE,)), pods), index.view, SETTINGS)
     found = end_of(steps, lambda number: index.upsert(late) if number == len(pods) + 3 else None)
     assert (domain(found), len(found.slots)) == ("b", 4)
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("topology", [(ZONE,), (HOSTNAME,), (ZONE, HOSTNAME)])
+def test_a_step_looks_at_few_of_many_nodes_and_nodes_may_come_and_go_between_steps(
+    monkeypatch: pytest.MonkeyPatch, strategy: Strategy, topology: tuple[str, ...]
+) -> None:
+    hosts = [host(f"{zone}{number}", zone, 4) for zone in "abc" for number in range(20)]
+    index, pods = cluster(*hosts, *gang(4)), gang(4)
+    rest = Rest(KEY, ReleaseSpec(topology, strategy=strategy), pods)
+    whole = propose(rest, index.view, SETTINGS)
+    at_once = sum(1 for _ in propose_in_steps(rest, index.view, SETTINGS))
+    monkeypatch.setattr(placing, "NODES_A_STEP", 5)
+    monkeypatch.setattr(choice, "NODES_A_STEP", 5)
+    assert propose(rest, index.view, SETTINGS) == whole
+    assert sum(1 for _ in propose_in_steps(rest, index.view, SETTINGS)) >= at_once + 2 * len(hosts) // 5
+
+    def replace_a_node(step: int) -> None:
+        index.delete(hosts[step % 20])
+        index.upsert(host(f"new-{step}", "c", 4))
+
+    found = end_of(propose_in_steps(rest, index.view, SETTINGS), replace_a_node)
+    assert {slot.node for slot in found.slots} <= index.view.known.keys()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -33,6 +34,7 @@ from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.release.placing import (
+    NODES_A_STEP,
     Budget,
     Capacity,
     NodeRoom,
@@ -153,7 +155,8 @@ class _Choice:
         found = None
         if prefix is not None:
             found = yield from self._best((), rooms, self._rest.release.topology, prefix)
-        rejected = tuple(sorted(self._rejected, key=lambda each: (-each.holds, each.domain))[:MOST_REJECTED])
+        yield True
+        rejected = tuple(nsmallest(MOST_REJECTED, self._rejected, key=lambda each: (-each.holds, each.domain)))
         if found is not None:
             return Proposal(found[0], found[1], rejected)
         if (growing := self._growing(prefix)) is not None:
@@ -170,7 +173,8 @@ class _Choice:
             return None
         domains = self._holding_all(keys[0], rooms) if path else rooms
         yield True
-        for level, there in self._ordered(keys[0], domains, is_first=not path):
+        ordered = yield from self._ordered(keys[0], domains, is_first=not path)
+        for level, there in ordered:
             yield True
             here = (*path, level)
             if prefix and prefix[0] != level:
@@ -239,7 +243,7 @@ class _Choice:
         node = self._view.node(room.number)
         return None if node is None else node.labels.get(key)
 
-    def _ordered(self, key: str, rooms: Rooms, *, is_first: bool) -> list[tuple[Level, Rooms]]:
+    def _ordered(self, key: str, rooms: Rooms, *, is_first: bool) -> Trials[list[tuple[Level, Rooms]]]:
         """The domains of a key in the order of the strategy; of the first key those of the policy, if it lists any. O(nodes)."""
         release = self._rest.release
         listed = [release.level_of(each) for each in release.domains] if is_first else []
@@ -247,7 +251,9 @@ class _Choice:
         domains: dict[Level, dict[Hashable, list[NodeRoom]]] = {level: {} for level in listed}
         for kind, each in rooms.items():
             of_value: dict[str, list[NodeRoom]] = {}
-            for room in each:
+            for at, room in enumerate(each, start=1):
+                if not at % NODES_A_STEP:
+                    yield True
                 node = self._view.node(room.number)
                 value = None if node is None else node.labels.get(key)
                 if value is None:
@@ -257,22 +263,34 @@ class _Choice:
                     of_value[value] = [room]
                 else:
                     there.append(room)
-            for value, nodes in of_value.items():
+            for at, (value, nodes) in enumerate(of_value.items(), start=1):
+                if not at % NODES_A_STEP:
+                    yield True
                 level = level_of.get(value) if listed else Level(key, value)
                 if level is not None:
                     domains.setdefault(level, {}).setdefault(kind, []).extend(nodes)
         if listed and release.strategy is Strategy.IN_ORDER:
             return [(level, domains[level]) for level in listed]
-        strategy = release.strategy
+        ranks = yield from self._ranks(domains)
+        items = list(domains.items())
+        names = [level.value for level, _ in items]
+        order = sorted(range(len(items)), key=names.__getitem__)
+        yield True
+        order.sort(key=ranks.__getitem__)  # equals stay in the order of their names
+        yield True
+        return [items[at] for at in order]
 
-        def order(item: tuple[Level, Rooms]) -> tuple[float, str]:
-            level, there = item
+    def _ranks(self, domains: Mapping[Level, Rooms]) -> Trials[list[float]]:
+        """Of each domain what the strategy orders them by. O(nodes)."""
+        strategy, found = self._rest.release.strategy, list[float]()
+        for there in domains.values():
             if strategy in {Strategy.BEST_FIT, Strategy.IN_ORDER}:
-                return self._times(there), level.value
-            share = self._free_share(there)
-            return -share if strategy is Strategy.MOST_FREE else share, level.value
-
-        return sorted(domains.items(), key=order)
+                found.append(self._times(there))
+            else:
+                share = self._free_share(there)
+                found.append(-share if strategy is Strategy.MOST_FREE else share)
+            yield True
+        return found
 
     def _times(self, rooms: Rooms, lost: Mapping[Hashable, int] = MappingProxyType({})) -> float:
         """How many times the domain holds the pods of the shape for which it has the least room, less those that are lost."""
@@ -285,7 +303,7 @@ class _Choice:
     def _all_rooms(self, levels: Sequence[Level] = ()) -> Trials[Rooms]:
         found = {}
         for kind, pod in self._examples.items():
-            found[kind] = self._capacity.over(pod, levels)
+            found[kind] = yield from self._capacity.over(pod, levels)
             yield True
         return found
 
