@@ -121,7 +121,7 @@ class Course:
         return {name: board.pods[name] for name in names if board.node(name)}
 
     def _violations(self, bound: dict[str, JsonObject], log: str) -> list[str]:
-        state = ClusterState(workloads.nodes(self._nodes), workloads.namespaces())
+        state = ClusterState(workloads.nodes(self._nodes, self._workload.zones), workloads.namespaces())
         standing = self._workload.running(min(self._existing, JUDGED), self._nodes)
         return judge_in_order(
             bound | {key_of(pod): pod for pod in standing}, decision_order(log), state, self._judge_every
@@ -185,5 +185,5 @@ async def open_course(assets: Path, workload: Workload, nodes: int, judge_every:
         ):
             await permit(api)
             await api.create(*workloads.namespaces())
-            await api.create(*workloads.nodes(nodes))
+            await api.create(*workloads.nodes(nodes, workload.zones))
             yield Course(plane, api, board, workload, nodes, judge_every)

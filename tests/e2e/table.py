@@ -161,4 +161,5 @@ def _detail(row: Row) -> str:
 
 
 def _title(workload: str) -> str:
-    return f"{workload} {WORKLOADS[workload].title}"
+    found = WORKLOADS[workload]
+    return f"{workload} {found.title}{f', as {found.published}' if found.published else ''}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from extender.simulator.json_objects import node_of
+from extender.simulator.json_objects import labels_of, node_of
 from tests.e2e.table import IN_TREE, OFFLOAD, Plan, Row, Rows, markdown
-from tests.e2e.workloads import WORKLOADS, Workload
+from tests.e2e.workloads import WORKLOADS, Workload, nodes
+from tests.simulator.plain import ZONE
 
 PLAN = Plan(["W7", "W1"], [5000, 30_000], 2)
 
@@ -72,3 +73,33 @@ def test_more_running_pods_than_nodes_leave_room_for_pods_that_want_a_node_of_th
     assert set(found.values()) == {1}
     assert sum(app == "green" for app, _ in found) == 80
     assert set(nodes_by_app(WORKLOADS["W2"], 1000, 100).values()) == {10}
+
+
+def test_there_is_a_workload_for_each_of_the_published_ones_that_are_shown() -> None:
+    """Where kinds of pods are mixed, those that want a node of their own have one, also with many pods."""
+    published = {each.name: each for each in WORKLOADS.values() if each.published}
+    assert [each.published for each in published.values()] == [
+        "SchedulingRequiredPodAntiAffinityWithNSSelector",
+        "SchedulingRequiredPodAffinityWithNSSelector",
+        "TopologySpreading",
+        "MixedSchedulingBasePod",
+        "SchedulingPreferredAffinityWithNSSelector",
+        "SchedulingBasic",
+    ]
+    assert {
+        name: len({labels_of(each)[ZONE] for each in nodes(10, found.zones)}) for name, found in published.items()
+    } == {
+        "P1": 10,
+        "P2": 1,
+        "P3": 3,
+        "P4": 1,
+        "P5": 10,
+        "P6": 1,
+    }
+    mixed = nodes_by_app(published["P4"], 1000, 100)
+    assert {app for app, _ in mixed} >= {"grey", "blue", "green", "red", "yellow"}
+    assert {count for (app, _), count in mixed.items() if app.startswith("green")} == {1}
+    assert "topologySpreadConstraints" not in next(published["P3"].running(1, 10))["spec"]
+    assert "topologySpreadConstraints" in next(published["P3"].asking(1))["spec"]
+    title = markdown({("P6", 5000, OFFLOAD, 2): row("P6", OFFLOAD, 2)}, Plan(["P6"], [5000], 2))
+    assert "| P6 no constraints, as SchedulingBasic | 5,000 |" in title

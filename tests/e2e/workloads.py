@@ -38,16 +38,22 @@ class Workload:
     in_one_namespace: bool = False
     share: float = 0.0
     control: str = ""
+    zones: int = ZONES
+    others: tuple[tuple[str, Make], ...] = ()
+    published: str = ""
 
     def running(self, count: int, nodes: int, first: int = 0) -> Iterator[JsonObject]:
         """Pods that stand on nodes, one node after the other: those with the numbers from `first` to below `count`."""
-        taken = int(nodes * self.share)
+        kinds = self.others or ((self.app, self.spec),)
+        taken = int(nodes * self.share) or (nodes if self.others else 0)
         for number in range(first, count):
             where = ASKING if self.in_one_namespace else f"team-{number % NAMESPACES}"
-            group = number // taken if taken else 0
-            app = f"{self.app}-{group}" if group else self.app
-            on = node_name(number % (taken or nodes))
-            yield pod(f"run-{number}", where, on=on, labels={"app": app}, **self.spec(number, app))
+            kind, spec = kinds[number % len(kinds)]
+            of_kind = number // len(kinds)
+            group = of_kind // taken if taken else 0
+            app = f"{kind}-{group}" if group else kind
+            on = node_name(of_kind % (taken or nodes))
+            yield pod(f"run-{number}", where, on=on, labels={"app": app}, **spec(number, app))
 
     def asking(self, count: int) -> Iterator[JsonObject]:
         """Pods that want to be placed."""
@@ -55,9 +61,9 @@ class Workload:
             yield pod(f"ask-{number}", ASKING, labels={"app": self.app, ASKING: "yes"}, **self.spec(number, self.app))
 
 
-def nodes(count: int) -> Iterator[JsonObject]:
-    """Nodes with room for everything, in ten zones."""
-    return (node(node_name(number), f"zone-{number % ZONES}", cpu="32") for number in range(count))
+def nodes(count: int, zones: int = ZONES) -> Iterator[JsonObject]:
+    """Nodes with room for everything, in so many zones."""
+    return (node(node_name(number), f"zone-{number % zones}", cpu="32") for number in range(count))
 
 
 def namespaces() -> list[JsonObject]:
@@ -96,6 +102,70 @@ def _spread(*, hard: bool, has_minimum: bool = False) -> Make:
     return spec
 
 
+def _plain(_: int, __: str) -> JsonObject:
+    return {}
+
+
+def _spread_by_five(_: int, app: str) -> JsonObject:
+    return {"topologySpreadConstraints": [spread(skew=5, labels={"app": app})]}
+
+
+_OF_ONE_NAMESPACE: Final = (
+    ("grey", _plain),
+    ("blue", _affinity("podAffinity", ZONE, required=True, in_teams=False)),
+    ("green", _affinity("podAntiAffinity", HOSTNAME, required=True, in_teams=False)),
+    ("red", _affinity("podAffinity", HOSTNAME, required=False, in_teams=False)),
+    ("yellow", _affinity("podAntiAffinity", HOSTNAME, required=False, in_teams=False)),
+)
+
+# https://github.com/kubernetes/kubernetes/tree/master/test/integration/scheduler_perf
+_PUBLISHED: Final = (
+    Workload(
+        "P1",
+        "required anti-affinity, node",
+        "green",
+        _affinity("podAntiAffinity", HOSTNAME, required=True),
+        share=2 / 3,
+        published="SchedulingRequiredPodAntiAffinityWithNSSelector",
+    ),
+    Workload(
+        "P2",
+        "required affinity, one zone",
+        "blue",
+        _affinity("podAffinity", ZONE, required=True),
+        zones=1,
+        published="SchedulingRequiredPodAffinityWithNSSelector",
+    ),
+    Workload(
+        "P3",
+        "hard spread, three zones, beside pods without constraints",
+        "blue",
+        _spread_by_five,
+        in_one_namespace=True,
+        zones=3,
+        others=(("grey", _plain),),
+        published="TopologySpreading",
+    ),
+    Workload(
+        "P4",
+        "no constraints, beside pods of five kinds",
+        "grey",
+        _plain,
+        in_one_namespace=True,
+        zones=1,
+        others=_OF_ONE_NAMESPACE,
+        published="MixedSchedulingBasePod",
+    ),
+    Workload(
+        "P5",
+        "preferred affinity, node",
+        "red",
+        _affinity("podAffinity", HOSTNAME, required=False),
+        published="SchedulingPreferredAffinityWithNSSelector",
+    ),
+    Workload("P6", "no constraints", "grey", _plain, in_one_namespace=True, zones=1, published="SchedulingBasic"),
+)
+
 WORKLOADS: Final = {
     workload.name: workload
     for workload in (
@@ -131,6 +201,7 @@ WORKLOADS: Final = {
             "W5", "hard spread, zone", "cyan", _spread(hard=True, has_minimum=True), in_one_namespace=True, control="C5"
         ),
         Workload("W6", "soft spread, zone", "pink", _spread(hard=False), in_one_namespace=True),
-        Workload("W7", "no constraints", "grey", lambda _, __: {}, in_one_namespace=True),
+        Workload("W7", "no constraints", "grey", _plain, in_one_namespace=True),
+        *_PUBLISHED,
     )
 }
