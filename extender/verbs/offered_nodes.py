@@ -4,7 +4,7 @@ In a large cluster kube-scheduler asks about a sample of the nodes. Each sample 
 threads look at runs of nodes side by side and stop together, so some nodes between two samples are passed over round after
 round, and others are in two samples of each round. Where each answer takes a node away (anti-affinity), a choice at random
 leaves those that are seldom offered to the end. Then pods are rejected on whole samples though nodes are free, and each needs
-a nomination and a second cycle: 91 of 6,000 pods on 6,000 equal nodes, 39 where each gets the node that was not offered for the
+a nomination and a second cycle: 91 of 6,000 pods on 6,000 equal nodes, 19 where each gets the node that was not offered for the
 longest time; 93 and 10 of 3,000 on 3,000 (`python -m tests.tools.sampling --fill`).
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/scheduler-perf-tuning/#how-the-scheduler-iterates-over-nodes

@@ -172,7 +172,9 @@ def _select(search: Search, pod: Pod, start: int, *, weighs_taints: bool = False
     if len(equals) <= 1:
         return equals
     # Where all nodes of a sample pass there are enough for the pods that come next.
-    is_scarce = len(equals) < WINDOW and not search.filters.passes_all and search.requested.view is not None
+    names = len(search.requested)
+    all_read = names if names < 2 * WINDOW else WINDOW
+    is_scarce = len(equals) < all_read and not search.filters.passes_all and search.requested.view is not None
     offered = search.offered if is_scarce and strategy != "MostAllocated" else None
     near: Sequence[int] = equals
     if strategy != "Ignored":

