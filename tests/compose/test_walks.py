@@ -143,4 +143,4 @@ async def test_a_filter_request_and_a_watch_event_pass_few_files(spec: JsonObjec
     assert (floor(files, "compose"), floor(event, "compose")) == (set(), set())
     assert len(files) <= most, sorted(files)
     assert "index/cluster.py" in event
-    assert len(event) <= 17, sorted(event)
+    assert len(event) <= 15, sorted(event)
