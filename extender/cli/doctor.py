@@ -37,6 +37,7 @@ from extender.compose.process import run_on_loop
 from extender.doctor.facts import (
     Facts,
     Finding,
+    Permission,
     PolicyFacts,
     PolicyInUse,
     SchedulingQueue,
@@ -219,8 +220,9 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: Mappin
         reviews = AccessReviews(session.reads, cluster.account)
         there = await reviews.server_time()
         clocks = {} if there is None else {"the API server": there.timestamp() - time.time()}
-        denied = [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.review_arguments)]
-        facts = replace(facts, denied=denied, clocks={**facts.clocks, **clocks}, account=cluster.uncertain)
+        denied = await _denied(reviews, settings)
+        account = cluster.uncertain if denied is not None else cluster.account
+        facts = replace(facts, denied=denied, clocks={**facts.clocks, **clocks}, account=account)
         facts = replace(facts, queue=await _queue(session, facts, scheduler, is_called=is_called))
         if settings.policies.enabled:
             policies = await read_policy_facts(session.reads, settings, is_here=cluster.is_here)
@@ -232,6 +234,16 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: Mappin
             age = 0.0 if lease.renew_time is None else facts.now - lease.renew_time.timestamp()
             facts = replace(facts, lease_holder=lease.holder, lease_age=age)
         return facts
+
+
+async def _denied(reviews: AccessReviews, settings: Settings) -> Sequence[Permission] | None:
+    """The needed permissions that the account lacks; None where this command may not review another account."""
+    try:
+        return [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.review_arguments)]
+    except KubeError as error:
+        if error.status in _DENIED:
+            return None
+        raise
 
 
 async def _queue(

@@ -28,6 +28,7 @@ import orjson
 
 from extender.cli.files import access_to, kubectl_file, own_namespace
 from extender.cli.main import CommandError, add_commands, run_command, say
+from extender.cli.service_client import NoAnswerError
 from extender.cli.sources import cluster_of
 from extender.compose.process import run_on_loop
 from extender.kube.credentials import contexts_of
@@ -48,7 +49,8 @@ LABELS: Final = "app.kubernetes.io/name=placement-extender,app.kubernetes.io/com
 LEADER_SLICE: Final = leader_slice("placement-extender")
 SECRET: Final = "placement-extender-admin"  # noqa: S105 (a name)
 _FILES: Final = {"ca_file": "ca.crt", "cert_file": "tls.crt", "key_file": "tls.key"}  # and what the Secret calls them
-_CONTAINERS: Final = frozenset({"extender", "placement-extender"})
+_ACCOUNT: Final = "placement-extender"  # in every overlay; as a sidecar the container too has this name
+_CONTAINERS: Final = frozenset({"extender", _ACCOUNT})
 _PORT: Final = 8888
 _ERROR: Final = re.compile(
     r"""(?:err="|^error: (?!lost connection))(.*?)"?$"""
@@ -107,11 +109,13 @@ def _run(arguments: argparse.Namespace) -> int:
             folder = held.enter_context(TemporaryDirectory())
             vars(arguments).update(_client_files(kube, pod, Path(folder)))
         arguments.forward = str(pod)
+        if "account" in arguments:  # of `doctor`, which reviews the permissions of the service, not of the user
+            arguments.account = arguments.account or pod.account
         arguments.url, log = held.enter_context(_forward(kube, pod))
         try:
             return int(run(arguments))
         except CommandError as error:
-            if problems := log():  # which is why the service was not reached
+            if isinstance(error.__cause__, NoAnswerError) and (problems := log()):
                 text = f"pod {pod} does not answer: {'; '.join(problems)}"
                 raise CommandError(
                     text, f"see `kubectl -n {pod.namespace} describe pod {pod.name}`, and its log"
@@ -139,8 +143,9 @@ class ServicePod(NamedTuple):
     name: str
     port: int
     scheme: str
-    is_running: bool = True
-    is_ready: bool = True
+    is_running: bool
+    is_ready: bool
+    account: str
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -162,6 +167,10 @@ class ServicePod(NamedTuple):
             probe.get("scheme", "HTTP").lower(),
             status.get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"],
             conditions.get("Ready") == "True",
+            # A static pod has no account; its kubeconfig is that of the user of deploy/overlays/sidecar.
+            _ACCOUNT
+            if container["name"] == _ACCOUNT
+            else f"system:serviceaccount:{pod['metadata']['namespace']}:{_ACCOUNT}",
         )
 
 

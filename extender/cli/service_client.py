@@ -43,6 +43,10 @@ class ServiceError(Exception):
         self.remedy = remedy
 
 
+class NoAnswerError(ServiceError):
+    """Raised when nothing that the service sent has arrived."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trust:
     """Paths for HTTPS: the trusted CA (empty: those of the system) and the client certificate (empty: none).
@@ -142,9 +146,9 @@ def _ask(url: str, trust: Trust, body: bytes = b"") -> tuple[bytes, float | None
             remedy = (
                 "check that --ca-file signed its certificate, that it has not expired, and that it has the URL's name"
             )
-            raise ServiceError("tls", problem, remedy) from None
+            raise NoAnswerError("tls", problem, remedy) from None
         remedy = "check that it runs, and that --url has its address and port"
-        raise ServiceError("service", f"{url} cannot be reached: {reason}", remedy) from None
+        raise NoAnswerError("service", f"{url} cannot be reached: {reason}", remedy) from None
 
 
 def try_as_scheduler(url: str, name: str, pem: Mapping[str, bytes], end: float | None) -> Fault | None:

@@ -185,8 +185,8 @@ class Groups:
 class Facts:
     """The facts. Times are Unix seconds. `clocks`: by how many seconds each other clock is ahead of the local one.
 
-    ``denied``: needed permissions that the API server denies. ``account``: for which account, where that may not be the
-    service's own. ``policies``, ``quotas``, ``groups``: None also where they are disabled; of groups only the pods without a
+    ``denied``: needed permissions that the API server denies, None where they could not be reviewed. ``account``: for which account,
+    where that may not be the service's own, or where they could not be. ``policies``, ``quotas``, ``groups``: None also where they are disabled; of groups only the pods without a
     node are known.
     """
 

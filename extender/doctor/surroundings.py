@@ -20,7 +20,10 @@ def examine_surroundings(facts: Facts) -> list[Finding]:
 
 
 def _permissions(facts: Facts) -> Iterator[Finding]:
-    if facts.account and facts.denied is not None:
+    if facts.account and facts.denied is None:
+        problem = f"the permissions of {facts.account} were not checked: this command may not review those of others"
+        yield Finding("info", "account", problem, "let an account ask that may create subjectaccessreviews")
+    elif facts.account:
         problem = f"permissions were checked for {facts.account}, which may not be the service's account"
         place = facts.settings.leader_election.lease_namespace or "NAMESPACE"
         example = f"--as system:serviceaccount:{place}:placement-extender"

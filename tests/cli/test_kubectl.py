@@ -15,7 +15,9 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 import yaml
+from aiohttp import web
 from msgspec.structs import replace
+from pytest_aiohttp import AiohttpServer
 
 from extender.cli.kubectl import COMMANDS, NAMESPACES, complete, main
 from extender.compose.embedded import service_running
@@ -191,6 +193,21 @@ async def test_a_port_forward_that_fails_says_what_kubectl_said(plugin: Plugin) 
     os.environ["PATH"] = "/nowhere"
     code, _, error = await plugin.run("explain", "web-2")
     assert (code, "kubectl is not in PATH" in error) == (1, True)
+
+
+async def test_a_service_that_is_not_ready_says_what_it_lacks(plugin: Plugin, aiohttp_server: AiohttpServer) -> None:
+    async def not_ready(_: web.Request) -> web.Response:
+        return web.json_response({"error": "not ready: pods: listing (12 objects)"}, status=503)
+
+    app = web.Application()
+    app.router.add_get("/v1/explain/shop/web-2", not_ready)
+    server = await aiohttp_server(app)
+    plugin.add("extender-1", "kube-system", ready="False")
+    kubectl = Path(os.environ["PATH"].partition(os.pathsep)[0], "kubectl")
+    earlier = "echo 'error: a connection that was closed before' >&2"  # not why it did not explain
+    as_program(kubectl, earlier, f"echo 'Forwarding from 127.0.0.1:{server.port} -> 8888'", "exec sleep 600")
+    code, _, error = await plugin.run("explain", "web-2")
+    assert (code, "pod kube-system/extender-1: not ready: pods: listing (12 objects)" in error) == (1, True), error
 
 
 async def test_without_a_context_the_plugin_says_how_to_set_one(

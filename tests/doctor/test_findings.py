@@ -253,6 +253,14 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
             "permissions were checked for the account of this command, which may not be the service's account",
         ),
     ),
+    "another account that may not be looked up": (
+        replace(GOOD, account="system:serviceaccount:a:b", denied=None),
+        (
+            "info",
+            "account",
+            "the permissions of system:serviceaccount:a:b were not checked: this command may not review those of others",
+        ),
+    ),
     "a clock behind": (
         replace(GOOD, clocks={"the apiserver": -30.0}),
         ("warning", "clock", "the clock of the apiserver is 30 s behind this one"),

@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 README = Path("README.md").read_text("utf-8")
 NAMESPACE = "placement-extender"
+SERVICE = f"system:serviceaccount:{NAMESPACE}:placement-extender"
 _SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 _SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 _ROLES = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles"
@@ -141,18 +142,37 @@ async def test_a_user_with_the_role_alone_asks_the_leader_about_pods_of_the_name
     code, table, _ = await installed.kubectl(*line.split()[1:])
     assert (code, f"{line}\n\n```text\n{table}```" in README) == (0, True), table
     code, _, error = await installed.placement("explain", "web-2", "-n", "data")
-    assert (code, "pod data/web-2 is not known" in error) == (1, True)
+    assert (code, "pod data/web-2 is not known" in error) == (1, True), error
 
 
 async def test_an_administrator_has_the_commands_that_read_the_cluster(installed: Installed) -> None:
     admin = installed.cluster.plane.kubeconfig
     code, out, error = await installed.placement("doctor", account=admin)
+    assert (code, "error: permissions: the account may not list pods" in out) == (2, True), (out, error)
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    subjects = [{"kind": "ServiceAccount", "name": "placement-extender", "namespace": NAMESPACE}]
+    folder = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    binding = {"metadata": {"name": "of-the-service"}, "roleRef": reference, "subjects": subjects}
+    await installed.cluster.api.request("POST", folder, binding)
+    try:
+        code, out, error = await installed.placement("doctor", account=admin)
+    finally:
+        await installed.cluster.api.delete(f"{folder}/of-the-service")
     assert code == 0, error
     assert re.search(r"0 errors, 0 warnings; checked: service https://127\.0\.0\.1:\d+, cluster\n$", out), out
     code, out, error = await installed.placement("groups", "-A", account=admin)
     assert (code, out) == (0, "no groups of gated pods\n"), error
     code, out, error = await installed.placement("quota", "report", "-o", "json", account=admin)
     assert (code, orjson.loads(out)["pods"]) == (0, []), error
+
+
+async def test_a_user_with_the_role_alone_is_told_what_the_doctor_could_not_check_and_no_more(
+    installed: Installed,
+) -> None:
+    code, out, error = await installed.placement("doctor", "-o", "json")
+    found = {(each["severity"], each["check"]): each["problem"] for each in orjson.loads(out)["findings"]}
+    assert (code, set(found)) == (2, {("error", "called"), ("info", "account")}), error  # no scheduler runs here
+    assert f"permissions of {SERVICE} were not checked" in found["info", "account"]
 
 
 async def test_kubectl_itself_completes_the_words_of_the_plugin(installed: Installed) -> None:
