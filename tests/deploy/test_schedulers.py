@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from extender.cli.main import main
-from tests.deploy.building import DEPLOY, of_kind, overlay, templates
+from tests.deploy.building import DEPLOY, ROOT, of_kind, overlay, templates
 from tests.deploy.test_manifests import trust
 
 
@@ -31,3 +33,15 @@ def test_several_schedulers_have_the_generated_configurations_and_ask_one_extend
     (leases,) = [one for one in of_kind(documents, "Role") if one["metadata"]["namespace"] == "kube-system"]
     assert [rule["resourceNames"] for rule in leases["rules"] if "resourceNames" in rule] == [names]
     assert {template["spec"]["schedulerName"] for template in templates(documents)} == {"default-scheduler"}
+
+
+def test_the_command_of_the_readme_writes_the_files_of_the_overlay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "README.md").read_text("utf-8").replace("\\\n", "")
+    (command,) = re.findall(r"^    \.venv/bin/extender (config generate .*)", text, re.MULTILINE)
+    monkeypatch.chdir(ROOT)
+    assert main([str(tmp_path) if word == "schedulers" else word for word in shlex.split(command)]) == 0
+    for path in tmp_path.iterdir():
+        assert path.read_text("utf-8") == (DEPLOY / "overlays" / "schedulers" / path.name).read_text("utf-8")
+    assert len(list(tmp_path.iterdir())) == 4
