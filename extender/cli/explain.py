@@ -19,7 +19,15 @@ from extender.cli.service_client import ServiceError, add_trust, fetch, trust_of
 from extender.cli.sources import add_output, print_answer, settings_of, snapshot_of, table
 from extender.compose.process import run_on_loop
 from extender.compose.service import Service, service_of_objects
-from extender.model.answers.explanations import ConstraintState, Explanation, NodeState, NotExplained, Obstacle, Reach
+from extender.model.answers.explanations import (
+    ConstraintState,
+    Explanation,
+    HeldGroup,
+    NodeState,
+    NotExplained,
+    Obstacle,
+    Reach,
+)
 from extender.model.units import agreeing, counted
 from extender.wire.errors import WireError
 from extender.wire.manifests import decode_manifest
@@ -132,6 +140,10 @@ def report(found: Explanation, is_wide: bool = False) -> Iterator[str]:  # noqa:
 
 
 def _notes_on_all(found: Explanation) -> Iterator[str]:
+    if found.group is not None:
+        yield from _held(found.group)
+    elif found.gates:
+        yield f"held at scheduling gates: {', '.join(found.gates)}"
     if found.candidates:
         yield f"such as {', '.join(found.candidates)}"
     if found.unchecked:
@@ -142,10 +154,16 @@ def _notes_on_all(found: Explanation) -> Iterator[str]:
         yield f"held by scheduling policies: {', '.join(found.policies)}"
     if found.rejection:
         yield f"the scheduler says: {found.rejection}"
-    if found.rejection and found.fitting:
+    if found.rejection and found.fitting and not found.gates:
         yield "it has not been tried since the cluster changed, or another plugin of kube-scheduler rejects it"
     if found.is_changed:
         yield "the cluster changed meanwhile, so parts may not agree"
+
+
+def _held(group: HeldGroup) -> Iterator[str]:
+    yield f"held at the gate of {group.policy} with its group {group.group}, which is {group.state}: {group.text or group.reason}"
+    if group.domain:
+        yield f"it goes to {group.domain}, and nodes elsewhere do not count"
 
 
 def _node(state: NodeState) -> Iterator[str]:
@@ -160,6 +178,10 @@ def _changes(found: Explanation) -> Iterator[str]:
 
 
 def _verdict(found: Explanation) -> str:
+    if found.fitting and found.gates:
+        return (
+            f"{found.fitting} of {found.nodes} nodes would take it without its {'gates' if found.gates[1:] else 'gate'}"
+        )
     if found.fitting:
         return f"{found.fitting} of {found.nodes} nodes would take it now"
     return f"{found.passing} of {found.nodes} nodes pass the rules of the extender, and none would take it"

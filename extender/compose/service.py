@@ -45,7 +45,7 @@ from extender.model.policies import PolicyKey
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, in_namespace
-from extender.tasks.browse_service import BrowseService, ExplainService
+from extender.tasks.browse_service import BrowseService, ExplainService, overview_of
 from extender.tasks.endpoints import LeaderEndpoint
 from extender.tasks.events import EventLimit, EventRecorder, missed_admission
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, ScheduledPods, WatchedPods, WhatIfFilter
@@ -60,6 +60,7 @@ from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
+from extender.verbs.release.progress import GroupOverview
 from extender.wire.objects.kinds import PODS
 from extender.wire.webhook_configurations import OwnPod
 
@@ -148,7 +149,9 @@ def service_of_cluster(
     plans = preemption.target if preemption is not None else NullPlanTarget()
     work = SlicedWork(clock, traffic)
     report_sliced_work(metrics, work)
-    explainer = ExplainService(index.view, settings, clock, partial(_assumed_nodes, index), work)
+    explainer = ExplainService(
+        index.view, settings, clock, partial(_assumed_nodes, index), work, partial(_group_of, index)
+    )
     on_rejection, rejected_pod_jobs = rejected_pods_of_cluster(base, parts.filter, explainer.rejection, traffic)
     missed = EventRecorder(base.writer().create_event, clock, EventLimit())
     pods = _watched_pods(base)
@@ -250,7 +253,7 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
             index.view, settings, rng, NullPlanTarget(), as_requested, meter=filter_verb.meter
         ).preempt,
         traffic=traffic,
-        explainer=ExplainService(index.view, settings, clock, work=work),
+        explainer=ExplainService(index.view, settings, clock, work=work, group_of=partial(_group_of, index)),
         browser=BrowseService(index, settings, work, clock, partial(datetime.now, UTC)),
         what_ifs=(what_ifs := _what_ifs(index, settings, clock, metrics)),
     )
@@ -274,6 +277,12 @@ def _what_ifs(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Me
 def _no_preemptions() -> Sequence[Record]:
     """Where the settings execute none."""
     return ()
+
+
+def _group_of(index: ClusterIndex, uid: str) -> GroupOverview | None:
+    """The group that a pod is in."""
+    found = index.gated.group_of(uid)
+    return None if found is None else overview_of(index, found)
 
 
 def _assumed_nodes(index: ClusterIndex, uid: str) -> Sequence[str]:

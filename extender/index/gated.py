@@ -199,6 +199,11 @@ class GatedGroups:
         """How many groups there are, and how many pods are in them."""
         return {"groups": len(self.groups), "grouped_pods": len(self._members)}
 
+    def group_of(self, uid: str) -> Group | None:
+        """The group that a pod is in. O(1)."""
+        found = self._members.get(uid)
+        return None if found is None else found.group
+
     # -- changes --------------------------------------------------------------------------------------------------------
 
     def change(self, uid: str, old: Pod | None, new: Pod | None) -> None:

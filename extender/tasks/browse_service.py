@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from extender.index.cluster import ClusterIndex
-from extender.index.gated import Role
+from extender.index.gated import Group, Role
 from extender.index.view import ClusterView
 from extender.kube.timing import Clock
 from extender.model.answers.explanations import Cause, Explanation, NotExplained
@@ -36,7 +38,7 @@ from extender.settings.configuration import Settings
 from extender.tasks.preemption.manager import Record
 from extender.tasks.release.groups import group_state
 from extender.tasks.sliced_work import Places, SlicedWork
-from extender.verbs.browse.in_flight import group_row, large_group_row, policy_page, preemption_row
+from extender.verbs.browse.in_flight import group_row, held_group, large_group_overview, policy_page, preemption_row
 from extender.verbs.browse.pods import (
     Page,
     PodFinder,
@@ -49,6 +51,8 @@ from extender.verbs.browse.pods import (
 from extender.verbs.browse.topology import topology_keys, topology_page
 from extender.verbs.effective_pod import known_effective_pod
 from extender.verbs.explain.explaining import explain
+from extender.verbs.release.choice import narrowed
+from extender.verbs.release.progress import GroupOverview, group_overview
 
 T = TypeVar("T")
 
@@ -59,7 +63,7 @@ _MOST_EXPLAINING: Final = 1.0  # of slices; an explanation at 5,000 nodes and 15
 class ExplainService:
     """The explain verb with its budget. ``nodes_of`` returns the nodes that a pod is assumed on, by UID.
 
-    ``work`` is shared with other work for people; without it explanations are all of it.
+    ``work`` is shared with other work for people; without it explanations are all of it. ``group_of``: the group of a gated pod.
     """
 
     def __init__(
@@ -69,7 +73,9 @@ class ExplainService:
         clock: Clock,
         nodes_of: Callable[[str], Sequence[str]] = lambda _uid: (),
         work: SlicedWork | None = None,
+        group_of: Callable[[str], GroupOverview | None] = lambda _uid: None,
     ) -> None:
+        self._group_of = group_of
         self._view = view
         self._finder = PodFinder(view)
         self._settings = settings
@@ -104,7 +110,21 @@ class ExplainService:
         state = self._state(pod)
         if state:
             return Explanation(pod=pod.full_name, state=state, nodes=len(self._view.known), passing=0, fitting=0)
+        if pod.gated:
+            return (yield from self._of_gated(pod, node, offers_changes=offers_changes))
         return (yield from explain(pod, self._view, self._settings, node, offers_changes=offers_changes))
+
+    def _of_gated(self, pod: Pod, node: str, *, offers_changes: bool) -> Steps[Explanation]:
+        """As it would be once it is released: in the domain of its group, where that has one."""
+        group = self._group_of(pod.uid)
+        levels = () if group is None else group.levels
+        asked = replace(pod, signature=narrowed(pod.signature, levels)) if levels else pod
+        try:
+            found = yield from explain(asked, self._view, self._settings, node, offers_changes=offers_changes)
+        finally:
+            for each in (asked, known_effective_pod(asked, self._view)) if levels else ():
+                self._view.release_compiled(each.signature)
+        return replace(found, gates=() if pod.gating is None else pod.gating.gates, group=held_group(group))
 
     def _of_rejected(self, uid: str) -> Steps[Explanation]:
         pod = self._view.pod(uid)
@@ -144,6 +164,16 @@ _MOST_GROUPED: Final = 500  # pods of a group whose next step is looked for
 _RECORDS_A_STEP: Final = 200
 _ROWS_A_STEP: Final = 4  # with up to 50 victims each
 _IN_FLIGHT: Final = (Role.READY, Role.BLOCKED, Role.RELEASED)
+
+
+def overview_of(index: ClusterIndex, group: Group) -> GroupOverview:
+    """How far a group is, and why it waits. O(its pods), and O(1) for one of thousands, of which the leader has told."""
+    placement = index.placements.of(group.key)
+    state = group_state(group.key, index.gated, index.pods) if len(group.roles) <= _MOST_GROUPED else None
+    if state is not None:
+        return group_overview(state, placement)
+    pods = len(group.roles) - group.counts[Role.LEAVING]
+    return large_group_overview(group.key, group.size, pods, group.placed, group.counts[Role.BOUND], placement)
 
 
 class BrowseService:
@@ -234,7 +264,6 @@ class BrowseService:
         return PreemptionPage(preemptions=tuple(rows), more=page.more, next=page.next)
 
     def _group_page(self, asked: PageOf) -> Steps[GroupPage]:
-        placements = self._index.placements
         page: Page[GroupKey] = Page(asked.after, asked.limit)
         for piece in in_steps(list(self._index.gated), _GROUPS_A_STEP):
             for group in piece:
@@ -243,15 +272,8 @@ class BrowseService:
             yield
         rows: list[GroupRow] = []
         for key in page.rows():
-            found = self._index.gated.groups.get(key)
-            if found is not None and len(found.roles) > _MOST_GROUPED:
-                out, bound = found.placed, found.counts[Role.BOUND]
-                pods = len(found.roles) - found.counts[Role.LEAVING]
-                rows.append(large_group_row(key, found.size, pods, out, bound, placements.of(key)))
-            elif (
-                state := group_state(key, self._index.gated, self._index.pods)
-            ) is not None:  # else its last pod has been deleted since
-                rows.append(group_row(state, placements.of(key)))
+            if (found := self._index.gated.groups.get(key)) is not None:  # else its last pod has been deleted since
+                rows.append(group_row(overview_of(self._index, found)))
             yield
         return GroupPage(groups=tuple(rows), more=page.more, next=page.next)
 

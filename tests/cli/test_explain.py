@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +17,15 @@ import yaml
 from extender.cli.main import main
 from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
+from extender.model.group_placements import PlacementStatus
+from extender.model.release import RELEASE_GATE, Decision, GroupKey, Level, Phase
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from extender.wire.policies.group_placements import decision_body, status_body
 from tests.builders import node_json, pod_json
-from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
+from tests.gangs import gated_json
+from tests.policies import policy_json
+from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, namespace, node, pod, term
 
 README: Final = Path("README.md").read_text("utf-8")
 HOW_TO: Final = Path("config/how-to/explain.md").read_text("utf-8")
@@ -303,3 +309,30 @@ def test_an_object_to_delete_has_a_kind_and_a_name(capsys: pytest.CaptureFixture
         main(["whatif", "--delete", wrong])
     assert ended.value.code == 2
     assert f'expected KIND/NAME or KIND/NAMESPACE/NAME, got "{wrong}"' in capsys.readouterr().err
+
+
+def test_a_gated_pod_says_with_which_group_it_waits_and_where_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = policy_json("gangs", podSelector={}, namespaceSelector={}, when=["Release"])
+    policy["spec"]["release"] = {"topology": [ZONE], "group": {"label": "gang"}}
+    key = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "a")
+    body = decision_body(Decision(key, RELEASE_GATE, 1, (Level(ZONE, "z1"),), datetime(2026, 1, 1, tzinfo=UTC)))
+    status = PlacementStatus(Phase.DEGRADED, 2, 1, 1, "DomainFull", "1 more than the size waits")
+    placement = {**body, "status": status_body(status, datetime(2026, 1, 1, tzinfo=UTC))}
+    placement["metadata"]["uid"] = "u"
+    pods = gated_json("a-0", "a", on="n1", released="a"), gated_json("a-1", "a")
+    items = [
+        *(node(f"n{at}", f"z{at % 2}") for at in range(4)),
+        *(policy, placement),
+        *({"kind": "Pod", "apiVersion": "v1", **each} for each in pods),
+    ]
+    file = tmp_path / "cluster.json"
+    file.write_bytes(orjson.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
+    assert main(["explain", "default/a-1", "--snapshot", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[:4] == [
+        "default/a-1: gated",
+        "2 of 4 nodes would take it without its gate",
+        f"held at the gate of {key.policy} with its group a, which is Degraded: {status.message}",
+        f"it goes to {ZONE}=z1, and nodes elsewhere do not count",
+    ]

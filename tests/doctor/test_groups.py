@@ -60,6 +60,7 @@ def test_a_group_within_its_time_or_without_held_pods_is_no_finding() -> None:
         (Reason.FOREIGN_GATE, "removes the other gates"),
         (Reason.REFUSED, "delete these pods"),
         (Reason.DOMAIN_FULL, "delete all pods of the group"),
+        (Reason.BEYOND_SIZE, "growth SameDomain"),
         (Reason.NOT_WRITTEN, "log of the leader"),
         ("SomethingNewer", "log of the leader"),
     ],

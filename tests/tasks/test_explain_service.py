@@ -12,16 +12,17 @@ from msgspec import structs
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.model.answers.explanations import Cause, NotExplained
+from extender.model.answers.explanations import Cause, HeldGroup, NotExplained
 from extender.model.answers.pages import PageOf, TopologyQuestion
+from extender.model.constraints.labels import ZONE
 from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
 from extender.model.policies import EXEMPT_LABEL, InvalidPolicy, PolicyKey, PolicyObject
 from extender.model.preemption import PreemptionPlan
-from extender.model.release import GroupKey, GroupSize, Level, Phase
+from extender.model.release import RELEASE_GATE, GroupKey, GroupSize, Level, Phase
 from extender.settings.configuration import Settings
 from extender.settings.policies import Exemptions, Policies
 from extender.tasks import browse_service
-from extender.tasks.browse_service import MOST_EXPLANATIONS, MOST_PAGES, BrowseService, ExplainService
+from extender.tasks.browse_service import MOST_EXPLANATIONS, MOST_PAGES, BrowseService, ExplainService, overview_of
 from extender.tasks.index_upkeep import EVERY_SECONDS, FIGURE_PAUSE_SECONDS, SlicedFigure
 from extender.tasks.preemption.manager import Phase as PreemptionPhase
 from extender.tasks.preemption.manager import Record
@@ -465,6 +466,36 @@ async def test_a_large_group_is_shown_as_the_leader_describes_it(monkeypatch: py
     index.upsert(GroupPlacement(placement_name(key), "u", key, levels=(Level("zone", "z1"),), status=status))
     (row,) = (await browsing(index).groups(PageOf())).groups
     assert (row.state, row.domain, row.reason, row.text) == ("Degraded", "zone=z1", "DomainFull", "z1 holds 2 of 3")
+
+
+async def test_a_gated_pod_is_explained_in_the_domain_of_its_group_and_with_what_the_group_waits_for() -> None:
+    key = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "a")
+    text = "1 more than the size waits"
+    status = PlacementStatus(Phase.DEGRADED, 2, 1, 1, "DomainFull", text)
+    decided = datetime(2026, 1, 1, tzinfo=UTC)
+    index = index_of(
+        *(node(f"n{at}", zone=f"z{at % 2}", allocatable={"cpu": "4", "pods": "9"}) for at in range(6)),
+        PolicyObject(release_policy()),
+        GroupPlacement(placement_name(key), "u", key, levels=(Level(ZONE, "z1"),), decided=decided, status=status),
+        gated("a-0", "a", on="n1", released="a"),
+        gated("a-1", "a"),
+        gated("alone", gates=("example.com/other",)),
+    )
+    browser = ExplainService(
+        index.view, Settings(), FakeClock(), group_of=lambda _uid: overview_of(index, index.gated.groups[key])
+    )
+    await service(index).explain("default", "alone")
+    before = index.statistics()
+    found = await browser.explain("default", "a-1")
+    assert (found.state, found.gates, found.nodes, found.fitting) == ("gated", (RELEASE_GATE,), 6, 3)
+    assert set(found.candidates) == {"n1", "n3", "n5"}
+    assert found.group == HeldGroup(
+        policy=key.policy, group="a", state="Degraded", domain=f"{ZONE}=z1", reason="DomainFull", text=text
+    )
+    assert index.statistics() == before
+    assert audit(index) == []
+    alone = await service(index).explain("default", "alone")
+    assert (alone.state, alone.gates, alone.group, alone.fitting) == ("gated", ("example.com/other",), None, 6)
 
 
 async def test_policies_show_whom_they_select_and_what_they_direct() -> None:

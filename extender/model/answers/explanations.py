@@ -133,13 +133,25 @@ class Change(Value, frozen=True):
     pdb_violations: int = 0
 
 
+class HeldGroup(Value, frozen=True):
+    """The group with which a gated pod is released: how far that is, where it goes, and why it waits."""
+
+    policy: str
+    group: str
+    state: str
+    domain: str = ""
+    reason: str = ""
+    text: str = ""
+
+
 class Explanation(Value, frozen=True):
     """Why a pod is pending.
 
     ``passing`` counts the nodes that filter lets pass, ``fitting`` those of them that could take the pod by themselves;
     ``candidates`` are the first of the latter. ``policies`` are those that hold the pod to something. ``preempting`` is the node on which pods are
     preempted for it. ``is_changed``: the
-    cluster changed while this was computed, so parts may not agree.
+    cluster changed while this was computed, so parts may not agree. ``gates`` are the scheduling gates that hold the pod, and
+    ``group`` what removes the one of ours; then nodes are looked at as if it was released into the domain of the group.
     """
 
     pod: str
@@ -157,3 +169,5 @@ class Explanation(Value, frozen=True):
     preempting: str = ""
     unchecked: str = ""
     is_changed: bool = False
+    gates: tuple[str, ...] = ()
+    group: HeldGroup | None = None

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from extender.index.view import ClusterView
+from extender.model.answers.explanations import HeldGroup
 from extender.model.answers.pages import (
     AmountRow,
     GroupRow,
@@ -28,7 +29,7 @@ from extender.model.resources import PODS, quantity_text
 from extender.model.units import rfc3339
 from extender.rules.constraint_states import Steps
 from extender.verbs.browse.pods import Page, example_pods, in_steps
-from extender.verbs.release.progress import GroupOverview, GroupState, group_overview
+from extender.verbs.release.progress import GroupOverview
 
 _MOST_VICTIMS: Final = 50
 _LONGEST_TEXT: Final = 500
@@ -55,22 +56,17 @@ def _victim_state(pod: Pod | None) -> str:
     return "terminating" if pod.terminating else "running"
 
 
-def group_row(group: GroupState, placement: GroupPlacement | None) -> GroupRow:
-    """One group. O(its pods)."""
-    return _group_row(group_overview(group, placement))
-
-
-def large_group_row(
+def large_group_overview(
     key: GroupKey, size: int, pods: int, released: int, bound: int, placement: GroupPlacement | None
-) -> GroupRow:
+) -> GroupOverview:
     """A group of thousands of pods, as the leader describes it: to find the next step would take milliseconds. O(1)."""
     status, levels = (PlacementStatus(), ()) if placement is None else (placement.status, placement.levels)
     text = status.message or "the leader has said nothing about this group yet"
-    found = GroupOverview(key, status.phase, levels, size, pods, released, bound, None, 0, status.reason, text)
-    return _group_row(found)
+    return GroupOverview(key, status.phase, levels, size, pods, released, bound, None, 0, status.reason, text)
 
 
-def _group_row(found: GroupOverview) -> GroupRow:
+def group_row(found: GroupOverview) -> GroupRow:
+    """One group."""
     return GroupRow(
         policy=found.key.policy,
         namespace=found.key.namespace,
@@ -85,6 +81,20 @@ def _group_row(found: GroupOverview) -> GroupRow:
         reason=found.reason,
         text=found.message[:_LONGEST_TEXT],
         since="" if found.since is None else rfc3339(found.since),
+    )
+
+
+def held_group(found: GroupOverview | None) -> HeldGroup | None:
+    """The same as a part of the explanation of one of its pods."""
+    if found is None:
+        return None
+    return HeldGroup(
+        policy=found.key.policy,
+        group=found.key.value,
+        state=found.phase,
+        domain=",".join(map(str, found.levels)),
+        reason=found.reason,
+        text=found.message[:_LONGEST_TEXT],
     )
 
 

@@ -323,7 +323,7 @@ class _Choice:
     def _narrowed(self, path: Sequence[Level]) -> Mapping[PodSignature, PodSignature]:
         """What pods with spread constraints are once they are released into the domain."""
         signatures = [pod.signature for pod in self._examples.values()]
-        return {each: _narrow(each, path) for each in signatures if spread_groups(self._view.compiled(each)).hard}
+        return {each: narrowed(each, path) for each in signatures if spread_groups(self._view.compiled(each)).hard}
 
     def _taken(self, path: Sequence[Level], *, whole: bool) -> GroupKey | None:
         """The group that has this domain or one around it; with ``whole`` one inside of it."""
@@ -385,7 +385,7 @@ class _Choice:
         return RejectedDomain(domain, len(self._pods), min(most, len(self._pods) - 1), tuple(reasons))
 
 
-def _narrow(signature: PodSignature, levels: Sequence[Level]) -> PodSignature:
+def narrowed(signature: PodSignature, levels: Sequence[Level]) -> PodSignature:
     """The signature with the levels in its node selector, and those of several values in its node affinity."""
     nodes = signature.node_affinity
     pinned = {level.key: level.value for level in levels if not level.values} | dict(nodes.node_selector)

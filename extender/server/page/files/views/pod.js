@@ -62,6 +62,8 @@ function draw({ found, constraints, decisions }, namespace, name, node) {
   const explained = isExplained(found);
   return [
     el("p", { class: "summary" }, badge(explained ? found.state : "not pending", KINDS[found.state] ?? "good"), ` ${verdict(found)}`),
+    found.group ? el("p", { class: "note" }, `Held with its group ${found.group.group} of ${found.group.policy}, which is ${found.group.state}: ${found.group.text || found.group.reason}.`) : null,
+    found.gates && !found.group ? el("p", { class: "note" }, `Held at scheduling gates: ${found.gates.join(", ")}.`) : null,
     found.rejection ? el("p", { class: "quote" }, "The scheduler says: ", found.rejection) : null,
     found.isChanged ? el("p", { class: "note" }, "The cluster changed while this was computed, so parts may not agree.") : null,
     found.unchecked ? el("p", { class: "note" }, `Not checked: ${found.unchecked}.`) : null,
