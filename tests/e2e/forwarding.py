@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 
+import aiohttp
+
 from extender.simulator.json_objects import JsonObject, labels_of
-from tests.e2e.client import Api
+from tests.e2e.client import Api, ApiFailure
 from tests.e2e.control_plane import HOST
 from tests.e2e.policing import NAMESPACE
 from tests.fakes import PATIENCE
@@ -59,9 +61,13 @@ class Service:
     async def _follow(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            slices, _ = await self._api.list(SLICES)
-            found = [each for one in slices for each in self._endpoints_of(one)]
-            loop.call_later(LAG, setattr, self, "endpoints", found)
+            try:
+                slices, _ = await self._api.list(SLICES)
+            except (aiohttp.ClientError, ApiFailure, TimeoutError):
+                slices = None  # an apiserver that is away: what a node knew stays
+            if slices is not None:
+                found = [each for one in slices for each in self._endpoints_of(one)]
+                loop.call_later(LAG, setattr, self, "endpoints", found)
             await asyncio.sleep(0.1)
 
     def _endpoints_of(self, found: JsonObject) -> list[tuple[str, int]]:

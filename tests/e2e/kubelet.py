@@ -46,11 +46,15 @@ class Running:
 
 
 class Kubelet:
-    """Runs the pods of one component. ``settings`` is the configuration in their ConfigMap. ``ended``: how many went in order."""
+    """Runs the pods of one component. ``settings`` is the configuration in their ConfigMap. ``ended``: how many went in order.
+
+    ``versions``: by image what makes Python import another version.
+    """
 
     def __init__(self, api: Api, selector: str, namespace: str, settings: Mapping[str, Any], folder: Path) -> None:
         self.running: dict[str, Running] = {}
         self.ended = 0
+        self.versions: dict[str, Mapping[str, str]] = {}
         self._api = api
         self._selector = selector
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -82,8 +86,11 @@ class Kubelet:
     async def _follow(self) -> None:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self._trust)) as session:
             while True:
-                for found in (await self._api.list(self._pods, labelSelector=self._selector))[0]:
-                    await self._look(found, session)
+                try:
+                    for found in (await self._api.list(self._pods, labelSelector=self._selector))[0]:
+                        await self._look(found, session)
+                except aiohttp.ClientError:
+                    pass  # the apiserver is away: tried again
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def _look(self, found: JsonObject, session: aiohttp.ClientSession) -> None:
@@ -94,8 +101,8 @@ class Kubelet:
         elif "deletionTimestamp" in found["metadata"] and known.ending is None:
             known.ending = asyncio.create_task(self._end(known))
         elif await self._probe(known, session) != known.is_ready:
+            await self._tell(known, is_ready=not known.is_ready)
             known.is_ready = not known.is_ready
-            await self._tell(known)
 
     async def _start(self, found: JsonObject) -> None:
         if not found["spec"].get("nodeName"):
@@ -106,7 +113,7 @@ class Kubelet:
         program = self._program(found, address)
         running = self.running[found["metadata"]["uid"]] = Running(found, address, program)
         await asyncio.to_thread(program.start, lambda: True)
-        await self._tell(running)
+        await self._tell(running, is_ready=False)
 
     def _program(self, found: JsonObject, address: str) -> Program:
         """The container `extender`, with what the downward API tells it."""
@@ -122,7 +129,8 @@ class Kubelet:
         file = folder / "extender.yaml"
         file.write_text(yaml.safe_dump(settings), "utf-8")
         verb, flag, _ = container["args"]
-        return Program("extender", our_command(verb, flag, str(file)), folder, {"PYTHONUNBUFFERED": "1", **environment})
+        environment |= {"PYTHONUNBUFFERED": "1", **self.versions.get(container["image"], {})}
+        return Program("extender", our_command(verb, flag, str(file)), folder, environment)
 
     async def _probe(self, running: Running, session: aiohttp.ClientSession) -> bool:
         (container,) = [each for each in running.pod["spec"]["containers"] if each["name"] == "extender"]
@@ -135,8 +143,8 @@ class Kubelet:
         except (aiohttp.ClientError, TimeoutError):
             return False
 
-    async def _tell(self, running: Running) -> None:
-        status = "True" if running.is_ready else "False"
+    async def _tell(self, running: Running, *, is_ready: bool) -> None:
+        status = "True" if is_ready else "False"
         conditions = [{"type": name, "status": status} for name in ("Ready", "ContainersReady")]
         told = {"phase": "Running", "podIP": running.address, "podIPs": [{"ip": running.address}]}
         change = {"status": {**told, "conditions": conditions}}
@@ -153,7 +161,12 @@ class Kubelet:
         grace = float(running.pod["spec"]["terminationGracePeriodSeconds"])
         await asyncio.to_thread(running.program.stop, grace)
         self.ended += "stopped" in running.program.log().splitlines()[-1]
-        try:
-            await self._api.delete(pod_path(running.pod), grace=0)
-        except ApiFailure:
-            return  # with its Deployment
+        while True:
+            try:
+                await self._api.delete(pod_path(running.pod), grace=0)
+            except ApiFailure:
+                pass  # with its Deployment
+            except aiohttp.ClientError:
+                await asyncio.sleep(_LOOK_SECONDS)  # the apiserver is away
+                continue
+            return

@@ -10,18 +10,19 @@ import asyncio
 import re
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from extender.simulator.json_objects import JsonObject, name_of, uid_of
 from tests.deploy.building import DEPLOY, built
 from tests.deploy.policies.examples import policy
 from tests.e2e import controllers
-from tests.e2e.client import Api, path_of
+from tests.e2e.client import Api, path_of, pod_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.controllers import PROGRAM, controlled
 from tests.e2e.forwarding import Service
@@ -54,23 +55,40 @@ def service_overlay(folder: Path) -> list[JsonObject]:
 
 @dataclass
 class Creating:
-    """Pods created one after the other. ``problems``: what the API server answered instead."""
+    """Pods created one after the other. ``problems``: what the API server answered instead.
+
+    ``wanted``: the pod of a number. ``is_patient``: one that was not created is tried again, as a controller does.
+    """
 
     api: Api
+    wanted: Callable[[int], JsonObject] = lambda number: asked(f"p{number}", cpu="1m")
+    is_patient: bool = False
     made: list[JsonObject] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     is_over: bool = False
 
     async def run(self) -> None:
         """Twenty a second until it is over, and at least as many as the test is about."""
-        while not self.is_over or len(self.made) + len(self.problems) < CREATIONS:
-            wanted = asked(f"p{len(self.made) + len(self.problems)}", cpu="1m")
-            answer = await self.api.request("POST", path_of(wanted), wanted, allow=[500, 503, 504])
+        while not self.is_over or self._number < CREATIONS:
+            answer = await self._create(self.wanted(self._number))
             if answer["kind"] == "Status":
                 self.problems.append(str(answer["message"]))
             else:
                 self.made.append(answer)
             await asyncio.sleep(EACH_SECONDS)
+
+    @property
+    def _number(self) -> int:
+        return len(self.made) + (0 if self.is_patient else len(self.problems))
+
+    async def _create(self, wanted: JsonObject) -> JsonObject:
+        try:
+            answer = await self.api.request("POST", path_of(wanted), wanted, allow=[409, 500, 503, 504])
+            if answer.get("code") == 409:  # the answer was lost
+                return await self.api.request("GET", pod_path(wanted))
+        except aiohttp.ClientError as error:
+            return {"kind": "Status", "message": f"{type(error).__name__}: {error}"}
+        return answer
 
 
 @dataclass
@@ -113,11 +131,12 @@ async def service(cluster: Cluster, assets: Path, tmp_path: Path) -> AsyncIterat
     if not controllers.is_there(assets):
         pytest.skip(f"{PROGRAM} is not in {assets}: NOTHING IS KNOWN of rollouts with the real controllers")
     async with AsyncExitStack() as stack:
-        yield await stack.enter_async_context(_running(cluster, assets, tmp_path))
+        yield await stack.enter_async_context(overlay_running(cluster, assets, tmp_path))
 
 
 @asynccontextmanager
-async def _running(cluster: Cluster, assets: Path, folder: Path) -> AsyncIterator[Installed]:
+async def overlay_running(cluster: Cluster, assets: Path, folder: Path) -> AsyncIterator[Installed]:
+    """The overlay, installed in a cluster of two zones and complete, and a scheduler that asks it."""
     api, certificates = cluster.api, folder / "certificates"
     await asyncio.to_thread(
         subprocess.check_call, our_command("certs", "--out", str(certificates), "--names", "127.0.0.1")
@@ -182,7 +201,7 @@ async def test_no_creation_and_no_call_of_the_scheduler_fails_while_every_replic
     cluster, creating = service.cluster, Creating(service.api)
     await service.api.create(policy("PodSchedulingPolicy", nodeSelector={ZONE: "z1"}))
     first = set(service.kubelet.running)
-    await _applied(service.api)
+    await applied(service.api)
     running = asyncio.create_task(creating.run())
     for _ in range(2):
         assert "successfully rolled out" in await service.restart()
@@ -202,12 +221,13 @@ async def test_no_creation_and_no_call_of_the_scheduler_fails_while_every_replic
     assert await cluster.faults() == []
 
 
-async def _applied(api: Api) -> None:
-    """Return once every replica applies the policy: a review may reach either."""
+async def applied(api: Api, app: str = "db") -> None:
+    """Return once every replica applies the policy for pods of the app: a review may reach either."""
     async with asyncio.timeout(PATIENCE):
         hits = 0
         while hits < 20:
             probe = asked("probe")
+            probe["metadata"]["labels"]["app"] = app
             answer = await api.request("POST", path_of(probe), probe, params={"dryRun": "All"})
             hits = hits + 1 if answer["spec"].get("nodeSelector") else 0
 
