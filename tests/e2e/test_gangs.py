@@ -13,11 +13,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.model.release import RELEASE_GATE
-from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, node_of, uid_of
+from extender.simulator.json_objects import JsonObject, condition_of, labels_of, name_of, namespace_of, node_of, uid_of
+from tests.autoscaling import node_to_add
 from tests.deploy.building import DEPLOY, load_all
 from tests.deploy.policies.examples import policy
 from tests.e2e import controllers
-from tests.e2e.client import NODES, Api, path_of, pod_path
+from tests.e2e.client import NAMESPACES, NODES, PODS, Api, path_of, pod_path
 from tests.e2e.cluster import Cluster, in_namespace
 from tests.e2e.control_plane import scheduler_document
 from tests.e2e.policing import MUTATING, SECRET, VALIDATING, established, policed, reader_documents, without_policies
@@ -307,3 +308,91 @@ async def test_a_release_that_is_answered_with_422_is_told_and_not_repeated(forb
         assert found["status"]["conditions"][0]["reason"] == "Refused"
         assert "not now" in found["status"]["message"]
     assert await refused(api) - before == 1
+
+
+# -- sets of domains, quotas, and nodes that an autoscaler adds ----------------------------------------------------------
+
+MACHINE: Final = "example.com/machine"
+POLICIES: Final = "/apis/placement.extender.dev/v1alpha1/clusterpodschedulingpolicies"
+SPOT: Final[JsonObject] = {"name": "spot", "values": ["m-spot", "n-spot"]}
+ON_DEMAND: Final[JsonObject] = {"name": "on-demand", "values": ["m"]}
+
+
+def machine(name: str, kind: str, cpu: str = "2") -> JsonObject:
+    return node(name, "z1", cpu=cpu, labels={MACHINE: kind})
+
+
+def machines_of(cluster: Cluster, name: str, kinds: dict[str, str]) -> set[str]:
+    """The kinds of the machines that the pods of a gang run on."""
+    return {kinds[node_of(each)] for each in gangs_of(cluster)[name]}
+
+
+async def test_a_gang_goes_to_spot_until_its_quota_is_used_up_then_on_demand_and_to_spot_again_when_pods_are_gone(
+    released: Cluster,
+) -> None:
+    """KEP-3838, "Alternatives": a dynamic quota manager; its stories of several machine types."""
+    api, board = released.api, released.board
+    kinds = {"spot-0": "m-spot", "spot-1": "n-spot", "spot-2": "m-spot", "demand-0": "m", "demand-1": "m"}
+    await api.create(*(machine(name, kind) for name, kind in kinds.items()))
+    spot = {**SPOT, "quota": {"pods": 4, "resources": {"cpu": "4500m"}}}
+    await releasing(api, topology=[MACHINE], strategy="InOrder", domains=[spot, ON_DEMAND])
+    before = await refused(api)
+    async with two_extenders(released):
+        for name in ("a", "b"):
+            await api.create(*gang(name, 2))
+            await board.bound(*gang(name, 2))
+            assert machines_of(released, name, kinds) <= {"m-spot", "n-spot"}
+        await api.create(*gang("c", 2))
+        await board.bound(*gang("c", 2))
+        assert machines_of(released, "c", kinds) == {"m"}, "there is room on spot, and no quota left"
+        async with asyncio.timeout(PATIENCE):
+            while [each["used"].get("pods") for each in await domains_of(api)] != [4, 2]:  # noqa: ASYNC110 -- no event across processes
+                await asyncio.sleep(0.1)
+        assert (await domains_of(api))[0]["used"] == {"pods": 4, "resources": {"cpu": "4"}}
+        assert [each["name"] for each in await domains_of(api)] == ["spot", "on-demand"]
+        for each in gang("a", 2):
+            await api.delete(pod_path(each), grace=0)
+        await api.create(*gang("d", 2))
+        await board.bound(*gang("d", 2))
+        assert machines_of(released, "d", kinds) <= {"m-spot", "n-spot"}
+    assert await refused(api) == before
+    assert await released.faults() == []
+
+
+def _is_visible(found: JsonObject) -> bool:
+    """Whether autoscalers look at a pod."""
+    return (condition_of(found, "PodScheduled") or {}).get("reason") == "Unschedulable"
+
+
+async def domains_of(api: Api) -> list[JsonObject]:
+    """The domains in the status of the policy."""
+    found: list[JsonObject] = (await api.request("GET", f"{POLICIES}/gangs")).get("status", {}).get("domains", [])
+    return found
+
+
+async def test_an_autoscaler_adds_nodes_for_a_gang_that_no_domain_has_room_for_where_the_policy_lets_it(
+    released: Cluster,
+) -> None:
+    """KEP-3838, "User Stories": pods become visible once they are released, narrowed as decided. A script plays the autoscaler."""
+    api, board = released.api, released.board
+    await api.create(machine("spot-0", "m-spot"))
+    grows = {"whenNoRoom": "Release", "domains": [SPOT, {**ON_DEMAND, "mayGrow": True}]}
+    await releasing(api, topology=[MACHINE], strategy="InOrder", **grows)
+    added: list[str] = []
+    async with two_extenders(released):
+        await api.create(*gang("a", 4))
+        await board.until(
+            lambda: len(gangs_of(released).get("a", ())) == 4 and all(map(_is_visible, gangs_of(released)["a"]))
+        )
+        while True:
+            await released.calm()
+            pods, nodes, namespaces = [(await api.list(path))[0] for path in (PODS, NODES, NAMESPACES)]
+            templates = [machine(f"added-{len(added)}-{kind}", kind) for kind in ("m-spot", "m")]
+            wanted = node_to_add(pods, nodes, namespaces, templates)
+            if wanted is None:
+                break
+            added.append(labels_of(wanted)[MACHINE])
+            await api.create(wanted)
+        await board.bound(*gang("a", 4))
+    assert added == ["m", "m"]
+    assert await released.faults() == []

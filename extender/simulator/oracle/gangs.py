@@ -5,6 +5,8 @@ Judged are groups by label of policies with the mode Required, in the order of t
 - no two living pods of a group are placed in two domains of the first topology key;
 - no pod loses the gate without the node selector of the decided domain, and never more living pods than the size, unless the
   group may grow: then pods beyond the size are released as far as the domain has room, and none waits beside room for it;
+- no pod loses the gate where pods of the policy that lost it have more of its domain than the quota of the domain and
+  ``maxPerDomain`` say then, terminating ones with them;
 - room is handed out once: no placement takes a node's room that an undone decision in its domain needs;
 - no namespace has room for more groups, for more pods, or more of what all nodes offer, than its share (`Shares`);
 - at the end a group is whole: all of its released pods are placed, and none is left at the gate unless a pod of the group
@@ -14,6 +16,7 @@ Judged are groups by label of policies with the mode Required, in the order of t
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import inf
 from typing import Final, NamedTuple
 
 from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NODES, PODS, Kind
@@ -76,13 +79,20 @@ class _Rules(NamedTuple):
     key: str
     lets_go: bool
     grows: bool
+    names: Mapping[str, str]
+    quotas: Mapping[str, Mapping[str, float]]
+    most: float
+
+    def domain_of(self, value: str | None) -> str | None:
+        """The domain of nodes with a value of the key: its name where the policy lists it, else the value."""
+        return None if value is None else self.names.get(value, value)
 
 
 @dataclass
 class _Gang:
     """A group: its pods by UID, the decided domain, and whether it lost anything since.
 
-    ``room``: by UID, since when there is room for a pod. ``is_large``: it needs more by itself than a namespace may have.
+    ``room``: by UID, since when there is room for a pod. ``out``: UIDs of pods that have lost the gate. ``is_large``: it needs more by itself than a namespace may have.
     """
 
     name: str
@@ -92,6 +102,7 @@ class _Gang:
     is_bereft: bool = False
     is_large: bool = False
     room: dict[str, float] = field(default_factory=dict)
+    out: set[str] = field(default_factory=set)
 
     @property
     def namespace(self) -> str:
@@ -118,8 +129,10 @@ class _Gang:
 
     @property
     def size(self) -> int:
-        """How many pods it has, by its first pod; 0 where that is not told."""
-        pod = next(iter(self.pods.values()))
+        """How many pods it has, by its first pod; 0 where that is not told, or no pod is left."""
+        pod = next(iter(self.pods.values()), None)
+        if pod is None:
+            return 0
         wanted = self.rules.size
         if "label" in wanted:
             return int(labels_of(pod).get(wanted["label"], 0))
@@ -155,6 +168,7 @@ def _rules_of(policies: Iterable[JsonObject]) -> Iterator[_Rules]:
         release = spec.get("release") or {}
         label = (release.get("group") or {}).get("label")
         acts = "Release" in (spec.get("when") or ()) and spec.get("mode", "Enforce") == "Enforce"
+        domains = release.get("domains") or ()
         if acts and label and release.get("mode", "Required") == "Required":
             yield _Rules(
                 name_of(policy),
@@ -164,9 +178,32 @@ def _rules_of(policies: Iterable[JsonObject]) -> Iterator[_Rules]:
                 release.get("size") or {"count": 1},
                 release.get("gate", _USUAL_GATE),
                 release["topology"][0],
-                release.get("onTimeout", _KEEP_GATED) != _KEEP_GATED,
+                release.get("onTimeout", _KEEP_GATED) != _KEEP_GATED or release.get("whenNoRoom") == "Release",
                 release.get("growth") != _KEEP_GATED,
+                {value: each["name"] for each in domains for value in each["values"]},
+                {each["name"]: _amounts(each["quota"]) for each in domains if each.get("quota")},
+                release.get("maxPerDomain", inf),
             )
+
+
+def _amounts(quota: JsonObject) -> dict[str, float]:
+    found = {name: _quantity(text) for name, text in (quota.get("resources") or {}).items()}
+    return found | ({"pods": float(quota["pods"])} if "pods" in quota else {})
+
+
+def _pinned(pod: JsonObject, rules: _Rules) -> str | None:
+    """The domain to which a pod is narrowed, by its node selector or by each of its required node terms."""
+    value = (pod["spec"].get("nodeSelector") or {}).get(rules.key)
+    if value is not None:
+        return rules.domain_of(value)
+    affinity: JsonObject = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
+    found: set[str | None] = set()
+    for term in terms:
+        clauses = [each for each in term.get("matchExpressions") or () if each["key"] == rules.key]
+        listed = [each["values"] for each in clauses if each["operator"] == "In"]
+        found |= {rules.domain_of(value) for value in listed[-1]} if listed else {None}
+    return found.pop() if len(found) == 1 else None
 
 
 class _Judge:
@@ -197,11 +234,11 @@ class _Judge:
         self._schedulers.add(_scheduler_of(pod))
         gang = self._gang_of(pod)
         if gang is not None and node in self._nodes:
-            here = self._domain(node, gang.rules.key)
+            here = self._domain(node, gang.rules)
             for other in gang.alive:
                 there = self.placed.get(other)
-                if other != uid and there is not None and self._domain(there[1], gang.rules.key) not in {here, None}:
-                    self._add(gang, f"split between {here} and {self._domain(there[1], gang.rules.key)}")
+                if other != uid and there is not None and self._domain(there[1], gang.rules) not in {here, None}:
+                    self._add(gang, f"split between {here} and {self._domain(there[1], gang.rules)}")
         open_ = [each for each in self._gangs.values() if each.domain and node in self._domain_nodes(each)]
         before = {each.name: self._missing(each) for each in open_}
         self.placed[uid] = pod, node
@@ -216,7 +253,13 @@ class _Judge:
             released = [pod for pod in alive.values() if not gang.is_gated(pod)]
             waiting = sum(gang.is_gated(pod) for uid, pod in gang.due.items() if uid in alive)
             beyond = [pod for uid, pod in alive.items() if uid not in gang.due]
-            if beyond and gang.domain and self._holds(gang, beyond[0]) > len(self._left(gang, bereft=True)):
+            is_limited = gang.rules.quotas or gang.rules.most < inf
+            if (
+                beyond
+                and gang.domain
+                and not is_limited
+                and self._holds(gang, beyond[0]) > len(self._left(gang, bereft=True))
+            ):
                 self._add(gang, f"beyond its size {len(beyond)} gated, and {gang.domain} has room")
             unplaced = sum(uid_of(pod) not in self.placed for pod in released)
             if released and not gang.is_bereft and (waiting or unplaced):
@@ -234,7 +277,7 @@ class _Judge:
                 self._offered[resource] = max(now, self._offered.get(resource, 0.0))
         if old is not None and (stored is None or _room_of(old) != _room_of(self._nodes[name])):
             for gang in self._gangs.values():
-                if gang.domain and labels_of(old).get(gang.rules.key) == gang.domain:
+                if gang.domain and gang.rules.domain_of(labels_of(old).get(gang.rules.key)) == gang.domain:
                     gang.is_bereft = True
 
     def _show_pod(self, stored: Stored | None, before: Stored | None, at: float) -> None:
@@ -263,7 +306,7 @@ class _Judge:
         if len(released) > gang.size and not gang.rules.grows:
             self._add(gang, f"{len(released)} of {gang.size} pods are released")
         if pod in released:
-            pinned = (pod["spec"].get("nodeSelector") or {}).get(gang.rules.key)
+            pinned = _pinned(pod, gang.rules)
             if pinned is None:
                 self._add(gang, "a pod was released without a domain")
             elif pinned != gang.domain:
@@ -271,6 +314,9 @@ class _Judge:
             if gang.domain and uid_of(pod) not in gang.room:
                 gang.room[uid_of(pod)] = at
                 self._judge_shares(gang, at)
+            if uid_of(pod) not in gang.out:
+                gang.out.add(uid_of(pod))
+                self._judge_quota(gang)
 
     def _judge_shares(self, gang: _Gang, at: float) -> None:
         """Room is reserved for a group, or one more of its pods: what its namespace has then."""
@@ -282,6 +328,19 @@ class _Judge:
         excess = "" if gang.is_large or gang.rules.lets_go else _excess(shares, every, self._offered)
         if excess:
             self._add(gang, f"with it the namespace has room reserved for {excess}")
+
+    def _judge_quota(self, gang: _Gang) -> None:
+        """A pod has lost the gate: what pods of its policy have of its domain then."""
+        rules, domain = gang.rules, gang.domain
+        quota = dict(rules.quotas.get(domain, {}))
+        quota["pods"] = min(quota.get("pods", rules.most), rules.most)
+        every = [pod for each in self._gangs.values() if each.rules is rules for pod in each.pods.values()]
+        here = [
+            pod for pod in every if not is_finished(pod) and not gang.is_gated(pod) and _pinned(pod, rules) == domain
+        ]
+        for name, amount in _total(map(_requests, here)).items():
+            if amount > quota.get(name, amount) + _ROUNDING:
+                self._add(gang, f"with it pods have {amount:g} {name} of {domain}, its quota is {quota[name]:g}")
 
     def _with_room(self, gang: _Gang, at: float) -> list[JsonObject]:
         """The pods of a group for which there is room; none where it was released without."""
@@ -303,8 +362,9 @@ class _Judge:
         policy = spec["policy"].rpartition("/")[2]
         gang = self._gangs.get((namespace_of(placement), policy, spec["group"]))
         levels = spec.get("topology") or []
-        if gang is not None and levels and gang.domain != levels[0]["value"]:
-            gang.domain, gang.is_bereft, gang.is_large = levels[0]["value"], False, False
+        domain = gang.rules.domain_of(levels[0]["value"]) if gang is not None and levels else None
+        if gang is not None and domain is not None and gang.domain != domain:
+            gang.domain, gang.is_bereft, gang.is_large = domain, False, False
             gang.room = dict.fromkeys(list(gang.alive)[: gang.size], at)
             self._judge_shares(gang, at)
 
@@ -317,12 +377,12 @@ class _Judge:
                 return self._gangs.setdefault(key, _Gang(f"{key[0]}/{value}", rules))
         return None
 
-    def _domain(self, node: str, key: str) -> str | None:
+    def _domain(self, node: str, rules: _Rules) -> str | None:
         found = self._nodes.get(node)
-        return None if found is None else labels_of(found).get(key)
+        return None if found is None else rules.domain_of(labels_of(found).get(rules.key))
 
     def _domain_nodes(self, gang: _Gang) -> list[str]:
-        return [name for name in self._nodes if self._domain(name, gang.rules.key) == gang.domain]
+        return [name for name in self._nodes if self._domain(name, gang.rules) == gang.domain]
 
     def _missing(self, gang: _Gang) -> int:
         """How many pods of decided groups of the domain find no room in it. Pods of equal requests are counted exactly.

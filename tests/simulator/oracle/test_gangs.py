@@ -230,3 +230,53 @@ def test_room_that_was_given_back_counts_no_more() -> None:
     assert Groups(3, scheduler="absent").exceeded(unasked=0.0) == []
     assert Groups(3).exceeded(reservation=0.0) == []
     assert Groups(3).exceeded(unasked=0.0) != [], "those of a scheduler that asks"
+
+
+BOTH: JsonObject = {"name": "both", "values": ["za", "zb"]}
+
+
+def test_a_gang_in_the_zones_of_one_domain_is_whole_and_is_narrowed_by_its_node_affinity() -> None:
+    run = Run(release={**POLICY["spec"]["release"], "domains": [BOTH]})
+    run.decide("za")  # the first value stands for the set
+    clause = {"key": ZONE, "operator": "In", "values": ["za", "zb"]}
+    required = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [clause]}]}
+    }
+
+    def let_go(found: JsonObject) -> None:
+        found["spec"].pop("schedulingGates", None)
+        found["spec"]["affinity"] = {"nodeAffinity": required}
+
+    for number in range(2):
+        run.operations.change(PODS, f"default/g-{number}", let_go)
+    run.place("g-0", "a")
+    run.place("g-1", "b")
+    assert run.found == []
+    clause["values"] = ["za", "zc"]
+    run.create("g-2", gang="g", size="2")
+    run.operations.change(PODS, "default/g-2", let_go)
+    assert "group default/g: a pod was released without a domain" in run.found
+
+
+def test_pods_above_a_quota_are_told_when_one_is_released_and_terminating_ones_count() -> None:
+    domain = {"name": "near", "values": ["za"], "quota": {"resources": {"cpu": "2500m"}}}
+    cases = (
+        ({"domains": [domain]}, "3 cpu of near, its quota is 2.5"),
+        ({"maxPerDomain": 2}, "3 pods of za, its quota is 2"),
+    )
+    for limits, text in cases:
+        run = Run(3, release={**POLICY["spec"]["release"], **limits})
+        run.decide("za")
+        run.release(0, 1)
+        run.place("g-0", "a")
+        run.place("g-1", "a")
+        run.operations.change(PODS, "default/g-0", lambda found: found["metadata"].update(deletionTimestamp="now"))
+        run.release(2)
+        run.place("g-2", "a")
+        assert f"group default/g: with it pods have {text}" in run.found
+    within = Run(3, release={**POLICY["spec"]["release"], "maxPerDomain": 3})
+    within.decide("za")
+    within.release(0, 1, 2)
+    for number in range(3):
+        within.place(f"g-{number}", "a")
+    assert within.found == []
