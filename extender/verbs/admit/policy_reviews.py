@@ -7,6 +7,7 @@ policies are seldom written.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from extender.index.policies import PoliciesView
@@ -15,6 +16,8 @@ from extender.model.constraints.labels import Labels, Operator, is_label_value
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, NodeRequirement, NodeSelectorTerm, as_int64
 from extender.model.constraints.selectors import LabelSelector
 from extender.model.policies import CLUSTER_KIND, GROUP, Directives, JsonObject, Moment, Policy
+from extender.model.release import ReleaseSpec, WhenNoRoom
+from extender.model.resources import PODS
 from extender.settings.limits import Limits
 from extender.verbs.admit.reviews import FORBIDDEN, Request, allowed, denied, invalid
 from extender.verbs.admit.term_product import Budget, TooManyTermsError, join, policy_terms
@@ -112,6 +115,23 @@ def _own_warnings(policy: Policy, spec: JsonObject) -> Iterator[str]:
     yield from _node_requirement_warnings(spec)
     yield from _impossible(directives)
     yield from _quota_warnings(spec)
+    if policy.release is not None:
+        yield from islice(_domain_warnings(policy.release), _MOST_CONTRADICTIONS)
+
+
+def _domain_warnings(release: ReleaseSpec) -> Iterator[str]:
+    """Quotas that contradict each other, or the size of every group; domains that may grow and never do."""
+    path, size = "spec.release", release.size.count
+    if release.max_per_domain and release.max_per_domain < size:
+        yield f"{path}.maxPerDomain: is less than the size {size}, so no group is ever released"
+    for number, domain in enumerate(release.domains):
+        at, pods = f"{path}.domains[{number}]", dict(domain.quota).get(PODS)
+        if pods is not None and pods < size:
+            yield f"{at}.quota.pods: is less than the size {size}, so no group gets the domain"
+        elif pods is not None and 0 < release.max_per_domain < pods:
+            yield f"{at}.quota.pods: has no effect, maxPerDomain is lower"
+        if domain.may_grow and release.when_no_room is WhenNoRoom.WAIT:
+            yield f"{at}.mayGrow: has no effect without whenNoRoom Release"
 
 
 def _unknown_fields(spec: JsonObject) -> Iterator[str]:

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 
 from extender.model.objects import Pod
-from extender.model.release import GroupKey, Slot
+from extender.model.policies import PolicyObject
+from extender.model.release import Domain, GroupKey, GroupSize, Slot, Strategy
 from extender.model.resources import PODS
 from extender.model.units import Duration
 from extender.settings.policies import Release
 from extender.tasks.release.groups import budget_excess
+from extender.verbs.release.progress import Reason
 from tests.contenders import cluster, stage
-from tests.gangs import gated, gated_json
+from tests.gangs import gated, gated_json, release_policy
 from tests.tasks.release.scene import Scene
 
 SHOP, NOISE = "shop", "noise"
+OWN_GATE = "placement.extender.dev/own"
 VICTIMS, SIZE = 5, 20
 BUDGET = Release(groups_per_namespace=20, pods_per_namespace=200)
 
@@ -54,6 +58,17 @@ def labels_that_move(scene: Scene, turn: int) -> None:
         _add(scene, f"nomad-{number}", f"camp-{(number + turn) % 40}", 40)
 
 
+def quotas_and_orders_that_change(scene: Scene, turn: int) -> None:
+    """A policy of the tenant's own: 64 domains in another order each time, and quotas that no group of it is within."""
+    domains = [Domain(f"d{at}", (f"z{at}" if at else "a",), (), (("pods", at % 3),)) for at in range(64)]
+    order = tuple(domains[turn % 64 :] + domains[: turn % 64])
+    limits: dict[str, Any] = {"domains": order, "max_per_domain": 1 + turn % 2, "strategy": Strategy.IN_ORDER}
+    own = release_policy("own", NOISE, topology=("zone",), gate=OWN_GATE, size=GroupSize(3), **limits)
+    scene.index.upsert(PolicyObject(own))
+    for number in range(40):
+        scene.api.add(gated_json(f"own-{number}", f"own-{number // 3}", namespace=NOISE, gates=(OWN_GATE,)))
+
+
 def nothing(_scene: Scene, _turn: int) -> None:
     """No tenant."""
 
@@ -80,7 +95,10 @@ async def seconds_until_released(noise: Noise) -> float:
         return scene.clock.time - begun
 
 
-@pytest.mark.parametrize("noise", [groups_of_one, groups_that_never_fill, sizes_that_change, labels_that_move])
+@pytest.mark.parametrize(
+    "noise",
+    [groups_of_one, groups_that_never_fill, sizes_that_change, labels_that_move, quotas_and_orders_that_change],
+)
 async def test_groups_of_others_are_released_in_almost_the_time_that_they_take_alone(noise: Noise) -> None:
     alone = await seconds_until_released(nothing)
     beside = await seconds_until_released(noise)
@@ -192,3 +210,25 @@ async def test_a_zone_of_an_exclusive_policy_is_free_again_when_no_pod_runs_ther
         assert scene.released("z") == {}
         await scene.pass_time(40)
         assert set(scene.released("z").values()) == {scene.released("x")["x-1"]}
+
+
+def _is_own(body: dict[str, Any]) -> bool:
+    return str(body["metadata"]["name"]).startswith("own")
+
+
+async def test_quotas_that_contradict_each_other_hold_groups_with_a_reason_and_no_group_of_others() -> None:
+    scene = Scene({"a": 100})
+    for turn in range(5):
+        quotas_and_orders_that_change(scene, turn)
+    scene.create("mine", 1, 2, namespace=SHOP)
+    async with scene.leading():
+        await scene.pass_time(10)
+        assert set(scene.released("mine")) == {"mine-1", "mine-2"}
+        gates = [body["spec"]["schedulingGates"] for body in scene.api.pods.values() if _is_own(body)]
+        assert gates == 40 * [[{"name": OWN_GATE}]]
+        held = [memory.step for key, memory in scene.manager.memory.items() if key.namespace == NOISE]
+        said = {step.reason for step in held if step is not None}
+        assert said <= {Reason.QUOTA, Reason.BUDGET, Reason.INCOMPLETE}
+        texts = [step.message for step in held if step is not None and step.reason is Reason.QUOTA]
+        assert texts
+        assert all("has a quota of" in text and len(text) < 1000 for text in texts)

@@ -34,6 +34,15 @@ def broken(failure_policy: str, selector: Json | None = None, mode: str = "Enfor
     return made
 
 
+NEAR: Json = {"name": "near", "values": ["a"], "quota": {"pods": 3}}
+FAR: Json = {"name": "far", "values": ["b"], "quota": {"pods": 6}, "mayGrow": True}
+
+
+def releasing(**release: Any) -> Json:
+    """The fields of a policy that releases groups of four."""
+    return {"when": ["Release"], "release": {"topology": ["zone"], "size": {"count": 4}, **release}}
+
+
 class TestFailure:
     """kupid: an error inside the handler lets the pod through unmodified, and one bad policy disables all others."""
 
@@ -134,6 +143,10 @@ class TestValidation:
                 },
                 "scored by the extender only",
             ),
+            (releasing(maxPerDomain=3), "maxPerDomain: is less than the size 4, so no group is ever released"),
+            (releasing(domains=[NEAR]), "domains[0].quota.pods: is less than the size 4, so no group gets the domain"),
+            (releasing(domains=[FAR], maxPerDomain=5), "domains[0].quota.pods: has no effect, maxPerDomain is lower"),
+            (releasing(domains=[FAR]), "domains[0].mayGrow: has no effect without whenNoRoom Release"),
         ],
     )
     def test_what_is_legal_and_probably_a_mistake_draws_a_warning(self, spec: Json, warning: str) -> None:
