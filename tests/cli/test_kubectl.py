@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,11 +22,13 @@ from aiohttp import web
 from msgspec.structs import replace
 from pytest_aiohttp import AiohttpServer
 
-from extender.cli.kubectl import COMMANDS, NAMESPACES, complete, main
+from extender.certificates.authority import CLIENT, SERVER, Authority
+from extender.cli.kubectl import COMMANDS, NAMESPACES, SECRET, complete, main
 from extender.compose.embedded import service_running
 from extender.model.units import Address
+from extender.server.request_checks import client_names
 from extender.settings.configuration import default_settings
-from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.apiserver.kinds import PODS, SECRETS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from tests.programs import tool
@@ -50,11 +55,12 @@ class Plugin:
         assert await asyncio.to_thread(complete, list(words)) == 0
         return self.capsys.readouterr().out.splitlines()
 
-    def add(self, name: str, space: str, *, phase: str = "Running", ready: str = "True") -> None:
+    def add(self, name: str, space: str, *, phase: str = "Running", ready: str = "True", scheme: str = "HTTP") -> None:
         """A pod of the extender."""
         status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
         made = pod(name, space, on="node-a", labels=LABELS)
-        made["spec"]["containers"][0]["name"] = "extender"
+        probe = {"httpGet": {"path": "/livez", "port": 8888, "scheme": scheme}}
+        made["spec"]["containers"][0] |= {"name": "extender", "livenessProbe": probe}
         self.api.operations.change(
             PODS, self.api.operations.create(PODS, made).key, lambda one: one.update(status=status)
         )
@@ -208,6 +214,56 @@ async def test_a_service_that_is_not_ready_says_what_it_lacks(plugin: Plugin, ai
     as_program(kubectl, earlier, f"echo 'Forwarding from 127.0.0.1:{server.port} -> 8888'", "exec sleep 600")
     code, _, error = await plugin.run("explain", "web-2")
     assert (code, "pod kube-system/extender-1: not ready: pods: listing (12 objects)" in error) == (1, True), error
+
+
+async def test_the_certificates_of_the_secret_are_shown_and_that_of_the_service_need_not_name_the_port_forward(
+    plugin: Plugin, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    authority = Authority.make("placement-extender", now, days=1)
+    server = authority.issue("service", now, 1, SERVER, ("placement-extender.placement-extender.svc",))
+    admin = authority.issue("placement-extender-admin", now, 1, CLIENT)
+    files = {"ca.crt": authority.pair.certificate_pem, "tls.crt": admin.certificate_pem, "tls.key": admin.key_pem}
+    for name, content in {**files, "server.crt": server.certificate_pem, "server.key": server.key_pem}.items():
+        (tmp_path / name).write_bytes(content)
+    trust = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "ca.crt"))
+    trust.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+    trust.verify_mode = ssl.CERT_REQUIRED
+    shown: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        shown.extend(client_names(request))
+        return web.json_response({"error": "busy"}, status=429)
+
+    app = web.Application()
+    app.router.add_get("/v1/explain/shop/web-2", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=trust).start()
+    try:
+        forwarding = f"echo 'Forwarding from 127.0.0.1:{runner.addresses[0][1]} -> 8888'"
+        kubectl = Path(os.environ["PATH"].partition(os.pathsep)[0], "kubectl")
+        as_program(kubectl, forwarding, "exec sleep 600")
+        plugin.add("extender-1", "kube-system", scheme="HTTPS")
+        code, _, error = await plugin.run("explain", "web-2")
+        assert (code, f"Secret kube-system/{SECRET} cannot be read: 404" in error, "--ca-file" in error) == (
+            1,
+            True,
+            True,
+        )
+        data = {name: b64encode(content).decode() for name, content in files.items()}
+        metadata = {"name": SECRET, "namespace": "kube-system"}
+        secret = {"kind": "Secret", "apiVersion": "v1", "metadata": metadata, "data": {"ca.crt": data["ca.crt"]}}
+        key = plugin.api.operations.create(SECRETS, secret).key
+        code, _, error = await plugin.run("explain", "web-2")
+        assert (code, f"Secret kube-system/{SECRET}: data: tls.crt is missing" in error) == (1, True)
+        plugin.api.operations.change(SECRETS, key, lambda one: one.update(data=data))
+        code, _, error = await plugin.run("explain", "web-2")
+        assert (code, "pod kube-system/extender-1: busy" in error, shown) == (1, True, ["placement-extender-admin"]), (
+            error
+        )
+    finally:
+        await runner.cleanup()
 
 
 async def test_without_a_context_the_plugin_says_how_to_set_one(
