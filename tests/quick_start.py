@@ -21,11 +21,11 @@ ROOT = Path(__file__).resolve().parents[1]
 KUBEADM = "/etc/kubernetes/scheduler.conf"
 
 
-def blocks() -> list[str]:
-    """The commands between the marks of README, one text for each indented block."""
-    readme = (ROOT / "README.md").read_text("utf-8")
-    _, _, rest = readme.partition("<!-- quick start: begin -->")
-    section, _, _ = rest.partition("<!-- quick start: end -->")
+def blocks(page: str = "README.md", mark: str = "quick start") -> list[str]:
+    """The commands between the marks of a page, one text for each indented block."""
+    text = (ROOT / page).read_text("utf-8")
+    _, _, rest = text.partition(f"<!-- {mark}: begin -->")
+    section, _, _ = rest.partition(f"<!-- {mark}: end -->")
     found = re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)
     return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
 

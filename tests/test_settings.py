@@ -315,3 +315,24 @@ def test_several_schedulers_imply_decisive_placement_in_either_mode() -> None:
 )
 def test_several_schedulers_need_what_makes_their_answers_exact(sections: dict[str, Any], problem: str) -> None:
     assert problems_of(HEAD | {"schedulers": "many"} | sections) == [problem]
+
+
+@pytest.mark.parametrize(
+    ("sections", "problem"),
+    [
+        (
+            {"mode": "offload"},
+            "shadow: needs mode augment; in mode offload the plugins that it compares with are disabled",
+        ),
+        (
+            {"rules": {"topologySpread": {"enabled": True}}},
+            "shadow: needs both rules off; a rule that rejects nodes cannot be compared",
+        ),
+        (
+            {"assumedPods": {"enabled": False}},
+            "shadow: needs assumedPods.enabled; else pods that are not bound yet look like differences",
+        ),
+    ],
+)
+def test_shadow_decisions_need_plugins_that_decide(sections: dict[str, Any], problem: str) -> None:
+    assert problems_of(HEAD | {"mode": "augment", "shadow": True} | sections) == [problem]

@@ -20,6 +20,7 @@ from extender.kube.writer import Writer
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import Watch
+from extender.settings.rules import with_both_rules
 from extender.tasks.reflectors import ObjectIndex, Reflectors, ReflectorsOptions
 from extender.telemetry.metrics import Metrics
 from extender.verbs.effective_pod import policy_terms
@@ -71,6 +72,7 @@ def make_index(settings: Settings) -> ClusterIndex:
         policies=settings.policies,
         namespace_limits=settings.limits.per_namespace,
         counts_room=settings.schedulers == "many",
+        shadow=with_both_rules(settings.rules) if settings.shadow else None,
     )
     if settings.policies.enabled:
         index.counts.policy_terms = partial(policy_terms, view=index.view, settings=settings)

@@ -12,6 +12,7 @@ from extender.kube.reflector_status import ReflectorStatus
 from extender.kube.timing import Clock
 from extender.tasks.filter_service import FilterService
 from extender.tasks.reflectors import Reflectors
+from extender.tasks.shadow import Shadow
 from extender.tasks.sliced_work import SlicedWork
 from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import scraped
@@ -54,6 +55,13 @@ def report_what_ifs(metrics: Metrics, what_ifs: WhatIfService) -> None:
     metrics.report(scraped.WHAT_IFS, lambda: what_ifs.outcomes)
     metrics.report(scraped.WHAT_IFS_RUNNING, lambda: what_ifs.running)
     metrics.report(scraped.WHAT_IF_SECONDS, lambda: what_ifs.seconds)
+
+
+def report_shadow(metrics: Metrics, shadow: Shadow) -> None:
+    """The metrics of shadow decisions."""
+    metrics.report(scraped.SHADOW_DECISIONS, lambda: shadow.decisions)
+    metrics.report(scraped.SHADOW_RULES, lambda: shadow.rules)
+    metrics.report(scraped.SHADOW_SECONDS, lambda: shadow.seconds)
 
 
 def report_assumed_pods(metrics: Metrics, index: ClusterIndex, filter_service: FilterService) -> None:

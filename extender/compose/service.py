@@ -32,6 +32,7 @@ from extender.compose.reporting import (
     report_assumed_pods,
     report_crossing,
     report_reflectors,
+    report_shadow,
     report_sliced_work,
     report_what_ifs,
 )
@@ -54,6 +55,7 @@ from extender.tasks.preempt_and_bind import BindService, PreemptService, Unanswe
 from extender.tasks.preemption.manager import Record
 from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import InjectedPods, OverLimits, Reflectors
+from extender.tasks.shadow import Shadow
 from extender.tasks.sliced_work import SlicedWork, Traffic
 from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import scraped
@@ -129,7 +131,9 @@ def service_of_cluster(
     over_limits = OverLimits(index, clock)
     injected = InjectedPods(over_limits, index.pods)
     sink = injected if settings.policies.enabled else over_limits
-    reflectors = make_reflectors(index, sink, settings, session, clock, rng)
+    traffic = Traffic(clock)
+    shadow = Shadow(index, sink, clock, time.time, traffic) if settings.shadow else None
+    reflectors = make_reflectors(index, shadow or sink, settings, session, clock, rng)
     metrics = metrics_of(index, parts.filter)
     replica = replica_of(settings.leader_election, session, reflectors, clock, rng, metrics)
     base = Foundation(settings, index, session, clock, rng, reflectors, metrics, replica, namespace)
@@ -144,7 +148,6 @@ def service_of_cluster(
     crossing = SlicedFigure(partial(measure_crossing, index), clock, Crossing())
     report_crossing(metrics, lambda: crossing.value)
 
-    traffic = Traffic(clock)
     preemption = make_preemption(base, traffic) if settings.preemption.mode == "execute" else None
     plans = preemption.target if preemption is not None else NullPlanTarget()
     work = SlicedWork(clock, traffic)
@@ -174,8 +177,10 @@ def service_of_cluster(
         index.view, settings, rng, plans, pods.find, parts.on_preemption, parts.filter.meter
     )
     metrics.report(scraped.PREEMPTIONS_LEFT, preempt_service.left)
+    if shadow is not None:
+        report_shadow(metrics, shadow)
     verbs = Verbs(
-        filter=filter_service.filter,
+        filter=filter_service.filter if shadow is None else shadow.beside(filter_service.filter),
         prioritize=parts.prioritize,
         preempt=preempt_service.preempt,
         bind=BindService(index, base.writer(), clock, unanswered).bind,
@@ -194,6 +199,7 @@ def service_of_cluster(
             reflectors.freshness.lag,
         ),
         what_ifs=(what_ifs := _what_ifs(index, settings, clock, metrics)),
+        shadow=None if shadow is None else shadow.page,
     )
     jobs: list[Job] = [
         *reflectors.jobs(),
@@ -205,6 +211,7 @@ def service_of_cluster(
         *_policy_jobs(base, missed),
         *([("assumed pods", filter_service.run)] if settings.assumed_pods.enabled else []),
         *([("unanswered bindings", unanswered.run)] if settings.server.paths.bind else []),
+        *([base.while_leading("shadow decisions", shadow.run)] if shadow is not None else []),
         *_audit(base),
         ("figures of affinity across namespaces", crossing.run),
         *parts.jobs(metrics),

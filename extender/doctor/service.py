@@ -13,7 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from extender.doctor.facts import Facts, Finding, SchedulingQueue, Severity, ago, manifest_of
 from extender.index.counts.namespace_budgets import OTHERS
+from extender.model.answers.shadow import COMPARED, DIFFERING, RESULTS
 from extender.model.units import agreeing, counted
+from extender.rules import catalog
 from extender.settings.configuration import Settings, in_pod_of, mode_defaults, settings_document
 from extender.wire.api_calls import API_CALLS
 
@@ -39,6 +41,7 @@ def examine_service(facts: Facts) -> list[Finding]:
         *_watches(facts),
         *_writes(facts),
         *_budgets(facts),
+        *_shadow(facts),
         *_settings(facts),
     ]
 
@@ -300,6 +303,43 @@ def _budgets(facts: Facts) -> Iterator[Finding]:
         if one.value >= _NEARLY_USED and namespace not in waiting:
             problem = f"namespace {namespace} uses {one.value:.0%} of limits.perNamespace.{limit}"
             yield Finding("info", "budget", problem, remedy)
+
+
+_ENOUGH_DECISIONS: Final = 100  # of each rule, without an assumed pod that might explain a difference
+_ENOUGH_SECONDS: Final = 86400.0
+
+
+def _shadow(facts: Facts) -> Iterator[Finding]:
+    """How shadow decisions compare, and whether it is safe to switch to offload. The counts are those of this process."""
+    if not facts.settings.shadow or facts.samples is None or facts.leader:
+        return
+    name = "extender_shadow_decisions_total"
+    of_result = {result: round(facts.total(name, result=result)) for result in RESULTS}
+    compared, differ = (sum(of_result[each] for each in some) for some in (COMPARED, DIFFERING))
+    problem = f"{counted(compared, 'decision')} compared, {differ} {agreeing(differ, 'differs', 'differ')}"
+    if of_result["differed"]:
+        remedy = "do not switch to offload; /debug/shadow lists the last ones, and config/how-to/prove-the-switch.md says how to read it"
+        yield Finding("warning", "shadow", problem, remedy)
+        return
+    if differ:
+        problem += ", all by filter requests alone, which no binding and no condition confirms"
+        remedy = "look at the pods in /debug/shadow: another client than kube-scheduler may ask (server.tls.clients)"
+        yield Finding("warning", "shadow", problem, remedy)
+        return
+    rules = {
+        plugin: round(facts.total("extender_shadow_rule_decisions_total", rule=plugin, result="agreed"))
+        for plugin, _ in catalog.replaced_plugins()
+    }
+    each = ", ".join(f"{plugin} {agreed}" for plugin, agreed in rules.items())
+    few = [plugin for plugin, agreed in rules.items() if agreed < _ENOUGH_DECISIONS]
+    since = facts.now - facts.total("process_start_time_seconds")
+    if few:
+        remedy = f"wait until {_ENOUGH_DECISIONS} of each agreed; a rule that no pod uses need not be proved"
+    elif since < _ENOUGH_SECONDS:
+        remedy = f"wait until a day has passed since the start, {ago(since)} ago; then it is safe to switch to offload"
+    else:
+        remedy = "it is safe to switch to offload: disable the plugins as config/how-to/prove-the-switch.md says"
+    yield Finding("info", "shadow", f"{problem} ({each} agreed)", remedy)
 
 
 def _settings(facts: Facts) -> Iterator[Finding]:

@@ -57,10 +57,12 @@ class ClusterIndex:
         quota: Quota = _NO_QUOTA,
         policies: Policies = _POLICIES,
         counts_room: bool = False,
+        shadow: Rules | None = None,
     ) -> None:
         """``counted``: what the rules count. ``policies``: how many act, and the pods that are exempt.
 
-        ``counts_room``: the rules count free resources, as several schedulers place pods.
+        ``counts_room``: the rules count free resources, as several schedulers place pods. ``shadow``: the rules of decisions that
+        are only compared, see `ClusterView.shadow_compiled`.
         """
         self.drifts = 0
         self.journal = Journal()
@@ -80,7 +82,14 @@ class ClusterIndex:
         self.room = RoomTable(self.topology, self.nodes) if counts_room else None
         self.namespace_budgets = NamespaceBudgets(namespace_limits, rejects_excess=rejects_excess)
         self.counts = Counts(
-            rules, counted, self.topology, self.namespaces, self.workloads, self.namespace_budgets, self.journal
+            rules,
+            counted,
+            self.topology,
+            self.namespaces,
+            self.workloads,
+            self.namespace_budgets,
+            self.journal,
+            shadow=shadow,
         )
         self.policies.release = self.counts.compiler.release
         self.nominations = Nominations(self.pods)
@@ -121,7 +130,7 @@ class ClusterIndex:
         self.nodes.clear()
         self.shares.clear()
         for pod in self.pods.values():
-            self.counts.compiler.count_pod(pod.signature, 1)
+            self.counts.count_pod(pod.signature, 1)
             if pod.node:
                 self._count(pod, 1)
                 self.namespace_budgets.hold(pod.signature)
@@ -232,7 +241,7 @@ class ClusterIndex:
 
         One with a pod on a node counts in the budget of its namespace.
         """
-        count_pod = self.counts.compiler.count_pod
+        count_pod = self.counts.count_pod
         if new is not None:
             count_pod(new.signature, 1)
             if new.node:

@@ -97,12 +97,13 @@ class ClusterView:
         # Counts, and trials on them, which are undone when their block ends
         self.pods_of = index.counts.compiler.pods
         self.compiled, self.release_compiled = index.counts.compiler.find, index.counts.compiler.release
+        # As if both rules were enabled: for decisions that are only compared. None where there are none.
+        self.shadow_compiled = None if index.counts.shadow is None else index.counts.shadow.find
         self.dependency_version = index.counts.dependency_version
         self.is_touched = index.counts.is_touched
         self.is_counted, self.times_counted = index.counts.is_counted, index.counts.times_counted
         self.groups_that_count = index.counts.groups_that_count
-        self.terms_selecting = index.counts.terms_selecting
-        self.placed = index.counts.placed
+        self.terms_selecting, self.placed = index.counts.terms_selecting, index.counts.placed
         self.budget_changes = index.namespace_budgets.changes
         trials = CountTrials(index.pods, index.topology, index.counts)
         self.what_if, self.without = trials.what_if, trials.without

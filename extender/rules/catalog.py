@@ -141,6 +141,11 @@ def active(compiled: CompiledConstraints, view: ClusterView) -> Parts:
     return [(rule, compiled) for rule in RULES if rule.is_active(compiled, view)]
 
 
+def active_in_place_of_plugins(compiled: CompiledConstraints, view: ClusterView) -> Parts:
+    """Of the active rules those that decide in place of an in-tree plugin."""
+    return [(rule, compiled) for rule in RULES if rule.plugin and rule.is_active(compiled, view)]
+
+
 def prepare_filters(
     pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame, watch: Stopwatch | None = None
 ) -> PreparedFilters:

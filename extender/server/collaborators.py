@@ -12,6 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from extender.kube.timing import SystemClock
+from extender.model.answers.shadow import ShadowPage
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate
 from extender.server.request_checks import BodyMemory, Deadlines
@@ -49,7 +50,8 @@ class Verbs:
     returns once all events that have arrived by then are in the index. It is None in a service that follows no cluster.
     ``attempt_failed`` takes the pod of a request that is not decided. ``traffic`` is told of the requests in flight.
     ``is_handed_over``: where replicas take turns behind a Service, waits until this replica answers, or returns that another does;
-    it takes how often the call was redirected.
+    it takes how often the call was redirected. ``shadow``: so many of the last differences, with the figures, where decisions are
+    compared with those of the scheduler's own plugins.
     """
 
     filter: Callable[[ExtenderArgs], Awaitable[FilterResult]]
@@ -63,6 +65,7 @@ class Verbs:
     explainer: ExplainService | None = None
     browser: BrowseService | None = None
     what_ifs: WhatIfService | None = None
+    shadow: Callable[[int], ShadowPage] | None = None
 
 
 @dataclass(slots=True)

@@ -37,7 +37,7 @@ _JSON: Final = "application/json"
 # With one of these, or with none, a page's request is sent to another site without asking there first.
 # https://fetch.spec.whatwg.org/#cors-safelisted-request-header
 _SIMPLE_TYPES: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
-_ABOUT_PODS: Final = (_API, "/debug/decisions", "/ui")  # tell what is in the cluster
+_ABOUT_PODS: Final = (_API, "/debug/decisions", "/debug/shadow", "/ui")  # tell what is in the cluster
 _READING: Final = frozenset({"GET", "HEAD"})
 _MOST_DIGITS: Final = 2
 

@@ -55,6 +55,7 @@ class Settings(Section, frozen=True):
     mode: Mode = "offload"
     placement: Literal["decisive", "cooperative"] = "decisive"
     schedulers: Literal["one", "many"] = "one"
+    shadow: bool = False
     logging: Logging = Logging()
     server: Server = Server()
     kube: Kube = Kube()
@@ -79,6 +80,16 @@ class Settings(Section, frozen=True):
             raise ValueError("schedulers: many needs placement decisive; else the node of a pod is known too late")
         if self.schedulers == "many" and not self.assumed_pods.enabled:
             raise ValueError("schedulers: many needs assumedPods.enabled; else no scheduler knows what others place")
+        if self.shadow and self.mode == "offload":
+            raise ValueError(
+                "shadow: needs mode augment; in mode offload the plugins that it compares with are disabled"
+            )
+        if self.shadow and (self.rules.inter_pod_affinity.enabled or self.rules.topology_spread.enabled):
+            raise ValueError("shadow: needs both rules off; a rule that rejects nodes cannot be compared")
+        if self.shadow and not self.assumed_pods.enabled:
+            raise ValueError(
+                "shadow: needs assumedPods.enabled; else pods that are not bound yet look like differences"
+            )
         if self.quota.enabled and not self.assumed_pods.enabled:
             raise ValueError(
                 "quota.enabled: needs assumedPods.enabled; else a pod would not count before it is seen bound"

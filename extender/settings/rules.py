@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from extender.model.constraints.labels import LabelKey
 from extender.model.documents import Section
@@ -65,6 +66,16 @@ class Rules(Section, frozen=True):
 
     inter_pod_affinity: InterPodAffinity = InterPodAffinity()
     topology_spread: TopologySpread = TopologySpread()
+
+
+def with_both_rules(rules: Rules) -> Rules:
+    """The same, as they would decide in mode offload."""
+    affinity, spread = rules.inter_pod_affinity, rules.topology_spread
+    return replace(
+        rules,
+        inter_pod_affinity=replace(affinity, enabled=True),
+        topology_spread=replace(spread, enabled=True),
+    )
 
 
 ScoringStrategy = Literal["LeastAllocated", "MostAllocated", "Ignored"]

@@ -137,6 +137,20 @@ CONSTRAINT_FIELDS: Final = ScrapedMetric(
     "extender_evaluated_constraints_total{field}",
     "Constraints of pods that filter decided by the optional field that they have: minDomains (above 1), namespaceSelector.",
 )
+SHADOW_DECISIONS: Final = ScrapedMetric(
+    "extender_shadow_decisions_total{source, result}",
+    "Decisions of kube-scheduler's own plugins beside those of offload (shadow: true), by what shows them (request, condition) and "
+    "result: agreed, assumed or late (an assumed pod or a late watch explains it), differed, unproven (only a request says that it "
+    "differs); not compared: unconfirmed (no outcome was seen), unconstrained, skipped.",
+)
+SHADOW_RULES: Final = ScrapedMetric(
+    "extender_shadow_rule_decisions_total{rule, result}",
+    "The compared decisions of shadow: true that a rule had something to say about, by rule and result.",
+)
+SHADOW_SECONDS: Final = ScrapedMetric(
+    "extender_shadow_seconds_total",
+    "Seconds of the event loop that shadow decisions took, after the answers.",
+)
 ASSUMED_PODS: Final = ScrapedMetric(
     "extender_assumed_pods{state}",
     "Pods that filter let through and the watch does not show bound, by state: node known (the answer had one), "

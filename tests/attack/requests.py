@@ -191,7 +191,7 @@ def _short(answer: str | BaseException) -> str:
 @ATTACKS.attack("a name that another site has pointed here")
 async def _(target: Target) -> str:
     """DNS rebinding: the browser takes the service for the site, and says its name alone."""
-    paths = ("/metrics", "/debug/loglevel", "/debug/decisions", "/configz", "/version", "/v1/openapi.json", "/ui/")
+    paths = ("/metrics", "/debug/loglevel", "/debug/decisions", "/debug/shadow", "/configz", "/version", "/ui/")
     if target.tls is not None:
         return "the certificate has another name"
     answers = {path: await _named(target, path) for path in paths}

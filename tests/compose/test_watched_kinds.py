@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from extender.compose.service import service_of_cluster
 from extender.doctor.facts import needed_permissions
@@ -16,7 +17,8 @@ from extender.kube.byte_stream import StreamSockets
 from extender.kube.timing import SystemClock
 from extender.model.objects import DisruptionBudget
 from extender.rules.catalog import counts_of_rules
-from extender.settings.configuration import Settings
+from extender.settings.configuration import Settings, default_settings
+from extender.settings.jobs import Preemption
 from extender.wire.manifests import decode_snapshot
 from extender.wire.objects import kinds as table
 from extender.wire.objects.kinds import WATCHED_KINDS, Identity, Kind, WatchedKind, watched_kinds
@@ -50,8 +52,9 @@ def spread(**found: Any) -> Settings:
         (spread(defaultingType="List", defaultConstraints=[ZONE]), ALWAYS | WORKLOADS),
         (spread(defaultingType="List", defaultConstraints=[]), ALWAYS),
         (spread(enabled=False), ALWAYS),
+        (replace(default_settings("augment"), shadow=True, preemption=Preemption(mode="off")), ALWAYS | WORKLOADS),
     ],
-    ids=["execute", "advise", "System", "List with constraints", "List without constraints", "switched off"],
+    ids=["execute", "advise", "System", "List with constraints", "List without constraints", "switched off", "shadow"],
 )
 def test_a_kind_is_watched_where_a_rule_or_preemption_reads_it(given: Settings, wanted: set[str]) -> None:
     assert {each.kind.name for each in watched_kinds(given)} == wanted

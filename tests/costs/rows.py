@@ -221,6 +221,7 @@ def _request_rows() -> list[Row]:
                     "v1/groups",
                     "v1/policies",
                     "debug/decisions",
+                    "debug/shadow",
                     "v1/decisions/stream",
                 )
             ),

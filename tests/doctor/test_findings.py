@@ -468,3 +468,51 @@ def test_a_rejected_watch_is_cured_by_a_permission() -> None:
     rejected = 'watch of namespaces rejected: 403 namespaces is forbidden: User "x" cannot list resource "namespaces"'
     facts = replace(GOOD, readiness={"namespaces": rejected})
     assert [found.remedy for found in diagnose(facts)] == ["apply deploy/base/reader.yaml, which grants it"]
+
+
+def compared(
+    differed: int = 0, unproven: int = 0, affinity: int = 150, spread: int = 100, hours: float = 25
+) -> list[tuple[str, str, str]]:
+    """What is said of shadow decisions with these results."""
+    name, rule = "extender_shadow_decisions_total", "extender_shadow_rule_decisions_total"
+    shadow = replace(GOOD, settings=settings(mode="augment", shadow=True))
+    facts = sampled(
+        Sample(name, {"source": "request", "result": "agreed"}, affinity),
+        Sample(name, {"source": "condition", "result": "agreed"}, spread),
+        Sample(name, {"source": "request", "result": "differed"}, differed),
+        Sample(name, {"source": "request", "result": "unproven"}, unproven),
+        Sample(name, {"source": "request", "result": "unconstrained"}, 5000),
+        Sample(rule, {"rule": "InterPodAffinity", "result": "agreed"}, affinity),
+        Sample(rule, {"rule": "PodTopologySpread", "result": "agreed"}, spread),
+        Sample("process_start_time_seconds", {}, NOW - hours * 3600),
+        facts=shadow,
+    )
+    return [(one.severity, one.problem, one.remedy) for one in diagnose(facts) if one.check == "shadow"]
+
+
+def test_shadow_decisions_are_counted_and_it_is_said_when_it_is_safe_to_switch() -> None:
+    agreed = "250 decisions compared, 0 differ (InterPodAffinity 150, PodTopologySpread 100 agreed)"
+    ((severity, problem, remedy),) = compared()
+    assert (severity, problem) == ("info", agreed)
+    assert remedy.startswith("it is safe to switch to offload")
+    ((severity, problem, remedy),) = compared(hours=3)
+    assert (severity, problem) == ("info", agreed)
+    assert remedy == "wait until a day has passed since the start, 3 hours ago; then it is safe to switch to offload"
+    ((severity, problem, remedy),) = compared(spread=99)
+    assert (severity, remedy.partition(";")[0]) == ("info", "wait until 100 of each agreed")
+
+
+def test_it_is_not_safe_to_switch_while_a_shadow_decision_differs() -> None:
+    ((severity, problem, remedy),) = compared(differed=1, unproven=2)
+    assert (severity, problem) == ("warning", "253 decisions compared, 3 differ")
+    assert remedy.startswith("do not switch to offload")
+    ((severity, problem, remedy),) = compared(unproven=1)
+    assert (severity, problem) == (
+        "warning",
+        "251 decisions compared, 1 differs, all by filter requests alone, which no binding and no condition confirms",
+    )
+    assert "another client" in remedy
+
+
+def test_nothing_is_said_of_shadow_decisions_where_there_are_none() -> None:
+    assert [one for one in diagnose(GOOD) if one.check == "shadow"] == []

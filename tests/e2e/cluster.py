@@ -54,10 +54,11 @@ class Cluster:
         *,
         settings: Mapping[str, Any] | None = None,
         authority: Path | None = None,
+        environment: Mapping[str, str] | None = None,
         **changes: Any,
     ) -> AsyncIterator[Extender]:
         """kube-scheduler with our configuration of that mode, and `extender serve` for it to ask."""
-        with self.extender({"mode": mode, **(settings or {})}, authority) as extender:
+        with self.extender({"mode": mode, **(settings or {})}, authority, environment) as extender:
             await eventually_ready(extender)
             document = scheduler_document(mode, extender.url, **changes)
             try:
@@ -67,9 +68,14 @@ class Cluster:
                 self.plane.scheduler.stop()
 
     @contextmanager
-    def extender(self, settings: Mapping[str, Any], authority: Path | None = None) -> Iterator[Extender]:
+    def extender(
+        self,
+        settings: Mapping[str, Any],
+        authority: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Iterator[Extender]:
         """`extender serve` alone."""
-        with Extender(self.folder, self.plane.extender_kubeconfig, settings, authority) as extender:
+        with Extender(self.folder, self.plane.extender_kubeconfig, settings, authority, environment) as extender:
             yield extender
 
     async def restart_apiserver(self) -> None:

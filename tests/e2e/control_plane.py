@@ -30,7 +30,7 @@ HOST = "127.0.0.1"
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 # Only the manifests give permissions to this account.
 EXTENDER_ACCOUNT = "system:serviceaccount:kube-system:placement-extender"
-_DOCUMENT_FIELDS = {"percentageOfNodesToScore"}
+_DOCUMENT_FIELDS = {"percentageOfNodesToScore", "profiles"}
 _NO_ADMISSION = "ServiceAccount,TaintNodesByCondition"
 # The apiserver authorizes it by the roles that it makes itself, as in any cluster.
 SCHEDULER_ACCOUNT = "system:kube-scheduler"

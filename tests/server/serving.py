@@ -22,6 +22,7 @@ from extender.model.answers.pages import (
     TopologyQuestion,
     WorkloadPage,
 )
+from extender.model.answers.shadow import Difference, RuleFigures, ShadowPage
 from extender.model.answers.what_if import NotComputed
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate
@@ -187,7 +188,44 @@ class WhatIfAnswering(WhatIfService):
         return b'{"summary":{"placed":0,"rejected":0}}'
 
 
-AGREEABLE = Verbs(everything_passes, scores_by_length, every_candidate, explainer=Answering())
+def nothing_compared(_limit: int) -> ShadowPage:
+    """No shadow decisions yet."""
+    return ShadowPage(compared=0, differ=0, open=0, decisions={}, rules=(), differences=())
+
+
+_DIFFERENCE = Difference(
+    time=1_800_000_000.5,
+    source="request",
+    namespace="shop",
+    pod="web-1",
+    uid="u-1",
+    confirmed=True,
+    rule="PodTopologySpread",
+    reason="spread_skew",
+    text="node(s) didn't match pod topology spread constraints",
+    node="general-0",
+    nodes=2,
+    bound_to="general-0",
+    requests=1,
+    topology_key="topology.kubernetes.io/zone",
+    domain="zone-0",
+    count=3,
+    limit=2,
+    minimum=1,
+    max_skew=1,
+    blamed=("shop/web-0",),
+)
+
+
+def two_differences(limit: int) -> ShadowPage:
+    """Two equal ones, as far as so many are wanted."""
+    rules = (RuleFigures(rule="PodTopologySpread", agreed=7, assumed=1, late=1, differed=2, unproven=0),)
+    decisions = {"agreed": 7, "assumed": 1, "late": 1, "differed": 2}
+    found = (_DIFFERENCE,) * min(limit, 2)
+    return ShadowPage(compared=11, differ=2, open=3, decisions=decisions, rules=rules, differences=found)
+
+
+AGREEABLE = Verbs(everything_passes, scores_by_length, every_candidate, explainer=Answering(), shadow=nothing_compared)
 
 
 def app_with(

@@ -25,7 +25,7 @@ from tests.server.pki import NOW, Pki, new_connections
 from tests.server.serving import AGREEABLE, BY_NAMES, POD, WhatIfAnswering, app_with
 
 PATHS: Final = (
-    *("/ui/", "/v1/openapi.json", "/v1/explain/team-a/web-1", "/debug/decisions"),
+    *("/ui/", "/v1/openapi.json", "/v1/explain/team-a/web-1", "/debug/decisions", "/debug/shadow"),
     *("/debug/loglevel", "/configz", "/version"),
 )
 NAMES: Final = ("cluster.example.org", "a.example.org")

@@ -45,6 +45,7 @@ from tests.server.serving import (
     Switch,
     WhatIfAnswering,
     app_with,
+    two_differences,
 )
 
 
@@ -325,6 +326,7 @@ DOCUMENT: Json = orjson.loads(orjson.dumps(document_of(OPERATIONS, "1.2.3")))
 EXPLAIN = ("GET", "/v1/explain/{namespace}/{pod}")
 EXPLAIN_GIVEN = ("POST", "/v1/explain")
 DECISIONS = ("GET", "/debug/decisions")
+SHADOW = ("GET", "/debug/shadow")
 ABOUT = ("GET", "/v1/openapi.json")
 OVERVIEW = ("GET", "/v1/overview")
 TOPOLOGY = ("GET", "/v1/topology")
@@ -336,7 +338,7 @@ IN_FLIGHT = [("GET", "/v1/preemptions"), ("GET", "/v1/groups"), ("GET", "/v1/pol
 PAGES |= dict.fromkeys(IN_FLIGHT, "?limit=500")
 STREAM = ("GET", "/v1/decisions/stream")
 WHAT_IF = ("POST", "/v1/whatif")
-ALL = (EXPLAIN, EXPLAIN_GIVEN, WHAT_IF, DECISIONS, ABOUT, STREAM, OVERVIEW, *PAGES)
+ALL = (EXPLAIN, EXPLAIN_GIVEN, WHAT_IF, DECISIONS, SHADOW, ABOUT, STREAM, OVERVIEW, *PAGES)
 CLUSTER: tuple[Object, ...] = (
     namespace("default", team="x"),
     *(node(f"n{at}", zone=f"z{at % 2}", allocatable={"cpu": "4", "pods": "9"}) for at in range(4)),
@@ -442,6 +444,22 @@ async def test_answers_are_those_of_the_document(aiohttp_client: AiohttpClient) 
     await client.post("/filter", json=BY_NAMES)
     page = await accepted(await ask(client, DECISIONS, "?limit=1"), DECISIONS)
     assert page["decisions"][0]["reasons"] == ["unknown_node"]
+
+
+async def test_shadow_decisions_are_shown_as_the_document_says(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(replace(AGREEABLE, shadow=two_differences)))
+    page = await accepted(await ask(client, SHADOW), SHADOW)
+    assert (page["compared"], page["differ"], len(page["differences"])) == (11, 2, 2)
+    (found,) = (await accepted(await ask(client, SHADOW, "?limit=1"), SHADOW))["differences"]
+    assert (found["boundTo"], found["count"], found["limit"], found["blamed"]) == ("general-0", 3, 2, ["shop/web-0"])
+    wrong = await ask(client, SHADOW, "?limit=0")
+    assert (wrong.status, (await wrong.json())["field"]) == (HTTPStatus.BAD_REQUEST, "limit")
+
+
+async def test_where_no_decisions_are_compared_it_is_said(aiohttp_client: AiohttpClient) -> None:
+    answer = await ask(await aiohttp_client(app_with(replace(AGREEABLE, shadow=None))), SHADOW)
+    assert answer.status == HTTPStatus.NOT_FOUND
+    assert (await answer.json())["error"] == "no decisions are compared here: shadow is false"
 
 
 @pytest.mark.parametrize(

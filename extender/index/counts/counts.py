@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from functools import partial
 
 from extender.index.counts.compiled_constraints import CompiledConstraints, ConstraintCompiler, Counted
 from extender.index.counts.groups import Group, GroupView, PlacedPods, SignatureCounts, SignatureTable
@@ -36,7 +37,8 @@ class Counts:
     """Pods per signature and per group, and the compiled constraints that read the groups.
 
     ``policy_terms``: the affinity terms that scheduling policies add to the pods of a signature; set once, before any pod.
-    ``reads_selectors``: false where namespaceSelectors of terms are ignored.
+    ``reads_selectors``: false where namespaceSelectors of terms are ignored. ``shadow`` compiles as if both rules were enabled,
+    for decisions that are only compared; None where there are none.
     """
 
     signatures: SignatureTable
@@ -52,6 +54,8 @@ class Counts:
         workloads: Workloads,
         budgets: NamespaceBudgets,
         journal: Journal,
+        *,
+        shadow: Rules | None = None,
     ) -> None:
         self._journal = journal
         self.policy_terms: PolicyTerms = _no_terms
@@ -59,6 +63,10 @@ class Counts:
         self._namespaces = namespaces
         self.budgets = budgets
         self.compiler = ConstraintCompiler(settings, kinds, namespaces, workloads, budgets)
+        self.shadow = None if shadow is None else ConstraintCompiler(shadow, kinds, namespaces, workloads, budgets)
+        self.count_pod = (
+            self.compiler.count_pod if self.shadow is None else partial(_count_in_both, self.compiler, self.shadow)
+        )
         self.reads_selectors = settings.inter_pod_affinity.namespace_selector
         self.clear()
 
@@ -72,6 +80,8 @@ class Counts:
             self._topology, self._namespaces, self._terms_of_policies, reads_selectors=self.reads_selectors
         )
         self.compiler.start(self.signatures, self.terms, self.selections, self._topology)
+        if self.shadow is not None:
+            self.shadow.start(self.signatures, self.terms, self.selections, self._topology)
 
     def _terms_of_policies(self, signature: PodSignature) -> PodAffinity:
         return self.policy_terms(signature)
@@ -189,6 +199,11 @@ class Counts:
         return {name: number for part in parts for name, number in part.statistics().items()}
 
 
+def _count_in_both(one: ConstraintCompiler, other: ConstraintCompiler, signature: PodSignature, sign: int) -> None:
+    one.count_pod(signature, sign)
+    other.count_pod(signature, sign)
+
+
 def _no_terms(_signature: PodSignature) -> PodAffinity:
     return NO_AFFINITY
 
@@ -256,13 +271,13 @@ class WhatIf:
     def place(self, pod: Pod, node: int) -> None:
         """A pod that has no node counts on this one. Compile constraints after it: the terms of the pod may be new."""
         self._remember(pod)
-        self._signatures.put(pod.signature, False, node, 1)
+        self._signatures.put(pod.signature, pod.terminating, node, 1)
         self._placed.append((pod, node))
 
     def remove_last(self) -> None:
         """Takes out the pod that `place` placed last."""
         pod, node = self._placed.pop()
-        self._signatures.put(pod.signature, False, node, -1)
+        self._signatures.put(pod.signature, pod.terminating, node, -1)
 
     def remove_placed(self) -> None:
         """Takes out all pods that `place` placed."""
@@ -288,6 +303,6 @@ class WhatIf:
             group.add(number, sign * times)
 
     def _remember(self, pod: Pod) -> None:
-        counts_of_signature = self._signatures.find(pod.signature, terminating=False)
+        counts_of_signature = self._signatures.find(pod.signature, terminating=pod.terminating)
         for group in counts_of_signature.groups if counts_of_signature is not None else ():
             self._versions.setdefault(id(group), (group, group.version))

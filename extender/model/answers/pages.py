@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from extender.model.answers.explanations import ConstraintState, Value
+from extender.model.answers.shadow import ShadowPage
 from extender.model.constraints.selectors import LabelSelector
 
 MOST_ROWS: Final = 500
@@ -324,7 +325,8 @@ class Overview(ClusterFigures, frozen=True):
 
     ``leader``: no other replica answers now. ``ready``: the scheduler's requests are answered. ``freshness_seconds``: how
     long ago the cluster was heard of, for the kind of which that is longest ago; without changes once a minute. It is absent
-    in a service that follows no cluster. ``resident_bytes`` is the memory of the process, 0 where the system does not tell.
+    in a service that follows no cluster. ``shadow``: where decisions are compared with those of the scheduler's own plugins, with a
+    few of the last differences. ``resident_bytes`` is the memory of the process, 0 where the system does not tell.
     """
 
     version: str
@@ -338,3 +340,4 @@ class Overview(ClusterFigures, frozen=True):
     features: Features
     resident_bytes: int
     freshness_seconds: float | None = None
+    shadow: ShadowPage | None = None

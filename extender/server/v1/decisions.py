@@ -7,6 +7,7 @@ from typing import Final
 from aiohttp import web
 
 from extender.model.answers.explanations import Cause, NotExplained
+from extender.model.answers.shadow import ShadowPage
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.openapi import Operation, Parameter
 from extender.server.v1.answers import Number, check_parameters, json_answer
@@ -29,6 +30,17 @@ async def decisions(request: web.Request) -> web.Response:
     await app.turns.take()
     found = app.decisions.latest(request.query.get("namespace", ""), request.query.get("pod", ""), most)
     return json_answer(DecisionPage(found, len(app.decisions), app.decisions.bytes))
+
+
+async def shadow(request: web.Request) -> web.Response:
+    """`/debug/shadow?limit=N`: how decisions compare with those of kube-scheduler's own plugins. Raises NotExplained where none are."""
+    app = request.app[COLLABORATORS]
+    check_parameters(request, ("limit",))
+    most = _LIMIT.of(request)
+    if app.verbs.shadow is None:
+        raise NotExplained(Cause.UNKNOWN, "no decisions are compared here: shadow is false")
+    await app.turns.take()
+    return json_answer(app.verbs.shadow(most))
 
 
 async def stream(request: web.Request) -> web.Response:
@@ -67,6 +79,16 @@ OPERATIONS: Final = (
             Parameter("pod", "query", "Only pods of this name."),
             _LIMIT.parameter,
         ),
+    ),
+    Operation(
+        "getShadow",
+        "GET",
+        "/debug/shadow",
+        shadow,
+        "The decisions of offload beside those of kube-scheduler's own plugins (shadow: true), with the last differences.",
+        ShadowPage,
+        (_LIMIT.parameter,),
+        errors=frozenset({404}),
     ),
     Operation(
         "streamDecisions",

@@ -50,6 +50,7 @@ from extender.wire.errors import WireError
 from extender.wire.objects.constraints import parse_selector_text
 
 _MEMORY: Final = Path("/proc/self/statm")  # sizes in pages; the second one is resident
+_FEW_DIFFERENCES: Final = 10
 _LIMIT: Final = Number("limit", "How many rows.", 1, MOST_ROWS, 100)
 _AFTER: Final = Parameter("after", "query", "Continue after this position, the `next` of the page before.")
 _NAMESPACE: Final = Parameter("namespace", "query", "Only pods of this namespace.")
@@ -89,6 +90,7 @@ def _overview(figures: ClusterFigures, freshness: float | None, app: Collaborato
             preemption=settings.preemption.mode,
             quotas=settings.quota.enabled,
         ),
+        shadow=None if app.verbs.shadow is None else app.verbs.shadow(_FEW_DIFFERENCES),
     )
 
 

@@ -355,7 +355,9 @@ class WatchedKind:
 def _derives_selectors(settings: Settings) -> bool:
     """Only default constraints read workloads. Most ReplicaSets of a cluster are old revisions, so this saves memory."""
     spread = settings.rules.topology_spread
-    return spread.enabled and (spread.defaulting_type == "System" or bool(spread.default_constraints))
+    return (spread.enabled or settings.shadow) and (
+        spread.defaulting_type == "System" or bool(spread.default_constraints)
+    )
 
 
 _POLICIES: Final = "policies are applied to pods"

@@ -89,12 +89,19 @@ class Provoked:
     """One round of everything that the demo does not do by itself; each round has pods of its own."""
 
     def __init__(
-        self, simulated: SimulatedCluster, url: str, late: str, webhook: str, session: aiohttp.ClientSession
+        self,
+        simulated: SimulatedCluster,
+        url: str,
+        late: str,
+        beside: str,
+        webhook: str,
+        session: aiohttp.ClientSession,
     ) -> None:
         self._simulated = simulated
         self._url = url
         self._webhook = webhook
         self._late = late
+        self._beside = beside
         self._session = session
         self._cutting = simulated.api.faults = Cutting()
         self._number = 0
@@ -116,6 +123,7 @@ class Provoked:
         names = [node["metadata"]["name"] for node in nodes]
         taken = next(stored.node for stored in self._simulated.pods() if stored.node and "/web" in stored.key)
         await self._ask("filter", {"Pod": self._web(), "NodeNames": [taken]})
+        await self._ask("filter", {"Pod": self._web(), "NodeNames": [taken]}, self._beside)
         await self._ask("filter", {"Pod": pod(f"any-{self._number}"), "Nodes": {"items": nodes[:2]}})
         await self._ask("prioritize", {"Pod": pod(f"any-{self._number}"), "NodeNames": names})
         await self._ask("preempt", {"Pod": pod("any"), "NodeNameToMetaVictims": {}})
@@ -223,7 +231,7 @@ class Provoked:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Everything running: the cluster with its scheduler, three services, and the server that scrapes them."""
+    """Everything running: the cluster with its scheduler, four services, and the server that scrapes them."""
 
     server: Prometheus
     simulated: SimulatedCluster
@@ -242,14 +250,17 @@ async def scene(folder: Path, prometheus: str) -> AsyncIterator[Scene]:
         recorded = {"recorder": {"path": str(folder / "recording.jsonl.gz")}}
         plain = await stack.enter_async_context(_service(folder, "plain", cluster | recorded | _policies(webhook)))
         late = await stack.enter_async_context(_service(folder, "late", cluster | _IN_A_HURRY))
+        beside = await stack.enter_async_context(
+            _service(folder, "beside", cluster | {"mode": "augment", "shadow": True})
+        )
         secured = await stack.enter_async_context(
             _service(folder, "secured", _secured(folder), "--snapshot", _nothing(folder))
         )
-        await asyncio.gather(ready(plain), ready(late))
-        targets = {"plain": plain, "late": late, "secured": secured}
+        await asyncio.gather(ready(plain), ready(late), ready(beside))
+        targets = {"plain": plain, "late": late, "beside": beside, "secured": secured}
         server = await stack.enter_async_context(_prometheus(folder, prometheus, targets, session))
         await simulated.begin(plain)
-        yield Scene(server, simulated, Provoked(simulated, plain, late, webhook, session))
+        yield Scene(server, simulated, Provoked(simulated, plain, late, beside, webhook, session))
 
 
 @asynccontextmanager

@@ -31,6 +31,7 @@ function draw(found) {
   return [
     section("Health", healthList(found)),
     section("In the cluster", figures(found)),
+    found.shadow ? section("Compared with kube-scheduler's own plugins", shadow(found.shadow)) : null,
     section("Answers to the scheduler, over the last minute", verbs(found.verbs ?? [])),
     section("Topology keys", keys(found.topologyKeys ?? [], found.moreKeys)),
     section("This service", about(found)),
@@ -84,6 +85,34 @@ function figures(found) {
       el("div", { "data-key": name }, el("dt", {}, name), el("dd", {}, link ? el("a", { href: link }, value) : value)),
     ),
   );
+}
+
+function shadow(found) {
+  const rows = found.differences ?? [];
+  const columns = [
+    { head: "Pod", isName: true, cell: (each) => `${each.namespace}/${each.pod}` },
+    { head: "Node", cell: (each) => each.node ?? "" },
+    { head: "Rule", cell: (each) => each.rule },
+    { head: "Reason", cell: (each) => each.text },
+    { head: "The plugins", cell: (each) => decided(each) },
+    { head: "The extender", cell: (each) => wouldDecide(each) },
+  ];
+  const some = `${counted(found.compared, "decision")} compared, ${count(found.differ)} ${found.differ === 1 ? "differs" : "differ"}, ${count(found.open)} still open.`;
+  return [
+    el("p", { class: "summary" }, badge(found.differ ? "differs" : "agrees", found.differ ? "bad" : "good"), ` ${some}`),
+    rows.length ? table("The last decisions that differ", columns, rows, (each) => `${each.time} ${each.uid} ${each.reason}`) : null,
+  ];
+}
+
+function decided(each) {
+  if (each.source === "condition") return `rejected ${counted(each.nodes, "node")}`;
+  return each.confirmed ? "bound the pod there" : "let it pass, as a request says";
+}
+
+function wouldDecide(each) {
+  if (each.source === "condition") return `rejects ${each.least === each.most ? count(each.most) : `${count(each.least)} to ${count(each.most)}`}`;
+  const where = each.domain ? ` in ${each.domain}` : "";
+  return each.limit === undefined || each.limit === null ? `rejects it${where}` : `rejects it${where}: ${count(each.count ?? 0)} counted, at most ${count(each.limit)}`;
 }
 
 function verbs(rows) {

@@ -1,0 +1,551 @@
+"""Keeps shadow decisions until the cluster shows what kube-scheduler did, and tells differences from what a late watch explains.
+
+With `shadow: true` the scheduler's own plugins decide. Each filter request, and each condition of a pod that no node takes, is
+judged as offload would decide it (`verbs/shadow.py`), after the answer: one judgement between two requests, and at most a tenth
+of the loop's time. What comes faster than that is skipped and counted.
+
+The scheduler decided by the state that it had seen when it began with the pod; our index has another one. So a node that our
+rules reject is judged again: in the states of the two seconds before, by undoing what has changed since, and in those that come,
+until a second after the outcome is seen. All pod events that the scheduler knew are shown by then, as they were written before it
+wrote the outcome. If the node passes in any of them, a late watch explains the difference. Nodes, namespaces and workloads come on
+watches of their own: a change of one that the rules of the pod may depend on explains it too, if it is of that time.
+A condition is written again only if it changes, so one that our rules count otherwise is compared again after each change, and
+differs if that stays so for a while without any.
+
+A request is a claim of its sender. It counts as compared only when the API server shows an outcome: the pod bound, or a
+condition that changed. A difference is confirmed by the outcome alone, which the scheduler wrote with its own credentials: the pod
+is bound to a node that we reject, or the condition counts otherwise. One that only a request shows is unproven, and listed as such.
+A pod of which a request was skipped counts only if it differs: the skipped one may have been the scheduler's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import Final
+
+from extender.index.cluster import ClusterIndex
+from extender.kube.timing import Clock
+from extender.model.answers.shadow import (
+    COMPARED,
+    DIFFERING,
+    RESULTS,
+    Difference,
+    Result,
+    RuleFigures,
+    ShadowPage,
+    Source,
+)
+from extender.model.objects import Namespace, Node, Object, Pod, Workload
+from extender.model.rejections import Reason, Rejection
+from extender.rules.catalog import dependencies, replaced_plugins
+from extender.tasks.reflectors import ObjectIndex
+from extender.tasks.sliced_work import Traffic
+from extender.verbs.shadow import (
+    LIMITS,
+    RULE_OF_REASON,
+    Compared,
+    Counted,
+    PodChange,
+    Said,
+    is_comparable,
+    judge_message,
+    judge_request,
+    read_message,
+    rejected_before,
+    shadow_compiled,
+    still_rejected,
+)
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+
+MOST_DIFFERENCES: Final = 200
+_MOST_REQUESTS: Final = 16  # that wait to be judged; the newest first, by the state that it was decided in
+_MOST_WAITING_CONDITIONS: Final = 1_000
+_MOST_OPEN: Final = 10_000
+_MOST_PLACES: Final = 10_000  # of undetermined pods: 10 ms
+_MOST_CHANGES: Final = 4_096
+_LONGEST_QUEUE: Final = 0.25  # seconds that a request waits; later the state would be another one
+_EARLIER: Final = 2.0
+_GRACE: Final = 1.0  # after the outcome, for the other watches
+_OUTCOME_WITHIN: Final = 60.0
+_PAUSE: Final = 0.01
+_TICK: Final = 0.1
+_PAUSES: Final = 9  # times as long as a judgement took
+_QUIET: Final = 15.0  # longer than the scheduler's longest back-off
+_CONDITION_WITHIN: Final = 600.0
+_LONGEST_TEXT: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request that is to be judged, with the bytes of no name kept for longer."""
+
+    time: float
+    uid: str
+    names: list[str]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A request that is judged and has no outcome yet. ``rejected``: nodes that differ in every state so far."""
+
+    pod: Pod
+    time: float
+    wall: float
+    rules: tuple[str, ...]
+    rejected: dict[str, Rejection]
+    more: int
+    result: Result
+    version: object = None
+    requests: int = 1
+    seen: float | None = None  # when the outcome was
+    node: str = ""
+
+
+@dataclass(slots=True)
+class _Condition:
+    """A condition that our rules count otherwise. ``since``: when what it depends on changed last."""
+
+    pod: Pod
+    said: Said
+    time: float
+    wall: float
+    rules: tuple[str, ...] = ()
+    differing: tuple[Counted, ...] = ()
+    version: object = None
+    since: float = 0.0
+
+
+@dataclass(slots=True)
+class Shadow:
+    """The shadow decisions of one service. ``decisions`` counts them by source and result, ``rules`` by rule and result.
+
+    ``seconds`` are those of the event loop. It is passed each object before the index, and each request with its answer.
+    """
+
+    index: ClusterIndex
+    sink: ObjectIndex
+    clock: Clock
+    now: Callable[[], float]
+    traffic: Traffic
+    decisions: Counter[tuple[str, str]] = field(init=False)
+    rules: Counter[tuple[str, str]] = field(init=False)
+    seconds: float = 0.0
+    _differences: deque[Difference] = field(default_factory=lambda: deque(maxlen=MOST_DIFFERENCES))
+    _requests: deque[_Asked] = field(default_factory=deque)
+    _said: deque[_Condition] = field(default_factory=deque)
+    _open: dict[str, _Open] = field(default_factory=dict)
+    _skipped: dict[str, None] = field(default_factory=dict)
+    _conditions: dict[str, _Condition] = field(default_factory=dict)
+    _changes: deque[PodChange] = field(default_factory=lambda: deque(maxlen=_MOST_CHANGES))
+    _others: deque[tuple[float, Object | None, Object]] = field(default_factory=lambda: deque(maxlen=_MOST_CHANGES))
+    _is_running: bool = False
+
+    def __post_init__(self) -> None:
+        sources: tuple[Source, ...] = ("request", "condition")
+        self.decisions = Counter(dict.fromkeys(((source, result) for source in sources for result in RESULTS), 0))
+        self.rules = Counter(dict.fromkeys(((rule, result) for rule in _RULES for result in COMPARED), 0))
+
+    # -- what is noted, in O(1) ------------------------------------------------------------------------------------------
+
+    def note_request(self, args: ExtenderArgs, result: FilterResult) -> None:
+        """A request that has been answered. One without a decision shows nothing."""
+        if result.error or not self._is_running:
+            return
+        names = args.node_names if args.nodes is None else [node.name for node in args.nodes]
+        if names:
+            if len(self._requests) >= _MOST_REQUESTS:
+                self._skip(self._requests.popleft())
+            self._requests.append(_Asked(self.clock.now(), args.pod.uid, names))
+
+    def _skip(self, asked: _Asked) -> None:
+        self._count("request", "skipped")
+        self._skipped[asked.uid] = None
+        if len(self._skipped) > _MOST_OPEN:
+            del self._skipped[next(iter(self._skipped))]
+
+    def beside(
+        self, decide: Callable[[ExtenderArgs], Awaitable[FilterResult]]
+    ) -> Callable[[ExtenderArgs], Awaitable[FilterResult]]:
+        """The same answers, and each request is noted."""
+
+        async def noted(args: ExtenderArgs) -> FilterResult:
+            result = await decide(args)
+            self.note_request(args, result)
+            return result
+
+        return noted
+
+    def upsert(self, obj: Object) -> bool:
+        """Passes an object on, and notes what decisions depend on."""
+        if not isinstance(obj, Pod):
+            return self._pass_on(self.sink.upsert, obj)
+        old, assumed = self.index.pods.get(obj.uid), self.index.assumed.held.get(obj.uid)
+        changed = self.sink.upsert(obj)
+        if changed and self._is_running:
+            answered = inf if assumed is None or not assumed.answered else assumed.since
+            self._note_pod(old, None if obj.finished else obj, answered)
+        return changed
+
+    def delete(self, obj: Object) -> bool:
+        """The same for a deletion."""
+        if not isinstance(obj, Pod):
+            return self._pass_on(self.sink.delete, obj)
+        old = self.index.pods.get(obj.uid)
+        changed = self.sink.delete(obj)
+        if changed and self._is_running:
+            self._note_pod(old, None, inf)
+        return changed
+
+    def _pass_on(self, change: Callable[[Object], bool], obj: Object) -> bool:
+        view = self.index.view
+        old: Object | None = None
+        if isinstance(obj, Node) and (number := view.known.get(obj.name)) is not None:
+            old = view.node(number)
+        elif isinstance(obj, Namespace):
+            old = view.namespaces.get(obj.name)
+        changed = change(obj)
+        if changed and self._is_running and isinstance(obj, Node | Namespace | Workload):
+            self._others.append((self.clock.now(), old, obj))
+        return changed
+
+    def _note_pod(self, old: Pod | None, new: Pod | None, answered: float) -> None:
+        before, after = (None if each is None or not each.node else each for each in (old, new))
+        if before is not after and (before is None or after is None or _counts_otherwise(before, after)):
+            self._changes.append(PodChange(self.clock.now(), before, after, answered))
+        if new is None or new.node or old is None or new.rejection == old.rejection:
+            return
+        said = read_message(new.rejection)
+        if said is not None:
+            if len(self._said) >= _MOST_WAITING_CONDITIONS:
+                self._said.popleft()
+                self._count("condition", "skipped")
+            self._said.append(_Condition(new, said, self.clock.now(), self.now()))
+
+    # -- what is judged, later -------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Judges until cancelled. What is open then is forgotten."""
+        self._is_running = True
+        reviewed = self.clock.now()
+        try:
+            while True:
+                await self.clock.sleep(_PAUSE)
+                await self._judge_waiting()
+                if self.clock.now() - reviewed >= _TICK:
+                    await self._review_requests()
+                    await self._review_conditions()
+                    reviewed = self.clock.now()
+        finally:
+            self._is_running = False
+            noted = (self._requests, self._said, self._changes, self._others)
+            for held in (*noted, self._open, self._conditions, self._skipped):
+                held.clear()
+
+    async def _judge_waiting(self) -> None:
+        """Judges the requests that wait, at most as many as can, and a condition: others came meanwhile."""
+        for _ in range(_MOST_REQUESTS):
+            if not self._requests:
+                break
+            await self.traffic.gap()
+            asked = self._requests.pop()
+            if self.clock.now() - asked.time > _LONGEST_QUEUE:
+                self._skip(asked)
+            else:
+                await self._timed(partial(self._judge, asked))
+        if self._said:
+            condition = self._said.popleft()
+            self._conditions.pop(condition.pod.uid, None)  # what the scheduler said before is not true any more
+            await self._compare(condition, is_first=True)
+
+    async def _timed(self, step: Callable[[], None]) -> None:
+        """Does a step, and leaves the loop to others for nine times as long."""
+        begun = self.clock.now()
+        step()
+        used = self.clock.now() - begun
+        self.seconds += used
+        await self.clock.sleep(used * _PAUSES)
+
+    def _judge(self, asked: _Asked) -> None:
+        pod = self.index.pods.get(asked.uid)
+        if pod is None:
+            self._count("request", "unconfirmed")
+            return
+        if not self._may_judge(pod):
+            self._skip(asked)
+            return
+        with self._apart(pod):
+            judged = judge_request(pod, asked.names, self.index.view)
+            if not judged.rules:
+                self._count("request", "unconstrained")
+                return
+            left = set(judged.rejected)
+            if left and LIMITS not in judged.rules:
+                left = rejected_before(pod, left, self._unknown_to_scheduler(pod, asked.time), self.index.view)
+        is_late = len(left) < len(judged.rejected)
+        result: Result = "late" if is_late else "assumed" if judged.is_assumed else "agreed"
+        rejected = {name: judged.rejected[name] for name in judged.rejected if name in left}
+        found = _Open(pod, asked.time, self.now(), judged.rules, rejected, judged.more if left else 0, result)
+        before = self._open.pop(asked.uid, None)
+        if before is not None and before.seen is None:  # the outcome will be that of both
+            found.requests += before.requests
+            found.rejected = before.rejected | found.rejected
+        self._open[asked.uid] = found
+        if len(self._open) > _MOST_OPEN:
+            self._close(next(iter(self._open)), "unconfirmed")
+
+    def _unknown_to_scheduler(self, pod: Pod, asked: float) -> Iterator[PodChange]:
+        """The changes that the scheduler may not have seen when it began with a pod, the last one first.
+
+        A pod that the same scheduler had asked about before was in its cache, also before it was bound.
+        """
+        for each in reversed(self._changes):
+            if each.time < asked - _EARLIER:
+                return
+            if each.answered >= asked or each.new is None or each.new.scheduler != pod.scheduler:
+                yield each
+
+    def _may_judge(self, pod: Pod) -> bool:
+        """Whether it is comparable, takes not too long, and takes no pod apart that is being bound. O(assumed pods)."""
+        assumed = self.index.assumed
+        places = 0
+        if assumed.several or assumed.doubted:  # each judgement looks at all nodes that they may be on
+            places = sum([len(each.nodes) for each in assumed.held.values() if not each.pod.node])
+        return places <= _MOST_PLACES and pod.uid not in assumed.binding and self._is_comparable(pod)
+
+    def _is_comparable(self, pod: Pod) -> bool:
+        return is_comparable(pod, self.index.view, has_policy_terms=self.index.counts.has_policy_terms)
+
+    @contextmanager
+    def _apart(self, pod: Pod) -> Iterator[None]:
+        """Inside the block the pod itself does not count, neither where it may go nor where it is."""
+        view, assumed = self.index.view, self.index.assumed
+        shadow_compiled(pod, view)
+        if pod.uid in assumed.held:
+            with assumed.apart(pod.uid):
+                yield
+        else:
+            with view.without([pod]):
+                yield
+
+    async def _review_requests(self) -> None:
+        """Looks for outcomes, and judges again what differs. O(open requests), and a judgement for each that differs."""
+        now = self.clock.now()
+        for uid, found in list(self._open.items()):
+            pod = self.index.pods.get(uid)
+            if found.seen is None:
+                if pod is None or pod.terminating:
+                    self._close(uid, "unconfirmed")
+                    continue
+                if pod.node or pod.rejection != found.pod.rejection:
+                    found.seen, found.node = now, pod.node
+                elif now - found.time > _OUTCOME_WITHIN:
+                    self._close(uid, "unproven" if found.rejected else "unconfirmed")
+                    continue
+            if found.rejected and pod is not None:
+                await self._timed(partial(self._judge_again, found))
+            if found.seen is not None and (not found.rejected or pod is None or now - found.seen >= _GRACE):
+                self._close(uid)
+
+    def _judge_again(self, found: _Open) -> None:
+        pod = self.index.pods.get(found.pod.uid)
+        version = self._version(found.pod), self.index.assumed.several
+        if pod is None or version == found.version or not self._may_judge(pod) or LIMITS in found.rules:
+            return
+        found.version = version
+        with self._apart(pod):
+            if found.more and pod.node and pod.node not in found.rejected:  # one of those that were not followed
+                found.rejected |= judge_request(found.pod, (pod.node,), self.index.view).rejected
+                found.more = 0
+            left = still_rejected(found.pod, found.rejected, self.index.view)
+        if len(left) < len(found.rejected):
+            found.rejected = {name: why for name, why in found.rejected.items() if name in left}
+            found.result = "late"
+
+    def _version(self, pod: Pod) -> object:
+        view = self.index.view
+        return dependencies(pod, shadow_compiled(pod, view), view)
+
+    def _close(self, uid: str, result: Result | None = None) -> None:
+        """Counts a request by its outcome."""
+        found = self._open.pop(uid)
+        if result is None and found.rejected:
+            since = found.time - _EARLIER
+            is_explained = any(time >= since and _may_explain(found, old, new) for time, old, new in self._others)
+            result = "late" if is_explained else "differed" if found.node in found.rejected else "unproven"
+        result = result or found.result
+        if uid in self._skipped:
+            del self._skipped[uid]
+            result = result if result in DIFFERING else "unconfirmed"
+        self._count("request", result)
+        if result not in COMPARED:
+            return
+        blamed = {each.rule for each in found.rejected.values()} if result in DIFFERING else set()
+        for rule in found.rules:
+            self.rules[rule, result if rule in blamed or not blamed else "agreed"] += 1
+        if blamed:
+            names = sorted(found.rejected, key=lambda name: name != found.node)
+            for name in names[:1]:
+                self._differences.append(_difference(found, name, found.rejected[name], confirmed=result == "differed"))
+
+    async def _compare(self, condition: _Condition, *, is_first: bool = False, is_last: bool = False) -> None:
+        """Compares a condition with our counts of now, in slices. ``is_last``: nothing has changed for long."""
+        pod = condition.pod
+        if pod.signature.excess is not None or not self._may_judge(pod):
+            self._count("condition", "skipped")
+            return
+        condition.version, condition.since = self._version(pod), self.clock.now()
+        compared = None
+        if condition.said.nodes == len(self.index.view.known) and pod.uid not in self.index.assumed.held:
+            compared = await self._count_nodes(condition)
+        if compared is None:
+            condition.version = None  # soon again
+        else:
+            condition.rules, condition.differing = compared
+            if not condition.rules:
+                self._count("condition", "unconstrained")
+                return
+            if not condition.differing:
+                self._count_condition(condition, "agreed" if is_first else "late")
+                return
+            if is_last:
+                self._count_condition(condition, "differed")
+                return
+        if self._says_so(condition):
+            self._conditions[pod.uid] = condition
+            if len(self._conditions) > _MOST_OPEN:
+                del self._conditions[next(iter(self._conditions))]
+                self._count("condition", "unconfirmed")
+        else:
+            self._count("condition", "unconfirmed")
+
+    async def _count_nodes(self, condition: _Condition) -> Compared:
+        work = judge_message(condition.pod, condition.said, self.index.view)
+        try:
+            while True:
+                begun = self.clock.now()
+                try:
+                    next(work)
+                finally:
+                    used = self.clock.now() - begun
+                    self.seconds += used
+                await self.clock.sleep(used * _PAUSES)
+        except StopIteration as end:
+            found: Compared = end.value
+            return found
+
+    def _says_so(self, condition: _Condition) -> bool:
+        """Whether the watch still shows the condition, of a pod without a node."""
+        pod = self.index.pods.get(condition.pod.uid)
+        return pod is not None and not pod.node and pod.rejection == condition.pod.rejection
+
+    async def _review_conditions(self) -> None:
+        now = self.clock.now()
+        for uid, condition in list(self._conditions.items()):
+            if not self._says_so(condition) or now - condition.time >= _CONDITION_WITHIN:
+                del self._conditions[uid]
+                self._count("condition", "unconfirmed")
+            elif self._version(condition.pod) != condition.version:
+                del self._conditions[uid]
+                await self._compare(condition)
+            elif now - condition.since >= _QUIET and condition.differing:
+                del self._conditions[uid]
+                await self._compare(condition, is_last=True)
+
+    def _count_condition(self, condition: _Condition, result: Result) -> None:
+        self._count("condition", result)
+        blamed = {RULE_OF_REASON[each.reason] for each in condition.differing} if result == "differed" else set()
+        for rule in dict.fromkeys((*condition.rules, *blamed)):
+            self.rules[rule, result if rule in blamed or not blamed else "agreed"] += 1
+        for each in condition.differing if blamed else ():
+            self._differences.append(_miscounted(condition, each))
+
+    def _count(self, source: Source, result: Result) -> None:
+        self.decisions[source, result] += 1
+
+    def page(self, limit: int) -> ShadowPage:
+        """The figures, and the last differences, the latest first. O(differences)."""
+        rules = tuple(
+            RuleFigures(rule=rule, **{result: self.rules[rule, result] for result in COMPARED}) for rule in _RULES
+        )
+        of_result: dict[str, int] = {
+            result: sum(self.decisions[source, result] for source in _SOURCES) for result in RESULTS
+        }
+        return ShadowPage(
+            compared=sum(of_result[each] for each in COMPARED),
+            differ=of_result["differed"] + of_result["unproven"],
+            open=len(self._open) + len(self._conditions) + len(self._requests) + len(self._said),
+            decisions=of_result,
+            rules=rules,
+            differences=tuple(list(reversed(self._differences))[:limit]),
+        )
+
+
+_SOURCES: Final = ("request", "condition")
+_AFFINITY: Final = RULE_OF_REASON[Reason.AFFINITY]
+_SPREAD: Final = RULE_OF_REASON[Reason.SPREAD_SKEW]
+_RULES: Final = (*(name for name, _ in replaced_plugins()), LIMITS)
+
+
+def _may_explain(found: _Open, old: Object | None, new: Object) -> bool:
+    """Whether the rules of the pod may depend on a change of an object that is no pod. A Namespace without pods counts nothing."""
+    if isinstance(new, Workload):
+        is_default = not found.pod.signature.spread.own and _SPREAD in found.rules
+        return is_default and new.namespace == found.pod.namespace
+    if isinstance(new, Namespace):
+        return old is not None and _AFFINITY in found.rules
+    if isinstance(old, Node) and isinstance(new, Node):
+        return old.labels != new.labels or old.taints != new.taints
+    return _SPREAD in found.rules
+
+
+def _counts_otherwise(before: Pod, after: Pod) -> bool:
+    """Whether other groups may count a placed pod after a change of it."""
+    return before.signature is not after.signature or before.terminating != after.terminating
+
+
+def _difference(found: _Open, node: str, why: Rejection, *, confirmed: bool) -> Difference:
+    return Difference(
+        time=round(found.wall, 3),
+        source="request",
+        namespace=found.pod.namespace,
+        pod=found.pod.name,
+        uid=found.pod.uid,
+        confirmed=confirmed,
+        rule=why.rule,
+        reason=why.reason.label,
+        text=why.text[:_LONGEST_TEXT],
+        node=node,
+        nodes=len(found.rejected) + found.more,
+        bound_to=found.node,
+        requests=found.requests,
+        topology_key=why.topology_key,
+        domain=why.domain,
+        count=why.count,
+        limit=why.limit,
+        minimum=why.minimum,
+        max_skew=why.max_skew,
+        blamed=why.blamed,
+    )
+
+
+def _miscounted(condition: _Condition, each: Counted) -> Difference:
+    return Difference(
+        time=round(condition.wall, 3),
+        source="condition",
+        namespace=condition.pod.namespace,
+        pod=condition.pod.name,
+        uid=condition.pod.uid,
+        confirmed=True,
+        rule=RULE_OF_REASON[each.reason],
+        reason=each.reason.label,
+        text=each.reason.text,
+        node=each.nodes[0] if each.nodes else "",
+        nodes=each.often,
+        least=each.least,
+        most=each.most,
+    )

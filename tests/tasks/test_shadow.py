@@ -1,0 +1,368 @@
+"""What comes of a decision that offload would have made otherwise than the scheduler, and what explains it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+import orjson
+import pytest
+from msgspec.structs import replace
+
+from extender.compose.foundation import make_index
+from extender.index.audit import audit
+from extender.model.answers.shadow import COMPARED, ShadowPage
+from extender.model.objects import Object
+from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods
+from extender.tasks.shadow import MOST_DIFFERENCES, Shadow
+from extender.tasks.sliced_work import Traffic
+from extender.verbs.filter import FilterVerb
+from extender.wire.objects.kinds import PODS
+from tests.builders import Json, asking, node, pod, pod_json, settings, spread, term
+from tests.deciding import KeptPlans
+from tests.fakes import FakeClock, running
+
+APART: Json = {"app": "web", "apart": [term("host", app="web")]}
+NEAR: Json = {"app": "web", "near": [term("zone", app="db")]}
+EVEN: Json = {"app": "web", "spreads": [spread("zone", app="web")]}
+NAMES = ("n1", "n2", "n3")
+ROOM = {"cpu": "4", "pods": "110"}
+AGREED = {"agreed": 1}
+ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+SKEW = "node(s) didn't match pod topology spread constraints"
+
+
+class Scene:
+    """Three nodes in three zones, the filter of augment mode, and the shadow decisions beside it. Only the test lets time pass."""
+
+    def __init__(self) -> None:
+        used = replace(settings(mode="augment"), shadow=True)
+        self.clock = FakeClock()
+        self.index = make_index(used)
+        self.shadow = Shadow(self.index, self.index, self.clock, lambda: 1_800_000_000.0, Traffic(self.clock))
+        verb = FilterVerb(self.index.view, used)
+        pods = WatchedPods(self.index, self.clock, 0.0, 1)
+        options = AssumedPodOptions()
+        filters = FilterService(self.index, pods, self.clock, options, verb, Random(1), KeptPlans())
+        self.filter = self.shadow.beside(filters.filter)
+
+    def show(self, *objects: Object) -> None:
+        """The watch shows these."""
+        for each in objects:
+            self.shadow.upsert(each)
+
+    async def ask(self, name: str, fields: Json, *names: str, then: float = 1.0) -> None:
+        """The scheduler asks about a pending pod: these nodes have passed its plugins. Afterwards some time passes."""
+        self.show(pod(name, **fields))
+        result = await self.filter(asking(pod_json(name, **fields), *(names or NAMES)))
+        assert list(result.passed) == list(names or NAMES)  # in augment mode the rules reject nothing
+        await self.wait(then)
+
+    def bind(self, name: str, fields: Json, on: str) -> None:
+        """The watch shows the pod bound."""
+        self.show(pod(name, on=on, **fields))
+
+    def reject(self, name: str, fields: Json, *counts: str, nodes: int = 3) -> None:
+        """The watch shows what the scheduler said of the pod."""
+        self.show(pod(name, **fields))
+        message = f"0/{nodes} nodes are available: {', '.join(counts)}. preemption: 0/{nodes} nodes are available."
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        found = pod_json(name, **fields)
+        self.show(decoded(found | {"status": {"conditions": [condition]}}))
+
+    async def wait(self, seconds: float) -> None:
+        """Let so much time pass."""
+        end = self.clock.time + seconds
+        while self.clock.time < end:  # noqa: ASYNC110 - the shadow decisions sleep on this clock, so time passes
+            await asyncio.sleep(0)
+
+    def page(self) -> ShadowPage:
+        return self.shadow.page(100)
+
+    def results(self) -> dict[str, int]:
+        """What came of the decisions, without what did not occur."""
+        return {result: count for result, count in self.page().decisions.items() if count}
+
+
+def decoded(found: Json) -> Object:
+    return PODS.decode_object(orjson.dumps(found))
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with playing() as found:
+        yield found
+
+
+@asynccontextmanager
+async def playing() -> AsyncIterator[Scene]:
+    found = Scene()
+    async with running(found.shadow.run):
+        found.show(*(node(name, zone=f"z{name[1:]}", allocatable=ROOM) for name in NAMES))
+        await found.wait(5.0)  # or else the nodes have just come
+        yield found
+    assert audit(found.index) == []
+
+
+async def test_a_pod_that_is_bound_where_offload_would_let_it_agrees(scene: Scene) -> None:
+    await scene.ask("a", APART)
+    scene.bind("a", APART, "n1")
+    await scene.wait(1.0)
+    await scene.ask("b", APART, "n2", "n3")
+    scene.bind("b", APART, "n2")
+    await scene.wait(1.0)
+    page = scene.page()
+    assert (page.compared, page.differ, page.open, scene.results()) == (2, 0, 0, {"agreed": 2})
+    rules = {each.rule: each.agreed for each in page.rules}
+    assert rules == {"InterPodAffinity": 2, "PodTopologySpread": 0, "Limits": 0}
+
+
+async def test_a_pod_that_is_bound_where_offload_rejects_it_differs_with_the_counts(scene: Scene) -> None:
+    scene.bind("old-1", EVEN, "n1")
+    await scene.wait(5.0)
+    await scene.ask("a", EVEN)
+    scene.bind("a", EVEN, "n1")
+    await scene.wait(2.0)
+    page = scene.page()
+    assert (page.compared, page.differ, scene.results()) == (1, 1, {"differed": 1})
+    (found,) = page.differences
+    assert (found.source, found.namespace, found.pod, found.node, found.bound_to) == (
+        "request",
+        "default",
+        "a",
+        "n1",
+        "n1",
+    )
+    assert (found.confirmed, found.rule, found.reason, found.text) == (True, "PodTopologySpread", "spread_skew", SKEW)
+    assert (found.domain, found.count, found.limit, found.minimum, found.max_skew) == ("z1", 1, 0, 0, 1)
+    assert found.blamed == ("default/old-1",)
+    assert {each.rule: each.differed for each in page.rules}["PodTopologySpread"] == 1
+
+
+async def test_a_difference_that_only_a_request_shows_is_unproven_and_says_how_many_came(scene: Scene) -> None:
+    """A forged request names a node that the plugins reject; the scheduler's own does not."""
+    scene.bind("old-1", APART, "n1")
+    await scene.wait(5.0)
+    await scene.ask("a", APART, "n1")
+    await scene.ask("a", APART, "n2", "n3")
+    scene.bind("a", APART, "n2")
+    await scene.wait(2.0)
+    (found,) = scene.page().differences
+    assert scene.results() == {"unproven": 1}
+    assert (found.confirmed, found.node, found.bound_to, found.requests) == (False, "n1", "n2", 2)
+
+
+async def test_a_forged_request_hides_no_difference_that_the_binding_shows(scene: Scene) -> None:
+    scene.bind("old-1", APART, "n1")
+    await scene.wait(5.0)
+    await scene.ask("a", APART)
+    await scene.ask("a", APART, "n2", "n3")
+    scene.bind("a", APART, "n1")
+    await scene.wait(2.0)
+    assert scene.results() == {"differed": 1}
+
+
+async def test_requests_alone_never_count_as_compared(scene: Scene) -> None:
+    for _ in range(50):
+        await scene.ask("a", APART, then=0.1)
+    await scene.wait(70.0)
+    assert scene.results() == {"unconfirmed": 1}
+    await scene.ask("b", APART)
+    scene.shadow.delete(pod("b", **APART))
+    await scene.wait(1.0)
+    assert scene.results() == {"unconfirmed": 2}
+    assert scene.page().open == 0
+
+
+async def test_a_pod_that_the_watch_shows_late_explains_a_difference(scene: Scene) -> None:
+    await scene.ask("a", NEAR, "n1")
+    scene.bind("db", {"app": "db"}, "n1")
+    await scene.wait(0.5)
+    scene.bind("a", NEAR, "n1")
+    await scene.wait(2.0)
+    assert scene.results() == {"late": 1}
+
+
+@pytest.mark.parametrize(("before", "result"), [(1.0, "late"), (4.0, "differed")])
+async def test_a_deletion_that_the_scheduler_had_not_seen_yet_explains_a_difference(
+    scene: Scene, before: float, result: str
+) -> None:
+    scene.bind("db", {"app": "db"}, "n1")
+    await scene.wait(5.0)
+    scene.shadow.delete(pod("db", on="n1", app="db"))
+    await scene.wait(before)
+    await scene.ask("a", NEAR, "n1", then=0.2)
+    scene.bind("a", NEAR, "n1")
+    await scene.wait(2.0)
+    assert scene.results() == {result: 1}
+
+
+@pytest.mark.parametrize(("before", "result"), [(1.0, "late"), (4.0, "differed")])
+async def test_a_pod_of_another_scheduler_that_was_bound_just_before_explains_a_difference(
+    scene: Scene, before: float, result: str
+) -> None:
+    scene.bind("other", APART, "n1")
+    await scene.wait(before)
+    await scene.ask("a", APART, "n1", then=0.2)
+    scene.bind("a", APART, "n1")
+    await scene.wait(2.0)
+    assert scene.results() == {result: 1}
+
+
+async def test_a_pod_that_the_same_scheduler_placed_before_explains_nothing(scene: Scene) -> None:
+    await scene.ask("first", APART, "n1", then=0.1)
+    scene.bind("first", APART, "n1")
+    await scene.wait(0.2)
+    await scene.ask("a", APART, "n1", then=0.2)
+    scene.bind("a", APART, "n1")
+    await scene.wait(2.0)
+    assert scene.results() == {"agreed": 1, "differed": 1}
+
+
+async def test_where_an_assumed_pod_may_be_explains_what_offload_would_reject(scene: Scene) -> None:
+    await scene.ask("first", APART, "n1", "n2", then=0.1)
+    await scene.ask("a", APART, then=0.1)
+    scene.bind("first", APART, "n1")
+    scene.bind("a", APART, "n2")
+    await scene.wait(2.0)
+    assert scene.results() == {"agreed": 1, "assumed": 1}
+
+
+async def test_a_relabelled_node_explains_a_difference(scene: Scene) -> None:
+    scene.bind("db", {"app": "db"}, "n2")
+    await scene.wait(5.0)
+    await scene.ask("a", NEAR, "n1", then=0.2)
+    scene.bind("a", NEAR, "n1")
+    scene.show(node("n1", zone="z9"))
+    await scene.wait(2.0)
+    assert scene.results() == {"late": 1}
+
+
+async def test_pods_without_constraints_are_told_apart_and_those_above_a_limit_differ(scene: Scene) -> None:
+    await scene.ask("plain", {})
+    scene.bind("plain", {}, "n1")
+    many: Json = {"app": "web", "apart": [term(f"example.com/{number}", app="web") for number in range(17)]}
+    await scene.ask("large", many)
+    scene.bind("large", many, "n2")
+    await scene.wait(2.0)
+    assert scene.results() == {"unconstrained": 1, "differed": 1}
+    assert [(each.rule, each.node) for each in scene.page().differences] == [("Limits", "n2")]
+
+
+async def test_what_comes_faster_than_it_can_be_judged_is_skipped(scene: Scene) -> None:
+    for number in range(20):
+        scene.show(pod(f"web-{number}", **APART))
+    for number in range(20):
+        await scene.filter(asking(pod_json(f"web-{number}", **APART), *NAMES))
+    await scene.wait(0.5)
+    assert scene.results()["skipped"] >= 4
+    for number in range(20):
+        scene.bind(f"web-{number}", APART, "n1")
+    await scene.wait(5.0)
+    assert sum(scene.results().values()) == 20
+
+
+async def test_a_pod_of_which_a_request_was_skipped_does_not_count_as_compared(scene: Scene) -> None:
+    """Other requests, that may be forged, hide the scheduler's own."""
+    scene.show(pod("a", **APART))
+    await scene.filter(asking(pod_json("a", **APART), *NAMES))
+    for number in range(16):
+        scene.show(pod(f"plain-{number}"))
+        await scene.filter(asking(pod_json(f"plain-{number}"), *NAMES))
+    await scene.filter(asking(pod_json("a", **APART), "n2"))
+    await scene.wait(0.5)
+    scene.bind("a", APART, "n1")
+    await scene.wait(2.0)
+    assert scene.results()["unconfirmed"] == 1
+    assert scene.page().compared == 0
+
+
+async def test_a_condition_that_counts_as_our_rules_do_agrees(scene: Scene) -> None:
+    scene.bind("old-1", APART, "n1")
+    scene.show(node("n3", zone="z3", taints=[{"key": "k", "effect": "NoSchedule"}]))
+    scene.bind("old-2", APART, "n2")
+    await scene.wait(5.0)
+    scene.reject("a", APART, "1 node(s) had untolerated taint(s)", f"2 {ANTI_AFFINITY}")
+    await scene.wait(1.0)
+    assert scene.results() == AGREED
+
+
+@pytest.mark.parametrize("counts", [(f"1 {ANTI_AFFINITY}", "2 Insufficient cpu"), (f"3 {ANTI_AFFINITY}",)])
+async def test_a_condition_that_counts_otherwise_differs_once_nothing_changes_for_long(
+    scene: Scene, counts: tuple[str, ...]
+) -> None:
+    """Two nodes have such a pod: the scheduler says one, or three."""
+    scene.bind("old-1", APART, "n1")
+    scene.bind("old-2", APART, "n2")
+    await scene.wait(5.0)
+    scene.reject("a", APART, *counts)
+    await scene.wait(10.0)
+    assert (scene.results(), scene.page().open) == ({}, 1)
+    await scene.wait(10.0)
+    (found,) = scene.page().differences
+    assert scene.results() == {"differed": 1}
+    assert (found.source, found.confirmed, found.rule) == ("condition", True, "InterPodAffinity")
+    assert (found.nodes, found.least, found.most) == (int(counts[0][0]), 2, 2)
+
+
+async def test_rejections_of_plugins_that_we_do_not_know_may_be_of_any_node(scene: Scene) -> None:
+    scene.bind("old-1", APART, "n1")
+    await scene.wait(5.0)
+    scene.reject("a", APART, "3 node(s) didn't find available persistent volumes to bind")
+    await scene.wait(1.0)
+    assert scene.results() == AGREED
+
+
+async def test_a_condition_that_a_later_event_explains_is_late(scene: Scene) -> None:
+    scene.reject("a", APART, f"1 {ANTI_AFFINITY}", "2 Insufficient cpu")
+    await scene.wait(2.0)
+    scene.bind("old-1", APART, "n1")
+    await scene.wait(1.0)
+    assert scene.results() == {"late": 1}
+
+
+async def test_a_condition_that_the_scheduler_takes_back_shows_nothing(scene: Scene) -> None:
+    scene.reject("a", APART, f"1 {ANTI_AFFINITY}", "2 Insufficient cpu")
+    await scene.wait(2.0)
+    scene.bind("a", APART, "n1")
+    await scene.wait(1.0)
+    assert scene.results() == {"unconfirmed": 1}
+
+
+async def test_a_nominated_pod_may_be_why_a_node_is_rejected(scene: Scene) -> None:
+    scene.show(pod("other", **APART))
+    nominated = pod_json("other", **APART) | {"status": {"nominatedNodeName": "n1"}}
+    scene.show(decoded(nominated))
+    await scene.wait(5.0)
+    scene.reject("a", APART, f"1 {ANTI_AFFINITY}", "2 Insufficient cpu")
+    await scene.wait(20.0)
+    assert scene.results() == AGREED
+
+
+async def test_differences_are_bounded_and_the_latest_comes_first(scene: Scene) -> None:
+    scene.bind("old-1", APART, "n1")
+    await scene.wait(5.0)
+    for number in range(MOST_DIFFERENCES + 5):
+        await scene.ask(f"web-{number}", APART, "n1", then=0.05)
+        scene.bind(f"web-{number}", APART, "n1")
+        await scene.wait(0.05)
+    await scene.wait(3.0)
+    page = scene.shadow.page(1000)
+    assert (page.differ, len(page.differences)) == (MOST_DIFFERENCES + 5, MOST_DIFFERENCES)
+    assert page.differences[0].pod == f"web-{MOST_DIFFERENCES + 4}"
+    assert [each.pod for each in scene.shadow.page(2).differences] == [each.pod for each in page.differences[:2]]
+
+
+async def test_nothing_is_noted_while_another_replica_leads() -> None:
+    scene = Scene()
+    scene.show(node_object := node("n1"))
+    await scene.ask("a", APART, node_object.name, then=0.0)
+    scene.reject("b", APART, f"1 {ANTI_AFFINITY}", nodes=1)
+    assert (scene.page().open, scene.results()) == (0, {})
+
+
+def test_every_compared_result_is_a_column_of_the_page() -> None:
+    rules = Scene().page().rules
+    assert all(getattr(each, result) == 0 for each in rules for result in COMPARED)
