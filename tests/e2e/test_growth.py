@@ -138,7 +138,10 @@ async def test_pods_that_find_no_room_in_the_zone_of_their_gang_say_so_until_the
     )
     held = "held at the gate of ClusterPodSchedulingPolicy/gangs with its group web, which is Degraded: 2 more than the size wait: "
     assert f"{held}{holds}\nit goes to {ZONE}={zone}, and nodes elsewhere do not count\n" in said
-    assert "3 of 6 nodes pass the rules of the extender, and none would take it" in said
+    assert "6 of 6 nodes pass the rules of the extender, and none would take it" in said
+    assert f"  - more room on {zone}-1: cpu 1000m: then it passes on {zone}-1" in said, (
+        "in its zone, and not in the other"
+    )
     config = growing.cluster.folder / "extender.yaml"
     listed = await asyncio.to_thread(
         subprocess.check_output,

@@ -19,6 +19,7 @@ import pytest
 
 from extender.simulator.json_objects import JsonObject, labels_of, name_of, node_of
 from tests.deploy.policies.examples import policy
+from tests.e2e import controllers
 from tests.e2e.board import Board, key_of
 from tests.e2e.client import NODES, pod_path
 from tests.e2e.cluster import Cluster, eventually_ready
@@ -26,14 +27,15 @@ from tests.e2e.control_plane import CONFIG, HOST, scheduler_document
 from tests.e2e.policing import with_policies
 from tests.e2e.programs import free_ports
 from tests.e2e.serving import Extender
-from tests.e2e.test_gangs import LABEL, PLACEMENTS, SIZE, is_whole, without_placements
+from tests.e2e.test_gangs import LABEL, PLACEMENTS, SIZE, gangs_of, is_whole, without_placements, zones
 from tests.e2e.test_preemption import priority_class
 from tests.e2e.test_quota import SCOPE
+from tests.e2e.test_rollout import DEPLOYMENT, Creating, applied, failed_calls, overlay_running
 from tests.earlier import NoEarlierVersionError, commit_of, extract
 from tests.fakes import PATIENCE
 from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 VARIABLE: Final = "UPGRADE_FROM"  # a commit or a tag
 OURS: Final = "ended-by-the-test"  # victims that are still ending when the version changes
@@ -280,3 +282,60 @@ async def judge(cluster: Cluster, rounds: list[Round]) -> None:
         f"{kind}-{number}" for kind in ("gang", "whole") for number in range(len(rounds))
     )
     assert await cluster.faults() == []
+
+
+IMAGE: Final = "earlier"  # what the Deployment's image is called while its pods run the earlier version
+
+
+def loaded(number: int) -> JsonObject:
+    """Of ten pods four are a gang, which waits at its gate; the others get a node selector from a policy."""
+    if number % 10 < 4:
+        return asked_of(f"load-{number}", {LABEL: f"load-{number // 10}", SIZE: "4"})
+    return asked_of(f"load-{number}", {"app": "batch"})
+
+
+def asked_of(name: str, labels: dict[str, str]) -> JsonObject:
+    return pod(name, labels=labels, cpu="1m")
+
+
+async def test_no_call_fails_and_nothing_is_wrong_while_a_rollout_changes_the_version_and_another_takes_it_back(
+    cluster: Cluster, earlier: Version, assets: Path, tmp_path: Path
+) -> None:
+    """The steps of "Upgrading" and "Rolling back" in deploy/README.md, under load, with failurePolicy Fail."""
+    if not controllers.is_there(assets):
+        pytest.skip(f"{controllers.PROGRAM} is not in {assets}: NOTHING IS KNOWN of upgrades by a rollout")
+    cluster.board.left_alone = "placement-extender"
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(without_placements, cluster.api)
+        service = await stack.enter_async_context(overlay_running(cluster, assets, tmp_path))
+        service.kubelet.versions[IMAGE] = earlier.environment
+        api, board, creating = cluster.api, cluster.board, Creating(cluster.api, loaded)
+        await api.create(*(node(f"ssd-{number}", f"z{1 + number % 2}", labels={"disk": "ssd"}) for number in range(8)))
+        for name, spec in reversed(POLICIES.items()):  # the last one is seen last
+            await api.create(policy("ClusterPodSchedulingPolicy", name, namespaceSelector={}, **spec))
+        await applied(api, "batch")
+        running, images = asyncio.create_task(creating.run()), []
+        (container,) = (await api.request("GET", DEPLOYMENT))["spec"]["template"]["spec"]["containers"]
+        for image in (IMAGE, container["image"]):
+            change = {"spec": {"template": {"spec": {"containers": [{"name": "extender", "image": image}]}}}}
+            await api.request("PATCH", DEPLOYMENT, change, content_type="application/strategic-merge-patch+json")
+            assert "successfully rolled out" in await service.rolled_out()
+            images.append(image)
+        creating.is_over = True
+        await running
+        whole = [each for each in creating.made if "batch" in labels_of(each).values()]
+        gangs = gangs_of(cluster)
+        complete = [each for gang in gangs.values() if len(gang) == 4 for each in gang]
+        await board.bound(*whole, *complete, within=120)
+        print(f"{len(creating.made)} creations by {images}, {len(service.scheduling.uses)} leaders")  # noqa: T201 -- shown by -s
+        assert creating.problems == []
+        assert failed_calls(cluster) == []
+        assert (service.scheduling.refused, service.admission.refused) == (0, 0)
+        assert [name_of(each) for each in whole if each["spec"].get("nodeSelector") != {"disk": "ssd"}] == []
+        at = await zones(api)
+        for name, gang in gangs_of(cluster).items():
+            assert len({at[node_of(each)] for each in gang if node_of(each)}) <= 1, name
+        assert [name for name, gang in gangs_of(cluster).items() if len(gang) == 4 and not is_whole(gang)] == []
+        logs = [each.program.log() for each in service.kubelet.running.values()]
+        assert "Traceback" not in "".join(logs)
+        assert await cluster.faults() == []
