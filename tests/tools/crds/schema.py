@@ -457,7 +457,6 @@ def _domain() -> Schema:
         "mayGrow": {
             "description": "Nodes may be added for pods that wait for room here, see whenNoRoom.",
             "type": "boolean",
-            "default": False,
         },
     }
     inside = rule(
