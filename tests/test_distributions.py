@@ -46,6 +46,8 @@ def test_from_the_wheel_demo_and_simulate_find_what_they_play_in_an_empty_folder
             check=False,
         )
 
+    commands = {path.name for path in (installed / "bin").iterdir()}
+    assert {"extender", "kubectl-placement", "kubectl_complete-placement"} <= commands
     assert str(installed) in run("inspect", "--details", "extender").stdout
     demo = run("extender", "demo", "--once")
     assert demo.stdout.splitlines()[-1:] == ["placed 34, pending 0, violations 0"], demo.stderr

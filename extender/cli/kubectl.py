@@ -322,6 +322,9 @@ class _Parser(argparse.ArgumentParser):
             self.add_argument(
                 "--context", metavar="NAME", default="", help="context of the kubeconfig (the current one)"
             )
+        for action in self._actions:
+            if action.dest == "url":
+                action.help = "URL of the service, in place of a port-forward to one of its pods"
         if "url" in known:
             text = "namespace of the extender (found by its labels)"
             self.add_argument("--extender-namespace", metavar="NS", default="", help=text)

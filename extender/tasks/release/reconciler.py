@@ -32,9 +32,8 @@ from extender.tasks.release.groups import (
     group_state,
     quota_excess,
 )
-from extender.tasks.release.steps import StepWriter
 from extender.tasks.release.waiting import Waiting
-from extender.tasks.release.writes import PlacementWriter, PodReleaser
+from extender.tasks.release.writes import PlacementWriter, PodReleaser, StepWriter
 from extender.tasks.sliced_work import in_slices
 from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.placing import Trials
