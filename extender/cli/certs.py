@@ -8,12 +8,14 @@ not be on the machines of the extender and its clients.
 import argparse
 import os
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
 from extender.cli.files import read_bytes
 from extender.cli.main import CommandError, Commands, say
+from extender.model.constraints.labels import is_dns_subdomain
 
 _AUTHORITY_DAYS: Final = 3650.0
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -37,6 +39,7 @@ def add_parser(commands: Commands) -> None:
         "--names",
         metavar="NAME",
         nargs="+",
+        type=_name,
         default=list(_LOOPBACK),
         help=f"host names and addresses in the extender's URL ({' '.join(_LOOPBACK)})",
     )
@@ -123,6 +126,16 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 def _end(pair: Pair) -> str:
     return f"{pair.certificate.not_valid_after_utc:%Y-%m-%d}"
+
+
+def _name(text: str) -> str:
+    """A placeholder such as CLUSTER-IP is no name that a client could call."""
+    try:
+        ip_address(text)
+    except ValueError:
+        if not is_dns_subdomain(text.removeprefix("*.")):
+            raise argparse.ArgumentTypeError(f'expected a host name or an address, got "{text}"') from None
+    return text
 
 
 def _days(text: str) -> float:

@@ -45,6 +45,14 @@ def test_names_and_days_are_as_asked(tmp_path: Path) -> None:
     assert {(found[name].not_valid_after_utc - NOW).days for name in ("server.crt", "client.crt")} == {7}
 
 
+@pytest.mark.parametrize("name", ["CLUSTER-IP", "10.0.0.", "<address>", ""])
+def test_a_placeholder_is_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["certs", "--out", str(tmp_path / "certs"), "--names", "extender.example", name])
+    assert f'--names: expected a host name or an address, got "{name}"' in capsys.readouterr().err
+    assert not (tmp_path / "certs").exists()
+
+
 def test_without_names_it_is_for_this_machine_and_kube_scheduler(tmp_path: Path) -> None:
     found = made(tmp_path)
     assert names_of(found["server.crt"]) == ["localhost", "127.0.0.1", "::1"]

@@ -9,10 +9,11 @@ import stat
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from extender.settings.configuration import Settings, parse_settings
-from tests.deploy.building import DEPLOY, ROOT, built, load, of_kind
+from tests.deploy.building import DEPLOY, DEPLOYED, ROOT, built, load, of_kind, templates
 from tests.deploy.reading import README, blocks, section
 from tests.programs import tool
 
@@ -35,14 +36,50 @@ def follow(commands: str, folder: Path, programs: Path) -> None:
     subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
 
 
-def test_the_sidecars_patch_gets_your_image(tmp_path: Path) -> None:
+@pytest.mark.parametrize("digests", [["sha256:aa"], ["sha256:aa", "sha256:bb"]], ids=["first", "upgrade"])
+def test_your_image_is_named_in_every_overlay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digests: list[str]
+) -> None:
     shutil.copytree(DEPLOY, tmp_path / "deploy")
-    follow(blocks("Sidecar, with kubeadm")[0], tmp_path, stand_in(tmp_path / "bin", "kubectl"))
-    images = {one["name"]: one.get("image") for one in load(tmp_path / "deploy" / PATCH)["spec"]["containers"]}
-    assert images == {
-        "kube-scheduler": None,
-        "placement-extender": "REGISTRY/placement-extender@sha256:DIGEST",
-    }
+    programs = stand_in(tmp_path / "bin", "kubectl", "podman", "make")
+    monkeypatch.setenv("REGISTRY", "registry.example.com/team")
+    for digest in digests:
+        (tmp_path / "digest").write_text(f"{digest}\n", "utf-8")
+        follow(blocks("The image")[0], tmp_path, programs)
+        follow(blocks("Sidecar, with kubeadm")[0], tmp_path, programs)
+    wanted = f"registry.example.com/team/placement-extender@{digests[-1]}"
+    static = {one["name"]: one.get("image") for one in load(tmp_path / "deploy" / PATCH)["spec"]["containers"]}
+    assert static == {"kube-scheduler": None, "placement-extender": wanted}
+    for name in DEPLOYED:
+        images = [
+            container["image"]
+            for template in templates(built(tmp_path / "deploy" / "overlays" / name))
+            for container in template["spec"]["containers"]
+        ]
+        assert wanted in images
+        assert {each for each in images if "placement-extender" in each} == {wanted}
+
+
+def test_a_command_without_your_registry_stops_and_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    programs = stand_in(tmp_path / "bin", "kubectl", "podman", "make")
+    monkeypatch.delenv("REGISTRY", raising=False)
+    for title in ("The image", "Sidecar, with kubeadm"):
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            follow(blocks(title)[0], tmp_path, programs)
+        assert "REGISTRY: parameter null or not set" in failed.value.stderr.decode()
+
+
+def test_every_tool_that_a_command_needs_is_named_before_it() -> None:
+    named = set(re.findall(r"`([a-z]+)`", section("What the commands need")))
+    found: set[str] = set()
+    for block in re.findall(r"(?:^    .*\n)+", README, re.MULTILINE):
+        if not re.match(r"    [\w{].*[:{]$|    policies:", block):  # YAML
+            found |= set(
+                re.findall(r"(?:^    |[|;&(] *|=\$\()([a-z]+)(?= )", re.sub(r"\\\n +", "", block), re.MULTILINE)
+            )
+    assert {"kubectl", "extender", "podman", "kubeadm"} <= found
+    assert found - named == {"cd", "chown", "printf", "umask", "until", "do", "done", "cat"} & found
 
 
 def test_the_sidecars_kubeconfig_is_readable_by_its_owner_only(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from extender.simulator.json_objects import JsonObject, name_of, namespace_of
+from tests.e2e.certificates import TOKEN_KEY
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import HOST
 from tests.e2e.programs import Program, free_ports
@@ -31,13 +32,17 @@ def is_there(assets: Path) -> bool:
 
 
 @asynccontextmanager
-async def controlled(cluster: Cluster, assets: Path) -> AsyncIterator[None]:
-    """The controllers run until the block is left; then what they work on is removed, so that no pod comes back."""
+async def controlled(cluster: Cluster, assets: Path, *more: str) -> AsyncIterator[None]:
+    """The controllers, and ``more`` of them, run until the block is left; then what they work on is removed, so that no pod comes back."""
     (port,) = free_ports(1)
     command = [
         str(assets / PROGRAM),
         f"--kubeconfig={cluster.plane.kubeconfig}",
-        f"--controllers={','.join(_CONTROLLERS)}",
+        f"--controllers={','.join((*_CONTROLLERS, *more))}",
+        *(
+            f"--service-account-private-key-file={cluster.plane.folder / TOKEN_KEY}",
+            f"--root-ca-file={cluster.plane.authority}",
+        ),
         *(f"--bind-address={HOST}", f"--secure-port={port}", f"--cert-dir={cluster.folder / 'controllers'}"),
         *("--leader-elect=false", "--kube-api-qps=1000", "--kube-api-burst=2000"),
     ]

@@ -92,16 +92,9 @@ async def test_a_new_pod_waits_at_the_gate_of_the_policy_that_releases_it(found:
 
 async def test_the_template_of_a_deployment_is_injected_once_however_often_it_is_applied(found: Policed) -> None:
     await found.apply(policy("PodSchedulingPolicy", affinity=POOL, targets="Templates"))
-    template = {"metadata": {"labels": {"app": "db"}}, "spec": asked("x")["spec"]}
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "db", "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": "db"}}, "template": template},
-    }
     path = "/apis/apps/v1/namespaces/default/deployments"
     try:
-        made = await found.api.request("POST", path, deployment)
+        made = await found.api.request("POST", path, a_deployment("db"))
         assert made["spec"]["template"]["spec"]["affinity"] == POOL
         for number in range(2):
             changed = await found.api.patch(f"{path}/db", {"metadata": {"labels": {"n": str(number)}}})
@@ -109,6 +102,61 @@ async def test_the_template_of_a_deployment_is_injected_once_however_often_it_is
             assert changed["metadata"]["generation"] == made["metadata"]["generation"]
     finally:
         await found.api.delete(f"{path}/db")
+
+
+def a_deployment(name: str) -> JsonObject:
+    """Without pods: no controller runs."""
+    template = {"metadata": {"labels": {"app": "db"}}, "spec": asked("x")["spec"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "db"}}, "template": template},
+    }
+
+
+async def test_an_annotation_after_a_change_of_a_policy_changes_the_template_of_a_deployment(found: Policed) -> None:
+    """Its controller then rolls out: the documents say so."""
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    try:
+        made = await found.api.request("POST", path, a_deployment("db"))
+        await found.apply(policy("PodSchedulingPolicy", affinity=POOL, targets="Both"))
+        scaled = await found.api.patch(f"{path}/db/scale", {"spec": {"replicas": 2}})
+        assert scaled["spec"] == {"replicas": 2}
+        before = await found.api.request("GET", f"{path}/db")
+        assert before["spec"]["template"] == made["spec"]["template"]
+        changed = await found.api.patch(f"{path}/db", {"metadata": {"annotations": {"n": "1"}}})
+        assert changed["spec"]["template"]["spec"]["affinity"] == POOL
+        assert changed["metadata"]["generation"] == before["metadata"]["generation"] + 1
+    finally:
+        await found.api.delete(f"{path}/db")
+
+
+async def test_without_a_replica_fail_refuses_deployments_and_their_updates_but_not_scale_and_status(
+    cluster: Cluster,
+) -> None:
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    async with policed(cluster, failurePolicy="Fail") as found:
+        try:
+            await found.api.request("POST", path, a_deployment("db"))
+            found.extender.program.stop()
+            for refused in (
+                await found.api.request("POST", PODS, asked("one"), allow=[500]),
+                await found.api.request("POST", path, a_deployment("other"), allow=[500]),
+                await found.api.request(
+                    "PATCH",
+                    f"{path}/db",
+                    {"metadata": {"annotations": {"n": "1"}}},
+                    allow=[500],
+                    content_type="application/merge-patch+json",
+                ),
+            ):
+                assert "failed calling webhook" in refused["message"]
+            await found.api.patch(f"{path}/db/scale", {"spec": {"replicas": 2}})
+            await found.api.patch(f"{path}/db/status", {"status": {"observedGeneration": 2}})
+        finally:
+            await found.api.delete(f"{path}/db")
+            assert "items" in await found.api.request("GET", path)
 
 
 async def test_what_no_schema_can_check_is_refused_by_the_webhook(found: Policed) -> None:

@@ -1,0 +1,332 @@
+"""Each overlay, installed, used and removed by the commands of deploy/README.md: all of them exit 0, and nothing is left behind.
+
+The controllers are real, and so are the extender and the scheduler, which run as processes beside the pods that no kubelet starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from extender.simulator.json_objects import JsonObject, name_of, namespace_of, uid_of
+from tests.deploy.building import DEPLOY, OVERLAYS
+from tests.deploy.policies.examples import policy
+from tests.deploy.reading import blocks
+from tests.e2e import controllers
+from tests.e2e.client import Api, pod_path
+from tests.e2e.cluster import Cluster, eventually_ready
+from tests.e2e.control_plane import HOST
+from tests.e2e.controllers import PROGRAM, controlled
+from tests.e2e.granting import kubeconfig_of_account
+from tests.e2e.programs import free_ports
+from tests.e2e.serving import Extender
+from tests.e2e.test_gangs import LABEL, PLACEMENTS, SIZE
+from tests.e2e.test_overlays import installed
+from tests.fakes import PATIENCE
+from tests.programs import tool
+from tests.simulator.plain import ZONE, pod
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+CONTROLLERS: Final = ("namespace-controller", "garbage-collector-controller", "serviceaccount-token-controller")
+NAMESPACES: Final = {"sidecar": "kube-system", "second-scheduler": "kube-system", "schedulers": "placement-shared"}
+INSTALL: Final = {
+    "sidecar": ("Sidecar, with kubeadm", 0),
+    "second-scheduler": ("Second scheduler", 0),
+    "service": ("Service", 0),
+    "service-cert-manager": ("Service", 1),
+    "schedulers": ("Several schedulers", 0),
+}
+REMOVE: Final = {
+    "sidecar": "Remove the sidecar",
+    "second-scheduler": "Remove the second scheduler",
+    "service": "Remove the service",
+    "service-cert-manager": "Remove the service",
+    "schedulers": "Remove several schedulers",
+}
+SCHEDULERS: Final = {"second-scheduler": "kube-scheduler.yaml", "schedulers": "placement-scheduler-0.yaml"}
+
+
+class Shell:
+    """The commands of a user in a copy of the repository."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        shutil.copytree(DEPLOY, folder / "deploy")
+        folder.joinpath("digest").write_text(f"sha256:{'a' * 64}\n", "utf-8")
+        self._folder = folder
+        self._environment = {
+            **os.environ,
+            "KUBECONFIG": str(cluster.plane.kubeconfig),
+            "REGISTRY": "registry.example.com/team",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+
+    async def run(self, commands: str) -> str:
+        """What they print. AssertionError where one fails."""
+        command = [tool("bash"), "-euo", "pipefail", "-c", commands]
+        done = await asyncio.to_thread(
+            subprocess.run,
+            command,
+            cwd=self._folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+        )
+        assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+
+def commands(title: str, number: int = 0) -> str:
+    """A block of the README without what waits for a kubelet or needs a registry."""
+    lines = blocks(title)[number].splitlines(keepends=True)
+    return "".join(line for line in lines if "rollout status" not in line and not line.startswith(("podman", "make")))
+
+
+def removing(part: str) -> str:
+    """The commands of a part of the section about removal."""
+    found = re.search(rf"^### {part}\n(.*?)^### ", (DEPLOY / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert found, part
+    return "".join(
+        re.sub(r"^    ", "", block, flags=re.MULTILINE)
+        for block in re.findall(r"(?:^    .*\n)+", found[1], re.MULTILINE)
+    )
+
+
+def enabling_policies(name: str) -> str:
+    """The commands that add policies to the service overlay, for another one."""
+    found = commands("Scheduling policies").replace("overlays/service", f"overlays/{name}")
+    if name != "service-cert-manager":
+        return found
+    # Its configuration is that of the service.
+    return found.replace("../../policies", "../../policies-cert-manager").replace(
+        ">> extender", ">> ../service/extender"
+    )
+
+
+async def every_object(api: Api) -> set[tuple[str, str, str]]:
+    """Resource, namespace and name of all objects but events."""
+    groups = [each["preferredVersion"]["groupVersion"] for each in (await api.request("GET", "/apis"))["groups"]]
+    found: set[tuple[str, str, str]] = set()
+    for root in ("/api/v1", *(f"/apis/{group}" for group in groups)):
+        resources = (await api.request("GET", root))["resources"]
+        for each in resources:
+            if "list" in each["verbs"] and each["name"] not in ("events", "componentstatuses"):
+                objects = (await api.list(f"{root}/{each['name']}"))[0]
+                found |= {(f"{root}/{each['name']}", namespace_of(one), name_of(one)) for one in objects}
+    return found
+
+
+@asynccontextmanager
+async def cert_manager(api: Api) -> AsyncIterator[None]:
+    """The two kinds of cert-manager that the overlays have."""
+    folder = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    kinds = {"certificates": "Certificate", "issuers": "Issuer"}
+    for plural, kind in kinds.items():
+        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+        version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+        spec = {"group": "cert-manager.io", "scope": "Namespaced", "versions": [version]}
+        metadata = {"name": f"{plural}.cert-manager.io"}
+        names = {"plural": plural, "kind": kind}
+        document = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata}
+        await api.request("POST", folder, {**document, "spec": {**spec, "names": names}}, allow=[409])
+    async with asyncio.timeout(PATIENCE):
+        for plural in kinds:
+            while "items" not in await api.request("GET", f"/apis/cert-manager.io/v1/{plural}", allow=[404, 429]):  # noqa: ASYNC110 -- no event across processes
+                await asyncio.sleep(0.05)
+    yield
+    for plural in kinds:
+        await api.delete(f"{folder}/{plural}.cert-manager.io")
+
+
+class Use:
+    """What runs in the pods of an overlay, as processes: it makes Leases, EndpointSlices, Secrets and decisions."""
+
+    def __init__(self, cluster: Cluster, name: str, folder: Path) -> None:
+        self.cluster, self.api, self.name = cluster, cluster.api, name
+        self.namespace = NAMESPACES.get(name, "placement-extender")
+        self._folder = folder
+        self._stack = AsyncExitStack()
+
+    async def start(self) -> None:
+        """The extender as one of the pods, and the scheduler of the overlay, once both work."""
+        cluster, name, certificates = self.cluster, self.name, self._folder / "certs"
+        own = "service" if name == "service-cert-manager" else name
+        settings = installed(own, "extender.yaml", certificates, cluster.plane)
+        (identity, *_) = [
+            {"POD_NAME": name_of(each), "POD_UID": uid_of(each), "POD_IP": "10.9.200.1"} for each in await self.pods()
+        ]
+        (port,) = free_ports(1)
+        webhook = {"url": f"https://{HOST}:{port}", "bindAddress": f"{HOST}:{port}", "serviceNamespace": self.namespace}
+        settings["policies"] = {"enabled": True, "webhook": {**webhook, "drain": "100ms"}}
+        settings["logging"] = {"format": "text"}
+        if "leaderElection" in settings:
+            settings["leaderElection"]["leaseNamespace"] = self.namespace
+        account = await kubeconfig_of_account(
+            self.api, cluster.plane, self._folder, "placement-extender", self.namespace
+        )
+        settings["kube"] = {"kubeconfig": str(account)}
+        settings["server"].pop("tls", None)
+        extender = self._stack.enter_context(Extender(self._folder, account, settings, environment=identity))
+        await eventually_ready(extender)
+        async with asyncio.timeout(PATIENCE):
+            while await extender.metric("extender_webhook_configuration_correct") < 2:  # noqa: ASYNC110 -- no event across processes
+                await asyncio.sleep(0.1)
+        if name in SCHEDULERS:
+            document = installed(name, SCHEDULERS[name], certificates, cluster.plane)
+            kubeconfig = await kubeconfig_of_account(
+                self.api, cluster.plane, self._folder, "placement-scheduler", self.namespace
+            )
+            document["clientConnection"] = {"kubeconfig": str(kubeconfig)}
+            document["extenders"] = []
+            flags = [f"--{what}-kubeconfig={kubeconfig}" for what in ("authentication", "authorization")]
+            self._stack.callback(cluster.plane.scheduler.stop)
+            await asyncio.to_thread(cluster.plane.start_scheduler, document, *flags)
+
+    async def pods(self) -> list[JsonObject]:
+        """Those that the controllers have made."""
+        async with asyncio.timeout(PATIENCE):
+            selector = "app.kubernetes.io/name=placement-extender,app.kubernetes.io/component=extender"
+            path = f"/api/v1/namespaces/{self.namespace}/pods"
+            while not (found := (await self.api.list(path, labelSelector=selector))[0]):  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.1)
+        return found
+
+    async def gate(self) -> list[JsonObject]:
+        """Two pods of a group of three, which wait at the gate, and a GroupPlacement."""
+        block: dict[str, Any] = {"group": {"label": LABEL}, "size": {"label": SIZE}, "topology": [ZONE]}
+        selector = {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]}
+        spec = {"podSelector": selector, "namespaceSelector": {}, "when": ["Release"], "release": block}
+        await self.api.create(policy("ClusterPodSchedulingPolicy", "gangs", **spec))
+        async with asyncio.timeout(PATIENCE):
+            number, gated = 0, list[JsonObject]()
+            while len(gated) < 2:
+                wanted = pod(f"member-{number}", labels={LABEL: "gang", SIZE: "3"})
+                answer = await self.api.request("POST", "/api/v1/namespaces/default/pods", wanted)
+                number += 1
+                if answer["spec"].get("schedulingGates"):
+                    gated.append(answer)
+                else:  # the extender does not know the policy yet
+                    await self.api.delete(pod_path(answer), grace=0)
+                    await asyncio.sleep(0.1)
+            while not (await self.api.list(PLACEMENTS))[0]:  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.1)
+        return gated
+
+    async def stop(self) -> None:
+        """As the kubelet does when the pods are deleted."""
+        await self._stack.aclose()
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+async def test_an_overlay_that_was_used_is_removed_by_the_commands_of_the_readme_and_leaves_nothing(
+    cluster: Cluster, assets: Path, tmp_path: Path, name: str
+) -> None:
+    if not controllers.is_there(assets):
+        pytest.skip(f"{PROGRAM} is not in {assets}: NOTHING IS KNOWN of the objects that controllers remove")
+    api, shell, use = cluster.api, Shell(cluster, tmp_path), Use(cluster, name, tmp_path)
+    async with AsyncExitStack() as stack:
+        if name == "service-cert-manager":
+            await stack.enter_async_context(cert_manager(api))
+        await stack.enter_async_context(controlled(cluster, assets, *CONTROLLERS))
+        before = await every_object(api)
+        await shell.run(commands("The image"))
+        await shell.run(commands(*INSTALL[name]))
+        gated: list[JsonObject] = []
+        stack.push_async_callback(use.stop)
+        if name != "sidecar":
+            await shell.run(enabling_policies(name))
+            await use.start()
+            gated = await use.gate()
+            made = {kind.rpartition("/")[2] for kind, *_ in await every_object(api) - before}
+            assert {"configmaps", "groupplacements", "clusterpodschedulingpolicies", "pods"} <= made
+            assert ("leases" in made) == (name in SCHEDULERS or "service" in name)
+            await shell.run(removing("Scheduling policies"))
+            for each in gated:
+                assert not (await api.request("GET", pod_path(each)))["spec"].get("schedulingGates")
+                await api.delete(pod_path(each), grace=0)
+            await asyncio.sleep(3)  # the leader repairs every two seconds what it may
+        await use.stop()
+        await shell.run(
+            removing(REMOVE[name]).replace("overlays/service", f"overlays/{name}")
+            if "service" in name
+            else removing(REMOVE[name])
+        )
+        async with asyncio.timeout(PATIENCE):
+            while left := await every_object(api) - before:
+                if not {kind for kind, *_ in left} <= {"/api/v1/pods", "/apis/apps/v1/replicasets"}:
+                    break  # only these are collected in the background
+                await asyncio.sleep(0.2)
+        assert left == set()
+        assert before - await every_object(api) == set()
+
+
+async def test_the_commands_for_an_upgrade_remove_the_endpoints_that_a_selector_left(
+    cluster: Cluster, assets: Path, tmp_path: Path
+) -> None:
+    if not controllers.is_there(assets):
+        pytest.skip(f"{PROGRAM} is not in {assets}: NOTHING IS KNOWN of the endpoints that controllers make")
+    api, shell = cluster.api, Shell(cluster, tmp_path)
+    manifest = tmp_path / "deploy" / "overlays" / "service" / "service.yaml"
+    text = manifest.read_text("utf-8")
+    selector = "  selector: {app.kubernetes.io/name: placement-extender, app.kubernetes.io/component: extender}\n"
+    endpoints = "/api/v1/namespaces/placement-extender/endpoints"
+    slices = "/apis/discovery.k8s.io/v1/namespaces/placement-extender/endpointslices"
+    more = ("endpoints-controller", "endpointslice-controller", "endpointslice-mirroring-controller")
+
+    async def made_by_controllers() -> set[str]:
+        found = [*(await api.list(slices))[0], *(await api.list(endpoints))[0]]
+        return {name_of(each) for each in found}
+
+    async with controlled(cluster, assets, *CONTROLLERS, *more):
+        manifest.write_text(text.replace("spec:\n", f"spec:\n{selector}", 1), "utf-8")
+        await shell.run("kubectl apply -k deploy/overlays/service")
+        for number, each in enumerate(await Use(cluster, "service", tmp_path).pods()):
+            await cluster.api.patch(
+                f"{pod_path(each)}/status",
+                {
+                    "status": {
+                        "phase": "Running",
+                        "podIP": f"10.9.201.{number}",
+                        "podIPs": [{"ip": f"10.9.201.{number}"}],
+                        "conditions": [{"type": "Ready", "status": "True"}],
+                    }
+                },
+            )
+        async with asyncio.timeout(PATIENCE):
+            while len(await made_by_controllers()) < 2:  # noqa: ASYNC110 -- no event across processes
+                await asyncio.sleep(0.1)
+        manifest.write_text(text, "utf-8")
+        await shell.run("kubectl apply -k deploy/overlays/service")
+        leader: JsonObject = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": "placement-extender-leader",
+                "namespace": "placement-extender",
+                "labels": {
+                    "kubernetes.io/service-name": "placement-extender",
+                    "endpointslice.kubernetes.io/managed-by": "placement-extender",
+                },
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.9.201.9"]}],
+            "ports": [],
+        }
+        await api.create(leader)
+        assert len(await made_by_controllers()) > 2, "they stay when the selector goes"
+        await shell.run(commands("Upgrading"))
+        await asyncio.sleep(2)  # a controller that makes them again would have
+        assert await made_by_controllers() == {"placement-extender-leader"}
+        await shell.run(removing("Remove the service"))
