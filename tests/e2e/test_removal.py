@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -28,7 +29,8 @@ from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.control_plane import HOST
 from tests.e2e.controllers import PROGRAM, controlled
 from tests.e2e.granting import kubeconfig_of_account
-from tests.e2e.programs import free_ports
+from tests.e2e.policing import MUTATING, VALIDATING
+from tests.e2e.programs import free_ports, our_command
 from tests.e2e.serving import Extender
 from tests.e2e.test_gangs import LABEL, PLACEMENTS, SIZE
 from tests.e2e.test_overlays import installed
@@ -129,7 +131,7 @@ async def every_object(api: Api) -> set[tuple[str, str, str]]:
 
 
 @asynccontextmanager
-async def cert_manager(api: Api) -> AsyncIterator[None]:
+async def cert_manager(api: Api, shell: Shell) -> AsyncIterator[None]:
     """The two kinds of cert-manager that the overlays have."""
     folder = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     kinds = {"certificates": "Certificate", "issuers": "Issuer"}
@@ -141,13 +143,24 @@ async def cert_manager(api: Api) -> AsyncIterator[None]:
         names = {"plural": plural, "kind": kind}
         document = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata}
         await api.request("POST", folder, {**document, "spec": {**spec, "names": names}}, allow=[409])
-    async with asyncio.timeout(PATIENCE):
-        for plural in kinds:
-            while "items" not in await api.request("GET", f"/apis/cert-manager.io/v1/{plural}", allow=[404, 429]):  # noqa: ASYNC110 -- no event across processes
-                await asyncio.sleep(0.05)
+    crds = " ".join(f"crd/{plural}.cert-manager.io" for plural in kinds)
+    await shell.run(f"kubectl wait --for condition=established --timeout=60s {crds}")
     yield
     for plural in kinds:
         await api.delete(f"{folder}/{plural}.cert-manager.io")
+
+
+def endpoint_slice(name: str, namespace: str, service: str, owners: list[JsonObject]) -> JsonObject:
+    """As a replica writes it."""
+    labels = {"kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": "placement-extender"}
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": owners},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.9.201.9"]}],
+        "ports": [],
+    }
 
 
 class Use:
@@ -164,15 +177,23 @@ class Use:
         cluster, name, certificates = self.cluster, self.name, self._folder / "certs"
         own = "service" if name == "service-cert-manager" else name
         settings = installed(own, "extender.yaml", certificates, cluster.plane)
-        (identity, *_) = [
-            {"POD_NAME": name_of(each), "POD_UID": uid_of(each), "POD_IP": "10.9.200.1"} for each in await self.pods()
-        ]
+        (pod_of, *_) = await self.pods()
+        identity = {"POD_NAME": name_of(pod_of), "POD_UID": uid_of(pod_of), "POD_IP": "10.9.200.1"}
+        if self.namespace != "kube-system":  # a process outside of a pod takes this one for its own
+            identity = {}
+            await self._publish(pod_of)
         (port,) = free_ports(1)
         webhook = {"url": f"https://{HOST}:{port}", "bindAddress": f"{HOST}:{port}", "serviceNamespace": self.namespace}
+        if name == "service-cert-manager":
+            await asyncio.to_thread(
+                subprocess.check_call, our_command("certs", "--out", str(certificates), "--names", HOST)
+            )
+            pair = {"certFile": str(certificates / "server.crt"), "keyFile": str(certificates / "server.key")}
+            webhook |= {"certificates": "cert-manager", **pair}
         settings["policies"] = {"enabled": True, "webhook": {**webhook, "drain": "100ms"}}
         settings["logging"] = {"format": "text"}
         if "leaderElection" in settings:
-            settings["leaderElection"]["leaseNamespace"] = self.namespace
+            settings["leaderElection"] |= {"leaseNamespace": self.namespace, "service": ""}
         account = await kubeconfig_of_account(
             self.api, cluster.plane, self._folder, "placement-extender", self.namespace
         )
@@ -183,6 +204,8 @@ class Use:
         async with asyncio.timeout(PATIENCE):
             while await extender.metric("extender_webhook_configuration_correct") < 2:  # noqa: ASYNC110 -- no event across processes
                 await asyncio.sleep(0.1)
+        if name == "service-cert-manager":
+            await self._inject(certificates / "ca.crt")
         if name in SCHEDULERS:
             document = installed(name, SCHEDULERS[name], certificates, cluster.plane)
             kubeconfig = await kubeconfig_of_account(
@@ -193,6 +216,23 @@ class Use:
             flags = [f"--{what}-kubeconfig={kubeconfig}" for what in ("authentication", "authorization")]
             self._stack.callback(cluster.plane.scheduler.stop)
             await asyncio.to_thread(cluster.plane.start_scheduler, document, *flags)
+
+    async def _inject(self, authority: Path) -> None:
+        """What cert-manager's injector writes into the webhook configurations."""
+        bundle = b64encode(authority.read_bytes()).decode()  # noqa: ASYNC240 -- a small file
+        for path in (MUTATING, VALIDATING):
+            found = await self.api.request("GET", path)
+            found["webhooks"][0]["clientConfig"]["caBundle"] = bundle
+            await self.api.request("PUT", path, found)
+
+    async def _publish(self, of: JsonObject) -> None:
+        """The slices of a replica that leads: that of the leader, and that of its webhook, which belongs to its pod."""
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name_of(of), "uid": uid_of(of)}
+        for name, service, owners in (
+            ("placement-extender-leader", "placement-extender", []),
+            (f"placement-extender-webhook-{name_of(of)}", "placement-extender-webhook", [owner]),
+        ):
+            await self.api.create(endpoint_slice(name, self.namespace, service, owners))
 
     async def pods(self) -> list[JsonObject]:
         """Those that the controllers have made."""
@@ -238,7 +278,7 @@ async def test_an_overlay_that_was_used_is_removed_by_the_commands_of_the_readme
     api, shell, use = cluster.api, Shell(cluster, tmp_path), Use(cluster, name, tmp_path)
     async with AsyncExitStack() as stack:
         if name == "service-cert-manager":
-            await stack.enter_async_context(cert_manager(api))
+            await stack.enter_async_context(cert_manager(api, shell))
         await stack.enter_async_context(controlled(cluster, assets, *CONTROLLERS))
         before = await every_object(api)
         await shell.run(commands("The image"))
@@ -309,21 +349,7 @@ async def test_the_commands_for_an_upgrade_remove_the_endpoints_that_a_selector_
                 await asyncio.sleep(0.1)
         manifest.write_text(text, "utf-8")
         await shell.run("kubectl apply -k deploy/overlays/service")
-        leader: JsonObject = {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {
-                "name": "placement-extender-leader",
-                "namespace": "placement-extender",
-                "labels": {
-                    "kubernetes.io/service-name": "placement-extender",
-                    "endpointslice.kubernetes.io/managed-by": "placement-extender",
-                },
-            },
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": ["10.9.201.9"]}],
-            "ports": [],
-        }
+        leader = endpoint_slice("placement-extender-leader", "placement-extender", "placement-extender", [])
         await api.create(leader)
         assert len(await made_by_controllers()) > 2, "they stay when the selector goes"
         await shell.run(commands("Upgrading"))
