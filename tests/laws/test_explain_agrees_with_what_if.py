@@ -98,6 +98,7 @@ _PODS: Final[list[dict[str, Any]]] = [
     {"spreads": [spread("rack", app="web")]},
     {"spreads": [spread("zone", app="web", taints_policy="Honor")]},
     {"spreads": [spread("zone", app="web", min_domains=2)]},
+    {"spreads": [spread("rack", app="web", min_domains=2)]},
     {"spreads": [spread("rack", app="web"), spread("zone", app="web")]},
     {},
 ]

@@ -97,6 +97,19 @@ def test_the_pods_on_a_labelled_node_count_in_its_new_domain() -> None:
     assert "labelNode" in offered(near, *objects[:-1])
 
 
+def test_pods_count_where_no_node_was_in_any_domain_before() -> None:
+    here = node("n0", zone="z0", allocatable=ROOM)
+    cache = pod("cache-0", on="n0", app="cache")
+    assert (
+        offered(pod("asking", near=[term("rack", app="cache")]), here, cache)["labelNode"]
+        == "label rack=new on node n0"
+    )
+    spreads = [spread("zone", app="web", min_domains=2)]
+    asking = pod("asking", app="web", spreads=spreads, node_selector={"disk": "ssd"})
+    assert "labelNode" in offered(asking, here)
+    assert "labelNode" not in offered(asking, here, pod("web-0", on="n0", app="web"))
+
+
 def test_a_label_key_that_no_node_carries_is_not_offered_where_anti_affinity_over_it_would_begin_to_count() -> None:
     objects: list[Object] = [node("n0", allocatable=ROOM)]
     asking = pod("asking", app="web", node_selector={"rack": "r1"})

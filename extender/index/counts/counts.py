@@ -15,7 +15,14 @@ from contextlib import contextmanager
 from functools import partial
 
 from extender.index.counts.compiled_constraints import CompiledConstraints, ConstraintCompiler, Counted
-from extender.index.counts.groups import Group, GroupView, PlacedPods, SignatureCounts, SignatureTable
+from extender.index.counts.groups import (
+    Group,
+    GroupView,
+    PlacedPods,
+    SelectedGroup,
+    SignatureCounts,
+    SignatureTable,
+)
 from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.selections import Selections
 from extender.index.counts.term_counts import PolicyTerms, TermCounts, TermGroupView
@@ -185,9 +192,16 @@ class Counts:
         return counts_of_signature is not None and any(group in groups for group in counts_of_signature.groups)
 
     def times_counted(self, pod: Pod, group: GroupView) -> int:
-        """How many times a group counts this pod wherever its node is in a domain of the group. O(1)."""
+        """How many times a group counts this placed pod where its node is in a domain of the group. O(1).
+
+        Also of a group that counts nothing, as no node is in any domain of it.
+        """
         found = self.signatures.find(pod.signature, terminating=pod.terminating)
-        return 0 if found is None else found.groups.get(group, 0)  # type: ignore[call-overload]  # a view is the group itself
+        if found is None:
+            return 0
+        if isinstance(group, SelectedGroup):
+            return int(found in group.selection.members)
+        return found.groups.get(group, 0) if isinstance(group, Group) else 0
 
     def terms_selecting(self, signature: PodSignature, namespace_labels: Labels) -> Sequence[TermGroupView]:
         """The terms of existing pods that would select these pods if their namespace had these labels."""
