@@ -9,6 +9,7 @@ from typing import get_args, get_origin, get_type_hints
 
 import pytest
 
+from extender.index.availability import DomainsView, Exclusion
 from extender.index.claims.reserved import ReservedView
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.compiled_constraints import CompiledConstraints, Counted, Counting
@@ -43,6 +44,7 @@ READ_SIDE: dict[str, type] = {
     each.__name__: each
     for each in (
         *(ClusterView, ReservedView, PoliciesView, QuotasView, RoomView, SharesView),
+        *(DomainsView, Exclusion),
         *(ColumnView, KeyView, GroupView, SpreadGroupView, NodeMatches, ByNumber, Subscribable),
         *(
             CompiledConstraints,

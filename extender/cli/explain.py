@@ -256,6 +256,7 @@ def _notes(state: ConstraintState) -> Iterator[str]:
         )
         if state.min_domains > state.eligible:
             yield f"minDomains {state.min_domains}: more than the eligible domains, so the minimum counts as 0"
+        yield from (f"without {each.domain}: {each.why}" for each in state.left_out)
     if state.is_first_pod:
         yield "no pod matches yet and this one matches itself: every domain passes"
     if state.carrier:

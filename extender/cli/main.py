@@ -26,6 +26,7 @@ COMMANDS: Final = {  # and their modules in this package
     "policy": "policy",
     "quota": "quota",
     "groups": "groups",
+    "domain": "domain",
     "doctor": "doctor",
     "explain": "explain",
     "whatif": "whatif",

@@ -13,7 +13,7 @@ import difflib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 import yaml
@@ -33,11 +33,10 @@ from extender.cli.sources import (
     table,
 )
 from extender.index.cluster import ClusterIndex
-from extender.index.policies import PolicyTable
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity
-from extender.model.objects import Namespace, Node, Pod, PodSignature
-from extender.model.policies import INJECTED_ANNOTATION, NAMESPACE_NAME_LABEL, Enforced, JsonObject, PolicyKey
+from extender.model.objects import DOMAINS_KIND, Namespace, Node, Object, Pod, PodSignature
+from extender.model.policies import GROUP, INJECTED_ANNOTATION, NAMESPACE_NAME_LABEL, Enforced, JsonObject, PolicyKey
 from extender.model.rejections import Reason
 from extender.model.units import counted
 from extender.rules.catalog import counts_of_rules
@@ -49,7 +48,7 @@ from extender.verbs.admit.native import NativePolicy, native_policy
 from extender.verbs.admit.reviews import NodeMatch, as_created, match_nodes, read_patch, review_of
 from extender.verbs.effective_pod import effective
 from extender.wire.errors import WireError
-from extender.wire.objects.kinds import pods_within
+from extender.wire.objects.kinds import TOPOLOGY_DOMAINS, Kind, pods_within
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from extender.wire.policies.policy_validation import KINDS, is_policy
 
@@ -120,8 +119,8 @@ def run_test(arguments: argparse.Namespace) -> int:
     index = ClusterIndex(settings.rules, counts_of_rules(), rejects_excess=False)
     for name, labels in known.namespaces.items():
         index.upsert(Namespace(name, labels))
-    table, policies = index.policies, _policies(arguments.policies, settings, index.policies)
-    verb = AdmitVerb(table, known, settings, None if known.nodes is None else known)
+    policies = _policies(arguments.policies, settings, index)
+    verb = AdmitVerb(index.policies, known, settings, None if known.nodes is None else known, index.domains)
     for each in policies:
         if not each.errors:
             response = verb.decide(review_of(each.value, _namespace_of(each.value)))["response"]
@@ -138,8 +137,8 @@ def run_test(arguments: argparse.Namespace) -> int:
 def run_export(arguments: argparse.Namespace) -> int:
     """Prints the objects as YAML, and on standard error what they leave out. Returns 1 if they do."""
     settings = settings_of(arguments)
-    table = PolicyTable()
-    policies = _policies(arguments.policies, settings, table)
+    index = ClusterIndex(settings.rules, counts_of_rules(), rejects_excess=False)
+    policies, table = _policies(arguments.policies, settings, index), index.policies
     documents: list[JsonObject] = []
     is_whole = True
     for each in policies:
@@ -158,12 +157,15 @@ def run_export(arguments: argparse.Namespace) -> int:
     return 0 if is_whole else 1
 
 
-def _policies(paths: Iterable[str], settings: Settings, table: PolicyTable) -> list[PolicyFound]:
-    """The policies of the files. The table gets them, the invalid ones apart, as in the service."""
-    found = list[PolicyFound]()
+def _policies(paths: Iterable[str], settings: Settings, index: ClusterIndex) -> list[PolicyFound]:
+    """The policies of the files. The index gets them, the invalid ones apart, as in the service, and the TopologyDomains."""
+    found, table = list[PolicyFound](), index.policies
     for path in paths:
         for document in read_documents(path):
             group = str(document.get("apiVersion")).rpartition("/")[0]
+            if group == GROUP and document.get("kind") == DOMAINS_KIND:
+                index.upsert(_decoded(path, TOPOLOGY_DOMAINS, document))
+                continue
             if not is_policy(group, str(document.get("kind"))):
                 raise CommandError(f"{path}: kind: expected {' or '.join(KINDS)}, got {document.get('kind')}")
             try:
@@ -253,11 +255,14 @@ def _pod(obj: JsonObject, settings: Settings) -> Pod | None:
     """The pod as the index reads it; None for another object. Raises CommandError."""
     if obj.get("kind") != "Pod":
         return None
+    return _decoded(f"pod {obj['metadata'].get('name')}", pods_within(settings.limits), obj)
+
+
+def _decoded(what: str, kind: Kind[T], obj: JsonObject) -> T:
     try:
-        pod: Pod = pods_within(settings.limits).decode_object(orjson.dumps(obj))
+        return kind.decode_object(orjson.dumps(obj))
     except WireError as error:
-        raise CommandError(f"pod {obj['metadata'].get('name')}: {error}") from None
-    return pod
+        raise CommandError(f"{what}: {error}") from None
 
 
 def _namespace_of(obj: JsonObject) -> str:
@@ -304,6 +309,7 @@ def _pods_of(listed: JsonObject, namespace: str) -> Iterator[JsonObject]:
             yield {"apiVersion": "v1", "kind": "Pod", **each}
 
 
+T = TypeVar("T", bound=Object)
 _SHOWN: Final = 5  # nodes by name
 
 
@@ -417,7 +423,7 @@ def held_at_scheduling(
     passing = [] if matched is None else [each for each in nodes or () if each.name in matched.matching]
     scores = {each.name: score for each in passing if (score := _score(enforced, each))}
     return {
-        "policies": list(map(str, enforced.policies)) or ["a preference alone"],
+        "policies": list(map(str, enforced.every_policy)) or ["a preference alone"],
         "directives": list(_directives(pod.signature, found, enforced)),
         "refused": "" if enforced.refused_for is None else enforced.refused_for.text,
         "scores": dict(sorted(scores.items(), key=lambda each: (-each[1], each[0]))),
@@ -433,7 +439,10 @@ def _directives(own: PodSignature, found: PodSignature, enforced: Enforced) -> I
     if found.affinity != own.affinity:
         yield "pod affinity or anti-affinity"
     if found.spread != own.spread:
-        yield "topology spread"
+        rules = [
+            f"{each.topology_key}: {', '.join(each.domains.texts())}" for each in found.spread.hard if each.domains
+        ]
+        yield f"topology spread ({'; '.join(rules)})" if rules else "topology spread"
 
 
 def _matched(pod: Pod, enforced: Enforced, nodes: Sequence[Node]) -> NodeMatch:

@@ -164,7 +164,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     listed = ListedOnce(reflectors.freshness, {NAMESPACES.name, *policy_kinds(settings)})
     readiness = Readiness(listed, tls)
     namespaces = NamespacesOfReviews(index.namespaces, partial(_labels_of, session), policies.webhook.timeout)
-    verb = AdmitVerb(index.policies, namespaces, settings, _Nodes(index))
+    verb = AdmitVerb(index.policies, namespaces, settings, _Nodes(index), index.domains)
     counts = metrics.admission()
     objects_of_policies = PolicyObjects(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write)
     events = EventRecorder(objects_of_policies.create_event, clock, EVENT_LIMIT)

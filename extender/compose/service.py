@@ -50,7 +50,7 @@ from extender.tasks.browse_service import BrowseService, ExplainService, overvie
 from extender.tasks.endpoints import LeaderEndpoint
 from extender.tasks.events import EventLimit, EventRecorder, missed_admission
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, ScheduledPods, WatchedPods, WhatIfFilter
-from extender.tasks.index_upkeep import Auditing, GroupUpkeep, PolicyRecount, SlicedFigure
+from extender.tasks.index_upkeep import Auditing, ExclusionClock, GroupUpkeep, PolicyRecount, SlicedFigure
 from extender.tasks.preempt_and_bind import BindService, PreemptService, UnansweredBindings
 from extender.tasks.preemption.manager import Record
 from extender.tasks.readiness import Readiness
@@ -314,10 +314,13 @@ def _policy_jobs(base: Foundation, missed: EventRecorder) -> list[Job]:
     base.metrics.report(scraped.MISSED_ADMISSION_EVENTS, lambda: missed.results)
     recount = PolicyRecount(base.index.counts, base.index.policies, base.index.view.namespace_changes, base.clock)
     upkeep = GroupUpkeep(base.index.gated, base.clock)
+    exclusions = ExclusionClock(base.index.domains, base.clock, time.time)
+    base.metrics.report(scraped.EXCLUDED_DOMAINS, base.index.domains.counts)
     return [
         base.while_leading("missed admissions", missed.run),
         ("recount of policies", recount.run),
         ("upkeep of groups", upkeep.run),
+        ("excluded topology domains", exclusions.run),
     ]
 
 

@@ -55,6 +55,7 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     yield from _pod_steps(index)
     yield partial(_check_assumed, index)
     yield partial(_check_reserved, index)
+    yield index.domains.wrong_counts
     yield index.gated.wrong_groups
     for uids in _slices(index.gated.followed(), _GATED_PODS_A_STEP):
         yield partial(index.gated.wrong_pods, uids)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from extender.index.availability import DomainTable
 from extender.index.claims.assumed import Assumed, AssumedPods
 from extender.index.claims.nominations import Nominations, RejectedPods
 from extender.index.claims.reserved import Reservations
@@ -29,7 +30,16 @@ from extender.index.view import ClusterView
 from extender.model.bounded import DeletedPods, shrink
 from extender.model.changes import Nomination, NominationEnd, NominationRelease, ObjectChange
 from extender.model.group_placements import GroupPlacement
-from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodQuota, Workload
+from extender.model.objects import (
+    DisruptionBudget,
+    Namespace,
+    Node,
+    Object,
+    Pod,
+    PodQuota,
+    TopologyDomains,
+    Workload,
+)
 from extender.model.policies import InvalidPolicy, Policy, PolicyObject
 from extender.settings.limits import NamespaceLimits
 from extender.settings.policies import Policies
@@ -77,6 +87,8 @@ class ClusterIndex:
         self.pod_changes = PodSubscribers()
         self.room_changes: Subscribers[str] = Subscribers()  # nodes that changed or that a pod has left
         self.topology = Topology()
+        self.domains = DomainTable(self.topology, self.journal)
+        self.policies.changes.subscribe(lambda change: self.domains.policy_changed(change.old, change.new))
         self.nodes = NodePods()
         self.shares = RequestedShares(self.topology, self.nodes)
         self.room = RoomTable(self.topology, self.nodes) if counts_room else None
@@ -176,8 +188,13 @@ class ClusterIndex:
                 return self.quotas.change(obj.key, None if new is None else obj)
             case PolicyObject():
                 return self._change_policy(obj.policy, is_gone=new is None)
-            case GroupPlacement():
-                return self.placements.change(obj, is_gone=new is None)
+            case GroupPlacement() | TopologyDomains():
+                return self._change_custom(obj, is_gone=new is None)
+
+    def _change_custom(self, obj: GroupPlacement | TopologyDomains, *, is_gone: bool) -> bool:
+        if isinstance(obj, TopologyDomains):
+            return self.domains.change(obj, is_gone=is_gone)
+        return self.placements.change(obj, is_gone=is_gone)
 
     def _change_policy(self, policy: Policy | InvalidPolicy, *, is_gone: bool) -> bool:
         before = self.policies.version
@@ -277,6 +294,8 @@ class ClusterIndex:
         self.shares.count(pod, number, sign)
         if self.room is not None:
             self.room.count(pod, number, sign)
+        if sign < 0 and self.domains.follows_room:
+            self.domains.freed(number)
         if not has_pods and topology.nodes[number] is None:
             self._release_number(number)
 
@@ -289,7 +308,8 @@ class ClusterIndex:
         if new is None and name not in self.topology.known:
             return False
         number = self.topology.number(name)
-        if self.topology.nodes[number] == new:
+        old = self.topology.nodes[number]
+        if old == new:
             return False
         pods = self.nodes.pods_on(number)
         self.counts.change_node(number, new, pods.values())
@@ -298,6 +318,7 @@ class ClusterIndex:
             self.room.set_node(number)
         if new is None and not pods:
             self._release_number(number)
+        self.domains.node_changed(number, old, new)
         self.room_changes.notify(None, name)
         return True
 
@@ -336,7 +357,15 @@ class ClusterIndex:
         """Sizes of everything that is kept, for metrics."""
         result = {"pods": len(self.pods), "workloads": len(self.workloads.objects), "drifts": self.drifts}
         result |= {"assumed_pods": len(self.assumed.held), "rejected_pods": len(self.rejected)}
-        rooms = (self.topology, self.namespaces, self.budgets, self.policies, self.quotas, self.placements)
+        rooms = (
+            self.topology,
+            self.domains,
+            self.namespaces,
+            self.budgets,
+            self.policies,
+            self.quotas,
+            self.placements,
+        )
         for part in (*rooms, self.counts, self.nominations, self.reserved, self.gated):
             result |= part.statistics()
         return result

@@ -15,6 +15,7 @@ from extender.model.changes import (
     Assumption,
     AssumptionEnd,
     Change,
+    DomainTimes,
     Nomination,
     NominationEnd,
     NominationRelease,
@@ -39,13 +40,14 @@ def state_of(index: ClusterIndex) -> Iterator[Change]:
     first: list[Object] = [*index.namespaces.objects.values(), *nodes, *workloads.values(), *budgets.values()]
     pods = iter(index.pods.values())
     copied = list(iter(lambda: tuple(islice(pods, _PODS_TOGETHER)), ()))
+    first += index.domains.objects.values()
     objects = chain(first, list(quotas.values()), list(index.placements), chain.from_iterable(copied))
     return chain(map(ObjectChange, objects), _claims(index))
 
 
 def _claims(index: ClusterIndex) -> list[Change]:
-    """Assumed pods, nominations of running plans, and reserved room."""
-    found: list[Change] = []
+    """Assumed pods, nominations of running plans, reserved room, and since when topology domains are unavailable."""
+    found: list[Change] = [index.domains.times()] if index.domains.now else []
     for each in index.assumed.held.values():
         pod = index.pods.get(each.pod.uid, each.pod)
         found.append(Assumption(pod, each.nodes, each.doubted))
@@ -77,11 +79,14 @@ def apply_change(index: ClusterIndex, change: Change) -> None:
             index.reserved.reserve(group, slots, inf)
         case ReservationEnd(group):
             index.reserved.release(group)
-        case PolicyRecheck():
-            _recheck(index, change)
+        case PolicyRecheck() | DomainTimes():
+            _apply_upkeep(index, change)
 
 
-def _recheck(index: ClusterIndex, change: PolicyRecheck) -> None:
+def _apply_upkeep(index: ClusterIndex, change: PolicyRecheck | DomainTimes) -> None:
+    if isinstance(change, DomainTimes):
+        index.domains.restore(change.now, change.since)
+        return
     counts = index.counts.signatures.find(change.signature, terminating=change.terminating)
     if counts is not None:
         index.counts.recheck_policies(counts)

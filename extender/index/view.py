@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
+from extender.index.availability import DomainsView
 from extender.index.claims.reserved import ReservedView
 from extender.index.counts.counts import CountTrials
 from extender.index.nodes.columns import NodeNumber
@@ -49,6 +50,7 @@ class ClusterView:
     namespace_changes: Subscribable
     workload_changes: Subscribable
     policies: PoliciesView
+    domains: DomainsView
     quotas: QuotasView
     quota_changes: Subscribable
     budget_changes: Subscribable
@@ -77,10 +79,10 @@ class ClusterView:
         self._budgets = index.budgets
         self.budgets_protecting = index.budgets.protecting
         self.policies = index.policies
-        self.quotas = index.quotas
-        self.quota_changes = index.quotas.changes
+        self.quotas, self.quota_changes = index.quotas, index.quotas.changes
         # Nodes, and what is on them
         self._topology = index.topology
+        self.domains = index.domains
         self.known = index.topology.known
         self.node_names = index.topology.names
         self.offered = index.topology.offered

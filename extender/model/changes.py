@@ -74,6 +74,16 @@ class PolicyRecheck(Struct, frozen=True, gc=False):
     terminating: bool
 
 
+class DomainTimes(Struct, frozen=True, gc=False):
+    """The time that exclusions of topology domains are judged by, and domains that are unavailable: key, domain, and since when.
+
+    Seconds of the Unix epoch.
+    """
+
+    now: float
+    since: tuple[tuple[str, str, float], ...] = ()
+
+
 Change = (
     ObjectChange
     | Assumption
@@ -84,4 +94,5 @@ Change = (
     | Reservation
     | ReservationEnd
     | PolicyRecheck
+    | DomainTimes
 )

@@ -26,6 +26,7 @@ from extender.model.release import Gating
 from extender.model.resources import Resources
 
 NO_RESOURCES: Resources = {}
+DOMAINS_KIND: Final = "TopologyDomains"
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
@@ -177,13 +178,41 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """A node; heartbeats and conditions are not kept, so they change nothing."""
+    """A node; heartbeats are not kept, so they change nothing.
+
+    ``unavailable_at``: since when it takes no pod by its conditions, taints or a cordon, in seconds of the Unix epoch; None
+    where it takes pods, infinite where the object does not tell since when.
+    """
 
     name: str
     labels: Labels = NO_LABELS
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     allocatable: Resources = NO_RESOURCES
+    unavailable_at: float | None = None
+
+    @property
+    def key(self) -> str:
+        """The name."""
+        return self.name
+
+
+class ExcludedDomain(msgspec.Struct, frozen=True, gc=False):
+    """A topology domain that an operator excludes. Times are seconds of the Unix epoch; without an end until it is taken back."""
+
+    domain: str
+    until: float | None = None
+    since: float | None = None
+    reason: str = ""
+
+
+class TopologyDomains(msgspec.Struct, frozen=True, gc=False):
+    """The domains of a topology key that there are, or will be once they have a node, and those that are excluded now."""
+
+    name: str
+    topology_key: str = ""
+    domains: tuple[str, ...] = ()
+    excluded: tuple[ExcludedDomain, ...] = ()
 
     @property
     def key(self) -> str:
@@ -268,4 +297,6 @@ class PodQuota(msgspec.Struct, frozen=True, gc=False):
 
 
 # Each has a ``key`` that is unique among the objects of its kind.
-Object = Pod | Node | Namespace | Workload | DisruptionBudget | PodQuota | PolicyObject | GroupPlacement
+Object = (
+    Pod | Node | Namespace | Workload | DisruptionBudget | PodQuota | PolicyObject | GroupPlacement | TopologyDomains
+)

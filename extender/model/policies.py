@@ -409,13 +409,20 @@ class Enforced:
     """What policies hold a pod to while it is scheduled: the pod lacks it, as it was not injected at admission.
 
     ``nodes`` is where the pod may be placed by its own requirements and those of the policies, which may name the node.
-    ``preferred`` are terms beyond the pod's own. ``refused_for``: why they refuse every node.
+    ``preferred`` are terms beyond the pod's own. ``refused_for``: why they refuse every node. ``about_domains``: the policies
+    that say something of the topology domains of its constraints, which no pod can carry.
     """
 
     policies: tuple[PolicyKey, ...]
     nodes: NodeAffinity = ANY_NODE
     preferred: tuple[PreferredNodeTerm, ...] = ()
     refused_for: Reason | None = None
+    about_domains: tuple[PolicyKey, ...] = ()
+
+    @property
+    def every_policy(self) -> tuple[PolicyKey, ...]:
+        """All that say something of the pod that it does not carry."""
+        return tuple(dict.fromkeys((*self.policies, *self.about_domains)))
 
 
 @dataclass(frozen=True, slots=True)

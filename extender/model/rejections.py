@@ -26,6 +26,7 @@ class Reason(Enum):
 
     SPREAD_LABEL_MISSING = ("node(s) didn't match pod topology spread constraints (missing required label)", False)
     SPREAD_SKEW = ("node(s) didn't match pod topology spread constraints", True)
+    DOMAIN_EXCLUDED = ("node(s) were in an excluded topology domain", False)
     AFFINITY = ("node(s) didn't match pod affinity rules", False)
     ANTI_AFFINITY = ("node(s) didn't match pod anti-affinity rules", True)
     EXISTING_ANTI_AFFINITY = ("node(s) didn't satisfy existing pods anti-affinity rules", True)

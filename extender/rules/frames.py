@@ -8,7 +8,7 @@ undetermined, a frame counts them in the worst or in the best case for the incom
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Self
 
@@ -61,8 +61,12 @@ class Frame(ABC):
         """Not 0 for those of the positions whose node meets requirements."""
 
     @abstractmethod
-    def eligible_domains(self, group: SpreadGroupView) -> int:
-        """How many domains are eligible for the group, also those that only nodes of the frame are in."""
+    def eligible_domains(self, group: SpreadGroupView, without: Container[str] = ()) -> int:
+        """How many domains are eligible for the group, also those that only nodes of the frame are in, but for some of these."""
+
+    def brought(self, _key: KeyView, _domain: str) -> Iterable[Node]:
+        """The nodes of a domain that the request brings along: they may be hypothetical."""
+        return ()
 
     @abstractmethod
     def is_covered_by(self, group: GroupView) -> bool:
@@ -141,7 +145,7 @@ class IndexFrame(Frame):
         """As the index keeps it."""
         return matches.among(nodes)
 
-    def eligible_domains(self, group: SpreadGroupView) -> int:
+    def eligible_domains(self, group: SpreadGroupView, _without: Container[str] = ()) -> int:
         """As the index counts them."""
         return group.domains
 
@@ -182,12 +186,16 @@ class RequestFrame(Frame):
             return 0
         return key.number_of.get(value) or unknown.setdefault(value, -1 - len(unknown))
 
-    def eligible_domains(self, group: SpreadGroupView) -> int:
+    def brought(self, key: KeyView, domain: str) -> Iterable[Node]:
+        """By the labels that the nodes came with. O(nodes)."""
+        return (node for node in self._nodes if key.value_on(node) == domain)
+
+    def eligible_domains(self, group: SpreadGroupView, without: Container[str] = ()) -> int:
         """Those of the index, and the values of eligible nodes of the request that no eligible node of the index has."""
         found = set()
         for node in self._nodes:
             value = group.key.value_on(node)
-            if value is not None and group.admits(node):
+            if value is not None and value not in without and group.admits(node):
                 domain = group.key.number_of.get(value)
                 if domain is None or not group.is_eligible_domain(domain):
                     found.add(value)
@@ -231,7 +239,7 @@ class ChangedNodeFrame(RequestFrame):
         """Whether it counts any pod after the change."""
         return bool(self.satisfying(group))
 
-    def eligible_domains(self, group: SpreadGroupView) -> int:
+    def eligible_domains(self, group: SpreadGroupView, _without: Container[str] = ()) -> int:
         """Those of the index, without the one that the node would leave empty, and with one that it would be the first in."""
         old, new = group.domain_of[self._number], self._new_domain(group)
         found = group.domains + (new != 0 and not group.is_eligible_domain(new))

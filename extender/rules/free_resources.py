@@ -1,4 +1,4 @@
-"""What is free on a node, as node fit counts it, and the pods that claim a part of it before they are on it.
+"""What keeps a pod off a node as node fit sees it: the node itself, and what is free beside pods and claims on it.
 
 https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#how-pods-with-resource-requests-are-scheduled
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
+from extender.model.constraints.taints import NO_SCHEDULE, Taint, first_untolerated
 from extender.model.host_ports import UsedPorts
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
@@ -122,6 +123,26 @@ def claims_on(node: str, pod: Pod, view: ClusterView, nominated: Iterable[Pod] |
     claims = {each.uid: each for each in (*found, *may_come.values())}
     claims.pop(pod.uid, None)
     return claims.values()
+
+
+_NODE_FIT = "NodeFit"
+CORDON = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
+
+
+def static_rejection(pod: Pod, node: Node) -> Rejection | None:
+    """What keeps the pod off the node whichever pods leave it, None where nothing does. O(taints + terms)."""
+    signature = pod.signature
+    if node.unschedulable and not any(each.tolerates(CORDON) for each in signature.tolerations):
+        return _CORDONED
+    if node.taints and (taint := first_untolerated(node.taints, signature.tolerations)) is not None:
+        return Rejection(_NODE_FIT, Reason.TAINT, blamed=(f"{taint.key}={taint.value}:{taint.effect}",))
+    if not signature.node_affinity.matches(node.name, node.labels):
+        return _NODE_AFFINITY
+    return None
+
+
+_CORDONED = Rejection(_NODE_FIT, Reason.CORDONED)
+_NODE_AFFINITY = Rejection(_NODE_FIT, Reason.NODE_AFFINITY)
 
 
 def room_rejection(rule: str, requests: Resources, wanted: UsedPorts, free: FreeResources) -> Rejection | None:

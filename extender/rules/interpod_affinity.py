@@ -431,7 +431,12 @@ class InterPodAffinity(Rule):
         return AffinityFilter(tuple(clauses), _EVERYWHERE[Reason.AFFINITY] if nowhere else _full(own, others, frame))
 
     def constraint_states(
-        self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, most_domains: int = MOST_DOMAINS
+        self,
+        _pod: Pod,
+        compiled: CompiledConstraints,
+        view: ClusterView,
+        frame: Frame,
+        most_domains: int = MOST_DOMAINS,
     ) -> Steps[Sequence[ConstraintState]]:
         """One for each topology key of required affinity, for each anti-affinity term, and for the terms of existing pods with most domains."""
         signature, found = compiled.signature, list[ConstraintState]()

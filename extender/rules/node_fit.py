@@ -18,32 +18,20 @@ from dataclasses import dataclass
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
-from extender.model.constraints.taints import NO_SCHEDULE, Taint, first_untolerated
 from extender.model.host_ports import UsedPorts
-from extender.model.objects import Node, Pod
+from extender.model.objects import Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules.frames import Frame
-from extender.rules.free_resources import NodeTrial, claims_on, free_resources_on, room_rejection
+from extender.rules.free_resources import (
+    NodeTrial,
+    claims_on,
+    free_resources_on,
+    room_rejection,
+    static_rejection,
+)
 from extender.rules.rule import SUCCESS, PreparedFilter, Rule, Status
 
 _NAME = "NodeFit"
-CORDON = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
-
-
-def static_rejection(pod: Pod, node: Node) -> Rejection | None:
-    """What keeps the pod off the node whichever pods leave it, None where nothing does. O(taints + terms)."""
-    signature = pod.signature
-    if node.unschedulable and not any(each.tolerates(CORDON) for each in signature.tolerations):
-        return _CORDONED
-    if node.taints and (taint := first_untolerated(node.taints, signature.tolerations)) is not None:
-        return Rejection(_NAME, Reason.TAINT, blamed=(f"{taint.key}={taint.value}:{taint.effect}",))
-    if not signature.node_affinity.matches(node.name, node.labels):
-        return _NODE_AFFINITY
-    return None
-
-
-_CORDONED = Rejection(_NAME, Reason.CORDONED)
-_NODE_AFFINITY = Rejection(_NAME, Reason.NODE_AFFINITY)
 _UNKNOWN_NODE = Rejection(_NAME, Reason.UNKNOWN_NODE)
 
 

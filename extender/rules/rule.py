@@ -267,7 +267,12 @@ class Rule(ABC):
     # -- explanations ---------------------------------------------------------------------------------------------------
 
     def constraint_states(
-        self, _compiled: CompiledConstraints, _view: ClusterView, _frame: Frame, _most_domains: int = MOST_DOMAINS
+        self,
+        _pod: Pod,
+        _compiled: CompiledConstraints,
+        _view: ClusterView,
+        _frame: Frame,
+        _most_domains: int = MOST_DOMAINS,
     ) -> Steps[Sequence[ConstraintState]]:
         """What each constraint counts now in at most so many domains, for a rule that counts by domain.
 

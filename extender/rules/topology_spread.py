@@ -15,7 +15,7 @@ the cost of reading all nodes, which counts that are kept do not have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Self
@@ -42,6 +42,13 @@ from extender.model.constraints.spread import (
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.constraint_states import MOST_DOMAINS, Steps, domain_states, own_namespace
+from extender.rules.excluded_domains import (
+    NOTHING_LEFT_OUT,
+    LeftOut,
+    NotExcluded,
+    left_out,
+    needed_domains,
+)
 from extender.rules.frames import Frame
 from extender.rules.rule import (
     MAX_SCORE,
@@ -76,13 +83,18 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class SpreadGroups(Counted):
-    """The pods that a pod's constraints count: by constraint, its own ones or else default constraints."""
+    """The pods that a pod's constraints count: by constraint, its own ones or else default constraints.
+
+    ``reads_domains``: policies say something of domains, ``reads_room``: they exclude full ones.
+    """
 
     hard: tuple[Spread, ...] = ()
     soft: tuple[Spread, ...] = ()
     soft_needs_all_keys: bool = True
     hard_error: str = ""
     soft_error: str = ""
+    reads_domains: bool = False
+    reads_room: bool = False
 
     @classmethod
     def count(cls, signature: PodSignature, counts: Counting, settings: Rules) -> Self | None:
@@ -93,7 +105,7 @@ class SpreadGroups(Counted):
         if not (found.hard or found.soft or found.hard_error or found.soft_error):
             return None
         if not settings.topology_spread.min_domains:
-            found = replace(found, hard=tuple([replace(each, min_domains=1) for each in found.hard]))
+            found = replace(found, hard=tuple(map(without_min_domains, found.hard)))
         hard_keys, soft_keys = (_keys_of(tuple(c.topology_key for c in some)) for some in (found.hard, found.soft))
         return cls(
             tuple([_counted(signature, each, counts, hard_keys) for each in found.hard]),
@@ -101,6 +113,8 @@ class SpreadGroups(Counted):
             needs_all,
             found.hard_error,
             found.soft_error,
+            any(each.domains is not None for each in found.hard),
+            any(each.domains is not None and each.domains.excludes_full for each in found.hard),
         )
 
     @property
@@ -127,6 +141,12 @@ class SpreadGroups(Counted):
     def error(self) -> str:
         """What is wrong with the hard constraints."""
         return self.hard_error
+
+
+def without_min_domains(constraint: SpreadConstraint) -> SpreadConstraint:
+    """The constraint where its field minDomains, and what policies say of it, is ignored."""
+    rules = None if constraint.domains is None else replace(constraint.domains, declared=False)
+    return replace(constraint, min_domains=1, domains=rules)
 
 
 _NO_SPREAD = SpreadGroups()
@@ -207,15 +227,15 @@ def most_matching(constraint: SpreadConstraint, self_match: int, min_match: int)
     return constraint.max_skew - self_match + min_match
 
 
-def _min_match(spread: Spread, frame: Frame) -> int:
+def _min_match(spread: Spread, frame: Frame, out: LeftOut, needed: Collection[str] | int) -> int:
     """The global minimum: the smallest count over the eligible domains, 0 while these are fewer than minDomains (KEP-3022).
 
-    O(distinct counts).
+    O(distinct counts), and O(domains that policies exclude).
     """
     group = spread.group
-    if frame.eligible_domains(group) < spread.constraint.min_domains:
+    if frame.eligible_domains(group, out.excluded) < out.still_needed(group, needed):
         return 0
-    return frame.least(group)
+    return out.least(group, frame)
 
 
 class WithinSkew(msgspec.Struct, frozen=True, gc=False):
@@ -228,6 +248,7 @@ class WithinSkew(msgspec.Struct, frozen=True, gc=False):
     most: int
     frame: Frame
     view: ClusterView
+    out: LeftOut = NOTHING_LEFT_OUT
     reason: Reason = Reason.SPREAD_SKEW
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
@@ -251,14 +272,22 @@ class WithinSkew(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-def _within_skew(spread: Spread, frame: Frame, view: ClusterView) -> WithinSkew:
-    group, min_match = spread.group, _min_match(spread, frame)
-    most = most_matching(spread.constraint, spread.self_match, min_match)
-    return WithinSkew(spread, frame.domains(group.key), frame.conflicting(group), min_match, most, frame, view)
+def _within_skew(spread: Spread, pod: Pod, signature: PodSignature, frame: Frame, view: ClusterView) -> WithinSkew:
+    group, constraint = spread.group, spread.constraint
+    out, needed = NOTHING_LEFT_OUT, constraint.min_domains
+    if constraint.domains is None:
+        min_match = _min_match(spread, frame, out, needed)
+    else:
+        out = left_out(pod, signature, constraint, group, view, frame)
+        min_match = _min_match(spread, frame, out, needed_domains(constraint, signature, view))
+    most = most_matching(constraint, spread.self_match, min_match)
+    return WithinSkew(spread, frame.domains(group.key), frame.conflicting(group), min_match, most, frame, view, out)
 
 
 def _rejects_all(skews: Sequence[WithinSkew], frame: Frame) -> Rejection | None:
     """Skew, where one constraint rejects every domain and no node lacks a key. O(constraints × distinct counts)."""
+    if any(each.out.excluded for each in skews):
+        return None
     groups = [each.spread.group for each in skews]
     full = (frame.is_covered_by(g) and g.smallest() > c.most for g, c in zip(groups, skews, strict=True))
     if any(full) and not any(group.key.lacking for group in groups):
@@ -366,11 +395,23 @@ class TopologySpread(Rule):
         return rules.topology_spread.enabled
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
-        """Changes of workloads, from which default constraints are deduced."""
-        return (view.workload_changes,)
+        """Changes of workloads, from which default constraints are deduced, and of what policies read of domains."""
+        return (view.workload_changes, view.domains.changes)
+
+    def version(self, compiled: CompiledConstraints, view: ClusterView) -> int:
+        """Of the domains that are declared or excluded, and of the pods on nodes, where policies say something of them."""
+        found = compiled.get(SpreadGroups)
+        if found is None or not found.reads_domains:
+            return 0
+        return view.domains.version + (view.placement_version if found.reads_room else 0)
+
+    def pod_key(self, pod: Pod, _view: ClusterView) -> Hashable:
+        """Its requests, where full domains are excluded."""
+        rules = [each.domains for each in pod.signature.spread.hard if each.domains is not None]
+        return frozenset(pod.requests.items()) if any(each.excludes_full for each in rules) else None
 
     def prepare_filter(
-        self, _pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame
+        self, pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame
     ) -> PreparedFilter:
         """The hard constraints, each with the largest count of a domain that passes. O(constraints × distinct counts)."""
         found = spread_groups(compiled)
@@ -379,22 +420,26 @@ class TopologySpread(Rule):
             return VerdictOnPod(Rejection(_NAME, Reason.MALFORMED_POD, text), is_error=True)
         if not found.hard:
             return VerdictOnPod(None)
-        skews = [_within_skew(each, frame, view) for each in found.hard]
+        skews = [_within_skew(each, pod, compiled.signature, frame, view) for each in found.hard]
         clauses: list[Clause] = []
         for each in skews:
             key = each.spread.group.key
             if key.lacking or not frame.numbers_nodes:
                 clauses.append(HasKey(_NAME, Reason.SPREAD_LABEL_MISSING, key, each.domains))
+            if each.out.excluded:
+                clauses.append(NotExcluded(_NAME, key, each.domains, each.out, frame))
             clauses.append(each)
         return ClauseFilter(tuple(clauses), _rejects_all(skews, frame))
 
     def constraint_states(
-        self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, most_domains: int = MOST_DOMAINS
+        self, pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame, most_domains: int = MOST_DOMAINS
     ) -> Steps[Sequence[ConstraintState]]:
         """One for each hard constraint, over its eligible domains."""
         found: list[ConstraintState] = []
         for each in spread_groups(compiled).hard:
-            constraint, group, clause = each.constraint, each.group, _within_skew(each, frame, view)
+            constraint, group, signature = each.constraint, each.group, compiled.signature
+            clause = _within_skew(each, pod, signature, frame, view)
+            out, needed = clause.out, needed_domains(constraint, signature, view)
             eligible = [domain for domain in group.key.nodes_in if group.is_eligible_domain(domain)]
             yield
             counts, passes = clause.match_num, clause.most.__ge__
@@ -408,12 +453,13 @@ class TopologySpread(Rule):
                     reach=own_namespace(compiled.signature.namespace),
                     limit=clause.most,
                     max_skew=constraint.max_skew,
-                    min_domains=constraint.min_domains,
+                    min_domains=out.still_needed(group, needed),
                     eligible=group.domains,
                     minimum=clause.min_match,
                     lacking=group.key.lacking,
-                    domains=domains,
+                    domains=tuple([out.judged(state) for state in domains]),
                     more_domains=more,
+                    left_out=tuple(out.described(group, most_domains)),
                 )
             )
         return found

@@ -1,4 +1,4 @@
-"""Keeps the index right in the background, in slices: the audit, the recount after policies have changed, gated pods, and long figures."""
+"""Keeps the index right in the background, in slices: the audit, the recount after policies have changed, gated pods, excluded domains, and long figures."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, Generic, TypeVar
 
+from extender.index.availability import DomainTable, Exclusion
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.counts import Counts
 from extender.index.gated import GatedGroups
@@ -118,6 +119,48 @@ class GroupUpkeep:
                         begun = self._clock.now()
         finally:
             self._gated.defer_to(None)
+
+
+STEP_SECONDS: Final = 1.0
+_MOST_TOLD: Final = 100  # domains
+
+
+class ExclusionClock:
+    """Applies the time to what is excluded of topology domains, at most once a second, and tells which come and go. On every replica.
+
+    ``steps`` counts how often it did. ``wall``: seconds of the Unix epoch, as the times of nodes and operators are.
+    """
+
+    def __init__(self, domains: DomainTable, clock: Clock, wall: Callable[[], float]) -> None:
+        self.steps = 0
+        self._domains = domains
+        self._clock = clock
+        self._wall = wall
+        self._told: dict[tuple[str, str], Exclusion] = {}
+
+    async def run(self) -> None:
+        """Until cancelled. A domain that returns is counted at once, without a step."""
+        while True:
+            if self._domains.due() <= self._wall():
+                self.steps += 1
+                self._domains.step(self._wall())
+            self._tell()
+            await self._clock.sleep(STEP_SECONDS)
+
+    def _tell(self) -> None:
+        found = self._domains.names(_MOST_TOLD)
+        for (key, domain), why in found.items() if found != self._told else ():
+            if (key, domain) not in self._told:
+                extra = {
+                    "topology_key": key,
+                    "domain": domain,
+                    "since": why.since,
+                    "by": why.by or "conditions and taints",
+                }
+                _LOG.warning("topology domain is excluded from spread", extra=extra)
+        for key, domain in self._told.keys() - found.keys():
+            _LOG.info("topology domain counts again for spread", extra={"topology_key": key, "domain": domain})
+        self._told = found
 
 
 FIGURE_PAUSE_SECONDS: Final = 0.02

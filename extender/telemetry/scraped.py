@@ -121,6 +121,11 @@ AUDIT_DIFFERENCES: Final = ScrapedMetric(
     "Counts of the index that differed from the audit's recount; each difference rebuilds the index.",
 )
 
+EXCLUDED_DOMAINS: Final = ScrapedMetric(
+    "extender_excluded_topology_domains{reason}",
+    "Topology domains that spread constraints leave out by policies: unavailable (no node takes pods) or operator.",
+)
+
 # -- requests
 
 REJECTION_CACHE_HITS: Final = ScrapedMetric(

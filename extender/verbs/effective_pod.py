@@ -29,7 +29,7 @@ a pod by its template counts as the pod's own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
@@ -74,7 +74,7 @@ from extender.verbs.admit.injected import Record, read_records, subtract
 from extender.verbs.admit.injection import DAEMON_SET, Injection, Outcome, gating
 from extender.verbs.admit.json_edits import put
 from extender.verbs.admit.pod_fields import TERMS_PATH, Bounds, Held
-from extender.verbs.admit.spread_directives import directed, of_revision
+from extender.verbs.admit.spread_directives import MIN_DOMAINS, NOTHING_DIRECTED, directed, of_revision
 from extender.verbs.admit.term_product import Budget
 from extender.wire.objects.constraints import parse_affinity, parse_spread, parsed_from, size_of_parts
 from extender.wire.policies.node_terms import PLACING_LISTS, POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTED_POD_TERMS
@@ -292,12 +292,23 @@ class _Enforcement:
         self.audited = [
             each.policy.key for each in found.audited if not each.is_empty or each.has(ConflictPolicy.REJECT)
         ]
-        _, unfinished = directed(signature.spread, [each for each in policies if each.mode is Mode.AUDIT], signature)
-        self.audited += [each for each in unfinished if each not in self.audited]
+        auditing = [each for each in policies if each.mode is Mode.AUDIT]
+        would = directed(signature.spread, auditing, signature, {}) if auditing else NOTHING_DIRECTED
+        self.audited += [each for each in dict.fromkeys((*would.missed, *would.ruling)) if each not in self.audited]
         conflicts = [*(each for done in changes for each in done.conflicts), *filter(None, [found.conflict])]
         self.conflicts = {(each.policy, each.field) for each in conflicts}
         # kube-scheduler applies what the pod carries itself, also where a policy would have overridden it at admission.
         self._has_overridden = any(each.has(ConflictPolicy.OVERRIDE) for each in changes)
+
+    @property
+    def _min_domains(self) -> Mapping[str, int]:
+        """What the pod's record says that its constraints got at admission. Read only where a policy of today has its say too."""
+        text = self._signature.injected
+        if not text or not any(each.directives.spread for each in self._enforcing):
+            return {}
+        found = read_records(text).get(_POD)
+        given = [item for each in ([] if found is None else found.policies) for item in each.spread.items()]
+        return {key: fields[MIN_DOMAINS] for key, fields in given if isinstance(fields.get(MIN_DOMAINS), int)}
 
     @property
     def refused_by(self) -> PolicyKey | None:
@@ -376,8 +387,8 @@ class _Enforcement:
             return self._about_nodes(held)
         spread = self._spread(rules)
         wished = _with_soft_min_domains(spread, self._enforcing, signature.labels)
-        wished, completing = directed(wished, self._enforcing, signature)
-        held = tuple(dict.fromkeys((*held, *completing)))
+        wished, missed, ruling = directed(wished, self._enforcing, signature, self._min_domains)
+        held = tuple(dict.fromkeys((*held, *missed)))
         if not held and wished is spread:
             return None
         nodes = self.nodes
@@ -392,7 +403,7 @@ class _Enforcement:
             affinity=self._affinity(rules),
             spread=wished,
             node_affinity=own,
-            enforced=Enforced(tuple(held), required, preferred),
+            enforced=Enforced(tuple(held), required, preferred, about_domains=ruling),
             shown=ref(signature),
         )
 

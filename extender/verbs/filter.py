@@ -26,8 +26,8 @@ from extender.model.rejections import Code, Reason
 from extender.rules import catalog
 from extender.rules.catalog import Dependencies, PreparedFilters, dependencies
 from extender.rules.frames import Frame, IndexFrame
+from extender.rules.free_resources import static_rejection
 from extender.rules.meter import FILTER, RuleMeter
-from extender.rules.node_fit import static_rejection
 from extender.rules.quota import QuotaCounts
 from extender.settings.configuration import Settings
 from extender.verbs.dry_run import (

@@ -30,9 +30,8 @@ from extender.rules import catalog
 from extender.rules.catalog import NODE_FIT, PreparedFilters
 from extender.rules.constraint_states import Steps
 from extender.rules.frames import Frame, IndexFrame
-from extender.rules.free_resources import conflicting_nominated_pods
+from extender.rules.free_resources import conflicting_nominated_pods, static_rejection
 from extender.rules.interpod_affinity import terms_of_others
-from extender.rules.node_fit import static_rejection
 
 MOST_NODES: Final = 16  # of a difference that are followed
 LIMITS: Final = "Limits"

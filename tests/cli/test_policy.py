@@ -378,7 +378,7 @@ def test_the_example_of_the_readme_prints_what_stands_below_it(
 ) -> None:
     text = README.read_text("utf-8")
     found = re.search(
-        r"    extender policy test (.+) <<'END'\n((?:    .*\n)+?)    END\n\n```text\n(.+?)```", text, re.DOTALL
+        r"    extender policy test ([^\n]+) <<'END'\n((?:    [^\n]*\n)+?)    END\n\n```text\n(.+?)```", text, re.DOTALL
     )
     assert found
     arguments, typed, printed = found.groups()

@@ -68,8 +68,8 @@ KUPIDS = {f"{name}.kupid.gardener.cloud" for name in OWN_POLICIES}
     ("policies", "wanted"),
     [
         ({"enabled": False, "kupid": True}, set()),
-        ({"enabled": True}, OWN_POLICIES | {"groupplacements"}),
-        ({"enabled": True, "kupid": True}, OWN_POLICIES | KUPIDS | {"groupplacements"}),
+        ({"enabled": True}, OWN_POLICIES | {"groupplacements", "topologydomains"}),
+        ({"enabled": True, "kupid": True}, OWN_POLICIES | KUPIDS | {"groupplacements", "topologydomains"}),
     ],
     ids=["disabled", "enabled", "with kupid's"],
 )

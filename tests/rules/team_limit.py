@@ -108,7 +108,12 @@ class TeamLimit(Rule):
         return BelowLimit(group, frame.domains(group.key), frame.conflicting(group), self.most, frame, view)
 
     def constraint_states(
-        self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, most_domains: int = MOST_DOMAINS
+        self,
+        _pod: Pod,
+        compiled: CompiledConstraints,
+        view: ClusterView,
+        frame: Frame,
+        most_domains: int = MOST_DOMAINS,
     ) -> Steps[Sequence[ConstraintState]]:
         """What an explanation shows of each domain; asked for as ``counts_by_domain`` is set."""
         clause = self._clause(compiled, view, frame)

@@ -311,7 +311,7 @@ def test_of_hundreds_of_terms_of_existing_pods_those_with_most_domains_are_shown
         made.upsert(pod(f"wide-{at}", on=f"n{at}", apart=[term("host", app="web")]))
     incoming = pod("asking", app="web")
     states = finished(
-        InterPodAffinity().constraint_states(made.view.compiled(incoming.signature), made.view, IndexFrame())
+        InterPodAffinity().constraint_states(incoming, made.view.compiled(incoming.signature), made.view, IndexFrame())
     )
     assert (len(states), states[-1].more_terms) == (20, 11)
     assert [(each.domain, each.count, each.pods) for each in states[0].domains] == [

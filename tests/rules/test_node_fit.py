@@ -13,8 +13,7 @@ from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules.catalog import NODE_FIT
 from extender.rules.frames import IndexFrame
-from extender.rules.free_resources import NodeTrial
-from extender.rules.node_fit import CORDON
+from extender.rules.free_resources import CORDON, NodeTrial
 from extender.wire.objects.kinds import PODS
 from tests.builders import taint
 from tests.contenders import CPU, cluster, contender, contender_json, stage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from math import inf
 
 import msgspec
 import orjson
@@ -283,6 +284,7 @@ class TestOthers:
             (Taint("gpu", "yes", "NoSchedule"),),
             unschedulable=True,
             allocatable={"cpu": 4000},
+            unavailable_at=inf,
         )
 
     def test_a_heartbeat_changes_nothing_that_is_kept(self) -> None:

@@ -58,6 +58,13 @@ class Reach(Value, frozen=True):
     is_every: bool = False
 
 
+class LeftOutDomain(Value, frozen=True):
+    """A domain that policies leave out of a spread constraint: since when, and why."""
+
+    domain: str
+    why: str
+
+
 class ConstraintState(Value, frozen=True):
     """What one constraint counts now. Domains that reject come first; ``more_domains`` are left out of ``domains``.
 
@@ -65,6 +72,7 @@ class ConstraintState(Value, frozen=True):
     ``limit`` is the largest count with which a domain passes; without it the constraint misses a pod instead.
     Topology spread has ``max_skew``, ``min_domains``, the ``eligible`` domains and the ``minimum`` that skew is measured
     against. ``lacking``: nodes without the topology key. ``more_terms``: how many more terms of existing pods select the pod.
+    ``left_out``: domains that policies leave out of the minimum.
     """
 
     rule: str
@@ -83,6 +91,7 @@ class ConstraintState(Value, frozen=True):
     domains: tuple[DomainState, ...] = ()
     more_domains: int = 0
     more_terms: int = 0
+    left_out: tuple[LeftOutDomain, ...] = ()
 
 
 class Obstacle(Value, frozen=True):

@@ -13,13 +13,33 @@ from typing import Final
 
 from extender.model.constraints.labels import HOSTNAME, ZONE, Labels
 from extender.model.constraints.selectors import NOTHING, LabelSelector
+from extender.model.units import Duration
+
+
+@dataclass(frozen=True, slots=True)
+class DomainRules:
+    """What policies say of the domains of a hard constraint; the fields are those of `SpreadDirective`."""
+
+    declared: bool = False
+    excludes_after: float | None = None
+    excludes_full: bool = False
+
+    def texts(self) -> Iterator[str]:
+        """What it says, as in a policy."""
+        if self.declared:
+            yield "minDomains Declared"
+        if self.excludes_after is not None:
+            yield f"unavailableDomains Exclude after {Duration(self.excludes_after)}"
+        if self.excludes_full:
+            yield "fullDomains Exclude"
 
 
 @dataclass(frozen=True, slots=True)
 class SpreadConstraint:
     """One clause. ``selector`` already holds the matchLabelKeys of its pod; ``hard`` is DoNotSchedule.
 
-    Defaults of the API: minDomains 1 (no minimum), nodeAffinityPolicy Honor, nodeTaintsPolicy Ignore.
+    Defaults of the API: minDomains 1 (no minimum), nodeAffinityPolicy Honor, nodeTaintsPolicy Ignore. ``domains`` is set where
+    policies direct something about its domains.
     """
 
     max_skew: int
@@ -29,6 +49,7 @@ class SpreadConstraint:
     min_domains: int = 1
     honor_affinity: bool = True
     honor_taints: bool = False
+    domains: DomainRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +57,25 @@ class SpreadDirective:
     """What a scheduling policy directs for the constraints over one topology key that its pods have.
 
     ``completes_keys``: a constraint without it gets the label key of the pod's revision as one of its matchLabelKeys.
+    ``min_domains``: a hard constraint without minDomains gets this one, 0 for none; ``declared``: as many as are declared.
+    ``excludes_after``: after how many seconds an unavailable domain is excluded, None where it is kept. ``excludes_full``: so
+    is one without room for the pod.
     """
 
     topology_key: str
     completes_keys: bool = False
+    min_domains: int = 0
+    declared: bool = False
+    excludes_after: float | None = None
+    excludes_full: bool = False
 
     def texts(self) -> Iterator[str]:
         """The fields that it has, as in the policy."""
         if self.completes_keys:
             yield "matchLabelKeys IfMissing"
+        if self.min_domains:
+            yield f"minDomains {self.min_domains}"
+        yield from DomainRules(self.declared, self.excludes_after, self.excludes_full).texts()
 
 
 # The label that tells the revisions of a workload apart, by the kind of the pod's controller.

@@ -74,6 +74,9 @@ POLICY_KINDS = tuple(
     for scope in ("", "Cluster")
 )
 GROUP_PLACEMENTS = Kind("groupplacements", "GroupPlacement", "placement.extender.dev", "v1alpha1")
+TOPOLOGY_DOMAINS = Kind(
+    "topologydomains", "TopologyDomains", "placement.extender.dev", "v1alpha1", namespaced=False, has_status=False
+)
 OWN_POLICY_KINDS = tuple(kind for kind in POLICY_KINDS if kind.group == "placement.extender.dev")
 
 KINDS = (
@@ -99,6 +102,7 @@ KINDS = (
     VALIDATING_WEBHOOKS,
     *POLICY_KINDS,
     GROUP_PLACEMENTS,
+    TOPOLOGY_DOMAINS,
 )
 _BY_URL = {(kind.group, kind.version, kind.plural): kind for kind in KINDS}
 _BY_OBJECT = {(kind.api_version, kind.kind): kind for kind in KINDS}

@@ -7,11 +7,12 @@ so, and every other policy is applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from zlib import crc32
 
+from extender.index.availability import DomainsView
 from extender.index.policies import PoliciesView
 from extender.model.bounded import Steps, at_once
 from extender.model.constraints.labels import Labels
@@ -64,6 +65,7 @@ from extender.verbs.admit.reviews import (
     why_not,
     written,
 )
+from extender.verbs.admit.spread_directives import NO_COMPLETIONS, NewPod
 from extender.verbs.admit.term_product import Budget
 from extender.wire.policies.policy_validation import is_policy
 
@@ -169,7 +171,10 @@ class AdmitVerb:
         namespaces: NamespaceReader,
         settings: Settings,
         nodes: NodeReader | None = None,
+        domains: DomainsView | None = None,
     ) -> None:
+        """``domains``: those that are declared; without them none are."""
+        self._domains = domains
         self._policies = policies
         self._namespaces = namespaces
         self._nodes = nodes
@@ -325,8 +330,7 @@ class AdmitVerb:
             is_pod=is_pod,
             scheduler_seed=seed,
             gates=gates,
-            revision=revision_key(subject.owner_kind, subject.labels) if is_pod else "",
-            spread=[found for each in policies if directs(each, is_pod=True) for found in each.directives.spread],
+            new=self._new_pod(subject, policies) if is_pod else NO_COMPLETIONS,
         )
         changes = findings.apply(injection, policies)
         findings.changes += changes
@@ -338,6 +342,17 @@ class AdmitVerb:
         else:
             finished = injection.spec
         return (template if finished is spec else {**template, "spec": finished}), new
+
+    def _declared(self, topology_key: str) -> int:
+        return 0 if self._domains is None else len(self._domains.declared(topology_key))
+
+    def _new_pod(self, subject: Subject, policies: Sequence[Policy]) -> NewPod:
+        """What completes the spread constraints of a pod."""
+        acting = (
+            each.directives.spread for each in policies if each.mode is Mode.ENFORCE and directs(each, is_pod=True)
+        )
+        revision = revision_key(subject.owner_kind, subject.labels)
+        return NewPod(revision, [found for some in acting for found in some], self._declared)
 
 
 def _must_not_be_missed(policy: Policy, namespace: str) -> bool:

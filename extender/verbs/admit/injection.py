@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from extender.model.constraints.clauses import LABEL, Clause, are_contradictory
 from extender.model.constraints.node_affinity import NodeAffinity
-from extender.model.constraints.spread import SpreadConstraint, SpreadDirective
+from extender.model.constraints.spread import SpreadConstraint
 from extender.model.policies import (
     ConflictPolicy,
     Directives,
@@ -32,7 +32,7 @@ from extender.model.policies import (
     Targets,
 )
 from extender.verbs.admit.pod_fields import GATES, Bounds, Changes, Conflict, Held, PodFields, RejectedError, short
-from extender.verbs.admit.spread_directives import complete, completed
+from extender.verbs.admit.spread_directives import NO_COMPLETIONS, NewPod, complete, completed
 from extender.verbs.admit.term_product import (
     CLAUSES_READ,
     Budget,
@@ -73,8 +73,7 @@ class Injection:
 
     ``is_pod``: it is that of a pod and not of a template, so the API server has filled in more. ``scheduler_seed``
     chooses among several scheduler names. ``held``: see `PodFields`. ``gates``: the policies whose gate is to hold the pod until
-    its group is released. ``revision`` and ``spread``: the label key of the pod's revision, and what the policies that are
-    applied direct for its spread constraints. Each policy costs O(what it directs).
+    its group is released. ``new``: how the policies complete the spread constraints of a new pod. Each policy costs O(what it directs).
     """
 
     def __init__(
@@ -87,11 +86,9 @@ class Injection:
         scheduler_seed: int = 0,
         held: Held | None = None,
         gates: Container[PolicyKey] = (),
-        revision: str = "",
-        spread: Sequence[SpreadDirective] = (),
+        new: NewPod = NO_COMPLETIONS,
     ) -> None:
-        self._revision = revision
-        self._spread = spread
+        self._new = new
         self.fields = PodFields(spec, bounds, budget, held)
         self._gates = gates
         self._nodes = _NodeDirectives(self.fields)
@@ -148,7 +145,7 @@ class Injection:
         directives = changes.policy.directives.spread
         if not (directives and self._is_pod and directs(changes.policy, is_pod=True)) or fields.excess:
             return
-        items, recorded, growth = complete(fields.items(SPREAD), directives, self._revision)
+        items, recorded, growth = complete(fields.items(SPREAD), directives, self._new)
         if recorded and fields.fits(growth, SPREAD, changes):
             fields.replace(SPREAD, items)
             changes.added["spread"] = recorded
@@ -280,9 +277,9 @@ class Injection:
 
     def _is_completed(self, item: Item, present: Sequence[Item], place: int | None) -> bool:
         """Whether the pod has the constraint as it is completed for a new pod, which happens after it was added."""
-        if place is None or not self._spread or not isinstance(item.value, dict):
+        if place is None or not self._new.directives or not isinstance(item.value, dict):
             return False
-        return item_key(SPREAD, completed(item.value, self._spread, self._revision)) == present[place].key
+        return item_key(SPREAD, completed(item.value, self._new)) == present[place].key
 
     def _overrides(self, where: str, changes: Changes) -> bool:
         message = "the pod has another constraint for this topology key and action"

@@ -18,7 +18,7 @@ import orjson
 
 from extender.model.objects import Node, Pod
 from extender.model.policies import JsonObject
-from extender.rules.node_fit import static_rejection
+from extender.rules.free_resources import static_rejection
 from extender.verbs.admit.injected import ANNOTATION, read_records, subtract
 from extender.verbs.admit.json_edits import Operation, drop, get, pointer, put
 from extender.wire.policies.field_errors import FieldError

@@ -7,28 +7,65 @@ constraint says itself stays.
 `matchLabelKeys: IfMissing`: only pods of the same revision are counted (KEP-3243), so that after a rollout the old pods have
 not counted. The key is the one that the pod's controller writes (`revision_key`). It is left out where the selector of the
 constraint says anything of the key, or selects no pod.
+
+`minDomains`: a hard constraint without it gets the number, or that of the declared domains. An autoscaler sees the number. The
+filter reads the declared domains anew for each decision, also for a pod that got the number earlier.
+
+What else a directive says of domains is for the filter alone: `rules/excluded_domains.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from extender.model.constraints.spread import SpreadConstraint, SpreadConstraints, SpreadDirective, revision_key
+from extender.model.constraints.spread import (
+    NO_SPREAD,
+    DomainRules,
+    SpreadConstraint,
+    SpreadConstraints,
+    SpreadDirective,
+    revision_key,
+)
 from extender.model.objects import PodSignature
 from extender.model.policies import Item, JsonObject, Policy, PolicyKey, Size
 from extender.wire.policies.node_terms import SPREAD, canonical, list_item
 
 MATCH_LABEL_KEYS: Final = "matchLabelKeys"
+MIN_DOMAINS: Final = "minDomains"
 
 
-def completions(constraint: JsonObject, directive: SpreadDirective, revision: str) -> JsonObject:
+def _none_declared(_topology_key: str) -> int:
+    return 0
+
+
+class NewPod(NamedTuple):
+    """What completes the constraints of a new pod: the policies' directives in their order.
+
+    ``revision``: the label key of the pod's revision, empty where it has none. ``declared`` tells how many domains are declared
+    for a topology key.
+    """
+
+    revision: str = ""
+    directives: Sequence[SpreadDirective] = ()
+    declared: Callable[[str], int] = _none_declared
+
+
+NO_COMPLETIONS: Final = NewPod()
+
+
+def completions(constraint: JsonObject, directive: SpreadDirective, new: NewPod) -> JsonObject:
     """The fields that a constraint of a new pod gets, by name, with their whole values; empty where it lacks nothing.
 
-    ``revision``: the label key of the pod's revision, empty where it has none. O(requirements).
+    O(requirements).
     """
     found: JsonObject = {}
+    revision = new.revision
+    if constraint.get("whenUnsatisfiable") == "DoNotSchedule" and constraint.get(MIN_DOMAINS) is None:
+        least = new.declared(directive.topology_key) if directive.declared else directive.min_domains
+        if least > 1:
+            found[MIN_DOMAINS] = least
     if directive.completes_keys and revision and _lacks_key(constraint, revision):
         found[MATCH_LABEL_KEYS] = [*(constraint.get(MATCH_LABEL_KEYS) or ()), revision]
     return found
@@ -45,7 +82,7 @@ def _lacks_key(constraint: JsonObject, key: str) -> bool:
 
 
 def complete(
-    items: Sequence[Item], directives: Iterable[SpreadDirective], revision: str
+    items: Sequence[Item], directives: Iterable[SpreadDirective], new: NewPod
 ) -> tuple[list[Item], dict[str, JsonObject], Size]:
     """The constraints of a new pod as one policy completes them, what they got by topology key, and by how much the pod grows."""
     made, recorded, growth = list(items), dict[str, JsonObject](), Size()
@@ -53,17 +90,17 @@ def complete(
     for place, item in enumerate(items):
         value: Any = item.value
         key = str(value.get("topologyKey")) if isinstance(value, dict) else ""
-        if key in by_key and (more := completions(value, by_key[key], revision)):
+        if key in by_key and (more := completions(value, by_key[key], new)):
             growth = growth.plus(Size(len(canonical(more)), label_requirements=MATCH_LABEL_KEYS in more))
             made[place] = list_item(SPREAD, value | more)
             recorded[key] = recorded.get(key, {}) | more
     return made, recorded, growth
 
 
-def completed(constraint: JsonObject, directives: Iterable[SpreadDirective], revision: str) -> JsonObject:
+def completed(constraint: JsonObject, new: NewPod) -> JsonObject:
     """The constraint of a new pod with what the directives about its topology key give it; itself where it lacks nothing."""
-    for each in directives:
-        if each.topology_key == constraint.get("topologyKey") and (more := completions(constraint, each, revision)):
+    for each in new.directives:
+        if each.topology_key == constraint.get("topologyKey") and (more := completions(constraint, each, new)):
             constraint = constraint | more
     return constraint
 
@@ -76,30 +113,63 @@ def of_revision(constraint: SpreadConstraint, key: str, labels: Mapping[str, str
     return replace(constraint, selector=selector.and_in({key: labels[key]}))
 
 
-def directed(
-    spread: SpreadConstraints, policies: Iterable[Policy], signature: PodSignature
-) -> tuple[SpreadConstraints, tuple[PolicyKey, ...]]:
-    """The constraints of an effective pod as the policies direct, and the policies that should have completed them at admission.
+class Directed(NamedTuple):
+    """Constraints as policies direct: those that should have completed them at admission, and those with rules about domains."""
 
-    The same constraints where the policies change nothing. O(constraints × directives).
+    spread: SpreadConstraints
+    missed: tuple[PolicyKey, ...] = ()
+    ruling: tuple[PolicyKey, ...] = ()
+
+
+NOTHING_DIRECTED: Final = Directed(NO_SPREAD)
+
+
+def directed(
+    spread: SpreadConstraints, policies: Iterable[Policy], signature: PodSignature, completed_before: Mapping[str, int]
+) -> Directed:
+    """The constraints of an effective pod as the policies direct; the same constraints where the policies change nothing.
+
+    ``completed_before``: the minDomains that admission has given to the
+    pod, by topology key. They are those of a policy and not the pod's own. O(constraints × directives).
     """
     revision = revision_key(signature.owner_kind, signature.labels)
     missed: list[PolicyKey] = []
+    ruling: list[PolicyKey] = []
     hard, soft = spread.hard, spread.soft
     for policy in policies:
         for each in policy.directives.spread:
-            new = [tuple(_directed(found, each, revision, signature) for found in some) for some in (hard, soft)]
-            if new != [hard, soft]:
-                hard, soft = new
+            keyed = [tuple(_of_revision(found, each, revision, signature) for found in some) for some in (hard, soft)]
+            if keyed != [hard, soft]:
                 missed.append(policy.key)
-    if not missed:
-        return spread, ()
-    return replace(spread, hard=hard, soft=soft), tuple(dict.fromkeys(missed))
+            ruled = tuple(_with_rules(found, each, completed_before) for found in keyed[0])
+            if ruled != keyed[0]:
+                ruling.append(policy.key)
+            hard, soft = ruled, keyed[1]
+    if (hard, soft) == (spread.hard, spread.soft):
+        return Directed(spread)
+    return Directed(replace(spread, hard=hard, soft=soft), tuple(missed), tuple(ruling))
 
 
-def _directed(
+def _of_revision(
     constraint: SpreadConstraint, directive: SpreadDirective, revision: str, signature: PodSignature
 ) -> SpreadConstraint:
     if constraint.topology_key != directive.topology_key or not directive.completes_keys:
         return constraint
     return of_revision(constraint, revision, signature.labels)
+
+
+def _with_rules(
+    constraint: SpreadConstraint, directive: SpreadDirective, completed_before: Mapping[str, int]
+) -> SpreadConstraint:
+    """A hard constraint with what one directive says of its domains, where no policy before it has said the same."""
+    if constraint.topology_key != directive.topology_key:
+        return constraint
+    rules = constraint.domains or DomainRules()
+    is_own = constraint.min_domains not in (1, completed_before.get(constraint.topology_key, 1))
+    if (directive.declared or directive.min_domains) and not (rules.declared or is_own):
+        constraint = replace(constraint, min_domains=directive.min_domains or 1)
+        rules = replace(rules, declared=directive.declared)
+    if rules.excludes_after is None:
+        rules = replace(rules, excludes_after=directive.excludes_after)
+    rules = replace(rules, excludes_full=rules.excludes_full or directive.excludes_full)
+    return constraint if rules == DomainRules() else replace(constraint, domains=rules)

@@ -164,13 +164,13 @@ def constraints_page(pod: Pod, view: ClusterView, settings: Settings) -> Steps[C
     yield
     found: list[ConstraintState] = []
     for rule, part in catalog.active(compiled, view):
-        found += yield from rule.constraint_states(part, view, frame, MOST_DOMAINS)
+        found += yield from rule.constraint_states(replica, part, view, frame, MOST_DOMAINS)
     enforced = replica.signature.enforced
     return ConstraintsPage(
         pod=pod.full_name,
         node=pod.node,
         constraints=tuple(found),
-        policies=() if enforced is None else tuple(map(str, enforced.policies)),
+        policies=() if enforced is None else tuple(map(str, enforced.every_policy)),
         is_changed=catalog.dependencies(replica, compiled, view) != before,
     )
 

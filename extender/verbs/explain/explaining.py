@@ -50,7 +50,7 @@ def explain(
     obstacles += _fit_obstacles(incoming)
     constraints: list[ConstraintState] = []
     for rule, part in catalog.active(incoming.compiled, view):
-        constraints += yield from rule.constraint_states(part, view, incoming.frame)
+        constraints += yield from rule.constraint_states(incoming.pod, part, view, incoming.frame)
     fitting = [number for number in incoming.passing if incoming.rejections.get(number) is None]
     changes = []
     if offers_changes and not fitting:
@@ -69,7 +69,7 @@ def explain(
         changes=tuple(changes),
         node=_state_of(node, incoming) if node in view.known else None,
         preempting=view.uncleared_node(pod.uid) or view.plan_node(pod.uid),
-        policies=() if enforced is None else tuple(map(str, enforced.policies)),
+        policies=() if enforced is None else tuple(map(str, enforced.every_policy)),
         unchecked=UNSEEN if pod.has_unseen_needs else "",
         is_changed=version != _version(incoming),
     )
@@ -253,7 +253,8 @@ def _head(state: ConstraintState, namespace: str) -> str:
     if state.carrier:
         return f"{text}, of {_readable((state.carrier,), namespace)} for example"
     if state.kind == "topologySpread":
-        text += f" (maxSkew {state.max_skew}, minimum {state.minimum} of {counted(state.eligible, 'domain')})"
+        without = "".join(f", without {each.domain}" for each in state.left_out[:_MOST_DOMAINS])
+        text += f" (maxSkew {state.max_skew}, minimum {state.minimum} of {counted(state.eligible, 'domain')}{without})"
     return f"{text} with pods {_short(state.pods)}" if state.pods else text
 
 

@@ -21,8 +21,8 @@ from extender.model.constraints.taints import Taint, first_untolerated
 from extender.model.objects import Node
 from extender.model.rejections import Reason, Rejection
 from extender.rules.constraint_states import Steps
+from extender.rules.free_resources import CORDON, static_rejection
 from extender.rules.interpod_affinity import own_terms
-from extender.rules.node_fit import CORDON, static_rejection
 from extender.verbs.explain.trials import Incoming, empty, passes_on_changed_node, passes_on_new_node
 
 _Changes = Iterator[tuple[Change, Node]]

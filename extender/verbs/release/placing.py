@@ -31,9 +31,8 @@ from extender.model.resources import PODS, Resources, total
 from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import IndexFrame
-from extender.rules.free_resources import FreeResources, conflicting_nominated_pods, free_resources_on
+from extender.rules.free_resources import FreeResources, conflicting_nominated_pods, free_resources_on, static_rejection
 from extender.rules.interpod_affinity import InterPodAffinity
-from extender.rules.node_fit import static_rejection
 from extender.verbs.request import worst_case
 
 T = TypeVar("T")

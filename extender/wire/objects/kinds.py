@@ -19,7 +19,17 @@ from msgspec import Raw
 
 from extender.model.bounded import Steps
 from extender.model.group_placements import PLACEMENT_KIND, PLACEMENTS, GroupPlacement
-from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodQuota, Workload
+from extender.model.objects import (
+    DOMAINS_KIND,
+    DisruptionBudget,
+    Namespace,
+    Node,
+    Object,
+    Pod,
+    PodQuota,
+    TopologyDomains,
+    Workload,
+)
 from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND, VERSION, PolicyObject
 from extender.settings.configuration import Settings
 from extender.settings.limits import Limits
@@ -33,6 +43,7 @@ from extender.wire.objects.objects_json import (
     PodJson,
     PolicyJson,
     QuotaJson,
+    TopologyDomainsJson,
     WorkloadJson,
 )
 from extender.wire.objects.trim import (
@@ -45,6 +56,7 @@ from extender.wire.objects.trim import (
     trim_node,
     trim_pod,
     trim_quota,
+    trim_topology_domains,
     trim_workload,
 )
 from extender.wire.policies.group_placements import GroupPlacementJson, trim_placement
@@ -334,6 +346,13 @@ DISRUPTION_BUDGETS: Kind[DisruptionBudget] = Kind(
 GROUP_PLACEMENTS: Kind[GroupPlacement] = Kind(
     PLACEMENTS, f"/apis/{GROUP}/{VERSION}/{PLACEMENTS}", GroupPlacementJson, trim_placement, is_custom=True
 )
+TOPOLOGY_DOMAINS: Kind[TopologyDomains] = Kind(
+    "topologydomains",
+    f"/apis/{GROUP}/{VERSION}/topologydomains",
+    TopologyDomainsJson,
+    trim_topology_domains,
+    is_custom=True,
+)
 RESOURCE_QUOTAS: Kind[PodQuota] = Kind("resourcequotas", "/api/v1/resourcequotas", QuotaJson, trim_quota, prepare_quota)
 
 
@@ -362,6 +381,7 @@ def _derives_selectors(settings: Settings) -> bool:
 
 _POLICIES: Final = "policies are applied to pods"
 _PLACED: Final = "the release of a group of gated pods continues from what was decided"
+_DOMAINS: Final = "the directive `spread` of policies reads which topology domains are declared or excluded"
 _INDEX: Final = "the index is built from it"
 _SELECTORS: Final = "default constraints of topology spread derive their selectors from it"
 _QUOTAS: Final = "quotas limit pods with affinity across namespaces"
@@ -389,6 +409,7 @@ WATCHED_KINDS: Final = (
     WatchedKind("PodDisruptionBudget", DISRUPTION_BUDGETS, _BUDGETS, lambda found: found.preemption.mode != "off"),
     WatchedKind("ResourceQuota", RESOURCE_QUOTAS, _QUOTAS, lambda found: found.quota.enabled),
     *(_policies(kind, group) for group in (GROUP, KUPID_GROUP) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
+    WatchedKind(DOMAINS_KIND, TOPOLOGY_DOMAINS, _DOMAINS, lambda found: found.policies.enabled),
     WatchedKind(
         PLACEMENT_KIND, GROUP_PLACEMENTS, _PLACED, lambda found: found.policies.enabled and found.release.enabled
     ),

@@ -133,6 +133,7 @@ class TaintJson(_Json):
     key: str | None = None
     value: str | None = None
     effect: str | None = None
+    time_added: str | None = None
 
 
 class NodeSpecJson(_Json):
@@ -140,14 +141,41 @@ class NodeSpecJson(_Json):
     taints: list[TaintJson] | None = None
 
 
+class NodeConditionJson(_Json):
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
 class NodeStatusJson(_Json):
     allocatable: dict[str, Quantity] | None = None
+    conditions: list[NodeConditionJson] | None = None
 
 
 class NodeJson(_Json):
     metadata: MetaJson | None = None
     spec: NodeSpecJson | None = None
     status: NodeStatusJson | None = None
+
+
+class ExcludedDomainJson(_Json):
+    domain: str = ""
+    until: str | None = None
+    since: str | None = None
+    reason: str | None = None
+
+
+class TopologyDomainsSpecJson(_Json):
+    topology_key: str = ""
+    domains: list[str] | None = None
+    excluded: list[ExcludedDomainJson] | None = None
+
+
+class TopologyDomainsJson(_Json):
+    """The kind of deploy/policies/topology-domains.yaml."""
+
+    metadata: MetaJson | None = None
+    spec: TopologyDomainsSpecJson | None = None
 
 
 class NamespaceJson(_Json):

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from math import inf
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -19,7 +20,7 @@ import msgspec
 from extender.model.bounded import SHARED_NAMES, BoundedCache, Steps, cached, shared
 from extender.model.constraints.labels import NO_LABELS
 from extender.model.constraints.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
-from extender.model.constraints.taints import Taint
+from extender.model.constraints.taints import NO_EXECUTE, NO_SCHEDULE, Taint
 from extender.model.constraints.terms import NO_AFFINITY, PodAffinity
 from extender.model.host_ports import ANY_ADDRESS, HostPort, HostPorts
 from extender.model.objects import (
@@ -29,6 +30,7 @@ from extender.model.objects import (
     ON_ITS_WAY,
     DisruptionBudget,
     Excess,
+    ExcludedDomain,
     Namespace,
     Node,
     Pod,
@@ -36,6 +38,7 @@ from extender.model.objects import (
     PodSignature,
     QuotaFacts,
     QuotaScope,
+    TopologyDomains,
     Workload,
 )
 from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, INJECTED_ANNOTATION
@@ -86,6 +89,8 @@ from extender.wire.objects.objects_json import (
     QuotaJson,
     QuotaSpecJson,
     ResourcesJson,
+    TopologyDomainsJson,
+    TopologyDomainsSpecJson,
     WorkloadJson,
 )
 
@@ -362,7 +367,7 @@ _NO_NODE_STATUS = NodeStatusJson()
 
 
 def trim_node(raw: NodeJson) -> Node:
-    """Converts a node: name, labels, taints, unschedulable, allocatable resources."""
+    """Converts a node: name, labels, taints, unschedulable, allocatable resources, and since when it takes no pod."""
     meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_NODE_SPEC, raw.status or _NO_NODE_STATUS
     allocatable = node_resources(status.allocatable) if status.allocatable else NO_RESOURCES
     return Node(
@@ -371,7 +376,52 @@ def trim_node(raw: NodeJson) -> Node:
         tuple(Taint(t.key or "", t.value or "", t.effect or "") for t in spec.taints or ()),
         bool(spec.unschedulable),
         allocatable,
+        _unavailable_at(spec, status),
     )
+
+
+# While a node has one of these no pod comes to it that does not ask for exactly that.
+# https://kubernetes.io/docs/reference/labels-annotations-taints/
+_OUT_OF_USE: Final = frozenset({
+    *("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable"),
+    *("node.kubernetes.io/network-unavailable", "node.kubernetes.io/out-of-service", "node.kubernetes.io/disk-pressure"),
+    *("node.kubernetes.io/pid-pressure", "node.cloudprovider.kubernetes.io/uninitialized"),
+    *("node.cloudprovider.kubernetes.io/shutdown", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"),
+})  # fmt: skip
+
+
+def _unavailable_at(spec: NodeSpecJson, status: NodeStatusJson) -> float | None:
+    """Since when a node takes no pod, by what the object says: the earliest time of what keeps pods off."""
+    found = [
+        each.time_added
+        for each in spec.taints or ()
+        if each.key in _OUT_OF_USE and each.effect in (NO_SCHEDULE, NO_EXECUTE)
+    ]
+    found += [
+        each.last_transition_time
+        for each in status.conditions or ()
+        if each.type == "Ready" and each.status in ("False", "Unknown")
+    ]
+    if not (found or spec.unschedulable):
+        return None
+    times = [time.timestamp() for each in found if (time := read_time(each)) is not None]
+    return min(times, default=inf)
+
+
+def trim_topology_domains(raw: TopologyDomainsJson) -> TopologyDomains:
+    """Converts what is declared of topology domains. A time in another form counts as none."""
+    spec = raw.spec or TopologyDomainsSpecJson()
+    excluded = tuple(
+        ExcludedDomain(each.domain, _seconds(each.until), _seconds(each.since), each.reason or "")
+        for each in spec.excluded or ()
+    )
+    name = (raw.metadata or _NO_META).name or ""
+    return TopologyDomains(name, spec.topology_key, tuple(spec.domains or ()), excluded)
+
+
+def _seconds(text: str | None) -> float | None:
+    found = read_time(text)
+    return None if found is None else found.timestamp()
 
 
 def trim_namespace(raw: NamespaceJson) -> Namespace:

@@ -55,7 +55,7 @@ from extender.wire.objects.constraints import DEFAULT_LIMITS, parse_affinity
 from extender.wire.objects.objects_json import PolicyJson, PolicyMetaJson
 from extender.wire.policies.field_errors import FieldError
 from extender.wire.policies.node_terms import LISTS, NODE_TERMS, SPREAD, list_item, normal_form, value_at
-from extender.wire.policies.policy_validation import validate
+from extender.wire.policies.policy_validation import DEFAULT_AFTER, validate
 
 _DEFAULT_WHEN: Final = ("Admission", "Scheduling")
 _SPEC_FIELDS: Final = (
@@ -269,7 +269,16 @@ def is_soft_min_domains(constraint: JsonObject) -> bool:
 
 
 def _spread_directive(found: JsonObject) -> SpreadDirective:
-    return SpreadDirective(found["topologyKey"], completes_keys=found.get("matchLabelKeys") == "IfMissing")
+    least = found.get("minDomains")
+    excludes = found.get("unavailableDomains") == "Exclude"
+    return SpreadDirective(
+        topology_key=found["topologyKey"],
+        completes_keys=found.get("matchLabelKeys") == "IfMissing",
+        min_domains=least if isinstance(least, int) else 0,
+        declared=least == "Declared",
+        excludes_after=float(Duration.parse(found.get("after") or DEFAULT_AFTER)) if excludes else None,
+        excludes_full=found.get("fullDomains") == "Exclude",
+    )
 
 
 def _release(spec: JsonObject) -> ReleaseSpec | None:

@@ -406,8 +406,11 @@ def _check_timeout(found: Problems, value: Any) -> None:
 # -- the block `spread`: what is meant by the spread constraints that pods have
 
 MOST_SPREAD: Final = 16  # topology keys of one policy
-SPREAD_FIELDS: Final = ("topologyKey", "matchLabelKeys")
-SPREAD_WORDS: Final = ("IfMissing",)  # the constants among their values
+DEFAULT_AFTER: Final = "5m"
+LONGEST_AFTER: Final = 24 * 3600.0
+_DOMAIN_FIELDS: Final = ("unavailableDomains", "after", "fullDomains")
+SPREAD_FIELDS: Final = ("topologyKey", "matchLabelKeys", "minDomains", *_DOMAIN_FIELDS)
+SPREAD_WORDS: Final = ("IfMissing", "Declared", "Keep", "Exclude")  # the constants among their values
 
 
 def _check_spread(found: Problems, spec: JsonObject) -> None:
@@ -425,4 +428,38 @@ def _check_spread(found: Problems, spec: JsonObject) -> None:
         if key in keys:
             found.add(ErrorType.DUPLICATE, at, "", key)
         keys.add(key)
-        found.read_choice(each.get("matchLabelKeys"), f"{at}.matchLabelKeys", SPREAD_WORDS)
+        found.read_choice(each.get("matchLabelKeys"), f"{at}.matchLabelKeys", ("IfMissing",))
+        _check_domain_rules(found, each, at)
+        if any(each.get(name) for name in _DOMAIN_FIELDS) and not _acts_at_scheduling(spec):
+            found.invalid(at, key, "excludes domains at scheduling, so `when` must contain Scheduling")
+
+
+def _acts_at_scheduling(spec: JsonObject) -> bool:
+    when = spec.get("when")
+    return not isinstance(when, list) or Moment.SCHEDULING in when
+
+
+def _check_domain_rules(found: Problems, directive: JsonObject, at: str) -> None:
+    least = directive.get("minDomains")
+    if isinstance(least, str) and least != "Declared":
+        found.not_supported(f"{at}.minDomains", least, ("Declared", "a number"))
+    elif not isinstance(least, str):
+        found.read_number(least, f"{at}.minDomains", 1, _INT32)
+    for name in ("unavailableDomains", "fullDomains"):
+        found.read_choice(directive.get(name), f"{at}.{name}", ("Keep", "Exclude"))
+    after = found.read_text(directive.get("after"), f"{at}.after")
+    if not after:
+        return
+    if directive.get("unavailableDomains") != "Exclude":
+        found.invalid(f"{at}.after", after, "is for `unavailableDomains: Exclude` only")
+    _check_duration(found, after, f"{at}.after", 1.0, LONGEST_AFTER)
+
+
+def _check_duration(found: Problems, text: str, path: str, least: float, most: float) -> None:
+    try:
+        seconds = Duration.parse(text)
+    except ValueError as error:
+        found.invalid(path, text, str(error))
+        return
+    if not least <= seconds <= most or not float(seconds).is_integer():
+        found.invalid(path, text, f"must be whole seconds from {Duration(least)} to {Duration(most)}")

@@ -25,6 +25,7 @@ from extender.model.changes import (
     Assumption,
     AssumptionEnd,
     Change,
+    DomainTimes,
     Nomination,
     NominationEnd,
     NominationRelease,
@@ -43,6 +44,7 @@ from extender.model.objects import (
     Pod,
     PodQuota,
     PodSignature,
+    TopologyDomains,
     Workload,
 )
 from extender.model.policies import PolicyObject
@@ -255,10 +257,12 @@ _Line = (
 )
 _QUESTION_NAMES: Final = [name for name in Question.__struct_fields__ if name not in ("pod", "names", "answer")]
 _PLAIN_KINDS: Final[dict[str, type[Any]]] = {
-    each.__name__: each for each in (Node, Namespace, Workload, DisruptionBudget, PodQuota, GroupPlacement)
+    each.__name__: each
+    for each in (Node, Namespace, Workload, DisruptionBudget, PodQuota, GroupPlacement, TopologyDomains)
 }
 _PLAIN_CLAIMS: Final[dict[str, type[Any]]] = {
-    each.__name__: each for each in (AssumptionEnd, NominationRelease, NominationEnd, Reservation, ReservationEnd)
+    each.__name__: each
+    for each in (AssumptionEnd, NominationRelease, NominationEnd, Reservation, ReservationEnd, DomainTimes)
 }
 _POD: Final = "Pod"
 _POLICY: Final = "Policy"

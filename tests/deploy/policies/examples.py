@@ -118,8 +118,15 @@ FULL: Final[Json] = {
             {"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"},
         ],
         "spread": [
-            {"topologyKey": "topology.kubernetes.io/zone", "matchLabelKeys": "IfMissing"},
-            {"topologyKey": "kubernetes.io/hostname"},
+            {
+                "topologyKey": "topology.kubernetes.io/zone",
+                "matchLabelKeys": "IfMissing",
+                "minDomains": "Declared",
+                "unavailableDomains": "Exclude",
+                "after": "2m30s",
+                "fullDomains": "Exclude",
+            },
+            {"topologyKey": "kubernetes.io/hostname", "minDomains": 3, "unavailableDomains": "Keep"},
         ],
         "schedulerNames": ["fast", "slow"],
         "schedulingGates": [{"name": "example.com/quota"}],
@@ -330,6 +337,27 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
     "directives of spread: unknown use of label keys": (
         _directing(matchLabelKeys="Always"),
         "spec.spread[0].matchLabelKeys",
+    ),
+    "directives of spread: no domains": (_directing(minDomains=0), "spec.spread[0].minDomains"),
+    "directives of spread: an unknown word": (_directing(minDomains="All"), "spec.spread[0].minDomains"),
+    "directives of spread: unknown rule": (_directing(unavailableDomains="Drop"), "spec.spread[0].unavailableDomains"),
+    "directives of spread: unknown rule of full ones": (_directing(fullDomains="Drop"), "spec.spread[0].fullDomains"),
+    "directives of spread: a time of its own": (_directing(after="1m"), "spec.spread[0].after"),
+    "directives of spread: no duration": (
+        _directing(unavailableDomains="Exclude", after="soon"),
+        "spec.spread[0].after",
+    ),
+    "directives of spread: part of a second": (
+        _directing(unavailableDomains="Exclude", after="1500ms"),
+        "spec.spread[0].after",
+    ),
+    "directives of spread: more than a day": (
+        _directing(unavailableDomains="Exclude", after="25h"),
+        "spec.spread[0].after",
+    ),
+    "directives of spread: excludes at admission": (
+        {**_directing(unavailableDomains="Exclude"), "when": ["Admission"]},
+        "spec.spread",
     ),
     "directives of spread: for templates": ({**_directing(), "targets": "Templates"}, "spec.spread"),
     "scheduler name beside a list": ({"schedulerName": "a", "schedulerNames": ["b"]}, "spec.schedulerNames"),

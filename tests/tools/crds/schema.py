@@ -25,7 +25,14 @@ from extender.model.release import (
     Strategy,
     WhenNoRoom,
 )
-from extender.wire.policies.policy_validation import GATE_PREFIX, LONGEST_QUANTITY, MOST_PODS, MOST_SPREAD, QUANTITY
+from extender.wire.policies.policy_validation import (
+    DEFAULT_AFTER,
+    GATE_PREFIX,
+    LONGEST_QUANTITY,
+    MOST_PODS,
+    MOST_SPREAD,
+    QUANTITY,
+)
 
 Schema = dict[str, Any]
 
@@ -328,8 +335,42 @@ def spread() -> Schema:
             about="IfMissing: a constraint without the label key of the pod's revision gets it (KEP-3243).",
             choices=("IfMissing",),
         ),
+        "minDomains": {
+            "description": "A hard constraint without minDomains gets this number, or Declared: as many as TopologyDomains list.",
+            "x-kubernetes-int-or-string": True,
+        },
+        "unavailableDomains": text(
+            about="Exclude: a domain without a node that takes pods counts for nothing and takes none.",
+            choices=("Keep", "Exclude"),
+        ),
+        "after": text(
+            _DURATION, _LONGEST_DURATION, f"For how long no node takes pods then; {DEFAULT_AFTER} if absent."
+        ),
+        "fullDomains": text(
+            about="Exclude: nor does a domain without room for the pod, in the decision about it.",
+            choices=("Keep", "Exclude"),
+        ),
     }
-    item = record(fields, required=("topologyKey",))
+    rules = (
+        rule(
+            "!has(self.minDomains) || (type(self.minDomains) == int ? self.minDomains >= 1 && self.minDomains <= 2147483647"
+            " : self.minDomains == 'Declared')",
+            "must be a number from 1 on, or Declared",
+            ".minDomains",
+        ),
+        rule(
+            "!has(self.after) || (has(self.unavailableDomains) && self.unavailableDomains == 'Exclude')",
+            "is for `unavailableDomains: Exclude` only",
+            ".after",
+        ),
+        rule(
+            "!has(self.after) || (duration(self.after) >= duration('1s') && duration(self.after) <= duration('24h')"
+            " && duration(self.after).getMilliseconds() % 1000 == 0)",
+            "must be whole seconds from 1s to 24h",
+            ".after",
+        ),
+    )
+    item = record(fields, required=("topologyKey",), rules=rules)
     about = "What holds for the spread constraints that the pods have, by topology key."
     return listed(item, MOST_SPREAD, about, keys=("topologyKey",))
 
@@ -519,6 +560,12 @@ RULES: Final = (
         "acts on pods: `targets` must be Pods or Both",
         ".spread",
         "FieldValueForbidden",
+    ),
+    rule(
+        "!has(self.spread) || !has(self.when) || 'Scheduling' in self.when"
+        " || self.spread.all(each, !has(each.unavailableDomains) && !has(each.fullDomains))",
+        "excludes domains at scheduling, so `when` must contain Scheduling",
+        ".spread",
     ),
     rule(
         "!has(self.release) || (has(self.when) && 'Release' in self.when)",

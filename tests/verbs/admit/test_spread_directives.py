@@ -8,15 +8,21 @@ from typing import Any
 import orjson
 import pytest
 
+from extender.index.availability import DomainTable
+from extender.index.policies import PolicyTable
 from extender.model.constraints.labels import HOSTNAME, ZONE
-from extender.model.objects import Pod
+from extender.model.constraints.spread import DomainRules
+from extender.model.objects import Pod, TopologyDomains
 from extender.model.policies import INJECTED_ANNOTATION, Policy, PolicyObject
+from extender.settings.configuration import Settings
 from extender.settings.limits import Limits
+from extender.settings.policies import Policies
+from extender.verbs.admit.decision import AdmitVerb
 from extender.verbs.effective_pod import PolicyCounts, effective_pod
 from extender.wire.objects import kinds
 from tests.builders import Json, index_of, settings
 from tests.policies import policy
-from tests.verbs.admit.reviewing import ask, pod, verb, workload
+from tests.verbs.admit.reviewing import KnownNamespaces, ask, pod, verb, workload
 
 HASH = "pod-template-hash"
 ENABLED = settings(policies={"enabled": True})
@@ -143,3 +149,45 @@ def test_a_pod_that_admission_missed_is_counted(mode: str, result: str) -> None:
     counts.record(escaped, view)
     assert counts.counts["ClusterPodSchedulingPolicy", result] == 1
     assert (found is escaped) is (mode == "Audit")
+
+
+DECLARING: Json = {"spread": [{"topologyKey": ZONE, "minDomains": "Declared"}]}
+
+
+def declaring(count: int) -> DomainTable:
+    index = index_of()
+    index.upsert(TopologyDomains("zones", ZONE, tuple("abcdef"[:count])))
+    return index.domains
+
+
+def minima(body: Json) -> list[Any]:
+    return [each.get("minDomains") for each in body["spec"]["topologySpreadConstraints"]]
+
+
+def test_admission_writes_the_number_of_declared_domains_into_hard_constraints_without_one() -> None:
+    body = replica(constraint(), constraint(when="ScheduleAnyway"), constraint(HOSTNAME))
+    table = PolicyTable(Policies())
+    table.replace([policy(**DECLARING)])
+    admit = AdmitVerb(table, KnownNamespaces({"shop": {}}), Settings(policies=Policies()), domains=declaring(3))
+    assert minima(ask(admit, body).obj) == [3, None, None]
+    own = replica(constraint(minDomains=2))
+    assert ask(admit, own).patch == []
+    assert minima(ask(verb(policy(spread=[{"topologyKey": ZONE, "minDomains": 4}])), body).obj) == [4, None, None]
+
+
+def test_a_number_that_admission_wrote_does_not_count_as_the_pods_own_at_scheduling() -> None:
+    injected = ask(verb(policy(spread=[{"topologyKey": ZONE, "minDomains": 4}])), replica(constraint())).obj
+    (now,) = held(injected, policy(spread=[{"topologyKey": ZONE, "minDomains": 2}])).signature.spread.hard
+    assert now.min_domains == 2
+    (own,) = held(replica(constraint(minDomains=4)), policy(**DECLARING)).signature.spread.hard
+    assert (own.min_domains, own.domains) == (4, None)
+
+
+def test_the_first_policy_holds_for_each_field() -> None:
+    first = policy("a", spread=[{"topologyKey": ZONE, "minDomains": 2, "unavailableDomains": "Exclude", "after": "1m"}])
+    second = policy("b", spread=[{"topologyKey": ZONE, "minDomains": "Declared", "unavailableDomains": "Exclude"}])
+    (found,) = held(replica(constraint()), first, second).signature.spread.hard
+    assert (found.min_domains, found.domains) == (2, DomainRules(excludes_after=60.0))
+    enforced = held(replica(constraint()), first, second).signature.enforced
+    assert enforced is not None
+    assert (enforced.policies, [str(each) for each in enforced.about_domains]) == ((), ["ClusterPodSchedulingPolicy/a"])

@@ -106,6 +106,7 @@ function notes(state) {
     if ((state.minDomains ?? 0) > (state.eligible ?? 0)) {
       found.push(`minDomains ${state.minDomains} is more than the eligible domains, so the minimum counts as 0.`);
     }
+    for (const each of state.leftOut ?? []) found.push(`Without ${each.domain}: ${each.why}.`);
   }
   if (state.isFirstPod) found.push("No pod matches yet, and this one matches itself: every domain passes.");
   if (state.carrier) found.push(el("span", {}, "Carried by ", podLinks([state.carrier]), ", for example."));

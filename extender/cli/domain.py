@@ -1,0 +1,179 @@
+"""`extender domain`: lists topology domains, and excludes one from spread constraints for a time, as when a zone is drained.
+
+Reads and writes the TopologyDomains of a cluster, and nothing else. Which pods leave an excluded domain out is said by the
+directive `spread` of policies.
+"""
+
+import argparse
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from extender.cli.files import access_to
+from extender.cli.main import CommandError, Commands, say
+from extender.cli.sources import add_cluster, add_output, cluster_of, print_document, table
+from extender.compose.process import run_on_loop
+from extender.kube.errors import KubeError
+from extender.kube.listing import read_list
+from extender.kube.session import MERGE_PATCH, Session, open_session
+from extender.kube.timing import SystemClock
+from extender.model.constraints.labels import ZONE, is_label_value
+from extender.model.units import Duration, read_time, rfc3339
+from extender.settings.connections import Kube
+from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
+
+T = TypeVar("T")
+JsonObject = dict[str, Any]
+
+_LIMIT: Final = 10.0
+_LONGEST: Final = 30 * 24 * 3600.0
+_LONGEST_REASON: Final = 256
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def add_parser(commands: Commands) -> None:
+    """Adds the parser."""
+    parser = commands.add_parser("domain", help="list topology domains, and exclude one from spread for a time")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    exclude = actions.add_parser("exclude", help="let a domain take no pod and count for no minimum")
+    exclude.add_argument("domain", metavar="DOMAIN", help="the value of the topology key, such as a zone")
+    exclude.add_argument(
+        "--for", dest="duration", metavar="DURATION", default="", help="until when, such as 2h; else for good"
+    )
+    exclude.add_argument("--reason", metavar="TEXT", default="", help="why, for explanations")
+    exclude.set_defaults(run=run_exclude)
+    include = actions.add_parser("include", help="take an exclusion back")
+    include.add_argument("domain", metavar="DOMAIN")
+    include.set_defaults(run=run_include)
+    listing = actions.add_parser("list", help="show the domains that are declared or excluded")
+    add_output(listing)
+    listing.set_defaults(run=run_list)
+    for each in (exclude, include, listing):
+        add_cluster(each, each, "access to the cluster (as kubectl)")
+    for each in (exclude, include):
+        each.add_argument("--key", metavar="KEY", default=ZONE, help=f"the topology key (default {ZONE})")
+
+
+def run_exclude(arguments: argparse.Namespace) -> int:
+    """Writes the exclusion into the TopologyDomains of the key. Returns 0."""
+    now, until = datetime.now(UTC), ""
+    if not is_label_value(arguments.domain) or not arguments.domain:
+        raise CommandError(f"DOMAIN: {arguments.domain!r} is no value of a label")
+    if len(arguments.reason) > _LONGEST_REASON:
+        raise CommandError(f"--reason: has more than {_LONGEST_REASON} characters")
+    if arguments.duration:
+        until = rfc3339(now + timedelta(seconds=_duration(arguments.duration)))
+    added: JsonObject = {"domain": arguments.domain, "since": rfc3339(now)}
+    added |= {name: text for name, text in (("until", until), ("reason", arguments.reason)) if text}
+
+    def change(excluded: list[JsonObject]) -> list[JsonObject]:
+        return [*(each for each in excluded if each.get("domain") != arguments.domain), added]
+
+    name = _changed(arguments, change)
+    say(f"{arguments.key}={arguments.domain} is excluded{f' until {until}' if until else ''} (TopologyDomains {name})")
+    return 0
+
+
+def run_include(arguments: argparse.Namespace) -> int:
+    """Takes the exclusion out again. Returns 0."""
+
+    def change(excluded: list[JsonObject]) -> list[JsonObject]:
+        left = [each for each in excluded if each.get("domain") != arguments.domain]
+        if len(left) == len(excluded):
+            raise CommandError(f"{arguments.key}={arguments.domain} is not excluded")
+        return left
+
+    name = _changed(arguments, change)
+    say(f"{arguments.key}={arguments.domain} counts again (TopologyDomains {name})")
+    return 0
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """Prints the domains. Returns 0, also where there are none."""
+    found, now = _with_session(cluster_of(arguments), _read), datetime.now(UTC)
+    if arguments.output in ("json", "yaml"):
+        documents = [{"name": each["metadata"]["name"], "spec": each.get("spec") or {}} for each in found]
+        print_document(documents, arguments.output)
+        return 0
+    rows = [row for each in found for row in _rows(each, now)]
+    say(
+        *table([("KEY", "DOMAIN", "DECLARED", "EXCLUDED", "WHY"), *rows], indent="") if rows else ["no TopologyDomains"]
+    )
+    return 0
+
+
+def _duration(text: str) -> float:
+    try:
+        seconds = Duration.parse(text)
+    except ValueError as error:
+        raise CommandError(f"--for: {error}") from None
+    if not 0 < seconds <= _LONGEST:
+        raise CommandError(f"--for: must be more than 0 and at most {Duration(_LONGEST)}")
+    return float(seconds)
+
+
+def _rows(obj: JsonObject, now: datetime) -> Sequence[tuple[str, str, str, str, str]]:
+    spec = obj.get("spec") or {}
+    declared, excluded = (
+        spec.get("domains") or [],
+        {each.get("domain", ""): each for each in spec.get("excluded") or []},
+    )
+    rows = []
+    for domain in dict.fromkeys([*declared, *excluded]):
+        found = excluded.get(domain)
+        until = None if found is None else read_time(found.get("until"))
+        state = "no"
+        if found is not None and (until is None or until > now):
+            state = "yes" if until is None else f"until {rfc3339(until)}"
+        why = "" if found is None or state == "no" else found.get("reason") or ""
+        rows.append((spec.get("topologyKey") or "", domain, "yes" if domain in declared else "no", state, why))
+    return rows
+
+
+def _changed(arguments: argparse.Namespace, change: Callable[[list[JsonObject]], list[JsonObject]]) -> str:
+    """Changes the exclusions of the first TopologyDomains of the key; returns its name. Raises CommandError."""
+
+    async def write(session: Session) -> str:
+        of_key = [each for each in await _read(session) if (each.get("spec") or {}).get("topologyKey") == arguments.key]
+        holding = [each for each in of_key if any(one.get("domain") == arguments.domain for one in _excluded(each))]
+        found = next(iter([*holding, *of_key]), None)
+        if found is None:
+            raise CommandError(
+                f"no TopologyDomains is about {arguments.key}",
+                f"create one: kind TopologyDomains, spec: {{topologyKey: {arguments.key}, domains: [...]}}",
+            )
+        name, version = found["metadata"]["name"], found["metadata"]["resourceVersion"]
+        if not _NAME.fullmatch(name):
+            raise CommandError(f"TopologyDomains {name}: is no name that can be in a path")
+        body = {"metadata": {"resourceVersion": version}, "spec": {"excluded": change(_excluded(found))}}
+        path = f"{TOPOLOGY_DOMAINS.path}/{name}"
+        await session.writes.call("PATCH", path, body=body, content_type=MERGE_PATCH, limit=_LIMIT)
+        return str(name)
+
+    return _with_session(cluster_of(arguments), write)
+
+
+def _excluded(obj: JsonObject) -> list[JsonObject]:
+    return list((obj.get("spec") or {}).get("excluded") or [])
+
+
+async def _read(session: Session) -> list[JsonObject]:
+    return sorted(map(orjson.loads, await read_list(session.reads, TOPOLOGY_DOMAINS.path)), key=_name)
+
+
+def _name(obj: JsonObject) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _with_session(kube: Kube, act: Callable[[Session], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with open_session(access_to(kube), SystemClock()) as session:
+            return await act(session)
+
+    try:
+        return run_on_loop(run())
+    except KubeError as error:
+        raise CommandError(f"the API server: {error}") from None

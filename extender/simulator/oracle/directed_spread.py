@@ -1,0 +1,149 @@
+"""What a spread constraint means with the directive `spread` of a policy, by brute force. Written from config/policies/README.md.
+
+An excluded domain takes no pod, counts for no minimum, and is not waited for by minDomains. Must not import the index, the rules
+or the verbs.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from extender.simulator.json_objects import JsonObject, labels_of, selects
+from extender.simulator.oracle.brute_force import (
+    SPREAD_REJECTED,
+    SPREAD_UNLABELLED,
+    SUCCESS,
+    ClusterState,
+    Status,
+    TopologySpread,
+    effective_selector,
+    matches_node_affinity,
+    tolerates_taints,
+)
+from extender.simulator.oracle.violations import room_on
+
+EXCLUDED = Status("UnschedulableAndUnresolvable", "node(s) were in an excluded topology domain")
+_CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_OUT_OF_USE = (
+    *(
+        "not-ready",
+        "unreachable",
+        "unschedulable",
+        "network-unavailable",
+        "out-of-service",
+        "disk-pressure",
+        "pid-pressure",
+    ),
+)
+_REVISIONS = {"ReplicaSet": "pod-template-hash", "StatefulSet": "controller-revision-hash"}
+
+
+class Known(NamedTuple):
+    """What is known of the domains of one topology key: those that are excluded, and those that are declared."""
+
+    excluded: Collection[str] = ()
+    declared: Collection[str] = ()
+
+
+class DirectedSpread(TopologySpread):
+    """The filter with one directive for each topology key, as in a policy."""
+
+    def __init__(
+        self, pod: JsonObject, state: ClusterState, directives: Iterable[JsonObject], known: Mapping[str, Known]
+    ) -> None:
+        self._directives = {each["topologyKey"]: each for each in directives}
+        self._known = known
+        own = pod["spec"].get("topologySpreadConstraints") or []
+        super().__init__(pod, state, [self._completed(each, pod) for each in own])
+
+    def _completed(self, constraint: JsonObject, pod: JsonObject) -> JsonObject:
+        """With the label key of the pod's revision."""
+        directive = self._directives.get(constraint["topologyKey"], {})
+        owner = next((each["kind"] for each in pod["metadata"].get("ownerReferences") or []), "")
+        key, selector = _REVISIONS.get(owner), constraint.get("labelSelector")
+        if directive.get("matchLabelKeys") != "IfMissing" or key not in labels_of(pod) or selector is None:
+            return constraint
+        named = {*(selector.get("matchLabels") or {})} | {
+            each["key"] for each in selector.get("matchExpressions") or []
+        }
+        listed = constraint.get("matchLabelKeys") or []
+        return constraint if key in named or key in listed else {**constraint, "matchLabelKeys": [*listed, key]}
+
+    def check(self, node: str) -> Status:
+        """The first failure, in the order of the pod's spec; a node in an excluded domain passes no constraint over its key."""
+        for constraint, counts, most in zip(self.constraints, self.counts, self._most, strict=True):
+            key = constraint["topologyKey"]
+            domain = self.state.domain(node, key)
+            if domain is None:
+                return SPREAD_UNLABELLED
+            if domain in self._excluded(key):
+                return EXCLUDED
+            if counts.get(domain, 0) > most:
+                return SPREAD_REJECTED
+        return SUCCESS
+
+    def _excluded(self, key: str) -> Collection[str]:
+        is_directed = self._directives.get(key, {}).get("unavailableDomains") == "Exclude"
+        return self._known.get(key, Known()).excluded if is_directed else ()
+
+    def _most_in_domain(self, constraint: JsonObject, counts: Mapping[str, int]) -> int:
+        key = constraint["topologyKey"]
+        left = {domain: count for domain, count in counts.items() if domain not in self._left_out(constraint, counts)}
+        without_nodes = {
+            each for each in self._excluded(key) if not any(self._has(name, key, each) for name in self.state.nodes)
+        }
+        needed, present = self._needed(constraint), len(counts)
+        if isinstance(needed, set):
+            present += len(without_nodes & needed)
+            reached = present >= len(needed)
+        else:
+            reached = present + len(without_nodes) >= needed
+        least = min(left.values(), default=0) if reached else 0
+        self_match = 1 if selects(effective_selector(constraint, self.pod), labels_of(self.pod)) else 0
+        most: int = constraint["maxSkew"] + least - self_match
+        return most
+
+    def _has(self, node: str, key: str, domain: str) -> bool:
+        return self.state.domain(node, key) == domain
+
+    def _needed(self, constraint: JsonObject) -> int | set[str]:
+        """What minDomains asks for: the pod's own, else the directive's."""
+        own, key = constraint.get("minDomains"), constraint["topologyKey"]
+        least = self._directives.get(key, {}).get("minDomains")
+        if own not in (None, 1) or least is None:
+            return own or 1
+        if least != "Declared":
+            return int(least)
+        pinned = self.pod["spec"].get("nodeSelector") or {}
+        declared = set(self._known.get(key, Known()).declared)
+        honors = (constraint.get("nodeAffinityPolicy") or "Honor") == "Honor"
+        return declared & {pinned[key]} if honors and key in pinned else declared
+
+    def _left_out(self, constraint: JsonObject, counts: Mapping[str, int]) -> set[str]:
+        """The domains that count for no minimum: excluded ones, and full ones where these are excluded too."""
+        key = constraint["topologyKey"]
+        found = set(self._excluded(key))
+        if self._directives.get(key, {}).get("fullDomains") == "Exclude":
+            is_eligible = self._eligibility(constraint)
+            takes = {
+                self.state.domain(name, key) for name in self.state.nodes if is_eligible(name) and self._fits(name)
+            }
+            found |= {domain for domain in counts if domain not in takes}
+        return found
+
+    def _fits(self, name: str) -> bool:
+        node = self.state.nodes[name]
+        if (node.get("spec") or {}).get("unschedulable") and not tolerates_taints(
+            self.pod, {"spec": {"taints": [_CORDON]}}
+        ):
+            return False
+        fits = tolerates_taints(self.pod, node) and matches_node_affinity(self.pod, node)
+        return fits and room_on(self.pod, name, self.state) == SUCCESS
+
+
+def takes_pods(node: JsonObject) -> bool:
+    """Whether a node can take any pod, by its conditions, taints and cordon."""
+    spec, conditions = node.get("spec") or {}, (node.get("status") or {}).get("conditions") or []
+    lost = {f"node.kubernetes.io/{each}" for each in _OUT_OF_USE}
+    tainted = any(each["key"] in lost and each["effect"] != "PreferNoSchedule" for each in spec.get("taints") or [])
+    unready = any(each["type"] == "Ready" and each["status"] != "True" for each in conditions)
+    return not (spec.get("unschedulable") or tainted or unready)

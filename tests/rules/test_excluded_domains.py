@@ -1,0 +1,242 @@
+"""Topology domains that policies leave out of spread: examples of each part, explained, by both ways of asking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.cli.explain import report
+from extender.index.cluster import ClusterIndex
+from extender.model.constraints.labels import HOSTNAME, ZONE
+from extender.model.objects import ExcludedDomain, TopologyDomains
+from extender.model.policies import Policy, PolicyObject
+from extender.settings.configuration import Settings
+from extender.verbs.filter import FilterVerb
+from extender.wire.objects import kinds
+from tests.builders import Json, asking, index_of, node_json, pod_json, settings, spread, taint
+from tests.explaining import explained
+from tests.policies import policy
+
+ENABLED: Settings = settings(policies={"enabled": True}, preemption={"mode": "off"}, placement="cooperative")
+LOST = taint("node.kubernetes.io/unreachable", effect="NoExecute")
+EARLIER = "2026-11-26T00:00:00Z"
+NOON = 1795694400.0  # twelve hours later
+WEB = pod_json(app="web", spreads=[spread("zone", app="web")], requests={"cpu": "1"})
+
+
+def directing(**fields: Any) -> Policy:
+    return policy(spread=[{"topologyKey": ZONE} | fields])
+
+
+EXCLUDING = directing(unavailableDomains="Exclude", after="5m")
+
+
+class Zones:
+    """Zones a, b and c of one node each, with so many pods of the app web."""
+
+    def __init__(self, counts: tuple[int, ...], *policies: Policy) -> None:
+        self.index: ClusterIndex = index_of(*map(PolicyObject, policies))
+        self.domains = self.index.domains
+        for zone, count in zip("abcde", counts, strict=False):
+            self.node(zone)
+            for number in range(count):
+                self.pod(f"web-{zone}-{number}", zone)
+        self.domains.step(NOON)
+        self.verb = FilterVerb(self.index.view, ENABLED)
+
+    def node(self, zone: str, *taints: Json, name: str = "", cpu: str = "8", **more: Any) -> None:
+        body = node_json(name or f"n{zone}", zone=zone, taints=taints, allocatable={"cpu": cpu, "pods": "99"}, **more)
+        self.index.upsert(kinds.NODES.decode_object(orjson.dumps(body)))
+
+    def pod(self, name: str, zone: str) -> None:
+        body = pod_json(name, on=f"n{zone}", app="web", requests={"cpu": "1"})
+        self.index.upsert(kinds.PODS.decode_object(orjson.dumps(body)))
+
+    def passed(self, body: Json = WEB, *, nodes: list[Json] | None = None) -> list[str]:
+        args = asking(body, *sorted(self.index.view.known)) if nodes is None else asking(body, nodes=nodes)
+        return sorted(self.verb.decide(args, 0).result.passed)
+
+    def texts(self, body: Json = WEB) -> str:
+        found = explained(self.index, kinds.PODS.decode_object(orjson.dumps(body)), ENABLED)
+        return "\n".join(report(found))
+
+
+def test_a_lost_zone_is_excluded_after_the_time_and_counts_again_at_once() -> None:
+    zones = Zones((2, 2, 1), EXCLUDING)
+    zones.node("c", LOST)
+    zones.domains.step(NOON)
+    assert zones.passed() == ["nc"], "as kube-scheduler, whose taints are its own matter"
+    assert zones.domains.due() == NOON + 300
+    zones.domains.step(NOON + 299)
+    assert zones.passed() == ["nc"]
+    zones.domains.step(NOON + 300)
+    assert zones.passed() == ["na", "nb"]
+    zones.node("c")
+    assert zones.passed() == ["nc"], "without a step, and no pod is moved"
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [
+        lambda zones: zones.node("c", LOST),
+        lambda zones: zones.node("c", unschedulable=True),
+        lambda zones: zones.node("c", taint("karpenter.sh/disrupted")),
+    ],
+    ids=["a taint", "a cordon", "an autoscaler"],
+)
+def test_each_way_in_which_a_node_takes_no_pods(lose: Callable[[Zones], None]) -> None:
+    zones = Zones((2, 2, 1), EXCLUDING)
+    lose(zones)
+    zones.domains.step(NOON)
+    zones.domains.step(NOON + 300)
+    assert zones.passed() == ["na", "nb"]
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda zones: zones.node("c", taint("dedicated")),
+        lambda zones: zones.node("c", taint("node.kubernetes.io/memory-pressure", effect="PreferNoSchedule")),
+        lambda zones: (zones.node("c", LOST), zones.node("c", name="other")),
+    ],
+    ids=["a taint of the cluster's own", "a taint that only scores", "another node takes pods"],
+)
+def test_what_does_not_make_a_zone_unavailable(keep: Callable[[Zones], object]) -> None:
+    zones = Zones((2, 2, 1), EXCLUDING)
+    keep(zones)
+    zones.domains.step(NOON)
+    assert zones.domains.due() == float("inf")
+
+
+def test_a_node_that_is_not_ready_takes_no_pods_from_the_time_of_its_condition() -> None:
+    condition = {"type": "Ready", "status": "Unknown", "lastTransitionTime": EARLIER}
+    body = {"metadata": {"name": "n"}, "status": {"conditions": [condition]}}
+    assert kinds.NODES.decode_object(orjson.dumps(body)).unavailable_at == NOON - 12 * 3600
+    body["spec"] = {"taints": [LOST | {"timeAdded": "2026-11-25T23:00:00Z"}]}
+    assert kinds.NODES.decode_object(orjson.dumps(body)).unavailable_at == NOON - 13 * 3600
+
+
+def test_after_a_restart_the_times_of_taints_count() -> None:
+    zones = Zones((2, 2), EXCLUDING)
+    zones.node("c", LOST | {"timeAdded": EARLIER})
+    zones.domains.step(NOON)
+    assert zones.domains.excluded(ZONE, 300.0)["c"].since == NOON - 12 * 3600
+    assert zones.passed() == ["na", "nb"]
+
+
+def test_a_changed_policy_keeps_since_when_a_zone_is_unavailable() -> None:
+    zones = Zones((2, 2, 1), EXCLUDING)
+    zones.node("c", LOST)
+    zones.domains.step(NOON)
+    zones.index.upsert(PolicyObject(directing(unavailableDomains="Exclude", after="10m")))
+    zones.domains.step(NOON + 300)
+    assert zones.passed() == ["nc"]
+    zones.domains.step(NOON + 600)
+    assert zones.passed() == ["na", "nb"]
+
+
+def test_an_operator_excludes_a_zone_until_a_time_and_takes_it_back() -> None:
+    zones = Zones((2, 2, 1), EXCLUDING)
+    excluded = ExcludedDomain("c", NOON + 7200, NOON, "new switches")
+    zones.index.upsert(TopologyDomains("zones", ZONE, (), (excluded,)))
+    assert zones.domains.due() == float("-inf")
+    zones.domains.step(NOON)
+    assert (zones.passed(), zones.domains.due()) == (["na", "nb"], NOON + 7200)
+    zones.index.upsert(TopologyDomains("zones", ZONE))
+    assert zones.passed() == ["nc"], "taken back: at once"
+    zones.index.upsert(TopologyDomains("zones", ZONE, (), (excluded,)))
+    zones.domains.step(NOON)
+    zones.domains.step(NOON + 7200)
+    assert zones.passed() == ["nc"], "over"
+
+
+@pytest.mark.parametrize("least", ["Declared", 4])
+def test_min_domains_waits_for_a_domain_without_nodes_but_not_for_an_excluded_one(least: object) -> None:
+    zones = Zones((1, 1, 1), directing(minDomains=least, unavailableDomains="Exclude"))
+    zones.index.upsert(TopologyDomains("zones", ZONE, tuple("abcd")))
+    assert zones.passed() == []
+    zones.index.upsert(TopologyDomains("zones", ZONE, tuple("abcd"), (ExcludedDomain("d"),)))
+    zones.domains.step(NOON)
+    assert zones.passed() == ["na", "nb", "nc"]
+
+
+def test_declared_domains_are_those_that_the_pod_may_use_and_its_own_min_domains_stays() -> None:
+    zones = Zones((1, 1, 1), directing(minDomains="Declared"))
+    zones.index.upsert(TopologyDomains("zones", ZONE, tuple("abcd")))
+    pinned = pod_json(app="web", spreads=[spread("zone", app="web")], node_selector={ZONE: "a"})
+    assert zones.passed(pinned) == ["na", "nb", "nc"], "its node selector is kube-scheduler's matter"
+    own = spread("zone", app="web") | {"minDomains": 2}
+    assert zones.passed(pod_json(app="web", spreads=[own])) == ["na", "nb", "nc"]
+
+
+def test_a_full_zone_is_left_out_for_the_pod_that_does_not_fit_and_no_longer_once_a_pod_has_left() -> None:
+    zones = Zones((2, 2, 1), directing(fullDomains="Exclude"))
+    zones.node("c", cpu="1")
+    assert zones.passed() == ["na", "nb", "nc"]
+    small = pod_json(app="web", spreads=[spread("zone", app="web")])
+    assert zones.passed(small) == ["nc"], "it needs nothing that zone c lacks"
+    zones.index.delete(kinds.PODS.decode_object(orjson.dumps(pod_json("web-c-0", on="nc", app="web"))))
+    assert zones.passed() == ["nc"]
+
+
+def test_other_pods_keys_and_soft_constraints_are_as_before() -> None:
+    zones = Zones((2, 2, 1), directing(unavailableDomains="Exclude", fullDomains="Exclude", minDomains=5))
+    other = Zones((2, 2, 1))
+    for each in (zones, other):
+        each.node("c", LOST | {"timeAdded": EARLIER})
+        each.domains.step(NOON)
+    by_host = pod_json(app="web", spreads=[spread(HOSTNAME, app="web")])
+    soft = pod_json(app="web", spreads=[spread("zone", app="web", hard=False)])
+    assert zones.passed(by_host) == other.passed(by_host)
+    assert zones.passed(soft) == other.passed(soft)
+
+
+def test_a_policy_of_a_namespace_excludes_no_domain_for_others() -> None:
+    mine = policy("mine", "shop", spread=[{"topologyKey": ZONE, "unavailableDomains": "Exclude", "after": "1s"}])
+    zones = Zones((2, 2, 1), mine)
+    zones.node("c", LOST)
+    zones.domains.step(NOON)
+    zones.domains.step(NOON + 1)
+    assert zones.passed() == ["nc"], "the pod is in another namespace"
+    mine_too = pod_json(namespace="shop", app="web", spreads=[spread("zone", app="web")], requests={"cpu": "1"})
+    assert zones.passed(mine_too) == ["na", "nb"]
+
+
+def test_nodes_that_flap_change_counts_and_neither_version_nor_subscribers() -> None:
+    zones = Zones((2, 2, 1), EXCLUDING)
+    told: list[object] = []
+    zones.domains.changes.subscribe(told.append)
+    for _ in range(100):
+        zones.node("c", LOST)
+        zones.node("c")
+    assert (told, zones.domains.due()) == ([], float("inf"))
+
+
+def test_nodes_of_a_request_may_make_a_domain_available() -> None:
+    zones = Zones((2, 2, 1), EXCLUDING)
+    zones.node("c", LOST)
+    zones.domains.step(NOON)
+    zones.domains.step(NOON + 300)
+    template = node_json("template", zone="c", allocatable={"cpu": "8", "pods": "99"})
+    known = node_json("na", zone="a", allocatable={"cpu": "8", "pods": "99"})
+    assert zones.passed(nodes=[known]) == ["na"]
+    assert zones.passed(nodes=[known, template]) == ["template"]
+
+
+def test_an_explanation_says_which_domain_is_left_out_since_when_and_why() -> None:
+    zones = Zones((1, 0), EXCLUDING)
+    zones.node("c", LOST | {"timeAdded": EARLIER})
+    excluded = ExcludedDomain("b", NOON + 7200, NOON, "new switches")
+    zones.index.upsert(TopologyDomains("zones", ZONE, (), (excluded,)))
+    zones.domains.step(NOON)
+    zones.node("a", unschedulable=True)
+    text = zones.texts()
+    assert "node(s) were in an excluded topology domain" in text
+    assert "without c: no node takes pods since 2026-11-26T00:00:00Z" in text
+    assert "without b: excluded since 2026-11-26T12:00:00Z until 2026-11-26T14:00:00Z: new switches" in text
+    full = Zones((1,), directing(fullDomains="Exclude"))
+    full.node("a", cpu="1")
+    assert "without a: no node has room for the pod" in full.texts()
