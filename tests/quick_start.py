@@ -26,6 +26,7 @@ def blocks(page: str = "README.md", mark: str = "quick start") -> list[str]:
     text = (ROOT / page).read_text("utf-8")
     _, _, rest = text.partition(f"<!-- {mark}: begin -->")
     section, _, _ = rest.partition(f"<!-- {mark}: end -->")
+    section = re.sub(r"^```.*?^```$", "", section, flags=re.MULTILINE | re.DOTALL)  # what the commands print
     found = re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)
     return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
 

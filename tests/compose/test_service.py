@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from extender.compose.service import service_of_cluster, service_of_objects
 from extender.kube.byte_stream import StreamSockets
@@ -49,6 +50,20 @@ async def test_a_bound_pod_that_a_policy_selects_counts_against_others() -> None
     result = await service.verbs.filter(asking(pod_json("incoming", app="web"), "n1", "n2"))
     assert list(result.passed) == ["n2"]
     assert "recount of policies" in dict(service.jobs)
+
+
+async def test_shadow_decisions_reject_nothing_and_have_a_job_metrics_and_a_page() -> None:
+    used = replace(settings(mode="augment"), shadow=True)
+    service = service_of_cluster(used, Unconnected(), SystemClock(), Random(1))  # type: ignore[arg-type]  # not connected
+    web: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
+    for obj in (node("n1"), pod("there", on="n1", app="web"), pod("incoming", **web)):
+        service.index.upsert(obj)
+    result = await service.verbs.filter(asking(pod_json("incoming", **web), "n1"))
+    assert list(result.passed) == ["n1"]
+    assert "shadow decisions" in dict(service.jobs)
+    assert service.verbs.shadow is not None
+    assert service.verbs.shadow(1).compared == 0
+    assert b"extender_shadow_decisions_total{" in service.metrics.render()
 
 
 @pytest.mark.parametrize(("path", "asks"), [("", False), ("/bind", True)])

@@ -254,8 +254,7 @@ async def test_the_how_to_page_leads_from_the_plugins_to_offload(
     apart = anti_affinity(term(HOSTNAME, app="web"))
     pods = [pod(f"web-{number}", labels=WEB, affinity=apart) for number in range(6)]
     async with shell(tmp_path, environment) as process:
-        assert "shadow.yaml: valid (ExtenderConfiguration, mode augment)\n" in (begun := await follow(process, begin))
-        assert "\nok" in begun
+        assert "shadow.yaml: valid (ExtenderConfiguration, mode augment)\n" in await follow(process, begin)
         await follow(process, schedule)
         await placed_one_at_a_time(cluster, *pods[:4])
         await settled(f"http://127.0.0.1:{port}", lambda page: page["compared"] >= 4)
@@ -265,6 +264,6 @@ async def test_the_how_to_page_leads_from_the_plugins_to_offload(
         checked = await follow(process, check)
     assert "info: shadow: 4 decisions compared, 0 differ (InterPodAffinity 4, PodTopologySpread 0 agreed)\n" in looked
     assert "    wait until 100 of each agreed; a rule that no pod uses need not be proved\n" in looked
-    assert '"differ":0' in looked
+    assert '"differ": 0' in looked
     assert "0 errors, 0 warnings; checked: service" in looked
     assert "0 errors, 0 warnings; checked: service" in checked

@@ -230,6 +230,46 @@ async def test_where_an_assumed_pod_may_be_explains_what_offload_would_reject(sc
     assert scene.results() == {"agreed": 1, "assumed": 1}
 
 
+async def test_an_assumed_pod_that_is_wanted_nearby_may_be_on_the_node(scene: Scene) -> None:
+    await scene.ask("db", {"app": "db"}, "n1", "n2", then=0.1)
+    await scene.ask("a", NEAR, "n1", then=0.1)
+    scene.bind("db", {"app": "db"}, "n1")
+    scene.bind("a", NEAR, "n1")
+    await scene.wait(2.0)
+    assert scene.results() == {"unconstrained": 1, "assumed": 1}
+
+
+async def test_a_pod_that_is_assumed_later_may_explain_a_difference_too(scene: Scene) -> None:
+    await scene.ask("a", NEAR, "n1", then=0.2)
+    await scene.ask("db", {"app": "db"}, "n1", "n2", then=0.2)
+    scene.bind("a", NEAR, "n1")
+    await scene.wait(2.0)
+    assert scene.results() == {"unconstrained": 1, "late": 1}
+
+
+async def test_a_pod_that_is_bound_before_it_is_judged_does_not_count_for_itself(scene: Scene) -> None:
+    await scene.ask("a", APART, then=0.0)
+    scene.bind("a", APART, "n1")
+    await scene.wait(2.0)
+    assert scene.results() == AGREED
+
+
+async def test_the_terms_of_a_deleted_pod_hold_in_the_states_in_which_it_was_there(scene: Scene) -> None:
+    """In one earlier state the pod was wanted nearby, and in all of them another one kept it away."""
+    loud: Json = {"app": "loud", "apart": [term("host", app="web")]}
+    scene.bind("db", {"app": "db"}, "n1")
+    scene.bind("loud", loud, "n1")
+    await scene.wait(5.0)
+    scene.shadow.delete(pod("db", on="n1", app="db"))
+    await scene.wait(0.3)
+    scene.shadow.delete(pod("loud", on="n1", **loud))
+    await scene.wait(0.3)
+    await scene.ask("a", NEAR, "n1", then=0.2)
+    scene.bind("a", NEAR, "n1")
+    await scene.wait(2.0)
+    assert scene.results() == {"differed": 1}
+
+
 async def test_a_relabelled_node_explains_a_difference(scene: Scene) -> None:
     scene.bind("db", {"app": "db"}, "n2")
     await scene.wait(5.0)
@@ -305,6 +345,14 @@ async def test_a_condition_that_counts_otherwise_differs_once_nothing_changes_fo
     assert scene.results() == {"differed": 1}
     assert (found.source, found.confirmed, found.rule) == ("condition", True, "InterPodAffinity")
     assert (found.nodes, found.least, found.most) == (int(counts[0][0]), 2, 2)
+
+
+@pytest.mark.parametrize("counts", [(f"2 {ANTI_AFFINITY}", "1 Insufficient cpu"), ("3 Insufficient cpu",)])
+async def test_where_an_assumed_pod_may_be_both_counts_are_right(scene: Scene, counts: tuple[str, ...]) -> None:
+    await scene.ask("first", APART, "n1", "n2", then=0.1)
+    scene.reject("a", APART, *counts)
+    await scene.wait(0.5)
+    assert scene.results() == AGREED
 
 
 async def test_rejections_of_plugins_that_we_do_not_know_may_be_of_any_node(scene: Scene) -> None:
