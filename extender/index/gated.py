@@ -11,7 +11,6 @@ node selector and required node affinity admit, from its release until it is gon
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -45,7 +44,6 @@ _FILED_A_STEP: Final = 100  # pods, of up to 15 µs each
 _NONE: Final[dict[str, None]] = {}
 _NOTHING: Final[Resources] = {}
 _NO_DOMAINS: Final[Mapping[str, dict[str, int]]] = {}
-_POLICY: Final = "policy "  # before the name of a policy among UIDs
 
 
 class Role(IntEnum):
@@ -183,7 +181,10 @@ class GatedGroups:
         self._releasing = 0
         self._members: dict[str, _Member] = {}
         self._known: dict[str, dict[str, None]] = {}
-        self._stale: OrderedDict[str, str] = OrderedDict()
+        self._stale: dict[str, None] = {}  # pods that are being filed again
+        self._settling: set[str] = set()  # policies that are settled when all of these are filed
+        self._next: dict[str, None] = {}  # pods that are filed again after those
+        self._then: set[str] = set()
         self._on_stale: Callable[[], None] | None = None
         self._policies_of: WeakKeyDictionary[PodSignature, tuple[Policy, ...]] = WeakKeyDictionary()
         policies.changes.subscribe(self._policy_changed)
@@ -328,7 +329,7 @@ class GatedGroups:
         """One line for each of these pods that is not in the group and the role where it belongs. O(pods)."""
         problems = []
         for uid in uids:
-            if uid in self._stale:
+            if uid in self._stale or uid in self._next:
                 continue
             pod, before = self._pods.get(uid), self._members.get(uid)
             wanted = self._wanted(pod, pod.gating, before) if pod is not None and pod.gating is not None else None
@@ -363,18 +364,16 @@ class GatedGroups:
             self._file_again([found.name])
 
     def _file_again(self, namespaces: Iterable[str], policy: str = "") -> None:
-        """O(pods of the namespaces that are gated or released): 10 µs for each, 60 ns where they are filed later.
+        """O(pods of the namespaces that are gated or released): 10 µs for each, 40 ns where they are filed later.
 
-        ``policy``: one that is settled when all of them are filed. Those that have waited longer are filed first.
+        ``policy``: one that is settled when all of them are filed. Those that are being filed come first, so that no tenant holds
+        up the policies of others by changes of its own.
         """
         for namespace in namespaces:
-            for uid in self._known.get(namespace, _NONE):
-                self._stale[uid] = ""
+            self._next.update(self._known.get(namespace, _NONE))
         if policy:
             self.charges.unsettled.add(policy)
-            mark = f"{_POLICY}{policy}"
-            self._stale[mark] = policy
-            self._stale.move_to_end(mark)
+            self._then.add(policy)
         if self._on_stale is not None:
             self._on_stale()
         while self._on_stale is None and self.file_stale():
@@ -388,18 +387,22 @@ class GatedGroups:
 
     def file_stale(self) -> bool:
         """Files some of the pods again that a change of a policy or namespace concerns; whether any are left."""
+        if not self._stale:
+            self._stale, self._next = self._next, {}
+            self._settling, self._then = self._then, set()
         for _ in range(min(_FILED_A_STEP, len(self._stale))):
-            uid, policy = self._stale.popitem(last=False)
-            if policy:
-                self.charges.unsettled.discard(policy)
-                self.freed.notify(policy, policy)
-                continue
+            uid = self._stale.popitem()[0]
             pod = self._pods.get(uid)
             if pod is not None and pod.gating is not None:
                 self._file(uid, pod, pod.gating)
             else:
                 self._put(uid, None)
-        return bool(self._stale)
+        if not self._stale:
+            settled, self._settling = self._settling - self._then, set()
+            self.charges.unsettled -= settled
+            for policy in settled:
+                self.freed.notify(policy, policy)
+        return bool(self._stale or self._next or self._then)
 
 
 def _charge(pod: Pod, gating: Gating, release: ReleaseSpec) -> Charge | None:

@@ -12,8 +12,10 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.gated import UNREADABLE, Role
 from extender.model.objects import Object, Pod
-from extender.model.policies import PolicyObject
-from extender.model.release import MOST_GATES, RELEASE_GATE, Gating, GroupKey, GroupSize, own_group
+from extender.model.policies import Policy, PolicyObject
+from extender.model.release import MOST_GATES, RELEASE_GATE, Domain, Gating, GroupKey, GroupSize, own_group
+from extender.rules.catalog import counts_of_rules
+from extender.settings.rules import Rules
 from extender.wire.objects.kinds import NAMESPACES, PODS
 from tests.contenders import cluster, contender
 from tests.gangs import FOREIGN_GATE, gated, gated_json, release_policy
@@ -265,3 +267,33 @@ def test_gating_is_kept_for_gated_and_released_pods_only() -> None:
     many = gating(gates=[f"g{n}" for n in range(50)], annotations={f"n{n:02}": "1" for n in range(50)})
     assert many is not None
     assert (len(many.gates), len(many.numbers)) == (MOST_GATES, 16)
+
+
+def test_a_policy_that_changes_all_the_time_holds_up_no_other_one() -> None:
+    """Pods are filed again in steps; until that is done what is used of a quota is not known."""
+    index = ClusterIndex(Rules(), counts_of_rules())
+    mine, other = (
+        release_policy(name, selector={"matchLabels": {"gang": name}}, domains=(Domain("d", ("a",)),))
+        for name in ("mine", "other")
+    )
+    for each in (mine, other):
+        index.upsert(PolicyObject(each))
+    for number in range(300):
+        index.upsert(gated(f"p{number}", "mine" if number % 2 else "other"))
+    index.gated.defer_to(lambda: None)
+    index.upsert(PolicyObject(_reordered(other, 2)))
+    steps = 0
+    while str(other.key) in index.gated.charges.unsettled:
+        index.upsert(PolicyObject(_reordered(mine, steps)))
+        index.gated.file_stale()
+        steps += 1
+        assert steps < 10
+    assert str(mine.key) in index.gated.charges.unsettled
+    while index.gated.file_stale():
+        pass
+    assert index.gated.charges.unsettled == set()
+
+
+def _reordered(policy: Policy, turn: int) -> Policy:
+    assert policy.release is not None
+    return replace(policy, release=replace(policy.release, max_per_domain=1 + turn))

@@ -142,7 +142,7 @@ def test_groups_leave_nothing_behind(steps: list[tuple[Object, bool]]) -> None:
         index.delete(pod)
     kept = index.gated
     assert (kept.groups, kept.orphans, kept._members, kept._known) == ({}, {}, {}, {})
-    assert (kept.charges._used, kept.charges.unsettled, kept._stale) == ({}, set(), {})
+    assert (kept.charges._used, kept.charges.unsettled, kept._stale, kept._next) == ({}, set(), {}, {})
 
 
 @meets_its_case
