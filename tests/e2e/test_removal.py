@@ -280,6 +280,8 @@ async def test_an_overlay_that_was_used_is_removed_by_the_commands_of_the_readme
         if name == "service-cert-manager":
             await stack.enter_async_context(cert_manager(api, shell))
         await stack.enter_async_context(controlled(cluster, assets, *CONTROLLERS))
+        kinds = " ".join(f"-f deploy/policies/{file}.yaml" for file in ("crds", "group-placements"))
+        await shell.run(f"kubectl delete --ignore-not-found {kinds}")  # which tests before this one may have left
         before = await every_object(api)
         await shell.run(commands("The image"))
         await shell.run(commands(*INSTALL[name]))

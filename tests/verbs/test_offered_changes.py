@@ -110,6 +110,13 @@ def test_pods_count_where_no_node_was_in_any_domain_before() -> None:
     assert "labelNode" not in offered(asking, here, pod("web-0", on="n0", app="web"))
 
 
+def test_a_domain_that_a_node_would_leave_empty_is_no_minimum_for_skew() -> None:
+    full, free = node("n1", rack="r2", allocatable={"cpu": "4", "pods": "2"}), node("n0", rack="r1", allocatable=ROOM)
+    placed = [pod("web-0", on="n1", app="web"), pod("db-0", on="n1", app="db")]
+    asking = pod("asking", app="web", near=[term("rack", app="db")], spreads=[spread("rack", app="web")])
+    assert offered(asking, full, free, *placed)["labelNode"] == "label rack=r2 on node n0"
+
+
 def test_a_label_key_that_no_node_carries_is_not_offered_where_anti_affinity_over_it_would_begin_to_count() -> None:
     objects: list[Object] = [node("n0", allocatable=ROOM)]
     asking = pod("asking", app="web", node_selector={"rack": "r1"})
