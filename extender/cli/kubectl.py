@@ -146,6 +146,7 @@ class ServicePod(NamedTuple):
     is_running: bool
     is_ready: bool
     account: str
+    waits_for: str = ""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -171,7 +172,20 @@ class ServicePod(NamedTuple):
             _ACCOUNT
             if container["name"] == _ACCOUNT
             else f"system:serviceaccount:{pod['metadata']['namespace']}:{_ACCOUNT}",
+            _waits_for(status),
         )
+
+
+def _waits_for(status: JsonObject) -> str:
+    """Why the kubelet does not start a container, with its image; empty where it says nothing."""
+    for each in status.get("containerStatuses") or ():
+        if reason := ((each.get("state") or {}).get("waiting") or {}).get("reason"):
+            return f"{reason}, image {each['image']}"
+    return ""
+
+
+def _lack_image(pods: Sequence[ServicePod]) -> bool:
+    return any("Image" in each.waits_for.partition(",")[0] for each in pods)
 
 
 def _find_pod(kube: Kube, namespace: str) -> ServicePod:
@@ -187,9 +201,9 @@ def _find_pod(kube: Kube, namespace: str) -> ServicePod:
                 )
             running = [each for each in found if each.is_running]
             if not running:
-                raise CommandError(
-                    f"no pod of the extender runs: {', '.join(map(str, found))}", "see `kubectl describe`"
-                )
+                pods = (f"{each} ({each.waits_for})" if each.waits_for else str(each) for each in found)
+                image = ("name your image in the overlay, as deploy/README.md says",) if _lack_image(found) else ()
+                raise CommandError(f"no pod of the extender runs: {', '.join(pods)}", "see `kubectl describe`", *image)
             ready = [each for each in running if each.is_ready] or running
             leader = await _leader(session.reads, ready[0].namespace) if len(ready) > 1 else ""
             return next((each for each in ready if each.name == leader), ready[0])

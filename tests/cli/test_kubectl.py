@@ -55,9 +55,11 @@ class Plugin:
         assert await asyncio.to_thread(complete, list(words)) == 0
         return self.capsys.readouterr().out.splitlines()
 
-    def add(self, name: str, space: str, *, phase: str = "Running", ready: str = "True", scheme: str = "HTTP") -> None:
+    def add(
+        self, name: str, space: str, *, phase: str = "Running", ready: str = "True", scheme: str = "HTTP", **status: Any
+    ) -> None:
         """A pod of the extender."""
-        status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
+        status |= {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
         made = pod(name, space, on="node-a", labels=LABELS)
         probe = {"httpGet": {"path": "/livez", "port": 8888, "scheme": scheme}}
         made["spec"]["containers"][0] |= {"name": "extender", "livenessProbe": probe}
@@ -160,6 +162,16 @@ async def test_a_pod_that_is_not_found_or_does_not_run_is_said(plugin: Plugin) -
     plugin.add("starting", "placement-shared", phase="Pending")
     code, _, error = await plugin.run("explain", "web-2")
     assert (code, "no pod of the extender runs: placement-shared/starting" in error) == (1, True)
+    assert "name your image" not in error
+
+
+async def test_an_image_that_is_a_placeholder_is_said(plugin: Plugin) -> None:
+    waiting = {"image": "placement-extender:0.1.0", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    plugin.add("starting", "placement-shared", phase="Pending", containerStatuses=[waiting])
+    code, _, error = await plugin.run("doctor")
+    assert code == 1
+    assert "placement-shared/starting (ImagePullBackOff, image placement-extender:0.1.0)" in error
+    assert "name your image in the overlay, as deploy/README.md says" in error
     plugin.add("extender-1", "kube-system")
     code, _, error = await plugin.run("explain", "web-2")
     assert (code, "several namespaces: kube-system, placement-shared" in error, "--extender-namespace" in error) == (
