@@ -108,6 +108,12 @@ def test_the_image_names_no_index_of_packages() -> None:
     assert "://" not in "".join(lines())
 
 
+def test_every_tag_of_the_image_in_these_files_is_the_version_of_the_project() -> None:
+    files = [path for path in DEPLOY.rglob("*") if path.is_file()]
+    tags = {tag for path in files for tag in re.findall(r"placement-extender:(\d[\w.]*)", path.read_text("utf-8"))}
+    assert tags == {PROJECT["project"]["version"]}
+
+
 def test_what_the_image_copies_is_there_and_holds_what_the_wheel_ships() -> None:
     copied = [line.split()[1:-1] for line in lines() if line.startswith("COPY ") and "--from" not in line]
     names = {name for names in copied for name in names}

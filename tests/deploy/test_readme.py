@@ -13,9 +13,11 @@ import pytest
 import yaml
 
 from extender.settings.configuration import Settings, parse_settings
-from tests.deploy.building import DEPLOY, DEPLOYED, ROOT, built, load, of_kind, templates
+from tests.deploy.building import DEPLOY, DEPLOYED, ROOT, built, load, load_all, of_kind, templates
 from tests.deploy.reading import README, blocks, section
 from tests.programs import tool
+from tests.tools.release.image import version
+from tests.tools.release.manifests import write_manifests
 
 PATCH = "overlays/sidecar/patches/kube-scheduler0+strategic.yaml"
 
@@ -34,6 +36,17 @@ def follow(commands: str, folder: Path, programs: Path) -> None:
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
     command = [tool("bash"), "-euo", "pipefail", "-c", f"umask 022\n{commands}"]
     subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+
+
+def test_the_manifests_of_a_release_get_your_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool("kubectl")
+    write_manifests(tmp_path)
+    monkeypatch.setenv("REGISTRY", "registry.example")
+    follow(blocks("The image")[2], tmp_path, stand_in(tmp_path / "bin"))
+    for name in DEPLOYED:
+        documents = load_all(tmp_path / f"install-{name}.yaml")
+        images = {each["image"] for one in templates(documents) for each in one["spec"]["containers"]}
+        assert f"registry.example/placement-extender:{version()}" in images
 
 
 @pytest.mark.parametrize("digests", [["sha256:aa"], ["sha256:aa", "sha256:bb"]], ids=["first", "upgrade"])
