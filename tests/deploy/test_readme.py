@@ -114,7 +114,7 @@ def test_the_commands_for_policies_enable_them_in_an_overlay(tmp_path: Path) -> 
     documents = built(tmp_path / "deploy" / "overlays" / "service")
     (configuration,) = of_kind(documents, "ConfigMap")
     assert parse_settings(yaml.safe_load(configuration["data"]["extender.yaml"])).policies.enabled
-    assert len(of_kind(documents, "CustomResourceDefinition", "MutatingWebhookConfiguration")) == 4
+    assert len(of_kind(documents, "CustomResourceDefinition", "MutatingWebhookConfiguration")) == 5
 
 
 def test_the_settings_for_cert_manager_are_settings() -> None:
