@@ -140,11 +140,13 @@ class ReleaseSpec:
     when_no_room: WhenNoRoom = WhenNoRoom.WAIT
     limited: frozenset[str] = field(init=False, repr=False, compare=False)
     _name_of: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    _by_name: Mapping[str, Domain] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Files the domains by value, and the resources that any quota names. O(values)."""
         names = [name for each in self.domains for name, _ in each.quota]
         object.__setattr__(self, "limited", frozenset([*names, *((PODS,) if self.max_per_domain else ())]))
+        object.__setattr__(self, "_by_name", {each.name: each for each in self.domains})
         object.__setattr__(self, "_name_of", {value: each.name for each in self.domains for value in each.values})
 
     @property
@@ -166,8 +168,9 @@ class ReleaseSpec:
         return tuple(sorted({self._name_of[value] for value in values if value in self._name_of}))
 
     def quota_of(self, name: str) -> dict[str, int]:
-        """What pods may have in a domain, by resource: the least of what the policy says. O(domains)."""
-        found = next((dict(each.quota) for each in self.domains if each.name == name), {})
+        """What pods may have in a domain, by resource: the least of what the policy says. O(resources)."""
+        domain = self._by_name.get(name)
+        found = dict(domain.quota) if domain is not None else {}
         if self.max_per_domain:
             found[PODS] = min(found.get(PODS, self.max_per_domain), self.max_per_domain)
         return found

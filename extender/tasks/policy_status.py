@@ -129,10 +129,12 @@ class PolicyStatus:
         changed, self._changed = self._changed, set()
         await self._compare(changed)
         matched = await self._count()
+        self._begun = self._clock.now()
         for policy in [*self._policies, *self._policies.invalid()]:
             if policy.key.group != GROUP or policy.key in self._changed:
                 continue
             await self._keep(policy, 0 if isinstance(policy, InvalidPolicy) else matched[policy.key])
+            await self._give_way()
         known = {each.key for each in (*self._policies, *self._policies.invalid())}
         for key in [key for key in self._present if key not in known]:
             del self._present[key]

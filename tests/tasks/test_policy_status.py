@@ -341,6 +341,17 @@ async def test_the_count_is_cut_into_slices_of_bounded_work() -> None:
     assert scene.api.status[key]["matchedPods"] == 100
 
 
+async def test_a_look_at_many_policies_of_which_nothing_has_changed_is_cut_into_slices_too() -> None:
+    scene = Scene()
+    for number in range(40):
+        scene.apply(f"p{number}")
+    await scene.status.round()
+    scene.clock.slept.clear()
+    scene.clock.step = SLICE_SECONDS / 4
+    await scene.status.round()
+    assert 40 / 5 <= scene.clock.slept.count(PAUSE_SECONDS) <= 40 / 3
+
+
 async def test_a_policy_that_changes_during_a_round_is_left_to_the_next_round() -> None:
     scene = Scene()
     one, two = scene.apply("one"), scene.apply("two")
