@@ -154,6 +154,9 @@ class GroupReconciler:
         self.memory.clear()
         self._waiting.clear()
         self._placements.forget()
+        # Else a group that an earlier leader has released may not be known yet, and others take its room.
+        while self._index.gated.file_stale():  # noqa: ASYNC110 -- each call files some more
+            await asyncio.sleep(0)
         for placement in self._index.placements:
             self._queue.add(placement.group)
         groups = [group for key in list(self._index.gated.groups) if (group := self._read(key)) is not None]

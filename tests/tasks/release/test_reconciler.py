@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
+from extender.index.cluster import ClusterIndex
 from extender.kube.errors import Conflict, KubeError, Rejected, Throttled, Unreachable
+from extender.model.policies import PolicyObject
 from extender.model.release import Growth, Strategy
+from extender.rules.catalog import counts_of_rules
+from extender.settings.rules import Rules
 from tests.gangs import FOREIGN_GATE
 from tests.tasks.release.scene import Scene
 
@@ -296,3 +300,19 @@ async def test_the_object_of_a_group_is_owned_by_what_makes_the_group() -> None:
         [{"apiVersion": "v1", "kind": "Pod", "name": "x-1", "uid": "uid-x-1"}],
         None,
     ]
+
+
+async def test_a_new_leader_keeps_the_room_of_released_pods_also_where_their_groups_are_not_filed_yet() -> None:
+    scene = Scene({"a": 4})
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(1)
+        assert scene.free("a") == 2
+    scene.index = ClusterIndex(Rules(), counts_of_rules())
+    scene.index.gated.defer_to(lambda: None)
+    scene.show()
+    scene.index.upsert(PolicyObject(scene.policy))  # policies are listed after pods
+    assert len(scene.index.gated) == 0
+    async with scene.leading():
+        await scene.pass_time(0.1, shown=False)
+        assert scene.free("a") == 2
