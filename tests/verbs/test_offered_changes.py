@@ -122,6 +122,10 @@ def test_a_label_key_that_no_node_carries_is_not_offered_where_anti_affinity_ove
     asking = pod("asking", app="web", node_selector={"rack": "r1"})
     assert offered(asking, *objects) == {"labelNode": "label rack=r1 on node n0"}
     assert offered(asking, *objects, pod("keeper", on="n0", apart=[term("rack", app="web")])) == {}
+    assert "labelNode" in offered(asking, *objects, pod("keeper", on="n0", apart=[term("rack", app="db")]))
+    apart = pod("asking", app="web", node_selector={"rack": "r1"}, apart=[term("rack", app="db")])
+    assert offered(apart, *objects, pod("db-0", on="n0", app="db")) == {}
+    assert "labelNode" in offered(apart, *objects, pod("web-0", on="n0", app="web"))
 
 
 def test_a_node_whose_taint_skew_honors_brings_its_pods_into_the_count() -> None:

@@ -91,9 +91,19 @@ def _may_begin_to_count(key: str, number: NodeNumber, pod: Pod, view: ClusterVie
     """
     if view.is_carried(key):
         return False
-    pods = (pod, *view.pods_on(number).values())
-    terms = (term for each in pods for term in each.signature.affinity.required_anti)
-    return bool(view.policies.about_placed_pods) or any(term.topology_key == key for term in terms)
+    others = view.pods_on(number).values()
+    return bool(view.policies.about_placed_pods) or any(
+        _keeps_away(one, other, key, view) for each in others for one, other in ((each, pod), (pod, each))
+    )
+
+
+def _keeps_away(one: Pod, other: Pod, key: str, view: ClusterView) -> bool:
+    """Whether required anti-affinity of one pod over a label key selects the other. O(terms)."""
+    namespace, labels = other.signature.namespace, other.signature.labels
+    return any(
+        term.topology_key == key and term.selects(namespace, labels, view.namespace_labels(namespace))
+        for term in one.signature.affinity.required_anti
+    )
 
 
 def empty(node: Node) -> FreeResources:
