@@ -47,6 +47,7 @@ from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, in_namespace
 from extender.tasks.browse_service import BrowseService, ExplainService, overview_of
+from extender.tasks.deletion_costs import DeletionCosts
 from extender.tasks.endpoints import LeaderEndpoint
 from extender.tasks.events import EventLimit, EventRecorder, missed_admission
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, ScheduledPods, WatchedPods, WhatIfFilter
@@ -316,7 +317,16 @@ def _policy_jobs(base: Foundation, missed: EventRecorder) -> list[Job]:
     upkeep = GroupUpkeep(base.index.gated, base.clock)
     exclusions = ExclusionClock(base.index.domains, base.clock, time.time)
     base.metrics.report(scraped.EXCLUDED_DOMAINS, base.index.domains.counts)
+    costs = DeletionCosts(
+        base.index,
+        base.settings,
+        base.writer().set_deletion_cost,
+        base.clock,
+        lambda: base.reflectors.freshness.is_ready,
+    )
+    base.metrics.report(scraped.DELETION_COSTS, lambda: costs.results)
     return [
+        base.while_leading("costs of deletion", costs.run),
         base.while_leading("missed admissions", missed.run),
         ("recount of policies", recount.run),
         ("upkeep of groups", upkeep.run),

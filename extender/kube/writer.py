@@ -37,6 +37,7 @@ from extender.kube.effects import (
 from extender.kube.errors import KubeError, NotFound, Rejected, Unreachable
 from extender.kube.session import JSON, MERGE_PATCH, STRATEGIC_PATCH, Body, Connection
 from extender.model.group_placements import GroupPlacement, PlacementStatus
+from extender.model.objects import DELETION_COST, DELETION_COST_MARK
 from extender.model.policies import GROUP, VERSION, PolicyKey
 from extender.model.units import rfc3339
 from extender.wire import api_calls
@@ -175,6 +176,11 @@ class Writer(_Recording):
         """Sets one annotation of a pod; None removes it."""
         body = {"metadata": {"uid": pod.uid, "annotations": {key: value}}}
         await self._make(api_calls.ANNOTATE, pod.namespace, pod.name, body, MERGE_PATCH)
+
+    async def set_deletion_cost(self, pod: PodRef, cost: str | None) -> None:
+        """Sets the annotation pod-deletion-cost of a pod, and the one that says that it is ours; None removes both."""
+        body = {"metadata": {"uid": pod.uid, "annotations": {DELETION_COST: cost, DELETION_COST_MARK: cost}}}
+        await self._make(api_calls.SET_DELETION_COST, pod.namespace, pod.name, body, MERGE_PATCH)
 
     async def delete(self, pod: PodRef, grace_seconds: int | None = None) -> None:
         """Deletes exactly this pod; None leaves the grace period to the pod. ``NotFound`` if it no longer exists."""

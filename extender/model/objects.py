@@ -27,6 +27,9 @@ from extender.model.resources import Resources
 
 NO_RESOURCES: Resources = {}
 DOMAINS_KIND: Final = "TopologyDomains"
+# https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#pod-deletion-cost
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+DELETION_COST_MARK: Final = "placement.extender.dev/deletion-cost"
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
@@ -135,7 +138,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     ``gating`` is set for a gated pod and for one that we have released.
     ``created``: of a pod without a node, its creation time as the API server writes it, which sorts.
     ``quota``: only of a pod that carries terms which name namespaces, see `model/constraints/terms.py`.
-    ``scheduler``: the name of the scheduler that is to place it.
+    ``scheduler``: the name of the scheduler that is to place it. ``deletion_cost``: its annotation of that name as it stands;
+    ``has_own_cost``: by the annotation beside it we have written it.
     """
 
     uid: str
@@ -160,6 +164,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     scheduler: str = DEFAULT_SCHEDULER
     binding_failed: bool = False
     on_its_way: bool = False
+    deletion_cost: str = ""
+    has_own_cost: bool = False
 
     @property
     def key(self) -> str:

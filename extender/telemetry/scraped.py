@@ -126,6 +126,11 @@ EXCLUDED_DOMAINS: Final = ScrapedMetric(
     "Topology domains that spread constraints leave out by policies: unavailable (no node takes pods) or operator.",
 )
 
+DELETION_COSTS: Final = ScrapedMetric(
+    "extender_deletion_cost_writes_total{result}",
+    "Writes of pod-deletion-cost by the leader where policies direct it, by result: written, removed, failed.",
+)
+
 # -- requests
 
 REJECTION_CACHE_HITS: Final = ScrapedMetric(

@@ -206,6 +206,11 @@ GET_POLICY, GET_CLUSTER_POLICY, PATCH_POLICY_STATUS, PATCH_CLUSTER_POLICY_STATUS
         ("patch_cluster_policy_status", POLICY_RESOURCES[1], "status", "patch"),
     )
 )
+SET_DELETION_COST: Final = ApiCall(
+    *("set_deletion_cost", "", "pods", "", "patch"),
+    "the leader writes pod-deletion-cost where policies direct it",
+    "has policies",
+)
 _RELEASE: Final[tuple[str, Need]] = ("the leader releases groups of gated pods", "releases groups")
 GET_POD: Final = ApiCall("get_pod", "", "pods", "", "get", *_RELEASE)
 RELEASE_POD: Final = ApiCall("release_pod", "", "pods", "", "patch", *_RELEASE)

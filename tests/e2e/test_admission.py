@@ -21,6 +21,7 @@ from extender.kube.errors import KubeError, Rejected
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
+from extender.model.objects import DELETION_COST
 from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION
 from extender.simulator.json_objects import JsonObject
 from extender.tasks.preemption.executor import NOT_PREEMPTED, REASON, TARGET
@@ -141,6 +142,19 @@ async def test_what_the_extender_writes_passes_one_after_the_other_on_one_pod(cl
     await cluster.api.create(pod("another"))
     found = await cluster.api.request("GET", pod_path(pod("another")))
     await writer.delete(PodRef("default", "another", found["metadata"]["uid"]), 0)
+
+
+async def test_a_cost_of_deletion_is_written_where_there_is_none_or_ours_and_nowhere_else(
+    cluster: Cluster, held: Held
+) -> None:
+    writer = Writer(held.session.writes, "placement-extender", "one")
+    for cost in ("-1", "-2", None, "-3"):
+        await writer.set_deletion_cost(held.ref, cost)
+    theirs = {"metadata": {"annotations": {DELETION_COST: "7"}}}
+    await cluster.api.request("PATCH", pod_path(WEB), theirs, content_type=MERGE)
+    for cost in ("-4", None):
+        with pytest.raises(Rejected, match="pod-deletion-cost that no other client"):
+            await writer.set_deletion_cost(held.ref, cost)
 
 
 async def test_a_release_passes_and_keeps_the_gate_of_another_controller(held: Held) -> None:

@@ -61,6 +61,7 @@ CALLS: dict[str, tuple[str, Call]] = {
         lambda w: w.set_condition(POD, PodCondition("DisruptionTarget", "True", "Why", "", NOON)),
     ),
     "annotate": (POD_PATH, lambda w: w.annotate(POD, "key", "value")),
+    "set_deletion_cost": (POD_PATH, lambda w: w.set_deletion_cost(POD, "-1")),
     "uid_of": (POD_PATH, lambda w: w.uid_of(POD)),
     "evict": (f"{POD_PATH}/eviction", lambda w: w.evict(POD)),
     "delete": (POD_PATH, lambda w: w.delete(POD)),

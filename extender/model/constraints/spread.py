@@ -59,7 +59,7 @@ class SpreadDirective:
     ``completes_keys``: a constraint without it gets the label key of the pod's revision as one of its matchLabelKeys.
     ``min_domains``: a hard constraint without minDomains gets this one, 0 for none; ``declared``: as many as are declared.
     ``excludes_after``: after how many seconds an unavailable domain is excluded, None where it is kept. ``excludes_full``: so
-    is one without room for the pod.
+    is one without room for the pod. ``deletion_cost``: pods of fuller domains are the first that a scale-down deletes.
     """
 
     topology_key: str
@@ -68,6 +68,7 @@ class SpreadDirective:
     declared: bool = False
     excludes_after: float | None = None
     excludes_full: bool = False
+    deletion_cost: bool = False
 
     def texts(self) -> Iterator[str]:
         """The fields that it has, as in the policy."""
@@ -76,6 +77,8 @@ class SpreadDirective:
         if self.min_domains:
             yield f"minDomains {self.min_domains}"
         yield from DomainRules(self.declared, self.excludes_after, self.excludes_full).texts()
+        if self.deletion_cost:
+            yield "deletionCost Fullest"
 
 
 # The label that tells the revisions of a workload apart, by the kind of the pod's controller.

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw
 
+from extender.model.objects import DELETION_COST, DELETION_COST_MARK
 from extender.model.policies import INJECTED_ANNOTATION
 
 NOTHING = Raw(b"")
@@ -41,9 +42,11 @@ class MetaJson(_Json):
 
 
 class AnnotationsJson(_Json):
-    """The annotation that records what policies injected."""
+    """The annotation that records what policies injected, and those about the cost of deletion."""
 
     injected: str = msgspec.field(default="", name=INJECTED_ANNOTATION)
+    deletion_cost: str = msgspec.field(default="", name=DELETION_COST)
+    own_cost: str = msgspec.field(default="", name=DELETION_COST_MARK)
 
 
 class PolicyMetaJson(MetaJson):

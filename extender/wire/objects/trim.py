@@ -25,6 +25,7 @@ from extender.model.constraints.terms import NO_AFFINITY, PodAffinity
 from extender.model.host_ports import ANY_ADDRESS, HostPort, HostPorts
 from extender.model.objects import (
     DEFAULT_SCHEDULER,
+    DELETION_COST,
     NO_FACTS,
     NO_RESOURCES,
     ON_ITS_WAY,
@@ -100,6 +101,9 @@ _NO_STATUS = PodStatusJson()
 _ANNOTATIONS = msgspec.json.Decoder(AnnotationsJson | None)
 _RECORD: Final = INJECTED_ANNOTATION.encode()
 _RELEASED: Final = RELEASED_ANNOTATION.encode()
+_COST: Final = DELETION_COST.encode()
+_LONGEST_COST: Final = 16  # characters: an int32 has 11
+_NO_ANNOTATIONS = AnnotationsJson()
 _NUMBER: Final = re.compile(r"[0-9]{1,6}")
 _CONDITIONS = msgspec.json.Decoder(list[ConditionJson] | None)
 _ABSENT = (b"", b"null", b"[]", b"{}")
@@ -169,6 +173,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
     if signature is None:
         counts = bool(spec.node_name or status.nominated_node_name)
         signature = _signature(template, counts=counts, ports=excess_of_ports)
+    cost, is_own = _deletion_cost(bytes(meta.annotations)) if _COST in bytes(meta.annotations) else ("", False)
     return Pod(
         meta.uid or f"{namespace}/{name}",
         name,
@@ -194,7 +199,16 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         shared(spec.scheduler_name or DEFAULT_SCHEDULER),
         rejection.startswith(_BINDING_FAILED),
         ON_ITS_WAY in rejection,
+        cost,
+        is_own,
     )
+
+
+def _deletion_cost(annotations: bytes) -> tuple[str, bool]:
+    """The annotation as it stands, and whether it is ours: the second one says the same."""
+    found = decode(_ANNOTATIONS, annotations, "metadata.annotations") or _NO_ANNOTATIONS
+    cost = found.deletion_cost[:_LONGEST_COST]
+    return shared(cost), bool(cost) and cost == found.own_cost
 
 
 def _injected(annotations: bytes, limits: Limits) -> str:

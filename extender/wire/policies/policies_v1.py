@@ -278,6 +278,7 @@ def _spread_directive(found: JsonObject) -> SpreadDirective:
         declared=least == "Declared",
         excludes_after=float(Duration.parse(found.get("after") or DEFAULT_AFTER)) if excludes else None,
         excludes_full=found.get("fullDomains") == "Exclude",
+        deletion_cost=found.get("deletionCost") == "Fullest",
     )
 
 

@@ -408,9 +408,9 @@ def _check_timeout(found: Problems, value: Any) -> None:
 MOST_SPREAD: Final = 16  # topology keys of one policy
 DEFAULT_AFTER: Final = "5m"
 LONGEST_AFTER: Final = 24 * 3600.0
-_DOMAIN_FIELDS: Final = ("unavailableDomains", "after", "fullDomains")
-SPREAD_FIELDS: Final = ("topologyKey", "matchLabelKeys", "minDomains", *_DOMAIN_FIELDS)
-SPREAD_WORDS: Final = ("IfMissing", "Declared", "Keep", "Exclude")  # the constants among their values
+_LATER_FIELDS: Final = ("unavailableDomains", "after", "fullDomains", "deletionCost")
+SPREAD_FIELDS: Final = ("topologyKey", "matchLabelKeys", "minDomains", *_LATER_FIELDS)
+SPREAD_WORDS: Final = ("IfMissing", "Declared", "Keep", "Exclude", "Fullest")  # the constants among their values
 
 
 def _check_spread(found: Problems, spec: JsonObject) -> None:
@@ -430,8 +430,8 @@ def _check_spread(found: Problems, spec: JsonObject) -> None:
         keys.add(key)
         found.read_choice(each.get("matchLabelKeys"), f"{at}.matchLabelKeys", ("IfMissing",))
         _check_domain_rules(found, each, at)
-        if any(each.get(name) for name in _DOMAIN_FIELDS) and not _acts_at_scheduling(spec):
-            found.invalid(at, key, "excludes domains at scheduling, so `when` must contain Scheduling")
+        if any(each.get(name) for name in _LATER_FIELDS) and not _acts_at_scheduling(spec):
+            found.invalid(at, key, "acts on pods that exist, so `when` must contain Scheduling")
 
 
 def _acts_at_scheduling(spec: JsonObject) -> bool:
@@ -447,6 +447,7 @@ def _check_domain_rules(found: Problems, directive: JsonObject, at: str) -> None
         found.read_number(least, f"{at}.minDomains", 1, _INT32)
     for name in ("unavailableDomains", "fullDomains"):
         found.read_choice(directive.get(name), f"{at}.{name}", ("Keep", "Exclude"))
+    found.read_choice(directive.get("deletionCost"), f"{at}.deletionCost", ("Fullest",))
     after = found.read_text(directive.get("after"), f"{at}.after")
     if not after:
         return

@@ -125,6 +125,7 @@ FULL: Final[Json] = {
                 "unavailableDomains": "Exclude",
                 "after": "2m30s",
                 "fullDomains": "Exclude",
+                "deletionCost": "Fullest",
             },
             {"topologyKey": "kubernetes.io/hostname", "minDomains": 3, "unavailableDomains": "Keep"},
         ],
@@ -357,6 +358,11 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
     ),
     "directives of spread: excludes at admission": (
         {**_directing(unavailableDomains="Exclude"), "when": ["Admission"]},
+        "spec.spread",
+    ),
+    "directives of spread: unknown cost": (_directing(deletionCost="Emptiest"), "spec.spread[0].deletionCost"),
+    "directives of spread: costs at admission": (
+        {**_directing(deletionCost="Fullest"), "when": ["Admission"]},
         "spec.spread",
     ),
     "directives of spread: for templates": ({**_directing(), "targets": "Templates"}, "spec.spread"),

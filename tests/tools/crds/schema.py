@@ -350,6 +350,10 @@ def spread() -> Schema:
             about="Exclude: nor does a domain without room for the pod, in the decision about it.",
             choices=("Keep", "Exclude"),
         ),
+        "deletionCost": text(
+            about="Fullest: a ReplicaSet that gets smaller loses pods of the fullest domains first.",
+            choices=("Fullest",),
+        ),
     }
     rules = (
         rule(
@@ -563,8 +567,9 @@ RULES: Final = (
     ),
     rule(
         "!has(self.spread) || !has(self.when) || 'Scheduling' in self.when"
-        " || self.spread.all(each, !has(each.unavailableDomains) && !has(each.fullDomains))",
-        "excludes domains at scheduling, so `when` must contain Scheduling",
+        " || self.spread.all(each, !has(each.unavailableDomains) && !has(each.fullDomains)"
+        " && !has(each.deletionCost))",
+        "acts on pods that exist, so `when` must contain Scheduling",
         ".spread",
     ),
     rule(

@@ -1,0 +1,97 @@
+"""The costs of deletion by which a ReplicaSet that gets smaller keeps, and restores, the spread of its pods.
+
+It deletes the pods with the lowest `controller.kubernetes.io/pod-deletion-cost` first. The n-th pod of a domain costs -n, the
+first one nothing. So however many pods go at once, they go from the domains that are fullest then, as far as the number of pods
+allows. Pods keep their costs while others come and go, so a pod gets one write, and another one only where a gap is to be closed.
+https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#pod-deletion-cost
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from extender.index.view import ClusterView
+from extender.model.bounded import Steps
+from extender.model.objects import Pod, PodSignature
+from extender.model.policies import Mode, Moment
+from extender.settings.configuration import Settings
+
+REPLICA_SET: Final = "ReplicaSet"
+_A_STEP: Final = 500  # nodes with pods of a signature
+
+
+def directed_key(signature: PodSignature, view: ClusterView, settings: Settings) -> str:
+    """The topology key by whose domains such pods get costs; empty for none. O(policies that may select them).
+
+    A namespaced policy selects pods of its own namespace only, so it never has one of another written to.
+    """
+    controller, spread = signature.controller, signature.spread
+    if controller is None or controller.kind != REPLICA_SET or not spread.own:
+        return ""
+    if settings.policies.exempt.covers(signature.namespace, signature.labels):
+        return ""
+    keys = {each.topology_key for each in (*spread.hard, *spread.soft)}
+    subject = signature.subject(view.namespace_labels(signature.namespace))
+    for policy in view.policies.select(subject, Moment.SCHEDULING):
+        if policy.mode is Mode.ENFORCE:
+            for each in policy.directives.spread:
+                if each.deletion_cost and each.topology_key in keys:
+                    return each.topology_key
+    return ""
+
+
+def wanted_costs(view: ClusterView, settings: Settings) -> Steps[dict[str, int]]:
+    """The costs of pods on nodes by UID, of those that have one. O(signatures + pods of such workloads), in steps."""
+    keys: dict[PodSignature, str] = {}
+
+    def is_wanted(signature: PodSignature) -> bool:
+        found = keys[signature] = directed_key(signature, view, settings)
+        return bool(found)
+
+    workloads: dict[tuple[str, str, str], dict[int, list[Pod]]] = {}
+    looked = 0
+    for placed in view.placed(None, is_wanted):
+        if placed is None:
+            yield
+            continue
+        signature, key = placed.signature, keys[placed.signature]
+        assert signature.controller is not None  # noqa: S101 (for the type checker: it has a key)
+        here = workloads.setdefault((signature.namespace, signature.controller.name, key), {})
+        column = view.key(key).of_node
+        for node in placed.nodes if not placed.terminating else ():
+            looked += 1
+            if domain := column[node]:
+                here.setdefault(domain, []).extend(pod for pod in view.pods_on(node).values() if placed.are(pod))
+            if looked % _A_STEP == 0:
+                yield
+    found: dict[str, int] = {}
+    for domains in workloads.values():
+        found |= costs_of(domains)
+        yield
+    return found
+
+
+def costs_of(domains: Mapping[int, Sequence[Pod]]) -> dict[str, int]:
+    """The costs of one ReplicaSet's pods by UID, of those that have one. O(pods × log(pods))."""
+    return {uid: -place for pods in domains.values() for place, uid in _places(pods) if place}
+
+
+def _places(pods: Sequence[Pod]) -> Iterator[tuple[int, str]]:
+    """The place of each pod in its domain, from 0 on without gaps: its own, where it has one that is free, else the first free one."""
+    taken: dict[int, str] = {}
+    others: list[Pod] = []
+    for pod in sorted(pods, key=lambda each: each.uid):
+        place = -_as_int(pod.deletion_cost) if pod.has_own_cost else 0
+        if 0 < place < len(pods) and place not in taken:
+            taken[place] = pod.uid
+        else:
+            others.append(pod)
+    others.sort(key=lambda each: (each.start_time is None, str(each.start_time), each.uid))
+    free = (place for place in range(len(pods)) if place not in taken)
+    yield from taken.items()
+    yield from zip(free, (each.uid for each in others), strict=False)
+
+
+def _as_int(text: str) -> int:
+    return int(text) if text.removeprefix("-").isdecimal() else 0

@@ -1,0 +1,113 @@
+"""The task that keeps the costs of deletion: where it writes, how fast, and what it never touches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from msgspec.structs import replace
+
+from extender.index.cluster import ClusterIndex
+from extender.kube.effects import PodRef
+from extender.model.constraints.labels import ZONE
+from extender.model.objects import DELETION_COST as COST
+from extender.model.objects import DELETION_COST_MARK as MARK
+from extender.model.policies import Policy, PolicyObject
+from extender.tasks.deletion_costs import WRITES_PER_SECOND, DeletionCosts
+from extender.wire.objects import kinds
+from tests.builders import Json, index_of, node, pod_json, settings, spread
+from tests.fakes import FakeClock
+from tests.policies import policy
+
+FULLEST: Json = {"spread": [{"topologyKey": ZONE, "deletionCost": "Fullest"}]}
+
+
+def replica(name: str, zone: str, namespace: str = "default", costs: Json | None = None, **more: Any) -> Json:
+    body = pod_json(
+        name,
+        on=f"n{zone}",
+        namespace=namespace,
+        app="web",
+        owner=("ReplicaSet", "web"),
+        spreads=[spread("zone", app="web")],
+        **more,
+    )
+    body["metadata"]["annotations"] = costs or {}
+    return body
+
+
+class Scene:
+    """Zones a and b, pods of ReplicaSets, and a task whose writes the watch shows at once."""
+
+    def __init__(self, *policies: Policy) -> None:
+        self.index: ClusterIndex = index_of(*map(PolicyObject, policies), node("na", zone="a"), node("nb", zone="b"))
+        self.clock = FakeClock()
+        self.written: list[tuple[str, str | None]] = []
+        enabled = settings(policies={"enabled": True})
+        self.task = DeletionCosts(self.index, enabled, self.write, self.clock, lambda: True)
+
+    def put(self, *bodies: Json) -> None:
+        for body in bodies:
+            self.index.upsert(kinds.PODS.decode_object(orjson.dumps(body)))
+
+    async def write(self, pod: PodRef, cost: str | None) -> None:
+        self.written.append((f"{pod.namespace}/{pod.name}", cost))
+        found = self.index.pods[pod.uid]
+        self.index.upsert(replace(found, deletion_cost=cost or "", has_own_cost=cost is not None))
+
+
+async def test_the_fullest_domain_is_written_first_and_nothing_twice() -> None:
+    scene = Scene(policy(**FULLEST))
+    scene.put(*(replica(f"a{n}", "a") for n in range(4)), *(replica(f"b{n}", "b") for n in range(2)))
+    await scene.task.round()
+    assert [cost for _, cost in scene.written] == ["-3", "-2", "-1", "-1"]
+    assert len(scene.clock.slept) >= 4
+    assert min(each for each in scene.clock.slept if each) >= 1 / WRITES_PER_SECOND
+    await scene.task.round()
+    assert len(scene.written) == 4
+    assert scene.task.results["written"] == 4
+
+
+async def test_an_annotation_of_another_client_stays() -> None:
+    scene = Scene(policy(**FULLEST))
+    foreign, copied = {COST: "7"}, {COST: "7", MARK: "6"}
+    scene.put(replica("a0", "a"), replica("a1", "a", costs=foreign), replica("a2", "a", costs=copied))
+    await scene.task.round()
+    assert {name for name, _ in scene.written} <= {"default/a0"}
+
+
+async def test_costs_go_when_the_policy_goes_also_those_of_an_earlier_leader() -> None:
+    made = policy(**FULLEST)
+    scene = Scene(made)
+    scene.put(replica("a0", "a"), replica("a1", "a"))
+    await scene.task.round()
+    scene.index.delete(PolicyObject(made))
+    await scene.task.round()
+    assert scene.written[1:] == [(scene.written[0][0], None)]
+    await scene.task.round()
+    assert (len(scene.written), scene.task.results["removed"]) == (2, 1)
+    later = Scene()
+    later.put(replica("a1", "a", costs={COST: "-1", MARK: "-1"}))
+    await later.task.round()
+    assert later.written == [("default/a1", None)]
+
+
+async def test_a_policy_of_a_namespace_writes_to_no_other_and_audit_writes_nothing() -> None:
+    for made in (policy("p", "shop", **FULLEST), policy("p", "shop", mode="Audit", **FULLEST)):
+        scene = Scene(made)
+        scene.put(*(replica(f"{space}{n}", "a", space) for space in ("shop", "other") for n in range(2)))
+        await scene.task.round()
+        assert {name.partition("/")[0] for name, _ in scene.written} == ({"shop"} if made.mode == "Enforce" else set())
+
+
+async def test_only_pods_of_replica_sets_with_a_constraint_over_the_key_get_costs() -> None:
+    scene = Scene(policy(**FULLEST))
+    bare = [replica(f"bare{n}", "a") for n in range(2)]
+    for body in bare:
+        body["spec"]["topologySpreadConstraints"] = []
+    sets = [replica(f"set{n}", "a") for n in range(2)]
+    for body in sets:
+        body["metadata"]["ownerReferences"][0]["kind"] = "StatefulSet"
+    scene.put(*bare, *sets)
+    await scene.task.round()
+    assert scene.written == []
