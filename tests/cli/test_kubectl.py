@@ -23,11 +23,12 @@ from msgspec.structs import replace
 from pytest_aiohttp import AiohttpServer
 
 from extender.certificates.authority import CLIENT, SERVER, Authority
-from extender.cli.kubectl import COMMANDS, NAMESPACES, SECRET, complete, main
+from extender.cli.kubectl import COMMANDS, LEADER_SLICE, NAMESPACES, SECRET, complete, main
 from extender.compose.embedded import service_running
 from extender.model.units import Address
 from extender.server.request_checks import client_names
 from extender.settings.configuration import default_settings
+from extender.simulator.apiserver.fault_points import Call
 from extender.simulator.apiserver.kinds import PODS, SECRETS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
@@ -38,11 +39,22 @@ LABELS = {"app.kubernetes.io/name": "placement-extender", "app.kubernetes.io/com
 APART = anti_affinity(term(HOSTNAME, app="web"))
 
 
+class Leading(ApiServer):
+    """With the EndpointSlice of the leader, once it has one."""
+
+    leader = ""
+
+    async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+        if self.leader and call.path.endswith(f"/placement-extender/endpointslices/{LEADER_SLICE}"):
+            return web.json_response({"endpoints": [{"targetRef": {"kind": "Pod", "name": self.leader}}]})
+        return await super()._special(request, call)
+
+
 @dataclass
 class Plugin:
     """A cluster, a service that follows it, and the words that kubectl was called with."""
 
-    api: ApiServer
+    api: Leading
     calls: Path
     capsys: pytest.CaptureFixture[str]
 
@@ -84,7 +96,7 @@ async def plugin(
     """The context has the namespace shop, where web-2 waits."""
     calls, programs = tmp_path / "calls", tmp_path / "programs"
     programs.mkdir()
-    async with ApiServer() as api:
+    async with Leading() as api:
         objects: list[JsonObject] = [*map(namespace, ("shop", *NAMESPACES)), node("node-a")]
         web: dict[str, Any] = {"labels": {"app": "web"}, "affinity": APART}
         objects += [pod("web-1", "shop", on="node-a", **web), pod("web-2", "shop", **web)]
@@ -190,6 +202,14 @@ async def test_pods_with_the_labels_in_other_namespaces_count_only_where_the_ove
     plugin.add("usual", "placement-extender")
     assert (await plugin.run("explain", "web-2"))[0] == 0
     assert [line.split("pod/")[1].strip() for line in plugin.forwarded()] == ["of-a-tenant :8888", "usual :8888"]
+
+
+async def test_of_several_ready_pods_the_leader_is_asked(plugin: Plugin) -> None:
+    for name in ("extender-1", "extender-2"):
+        plugin.add(name, "placement-extender")
+    plugin.api.leader = "extender-2"
+    assert (await plugin.run("explain", "web-2"))[0] == 0
+    assert "pod/extender-2 " in plugin.forwarded()[0]
 
 
 async def test_a_port_forward_that_fails_says_what_kubectl_said(plugin: Plugin) -> None:

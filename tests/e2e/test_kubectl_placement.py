@@ -84,12 +84,12 @@ async def installed(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Installed
         await api.create(*(namespace(name) for name in (NAMESPACE, "shop")), kubelet.node("machine"))
         await eventually_ready(extender)
         address = urlsplit(extender.url)
-        for name, port in (("standby", 1), ("leader", address.port or 0)):
+        for name, port in (("0", 1), ("1", address.port or 0)):  # the latter leads
             kubelet.targets[f"{NAMESPACE}/extender-{name}"] = ("127.0.0.1", port)
             await api.create(made := _pod_of_the_overlay(f"extender-{name}"))
             conditions = [{"type": "Ready", "status": "True"}]
             await api.patch(f"{pod_path(made)}/status", {"status": {"phase": "Running", "conditions": conditions}})
-        target = {"kind": "Pod", "namespace": NAMESPACE, "name": "extender-leader"}
+        target = {"kind": "Pod", "namespace": NAMESPACE, "name": "extender-1"}
         files = {"ca.crt": "ca.crt", "tls.crt": "admin.crt", "tls.key": "admin.key"}
         data = {key: base64.b64encode((certificates / file).read_bytes()).decode() for key, file in files.items()}
         role: JsonObject = yaml.safe_load((DEPLOY / "kubectl" / "role.yaml").read_text("utf-8"))
@@ -135,7 +135,7 @@ async def test_a_user_with_the_role_alone_asks_the_leader_about_pods_of_the_name
     code, table, error = await installed.placement("explain", "web-2", "-o", "wide")
     assert (code, table.splitlines()[:1], error) == (0, ["shop/web-2: pending"], "")
     assert "anti_affinity" in table
-    assert installed.kubelet.forwarded == [f"{NAMESPACE}/extender-leader"]
+    assert installed.kubelet.forwarded == [f"{NAMESPACE}/extender-1"]
     code, document, _ = await installed.placement("explain", "web-2", "-n", "shop", "-o", "json", "--context", "e2e")
     assert (code, orjson.loads(document)["pod"]) == (0, "shop/web-2")
     (line,) = [each for each in README.splitlines() if each.startswith("    kubectl placement whatif")]
@@ -213,5 +213,5 @@ async def test_each_way_to_fail_says_what_to_do(installed: Installed, tmp_path: 
     assert (await installed.placement("explain", "web-2", *given))[0] == 0
     await asyncio.to_thread(installed.extender.program.stop)
     code, _, error = await installed.placement("explain", "web-2", *given)
-    assert (code, "pod placement-extender/extender-leader does not answer: " in error) == (1, True), error
+    assert (code, "pod placement-extender/extender-1 does not answer: " in error) == (1, True), error
     assert "an error occurred forwarding" in error
