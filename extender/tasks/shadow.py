@@ -283,11 +283,12 @@ class Shadow:
             if not judged.rules:
                 self._count("request", "unconstrained")
                 return
-            left = set(judged.rejected)
+            # Among assumed pods that count, the order in which the scheduler placed them is not certain either.
+            left = set() if judged.is_assumed else set(judged.rejected)
             if left and LIMITS not in judged.rules:
                 left = rejected_before(pod, left, self._unknown_to_scheduler(pod, asked.time), self.index.view)
         is_late = len(left) < len(judged.rejected)
-        result: Result = "late" if is_late else "assumed" if judged.is_assumed else "agreed"
+        result: Result = "assumed" if judged.is_assumed else "late" if is_late else "agreed"
         rejected = {name: judged.rejected[name] for name in judged.rejected if name in left}
         found = _Open(pod, asked.time, self.now(), judged.rules, rejected, judged.more if left else 0, result)
         before = self._open.pop(asked.uid, None)
