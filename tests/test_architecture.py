@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -111,6 +112,22 @@ def test_a_package_holds_its_docstring_and_nothing_else(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted({path.parent for path in MODULES}), ids=name_of)
 def test_every_folder_with_modules_is_a_package(path: Path) -> None:
     assert (path / "__init__.py").is_file()
+
+
+@pytest.mark.parametrize("path", modules_below(""), ids=name_of)
+def test_a_module_that_a_comment_names_exists(path: Path) -> None:
+    """`rules/rule.py`, below the package or a folder of the module; `rules.rule`, or `rules.rule.Rule`."""
+    text = path.read_text("utf-8")
+    folders = [each for each in path.parents if each.is_relative_to(ROOT)]
+    for name in re.findall(r"`((?:\w+/)+\w+\.py)`", text):
+        assert any((folder / name).is_file() for folder in folders), name
+    floors = "|".join(each.name for each in PACKAGE.iterdir() if each.is_dir())
+    for name in re.findall(rf"`((?:{floors})(?:\.[a-z_0-9]+)+(?:\.[A-Z_]\w*)?)`", text):
+        parts = name.split(".")
+        found = PACKAGE.joinpath(*parts)
+        owner = PACKAGE.joinpath(*parts[:-1]).with_suffix(".py")
+        is_module = found.is_dir() or found.with_suffix(".py").is_file()
+        assert is_module or (owner.is_file() and parts[-1] in owner.read_text("utf-8")), name
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

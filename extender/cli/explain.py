@@ -225,7 +225,8 @@ def _on_node(each: Obstacle) -> Iterator[str]:
 
 
 def _constraint(state: ConstraintState) -> Iterator[str]:
-    yield f"{_HEADS[state.kind].format(key=state.topology_key)}; pods: {state.pods}; {_reach(state.reach)}"
+    head = f"{_HEADS.get(state.kind, state.kind)} by {state.topology_key}"
+    yield f"{head}; pods: {state.pods}; {_reach(state.reach)}"
     for note in _notes(state):
         yield f"{_INDENT}{note}"
     rows: list[tuple[str, ...]] = [("DOMAIN", "NODES", "PODS", "PASSES", "COUNTED")]
@@ -240,11 +241,12 @@ def _constraint(state: ConstraintState) -> Iterator[str]:
         yield f"and {state.more_terms} more terms of existing pods"
 
 
-_HEADS = {
-    "podAffinity": "Required pod affinity by {key}",
-    "podAntiAffinity": "Required pod anti-affinity by {key}",
-    "existingPodAntiAffinity": "Required anti-affinity of existing pods by {key}",
-    "topologySpread": "Hard topology spread by {key}",
+# A kind that is not here, as that of a rule of your own, is its own head.
+_HEADS: Final = {
+    "podAffinity": "Required pod affinity",
+    "podAntiAffinity": "Required pod anti-affinity",
+    "existingPodAntiAffinity": "Required anti-affinity of existing pods",
+    "topologySpread": "Hard topology spread",
 }
 
 

@@ -47,7 +47,7 @@ class DomainsView:
 
     Subscribers of ``changes`` are told when a domain becomes excluded or returns, and when other domains are declared.
     ``freed_total`` counts the nodes on which room may have become free, while a policy excludes full domains. ``fits`` has what
-    the rule found out about that room, see `rules/full_domains.py`.
+    the rule found out about that room, see `rules/excluded_domains.py`.
     """
 
     changes: Subscribable

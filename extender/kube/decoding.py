@@ -3,7 +3,7 @@
 No slice holds the event loop for long: decoding is synchronous, and ``reflector`` yields to other tasks between slices.
 What cannot be decoded is counted and named once in the log, never raised: one invalid object must not hide the others.
 
-What the decoder rejects is decoded again in a simpler form (`wire.simplify`). That may take long, so a slice ends
+What the decoder rejects is decoded again in a simpler form (`wire/objects/simplify.py`). That may take long, so a slice ends
 before it, and the line or item is simplified in steps.
 
 An object that even then cannot be read keeps counting as it was last read, until a readable version or its deletion

@@ -53,7 +53,7 @@ class ObjectIndex(Protocol):
 
 
 class KnownObjects:
-    """The objects of one kind that the index holds, by key: what a complete list changes, and nothing more.
+    """The objects of one kind that the index holds, by key, so that only the differences of a complete list are applied.
 
     The event handler of the kind owns one and is its only writer. A list of 150,000 unchanged pods takes a fifth of a
     second to compare, so the comparison can be interrupted after each object; then only the differences are applied.
@@ -68,7 +68,7 @@ class KnownObjects:
         return self._objects.get(key)
 
     def put(self, found: Object, *, is_deleted: bool) -> bool:
-        """Passes one change on; False if nothing that the index reads has changed, and then the index's object is kept."""
+        """Gives one change to the index; returns whether the index has changed. If not, the object that it holds is kept here too."""
         key = found.uid if type(found) is Pod else found.key  # most events are of pods, and a property costs a call
         if is_deleted:
             self._objects.pop(key, None)

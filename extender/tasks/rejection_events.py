@@ -127,9 +127,13 @@ class RejectionEvents:
             await self._clock.sleep(REFILL_SECONDS)
         try:
             found = await self._explain(uid)
+            note = rejection_note(found)
         except NotExplained:
             return "failed"
-        pod, note = self._pending(uid), rejection_note(found)
+        except Exception:  # noqa: BLE001 (a bug, as of a rule; the other pods get their events)
+            _LOG.exception("a rejection could not be explained", extra={"uid": uid})
+            return "failed"
+        pod = self._pending(uid)
         if pod is None or found.preempting or not note:
             return "outdated"
         now, told = self._clock.now(), self._told.get(uid)

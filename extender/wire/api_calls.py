@@ -1,7 +1,7 @@
 """The calls to the API server other than list and watch: name, permission, and the settings that need the call.
 
-`kube.writer` makes each call by its row; the row's name is the label of the metric. `doctor.permissions` reviews the
-permissions of the rows that the settings need, and deploy/base and deploy/bind grant exactly those of all rows. To add
+`kube.writer` makes each call by its row; the row's name is the label of the metric. `doctor/facts.py` lists the
+permissions of the rows that the settings need (`needed_permissions`), and deploy/base and deploy/bind grant exactly those of all rows. To add
 a call, add a row.
 """
 

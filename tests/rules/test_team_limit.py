@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from extender.cli.explain import report
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
@@ -13,6 +14,7 @@ from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.tasks.rejected_pods import dependency_version, is_unchanged
+from extender.verbs.explain.explaining import rejection_note
 from extender.verbs.filter import FilterDecision, FilterVerb
 from tests.builders import asking, node_json, settings
 from tests.contenders import cluster, contender, contender_json, stage
@@ -90,6 +92,19 @@ def test_an_explanation_shows_the_racks_and_the_rejecting_nodes() -> None:
     assert (state.kind, state.pods, state.limit) == ("teamLimit", "team=red", 1)
     assert [(each.domain, each.count, each.passes) for each in state.domains] == [("r0", 2, False), ("r1", 0, True)]
     assert [(each.rule, each.nodes, each.examples) for each in found.obstacles] == [("TeamLimit", 2, ("n0", "n1"))]
+
+
+def test_an_explanation_is_printed_and_told_by_the_kind_of_the_state() -> None:
+    racks = Racks()
+    for each in range(2, 4):
+        racks.add(f"red-{each}", "n2", team="red")
+    found = explained(racks.index, contender("asking", **ASKED), racks.settings)
+    head = f"teamLimit by {RACK}"
+    assert f"{head}; pods: team=red; namespaces: all (every namespace)" in list(report(found))
+    assert rejection_note(found) == (
+        f"{head} with pods team=red: r0: 2 counted, 1 would pass (because of default/red-0, default/red-1), "
+        "r1: 2 counted, 1 would pass (because of default/red-2, default/red-3)"
+    )
 
 
 def test_a_pod_of_the_team_is_preempted_and_no_other() -> None:

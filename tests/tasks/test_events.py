@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from extender.kube.effects import ObjectEvent, PodRef, PolicyRef
 from extender.kube.errors import Rejected, Unreachable
+from extender.model.answers.explanations import ConstraintState, Explanation, Reach
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import GROUP, PolicyKey
 from extender.settings.configuration import Settings
@@ -328,14 +330,19 @@ class Api(FakeWriter):
 class Scene:
     """One node with a web pod, and the events, on a clock that only sleeping moves."""
 
-    def __init__(self) -> None:
+    def __init__(self, also: Callable[[Explanation], Explanation] = lambda found: found) -> None:
+        """``also`` is applied to each explanation."""
         self.index = index_of(node("n1", allocatable={"pods": "99"}), pod("on", on="n1", app="web"))
         self.clock, self.api = FakeClock(), Api()
         view = self.index.view
         nodes = self.index.assumed.held
         explainer = ExplainService(view, Settings(), self.clock, lambda uid: nodes[uid].nodes if uid in nodes else ())
         shared = RejectedPodWriter(self.index, self.api, lambda _: ("", False))
-        self.events = RejectionEvents(shared, self.api, explainer.rejection, self.clock, lambda: NOON)
+
+        async def explain(uid: str) -> Explanation:
+            return also(await explainer.rejection(uid))
+
+        self.events = RejectionEvents(shared, self.api, explain, self.clock, lambda: NOON)
 
     def reject(self, name: str, namespace: str = "default") -> None:
         """The filter has rejected the pod on the only node."""
@@ -497,3 +504,22 @@ async def test_a_failure_is_counted_and_the_next_rejection_of_the_pod_is_told() 
         scene.reject("asking")
         await until(lambda: scene.api.events)
     assert [each.note for each in scene.api.events] == [NOTE]
+
+
+async def test_a_rule_whose_state_cannot_be_told_leaves_the_events_of_other_pods(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken: Any = None  # for the domains
+
+    def break_one(found: Explanation) -> Explanation:
+        state = ConstraintState("Own", "own", "rack", "", Reach(""), domains=broken)
+        return msgspec.structs.replace(found, constraints=(state,)) if found.pod == "default/one" else found
+
+    scene = Scene(break_one)
+    async with scene.leading():
+        scene.reject("one")
+        scene.reject("asking")
+        await until(lambda: scene.total == 2)
+    assert [each.about.name for each in scene.api.events] == ["asking"]
+    assert scene.told == {"failed": 1, "written": 1}
+    assert "a rejection could not be explained" in caplog.text

@@ -62,9 +62,9 @@ class AssumedPods:
     """All assumed pods by UID. ``several`` counts those whose node is not known yet, ``doubted`` those in doubt.
 
     The node of the former is known soon, so a filter request may wait for them; it never waits for the latter.
-    ``ended`` counts the assumptions that ended although no watch event ended them, ``expired`` those of them that ran
-    out of time. ``changes`` shows each assumption that ends or comes into doubt, ``unconfirmed`` those that
-    ``ended`` counts, ``given_back`` each one that ends although its pod is not bound where it kept room.
+    ``ended`` counts the assumptions that a report of failure or expiry has ended, ``expired`` those that expiry has ended.
+    ``changes`` shows each assumption that ends or comes into doubt, ``unconfirmed`` those that ``ended`` counts,
+    ``given_back`` each one that ends although its pod is not bound where it kept room.
     ``binding``: by UID, those that this process is binding, or may have bound: whether a report of failure has come.
     ``bound``: the pods that the watch has shown bound, for a reader that takes them away; the last `MOST_BOUND`.
     """
@@ -211,9 +211,10 @@ class AssumedPods:
     def observe(self, uid: str, old: Pod | None, new: Pod | None) -> Assumed | None:
         """Applies what the watch shows of any pod: bound, deleted or with a failed binding, its assumption ends.
 
-        Only an attempt that passed the filter comes to a binding. So a report of a failed binding is this attempt's, unless an
-        earlier one ended without a report. So is one with our error `ON_ITS_WAY`: a later attempt got it. Another failure is kept for
-        `review`, as it may be an earlier attempt's.
+        The scheduler binds only in an attempt in which the pod passed the filter. So a report of a failed binding is about the
+        attempt of this assumption, and ends it, unless the assumption of an earlier attempt ended before its report came. Filter gives
+        our error `ON_ITS_WAY` to a later attempt while the pod is assumed, so a report of this error also shows that the assumed
+        attempt is over. Any other report may be about an earlier attempt; `review` decides later.
         Returns the assumption that ended. The caller counts the pod of the watch in its place, and notifies `changes`.
         """
         if new is None:

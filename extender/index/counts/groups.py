@@ -45,7 +45,8 @@ class GroupView:
     """What readers see of a group: pods per domain, a domain without pods having no entry.
 
     ``users`` counts the compiled constraints that read the group (an owner group: its signatures). ``version`` grows with
-    every change of the counts. ``undetermined`` is how many pods would count here whose node is not known yet (`assumed`).
+    every change of the counts. ``undetermined`` is the number of assumed pods that the group would
+    count and whose node is not known yet (`index/claims/assumed.py`).
     """
 
     __slots__ = ("_levels", "column", "counts", "key", "undetermined", "users", "version")

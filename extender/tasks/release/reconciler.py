@@ -51,7 +51,7 @@ from extender.verbs.release.progress import (
 _LOG = logging.getLogger(__name__)
 _WORKERS: Final = 16  # groups that wait for writes at a time; the writes have limits of their own
 _AFTER_FAILURE: Final = 10.0
-_RESUME_SECONDS: Final = 0.5  # of a new leader, in one step; what is left is done group by group
+_RESUME_SECONDS: Final = 0.5  # that `_begin` reserves room for decided groups; `_work` does the others, one group at a time
 _MOST_TRIES: Final = 3  # of a proposal
 _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
 _PLACED_PER_SECOND: Final = 1e6  # one after the other, at any rate
@@ -117,8 +117,9 @@ class GroupReconciler:
     async def run(self) -> None:
         """Works until cancelled. Every run begins without a memory, as that of another leader would.
 
-        What is known to be decided is reserved at once, and nothing is decided before all that an earlier leader decided is
-        known: it may have released pods into room that looks free.
+        No group is decided before all decisions of an earlier leader are known, as that leader may have released pods into room
+        that looks free. First `_begin` reserves room for decided groups, for `_RESUME_SECONDS` before and after that. Each of the
+        others gets its room in its turn, and other groups may have been given it by then.
         """
         index = self._index
         subscribed: list[tuple[Subscribable, Callable[[object], None]]] = [
@@ -171,10 +172,10 @@ class GroupReconciler:
     async def _resume(
         self, group: GroupState, reserve: Callable[[GroupState, GroupMemory, Decision], Awaitable[object]]
     ) -> None:
-        """Reserves room again for a group that an earlier leader decided, before any other group is decided.
+        """Reserves room again for a group that an earlier leader decided, within `_RESUME_SECONDS`.
 
-        Released pods are first, then groups of which nothing is bound, whose room was reserved. Pods that replace others
-        are last: perhaps they had none.
+        `_begin` comes to released pods first, then to groups without a bound pod, as the earlier leader had reserved room for
+        them. Groups with bound pods are last: their pods that wait replace others, and may have had no reserved room.
         """
         try:
             memory = self._known(group)

@@ -201,6 +201,7 @@ _NAMESPACED: Final = re.compile(r"([a-z0-9-]+)/")
 _POD, _OBJECT = "a pod", "an object"
 _OTHERS: Final = {_POD: "pods", _OBJECT: "objects"}
 
+# A kind that is not here, as that of a rule of your own, is its own head.
 _HEADS: Final = {
     "podAffinity": "pod affinity",
     "podAntiAffinity": "pod anti-affinity",
@@ -249,7 +250,7 @@ def _constraint(state: ConstraintState, namespace: str) -> str:
 
 
 def _head(state: ConstraintState, namespace: str) -> str:
-    text = f"{_HEADS[state.kind]} by {state.topology_key}"
+    text = f"{_HEADS.get(state.kind, state.kind)} by {state.topology_key}"
     if state.carrier:
         return f"{text}, of {_readable((state.carrier,), namespace)} for example"
     if state.kind == "topologySpread":

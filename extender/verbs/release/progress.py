@@ -87,7 +87,7 @@ class GroupState:
 
 
 class Do(StrEnum):
-    """What the manager does next. ``GROW``: release as many of the pods as there is room for, the first ones."""
+    """What the reconciler does next. ``GROW``: release the first of the pods, as many as the domain has room for."""
 
     WAIT = "wait"
     DECIDE = "decide"
@@ -143,7 +143,7 @@ def _undecided(group: GroupState, left: list[Pod], out: int) -> Step:
         text = f"{_exist(out, group.size)}, without a gate"
         return Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE, text)
     missing = group.size - len(left) - out
-    if left and missing <= 0:
+    if left and missing <= 0:  # the reconciler decides, and shows the step that this gives in place of this one
         return Step(Do.DECIDE, Phase.DECIDING, Reason.NO_ROOM, "", in_order(left)[: group.size - out])
     if group.blocked:
         return Step(Do.WAIT, Phase.COLLECTING, Reason.FOREIGN_GATE, _foreign_gates(group))

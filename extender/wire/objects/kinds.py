@@ -1,8 +1,8 @@
 """The kinds that are watched: how their pages and lines are decoded to model objects, and which settings need them.
 
-`compose` creates a reflector for each row of `WATCHED_KINDS` that the settings need, `doctor.permissions` reviews list and
-watch on it, tests compare the rows with the role of deploy/base, and snapshots are decoded with the same rows. To add a kind,
-add a row, a class in `model.objects` and a case in `ClusterIndex`.
+`compose` creates a reflector for each row of `WATCHED_KINDS` that the settings need, `doctor/facts.py` lists the permissions to
+list and watch these (`needed_permissions`), tests compare the rows with the role of deploy/base, and snapshots are decoded with
+the same rows. To add a kind, add a row, a class in `model.objects` and a case in `ClusterIndex`.
 
 Formats: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
