@@ -51,7 +51,8 @@ from extender.verbs.release.progress import (
 _LOG = logging.getLogger(__name__)
 _WORKERS: Final = 16  # groups that wait for writes at a time; the writes have limits of their own
 _AFTER_FAILURE: Final = 10.0
-_RESUME_SECONDS: Final = 0.5  # that `_begin` reserves room for decided groups; `_work` does the others, one group at a time
+# For so long `_begin` reserves room for groups that are decided. Those that are left then are worked on as all groups are (`_work`).
+_RESUME_SECONDS: Final = 0.5
 _MOST_TRIES: Final = 3  # of a proposal
 _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
 _PLACED_PER_SECOND: Final = 1e6  # one after the other, at any rate
@@ -118,8 +119,8 @@ class GroupReconciler:
         """Works until cancelled. Every run begins without a memory, as that of another leader would.
 
         No group is decided before all decisions of an earlier leader are known, as that leader may have released pods into room
-        that looks free. First `_begin` reserves room for decided groups, for `_RESUME_SECONDS` before and after that. Each of the
-        others gets its room in its turn, and other groups may have been given it by then.
+        that looks free. `_begin` reserves room for groups that are known to be decided, before `_catch_up` and after it. What it
+        does not reserve within `_RESUME_SECONDS`, other groups may take before the turn of the group comes.
         """
         index = self._index
         subscribed: list[tuple[Subscribable, Callable[[object], None]]] = [
