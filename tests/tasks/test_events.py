@@ -520,6 +520,6 @@ async def test_a_rule_whose_state_cannot_be_told_leaves_the_events_of_other_pods
         scene.reject("one")
         scene.reject("asking")
         await until(lambda: scene.total == 2)
-    assert [each.about.name for each in scene.api.events] == ["asking"]
+    assert [each.about for each in scene.api.events] == [PodRef("default", "asking", "uid-asking")]
     assert scene.told == {"failed": 1, "written": 1}
     assert "a rejection could not be explained" in caplog.text
