@@ -21,7 +21,8 @@ from extender.kube.listing import read_list
 from extender.kube.session import MERGE_PATCH, Session, open_session
 from extender.kube.timing import SystemClock
 from extender.model.constraints.labels import ZONE, is_label_value
-from extender.model.units import Duration, read_time, rfc3339
+from extender.model.objects import MOST_TOPOLOGY_DOMAINS
+from extender.model.units import Duration, agreeing, counted, read_time, rfc3339
 from extender.settings.connections import Kube
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
 
@@ -98,10 +99,14 @@ def run_list(arguments: argparse.Namespace) -> int:
         documents = [{"name": each["metadata"]["name"], "spec": each.get("spec") or {}} for each in found]
         print_document(documents, arguments.output)
         return 0
-    rows = [row for each in found for row in _rows(each, now)]
+    rows = [row for each in found[:MOST_TOPOLOGY_DOMAINS] for row in _rows(each, now)]
     say(
         *table([("KEY", "DOMAIN", "DECLARED", "EXCLUDED", "WHY"), *rows], indent="") if rows else ["no TopologyDomains"]
     )
+    beyond = len(found) - MOST_TOPOLOGY_DOMAINS
+    if beyond > 0:
+        have = agreeing(beyond, "has", "have")
+        say(f"{counted(beyond, 'object')} {have} no effect: the first {MOST_TOPOLOGY_DOMAINS} by name are read")
     return 0
 
 
@@ -137,7 +142,8 @@ def _changed(arguments: argparse.Namespace, change: Callable[[list[JsonObject]],
     """Changes the exclusions of the first TopologyDomains of the key; returns its name. Raises CommandError."""
 
     async def write(session: Session) -> str:
-        of_key = [each for each in await _read(session) if (each.get("spec") or {}).get("topologyKey") == arguments.key]
+        read = (await _read(session))[:MOST_TOPOLOGY_DOMAINS]
+        of_key = [each for each in read if (each.get("spec") or {}).get("topologyKey") == arguments.key]
         holding = [each for each in of_key if any(one.get("domain") == arguments.domain for one in _excluded(each))]
         found = next(iter([*holding, *of_key]), None)
         if found is None:

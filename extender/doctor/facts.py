@@ -16,7 +16,7 @@ from extender.model.release import DomainUse
 from extender.settings.configuration import Settings
 from extender.verbs.release.progress import GroupOverview, StrayPod
 from extender.wire.api_calls import API_CALLS
-from extender.wire.objects.kinds import watched_kinds
+from extender.wire.objects.kinds import TOPOLOGY_DOMAINS, watched_kinds
 from extender.wire.webhook_configurations import MUTATING, POLICY_RESOURCES, VALIDATING
 
 
@@ -64,7 +64,7 @@ _MANIFESTS: Final[Mapping[str, str]] = {
 def manifest_of(resource: str, verb: str, settings: Settings) -> str:
     """The file that grants a verb on a resource, such as ``pods/status``, to a service with these settings."""
     if verb in {"list", "watch"}:
-        is_policy = resource in {*POLICY_RESOURCES, PLACEMENTS}
+        is_policy = resource in {*POLICY_RESOURCES, PLACEMENTS, TOPOLOGY_DOMAINS.resource}
         return f"deploy/{'policies/kustomization' if is_policy else 'base/reader'}.yaml"
     if resource == "endpointslices" and settings.policies.enabled and not settings.policies.webhook.url:
         return "deploy/policies/role.yaml"  # those of the webhook, and with them that of the leader

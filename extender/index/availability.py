@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from extender.index.nodes.topology import Topology
 from extender.index.objects.changes import Journal, Subscribable, Subscribers
 from extender.model.changes import DomainTimes
-from extender.model.objects import Node, TopologyDomains
+from extender.model.objects import MOST_TOPOLOGY_DOMAINS, Node, TopologyDomains
 from extender.model.policies import Mode, Moment, Policy
 
 _NO_DOMAINS: Final[frozenset[str]] = frozenset()
@@ -178,7 +178,7 @@ class DomainTable(DomainsView):
     # -- changes --------------------------------------------------------------------------------------------------------
 
     def change(self, new: TopologyDomains, *, is_gone: bool) -> bool:
-        """Sets or removes an object; False where nothing changed. What it excludes begins with the next step. O(all domains)."""
+        """Sets or removes an object; False where nothing changed. What it excludes begins with the next step. O(domains of `used`)."""
         if (None if is_gone else new) == self.objects.get(new.name):
             return False
         if is_gone:
@@ -186,7 +186,7 @@ class DomainTable(DomainsView):
         else:
             self.objects[new.name] = new
         declared: dict[str, set[str]] = {}
-        for each in self.objects.values():
+        for each in self.used():
             declared.setdefault(each.topology_key, set()).update(each.domains)
         self._declared = {key: frozenset(found) for key, found in declared.items()}
         self._end_exclusions()
@@ -194,9 +194,13 @@ class DomainTable(DomainsView):
         self._changed()
         return True
 
+    def used(self) -> list[TopologyDomains]:
+        """The first objects by name, which alone are read: each change looks at all of them."""
+        return [self.objects[name] for name in sorted(self.objects)[:MOST_TOPOLOGY_DOMAINS]]
+
     def _end_exclusions(self) -> None:
         """Those that no object has any more end at once."""
-        kept = {(each.topology_key, found.domain) for each in self.objects.values() for found in each.excluded}
+        kept = {(each.topology_key, found.domain) for each in self.used() for found in each.excluded}
         for key, found in list(self._by_operator.items()):
             left = {domain: each for domain, each in found.items() if (key, domain) in kept}
             if left:
@@ -331,12 +335,13 @@ class DomainTable(DomainsView):
     def _apply_exclusions(self) -> bool:
         """Begins and ends what operators exclude; whether any did. Of two objects that exclude a domain the later end holds."""
         found: dict[str, dict[str, Exclusion]] = {}
-        for name in sorted(self.objects):
-            for each in self.objects[name].excluded:
+        for obj in self.used():
+            for each in obj.excluded:
                 until = inf if each.until is None else each.until
-                here = found.setdefault(self.objects[name].topology_key, {})
-                if until > self.now and until > here.get(each.domain, Exclusion(0.0, until=-inf)).until:
-                    by = each.reason or f"TopologyDomains {name}"
+                here = found.setdefault(obj.topology_key, {})
+                already = here.get(each.domain)
+                if until > self.now and (already is None or until > already.until):
+                    by = each.reason or f"TopologyDomains {obj.name}"
                     here[each.domain] = Exclusion(self.now if each.since is None else each.since, by, until)
         found = {key: here for key, here in found.items() if here}
         before = {key: here.keys() for key, here in self._by_operator.items()}

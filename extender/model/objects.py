@@ -212,6 +212,10 @@ class ExcludedDomain(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
 
 
+MOST_TOPOLOGY_DOMAINS: Final = 64
+"""Of so many objects, the first by name, the domains are read: a change of one looks at all of them."""
+
+
 class TopologyDomains(msgspec.Struct, frozen=True, gc=False):
     """The domains of a topology key that there are, or will be once they have a node, and those that are excluded now."""
 

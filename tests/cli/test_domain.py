@@ -11,6 +11,7 @@ import pytest
 
 from extender.cli.main import main
 from extender.model.constraints.labels import ZONE
+from extender.model.objects import MOST_TOPOLOGY_DOMAINS
 from extender.simulator.apiserver.kinds import TOPOLOGY_DOMAINS
 from extender.simulator.apiserver.server import ApiServer
 from tests.deploy.policies.test_schema import kept, schema_of
@@ -54,6 +55,23 @@ async def test_a_zone_is_excluded_for_a_time_shown_and_included_again(
         assert stored(api)["excluded"] == []
         assert await run(tmp_path, api, "list", "-o", "json") == 0
         assert json.loads(capsys.readouterr().out.partition("\n")[2])[0]["name"] == "zones"
+
+
+async def test_objects_that_are_not_read_are_neither_written_nor_shown_as_if_they_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = [
+        BODY | {"metadata": {"name": f"a{number:02}"}, "spec": {"topologyKey": "rack", "domains": ["r"]}}
+        for number in range(MOST_TOPOLOGY_DOMAINS)
+    ]
+    async with ApiServer() as api:
+        api.store.load([BODY, *others])
+        assert await run(tmp_path, api, "exclude", "b") == 1
+        assert f"no TopologyDomains is about {ZONE}" in capsys.readouterr().err
+        assert await run(tmp_path, api, "list") == 0
+        shown = capsys.readouterr().out
+        assert ZONE not in shown
+        assert shown.splitlines()[-1] == "1 object has no effect: the first 64 by name are read"
 
 
 @pytest.mark.parametrize(

@@ -239,3 +239,11 @@ def a_placement(at: int, levels: int = 1) -> JsonObject:
     }
     status = {"conditions": [{"type": f"x{level}", "reason": "x"} for level in range(levels)]}
     return an_object("GroupPlacement", f"placement-{at}", API_VERSION, spec=spec, status=status)
+
+
+def topology_domains(at: int, domains: int = 1) -> JsonObject:
+    """Of a key that each node has; so many are declared, and excluded."""
+    names = [f"zone-{each}" for each in range(domains)]
+    excluded = [{"domain": each, "reason": "x"} for each in names]
+    spec = {"topologyKey": plain.ZONE, "domains": names, "excluded": excluded}
+    return an_object("TopologyDomains", f"domains-{at}", API_VERSION, "", spec=spec)

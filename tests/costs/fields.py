@@ -56,6 +56,7 @@ _STRUCTS: Final = {
     "budget": wire.BudgetJson,
     "quota": wire.QuotaJson,
     "placement": GroupPlacementJson,
+    "topologyDomains": wire.TopologyDomainsJson,
     "request": extender_v1._ArgsJson,
     "preemption": extender_v1._PreemptionArgsJson,
     "binding": extender_v1._BindingArgsJson,
@@ -91,7 +92,9 @@ def policy_fields() -> Iterator[tuple[str, Schema]]:
 
 
 def _of_schema(path: str, schema: Schema) -> Iterator[tuple[str, Schema]]:
-    if schema["type"] == "array":
+    if "type" not in schema:  # a number or a text
+        yield path, schema
+    elif schema["type"] == "array":
         yield f"{path}[]", schema
         if schema["items"]["type"] != "string":
             yield from _of_schema(f"{path}[]", schema["items"])

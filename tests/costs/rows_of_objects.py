@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from extender.model.objects import MOST_TOPOLOGY_DOMAINS
 from tests.costs.building import (
     META_TEXTS,
     NAMESPACE,
@@ -22,6 +23,7 @@ from tests.costs.building import (
     fixed,
     of_object,
     texts,
+    topology_domains,
     with_meta,
     workloads,
 )
@@ -62,6 +64,17 @@ def object_rows() -> list[Row]:
             beside(lambda n: [a_node(10_000, taints=[{"key": each, "effect": "NoSchedule"} for each in texts(n)])]),
         ),
         Row(
+            "node: conditions",
+            ("node.status.conditions[]", "node.status.conditions[].*"),
+            *of_object(60),
+            PLATFORM,
+            beside(
+                lambda n: [
+                    a_node(10_000) | {"status": {"conditions": [{"type": each, "status": "True"} for each in texts(n)]}}
+                ]
+            ),
+        ),
+        Row(
             "node: resources",
             ("node.status.allocatable{}",),
             *of_object(20),
@@ -81,6 +94,14 @@ def object_rows() -> list[Row]:
             fixed(253),
             PLATFORM,
             beside(lambda n: [plain.node("x" * n)]),
+        ),
+        Row(
+            "topology domains: declared and excluded",
+            ("TopologyDomains[]", "topologyDomains.**"),
+            "CRD: maxItems, 64 objects",
+            fixed(256),
+            PLATFORM,
+            beside(lambda n: [topology_domains(at, n) for at in range(MOST_TOPOLOGY_DOMAINS)]),
         ),
         Row(
             "namespaces",

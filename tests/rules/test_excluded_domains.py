@@ -11,7 +11,7 @@ import pytest
 from extender.cli.explain import report
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import HOSTNAME, ZONE
-from extender.model.objects import ExcludedDomain, TopologyDomains
+from extender.model.objects import MOST_TOPOLOGY_DOMAINS, ExcludedDomain, TopologyDomains
 from extender.model.policies import Policy, PolicyObject
 from extender.settings.configuration import Settings
 from extender.verbs.filter import FilterVerb
@@ -240,3 +240,16 @@ def test_an_explanation_says_which_domain_is_left_out_since_when_and_why() -> No
     full = Zones((1,), directing(fullDomains="Exclude"))
     full.node("a", cpu="1")
     assert "without a: no node has room for the pod" in full.texts()
+
+
+def test_of_many_objects_the_first_by_name_are_read() -> None:
+    domains = Zones((), EXCLUDING).domains
+    last = TopologyDomains("z", "rack", ("r1",), (ExcludedDomain("r1"),))
+    domains.change(last, is_gone=False)
+    assert domains.declared("rack") == {"r1"}
+    for number in range(MOST_TOPOLOGY_DOMAINS):
+        domains.change(TopologyDomains(f"a{number:02}", ZONE, (f"z{number}",)), is_gone=False)
+    assert not domains.declared("rack")
+    assert len(domains.declared(ZONE)) == MOST_TOPOLOGY_DOMAINS
+    domains.change(TopologyDomains("a00"), is_gone=True)
+    assert domains.declared("rack") == {"r1"}

@@ -16,6 +16,7 @@ const REASONS = {
   spread_label_missing: "nodes lack the topology key of its spread constraint",
   spread_skew: "topology spread would be too uneven",
   affinity: "no pod that it must be near",
+  domain_excluded: "nodes are in a topology domain that is excluded",
   anti_affinity: "pods that it must be apart from",
   existing_anti_affinity: "existing pods keep it away from them",
   cordoned: "nodes are cordoned",
