@@ -1,6 +1,7 @@
 """Findings about scheduling policies and what comes with them: the way to the webhook, groups of gated pods, and quotas.
 
-A gate that is not removed is silent: kube-scheduler does not look at such a pod, and no event says why.
+A gate that is not removed is silent: kube-scheduler does not look at such a pod, and no event says why. What the extender alone
+knows is as silent in an autoscaler, which simulates kube-scheduler and adds no node, or one that does not help.
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/
 https://kubernetes.io/docs/concepts/policy/resource-quotas/#cross-namespace-pod-affinity-scope
@@ -11,11 +12,15 @@ from datetime import UTC, datetime
 from typing import Final
 
 from extender.doctor.facts import Facts, Finding, PolicyFacts, PolicyInUse, Severity, ago
+from extender.model.constraints.node_affinity import ANY_NODE
+from extender.model.constraints.spread import SpreadDirective
 from extender.model.objects import PodQuota
-from extender.model.policies import KUPID_GROUP, FailurePolicy, InvalidPolicy, Policy
+from extender.model.policies import KUPID_GROUP, FailurePolicy, InvalidPolicy, Mode, Moment, Policy
 from extender.model.quotas import CROSS_NAMESPACE_SCOPE, can_charge, limits_pods
+from extender.model.release import WhenNoRoom
 from extender.model.units import agreeing, counted
 from extender.verbs.release.progress import UNDECIDED, GroupOverview, Reason, StrayPod
+from extender.wire.policies.node_terms import POD_TERMS, SPREAD
 
 _MOST_NAMED: Final = 10  # of one sort; the others are counted
 _SEE_POLICIES: Final = "see `kubectl get podpol,cpodpol -A`"
@@ -29,7 +34,11 @@ def examine_policies(facts: Facts) -> list[Finding]:
         return []
     # Where the API server reached this replica, this machine's view of the way does not matter.
     is_reached = facts.total("extender_admission_reviews_total") > 0
-    return [*_kinds(found), *_webhook(found), *([] if is_reached else _urls(found)), *_policies(found)]
+    findings = [*_kinds(found), *_webhook(found), *([] if is_reached else _urls(found)), *_policies(found)]
+    used = [each.policy for each in found.policies if isinstance(each.policy, Policy) and not _selects_nothing(each)]
+    used = [each for each in used if each.mode is Mode.ENFORCE]
+    excludes = facts.settings.mode == "offload" and facts.settings.rules.topology_spread.enabled
+    return [*findings, *_unseen(used, excludes=excludes)]
 
 
 def _kinds(facts: PolicyFacts) -> Iterator[Finding]:
@@ -122,6 +131,94 @@ def _matchless(policy: Policy | InvalidPolicy) -> Finding:
         return Finding("warning", "policies", problem, remedy)
     remedy = "nothing to do if its pods are still to come; else compare its selectors with the labels of the pods"
     return Finding("info", "policies", f"{policy.key} matches no pod of the cluster", remedy)
+
+
+_AUTOSCALERS: Final = "autoscalers"
+_SEE_AUTOSCALERS: Final = "see config/explanation/other-controllers.md"
+
+
+def _unseen(policies: list[Policy], *, excludes: bool) -> Iterator[Finding]:
+    """What an autoscaler does not see of policies in use, and what it does then; one finding for each sort. O(policies).
+
+    ``excludes``: whether the extender decides spread, so that it can leave domains out.
+    """
+    grouped = [(each, each.release) for each in policies if each.acts(Moment.RELEASE) and each.release is not None]
+    growing = [each for each, release in grouped if release.when_no_room is WhenNoRoom.RELEASE]
+    waiting = [each for each, release in grouped if release.when_no_room is not WhenNoRoom.RELEASE]
+    problem = "autoscalers ignore pods at the gates of {}: no node is added for a group before it is released"
+    remedy = (
+        "for a group without room set release.whenNoRoom: Release, with mayGrow: true at the domains that get nodes"
+    )
+    yield from _not_seen(waiting, problem, remedy)
+    yield from _not_seen(
+        growing, problem, "nothing to do: a group without room is released into a domain that may grow"
+    )
+    problem = (
+        "autoscalers do not know the room that is reserved for groups of {}: "
+        "no node is added for other pods that would fit there, until the room is used or free again"
+    )
+    yield from _not_seen([each for each, _ in grouped], problem, "nothing to do where such pods can wait for that long")
+    leaving = [each for each in policies if any(_leaves_out(one) for one in each.directives.spread)]
+    if excludes:
+        yield from _left_out(leaving)
+    elif leaving:
+        fields = "spec.spread.unavailableDomains and fullDomains"
+        problem = f"{fields} of {_named(leaving)} have no effect: kube-scheduler's plugin decides spread, and counts such domains"
+        remedy = "set mode: offload with rules.topologySpread.enabled, or remove the fields"
+        yield Finding("warning", "policies", problem, remedy)
+    seen = [each for each in policies if each.acts(Moment.ADMISSION)]
+    problem = (
+        "of domains without nodes that are declared for {} autoscalers see the number alone, in pods that admission has "
+        "seen: they add a node in a new domain only if they have a group of nodes for one"
+    )
+    declaring = [each for each in seen if any(one.declared for one in each.directives.spread)]
+    yield from _not_seen(declaring, problem, "keep a group of nodes, or a NodePool, for each declared domain")
+    problem = (
+        "autoscalers do not see what {} require: for a pod that fits a node by its own fields alone they add none, "
+        "for another one they may add a node that does not help"
+    )
+    hidden = [each for each in policies if not each.acts(Moment.ADMISSION) and _requires(each)]
+    yield from _not_seen(hidden, problem, "write it into new pods by when: [Admission, Scheduling]")
+
+
+def _left_out(policies: list[Policy]) -> Iterator[Finding]:
+    problem = (
+        "autoscalers count the domains that {} exclude as unavailable: they may add nodes for pods that get "
+        "a place in other domains, and a node in an excluded domain"
+    )
+    lost = [each for each in policies if any(one.excludes_after is not None for one in each.directives.spread)]
+    yield from _not_seen(lost, problem, "keep the group of nodes of a domain that is drained on purpose from growing")
+    problem = "autoscalers count the domains that {} exclude as full: they may add a node in one, which the pod does not wait for"
+    full = [each for each in policies if any(one.excludes_full for one in each.directives.spread)]
+    yield from _not_seen(full, problem, "nothing to do, unless such nodes stay empty")
+
+
+def _not_seen(policies: list[Policy], problem: str, remedy: str) -> Iterator[Finding]:
+    if policies:
+        yield Finding("info", _AUTOSCALERS, problem.format(_named(policies)), f"{remedy}; {_SEE_AUTOSCALERS}")
+
+
+def _named(policies: list[Policy]) -> str:
+    names = [str(each.key) for each in policies]
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _leaves_out(directive: SpreadDirective) -> bool:
+    return directive.excludes_after is not None or directive.excludes_full
+
+
+def _requires(policy: Policy) -> bool:
+    """Whether filter holds pods to it that do not carry it. A wish alone concerns no autoscaler. O(constraints)."""
+    directives = policy.directives
+    constraints = directives.lists.get(SPREAD, ())
+    return (
+        bool(directives.node_name)
+        or directives.nodes != ANY_NODE
+        or any(directives.lists.get(path) for path in POD_TERMS)
+        or any(each.value.get("whenUnsatisfiable") == "DoNotSchedule" for each in constraints)
+        or any(each.completes_keys or each.min_domains or each.declared for each in directives.spread)
+    )
 
 
 _GATES: Final = "gates"

@@ -9,8 +9,9 @@ import pytest
 
 from extender.doctor.facts import Facts, PolicyFacts, PolicyInUse, Sample
 from extender.doctor.policies import examine_policies
+from extender.settings.configuration import default_settings
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
-from tests.deploy.policies.examples import policy
+from tests.deploy.policies.examples import PREFERRED, REQUIRED, policy
 from tests.doctor.test_findings import GOOD, sampled, told
 
 KEPT = "WebhookConfiguration placement-extender"
@@ -135,3 +136,102 @@ def test_an_invalid_policy_that_rejects_pods_is_named_before_ten_others() -> Non
     others = (in_use(mode="Maybe"),) * 12
     found = examine_policies(policed(policies=(*others, in_use(mode="Maybe", failurePolicy="Fail"))))
     assert [one.severity for one in found] == ["error", *["warning"] * 10]
+
+
+# -- What autoscalers do not see: which findings each policy gives, by the words of what will happen -------------------
+
+ZONE = "topology.kubernetes.io/zone"
+GATES = "no node is added for a group before it is released"
+ROOM = "no node is added for other pods that would fit there, until the room is used or free again"
+LOST = "they may add nodes for pods that get a place in other domains, and a node in an excluded domain"
+FULL = "they may add a node in one, which the pod does not wait for"
+DECLARED = "they add a node in a new domain only if they have a group of nodes for one"
+HIDDEN = "for a pod that fits a node by its own fields alone they add none"
+LATE: dict[str, Any] = {"when": ["Scheduling"]}
+RELEASE: dict[str, Any] = {"topology": [ZONE]}
+GROWING = RELEASE | {"domains": [{"name": "a", "values": ["a"], "mayGrow": True}], "whenNoRoom": "Release"}
+TERM = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "db"}}}
+
+
+def spread(**fields: Any) -> dict[str, Any]:
+    """A directive for constraints over zones."""
+    return {"spread": [{"topologyKey": ZONE, **fields}]}
+
+
+def constraint(when: str) -> dict[str, Any]:
+    """A spread constraint."""
+    return {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": when}]}
+
+
+UNSEEN: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a gate": ({"when": ["Release"], "release": RELEASE}, [GATES, ROOM]),
+    "a gate until there is no room": ({"when": ["Release"], "release": GROWING}, [GATES, ROOM]),
+    "unavailable domains": (spread(unavailableDomains="Exclude"), [LOST]),
+    "full domains": (spread(fullDomains="Exclude"), [FULL]),
+    "declared domains": (spread(minDomains="Declared"), [DECLARED]),
+    "declared domains of pods as they are": (LATE | spread(minDomains="Declared"), [HIDDEN]),
+    "label keys of pods as they are": (LATE | spread(matchLabelKeys="IfMissing"), [HIDDEN]),
+    "nodes for scheduling only": (LATE | {"nodeSelector": {"pool": "db"}}, [HIDDEN]),
+    "a node for scheduling only": (LATE | {"nodeName": "n1"}, [HIDDEN]),
+    "terms for scheduling only": (LATE | {"affinity": {"podAntiAffinity": {REQUIRED: [TERM]}}}, [HIDDEN]),
+    "constraints for scheduling only": (LATE | constraint("DoNotSchedule"), [HIDDEN]),
+    "wishes for scheduling only": (
+        LATE
+        | constraint("ScheduleAnyway")
+        | {
+            "affinity": {
+                "podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": TERM}]},
+                "nodeAffinity": {
+                    PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}]
+                },
+            }
+        },
+        [],
+    ),
+    "nodes at admission too": ({"nodeSelector": {"pool": "db"}}, []),
+    "spread that is written into pods": (spread(matchLabelKeys="IfMissing", minDomains=3), []),
+    "costs of deletion": (spread(deletionCost="Fullest"), []),
+    "domains that are kept": (spread(unavailableDomains="Keep", fullDomains="Keep"), []),
+    "an audit": ({"mode": "Audit"} | spread(unavailableDomains="Exclude", fullDomains="Exclude"), []),
+}
+
+
+@pytest.mark.parametrize(("spec", "expected"), UNSEEN.values(), ids=UNSEEN.keys())
+def test_what_autoscalers_do_not_see_is_told_with_what_they_do_then(spec: dict[str, Any], expected: list[str]) -> None:
+    found = examine_policies(policed(policies=(in_use(**spec), in_use())))
+    assert [(one.severity, one.check) for one in found] == [("info", "autoscalers")] * len(expected)
+    for one, words in zip(found, expected, strict=True):
+        assert words in one.problem
+        assert "PodSchedulingPolicy/default/one" in one.problem
+        assert one.remedy.endswith("; see config/explanation/other-controllers.md")
+
+
+def test_a_group_without_room_is_seen_where_it_is_released() -> None:
+    waiting, growing = in_use(when=["Release"], release=RELEASE), in_use(when=["Release"], release=GROWING)
+    found = [one.remedy.partition(":")[0] for one in examine_policies(policed(policies=(waiting, growing)))]
+    assert found[:2] == ["for a group without room set release.whenNoRoom", "nothing to do"]
+
+
+def test_policies_without_pods_hide_nothing_from_autoscalers() -> None:
+    found = examine_policies(policed(policies=(in_use(0, **spread(fullDomains="Exclude")),)))
+    assert [one.check for one in found] == ["policies"]
+
+
+def test_many_policies_that_hide_the_same_are_one_finding() -> None:
+    (found,) = examine_policies(policed(policies=(in_use(**spread(fullDomains="Exclude")),) * 13))
+    assert found.problem.count("PodSchedulingPolicy/default/one") == 10
+    assert " and 3 more exclude as full" in found.problem
+
+
+@pytest.mark.parametrize("field", ["unavailableDomains", "fullDomains"])
+def test_domains_that_are_excluded_where_the_plugin_decides_spread_are_a_warning(field: str) -> None:
+    facts = policed(policies=(in_use(**spread(**{field: "Exclude"})),))
+    (found,) = examine_policies(replace(facts, settings=default_settings("augment")))
+    assert (found.severity, found.check) == ("warning", "policies")
+    assert "PodSchedulingPolicy/default/one have no effect" in found.problem
+    assert (
+        examine_policies(
+            replace(policed(policies=(in_use(**spread(minDomains=3)),)), settings=default_settings("augment"))
+        )
+        == []
+    )
