@@ -22,7 +22,7 @@ from tests.e2e.programs import free_ports
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
 from tests.simulator.plain import pod
-from tests.tools.crds import group_placements
+from tests.tools.crds import group_placements, topology_domains
 from tests.tools.crds.policies import FILE
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -41,7 +41,7 @@ _READER: JsonObject = {
 
 async def established(api: Api) -> list[JsonObject]:
     """Install the CRDs and return them once the apiserver serves them."""
-    files = (FILE, group_placements.FILE)
+    files = (FILE, group_placements.FILE, topology_domains.FILE)
     documents = [each for file in files for each in yaml.safe_load_all(file.read_text("utf-8"))]
     for document in documents:
         await api.request("POST", CRDS, document, allow=[409])

@@ -1,0 +1,274 @@
+"""The directive `spread` beside a real kube-controller-manager: a zone is lost and returns, a rollout, a scale-down, an operator's exclusion."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from extender.model.objects import DELETION_COST, DELETION_COST_MARK
+from extender.model.units import rfc3339
+from extender.simulator.json_objects import (
+    JsonObject,
+    is_terminating,
+    labels_of,
+    name_of,
+    node_of,
+    uid_of,
+)
+from tests.deploy.policies.examples import API_VERSION, policy
+from tests.e2e import controllers
+from tests.e2e.client import NODES, ApiFailure, pod_path
+from tests.e2e.cluster import Cluster
+from tests.e2e.control_plane import scheduler_document
+from tests.e2e.policing import Policed, policed
+from tests.e2e.programs import our_command
+from tests.e2e.test_growth import Started
+from tests.e2e.test_overlays import kubectl
+from tests.fakes import PATIENCE
+from tests.simulator.plain import ZONE, node, pod, spread
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+WEB = "/apis/apps/v1/namespaces/default/deployments/web"
+DOMAINS = f"/apis/{API_VERSION}/topologydomains"
+LABELS = {"app": "web"}
+REVISION = "pod-template-hash"
+_SMP = "application/strategic-merge-patch+json"
+# Unlike numbers of nodes: a ReplicaSet deletes first where several of its pods share a node, which is z3.
+NODES_OF = {"z1": 6, "z2": 6, "z3": 1}
+DIRECTIVE: JsonObject = {
+    "topologyKey": ZONE,
+    "matchLabelKeys": "IfMissing",
+    "unavailableDomains": "Exclude",
+    "after": "20s",
+    "deletionCost": "Fullest",
+}
+
+
+@pytest.fixture
+async def running(cluster: Cluster, assets: Path) -> AsyncIterator[Policed]:
+    """Three zones, and a Deployment of six pods spread over them with maxSkew 1; its pods are ready once they have a node."""
+    if not controllers.is_there(assets):
+        pytest.skip(f"{controllers.PROGRAM} is not in {assets}: NOTHING IS KNOWN of spread of a Deployment")
+    for zone, count in NODES_OF.items():
+        await cluster.api.create(*(node(f"{zone}-{number}", zone, cpu="16") for number in range(1, count + 1)))
+    body = controllers.deployment(
+        "web", 6, pod("web", labels=LABELS, topologySpreadConstraints=[spread(labels=LABELS)])
+    )
+    async with AsyncExitStack() as stack:
+        found = await stack.enter_async_context(policed(cluster))
+        stack.push_async_callback(without_domains, found)
+        await stack.enter_async_context(controllers.controlled(cluster, assets))
+        directed = {"podSelector": {}, "namespaceSelector": {}, "spread": [DIRECTIVE]}
+        await found.apply(policy("ClusterPodSchedulingPolicy", "spread", **directed))
+        stack.callback(cluster.plane.scheduler.stop)
+        await asyncio.to_thread(cluster.plane.start_scheduler, scheduler_document("offload", found.extender.url))
+        Started(cluster.api, cluster.board)
+        await kubectl(cluster, "apply", documents=[body])
+        await until_placed(found, {"z1": 2, "z2": 2, "z3": 2})
+        yield found
+
+
+async def without_domains(found: Policed) -> None:
+    for each in (await found.api.list(DOMAINS))[0]:
+        await found.api.delete(f"{DOMAINS}/{name_of(each)}")
+
+
+def pods_of(found: Policed) -> list[JsonObject]:
+    """The pods of the Deployment that are not being deleted."""
+    return [
+        each
+        for each in found.cluster.board.pods.values()
+        if labels_of(each).get("app") == "web" and not is_terminating(each)
+    ]
+
+
+def placed(found: Policed) -> Counter[str]:
+    """How many pods each zone has."""
+    return Counter(node_of(each).partition("-")[0] for each in pods_of(found) if node_of(each))
+
+
+async def until_placed(found: Policed, wanted: dict[str, int], within: float = PATIENCE) -> None:
+    """Return once the zones have so many pods each and none waits."""
+    try:
+        await found.cluster.board.until(
+            lambda: placed(found) == wanted and len(pods_of(found)) == sum(wanted.values()), within
+        )
+    except TimeoutError:
+        waiting = {name_of(each): found.cluster.board.message(f"default/{name_of(each)}") for each in pods_of(found)}
+        raise AssertionError(
+            f"{placed(found)}, and { ({name: why for name, why in waiting.items() if why}) }"
+        ) from None
+
+
+async def scale(found: Policed, replicas: int) -> None:
+    await found.api.patch(WEB, {"spec": {"replicas": replicas}})
+
+
+async def until_excluded(found: Policed, count: int, reason: str) -> None:
+    """Return once the extender excludes so many zones."""
+    async with asyncio.timeout(PATIENCE):
+        while await found.extender.metric("extender_excluded_topology_domains", reason=reason) != count:  # noqa: ASYNC110 -- no event across processes
+            await asyncio.sleep(0.05)
+
+
+async def lose(found: Policed, zone: str) -> None:
+    """What the node lifecycle controller writes when the kubelets of a zone are silent."""
+    now = rfc3339(datetime.now(UTC))
+    taints = [
+        {"key": "node.kubernetes.io/unreachable", "effect": effect, "timeAdded": now}
+        for effect in ("NoSchedule", "NoExecute")
+    ]
+    await _tell(found, zone, taints, {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}, now)
+
+
+async def bring_back(found: Policed, zone: str) -> None:
+    now = rfc3339(datetime.now(UTC))
+    await _tell(found, zone, [], {"type": "Ready", "status": "True", "reason": "KubeletReady"}, now)
+
+
+async def _tell(found: Policed, zone: str, taints: list[JsonObject], condition: JsonObject, now: str) -> None:
+    told = {"conditions": [{**condition, "lastTransitionTime": now, "lastHeartbeatTime": now}]}
+    for each in (await found.api.list(NODES))[0]:
+        if labels_of(each)[ZONE] == zone:
+            path = f"{NODES}/{name_of(each)}"
+            await found.api.request("PATCH", f"{path}/status", {"status": told}, content_type=_SMP)
+            await found.api.patch(path, {"spec": {"taints": taints}})
+    ready = [{"type": name, "status": str(condition["status"] == "True")} for name in ("Ready", "ContainersReady")]
+    for each in pods_of(found):
+        if node_of(each).startswith(f"{zone}-"):
+            await found.api.request(
+                "PATCH", f"{pod_path(each)}/status", {"status": {"conditions": ready}}, content_type=_SMP
+            )
+
+
+async def command(*arguments: str) -> str:
+    """What a command of the extender prints."""
+    done = await asyncio.to_thread(
+        subprocess.run, our_command(*arguments), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+async def explained(found: Policed, name: str) -> str:
+    return await command("explain", f"default/{name}", "--url", found.extender.url)
+
+
+async def domain(found: Policed, *arguments: str) -> str:
+    return await command("domain", *arguments, "--kubeconfig", str(found.cluster.plane.kubeconfig))
+
+
+def costs(found: JsonObject) -> dict[str, str]:
+    """The annotations of a pod about its cost of deletion."""
+    annotations = found["metadata"].get("annotations", {})
+    return {name: annotations[name] for name in (DELETION_COST, DELETION_COST_MARK) if name in annotations}
+
+
+def big(name: str) -> JsonObject:
+    """A pod with the same constraint that no node has room for."""
+    return pod(name, labels=LABELS, cpu="100", topologySpreadConstraints=[spread(labels=LABELS)])
+
+
+async def test_a_deployment_keeps_its_spread_while_a_zone_is_lost_after_a_rollout_and_a_scale_down(
+    running: Policed,
+) -> None:
+    api, board = running.api, running.cluster.board
+    refused: set[str] = set()
+    board.listeners.append(
+        lambda each: refused.add(name_of(each)) if board.message(f"default/{name_of(each)}") else None
+    )
+
+    # A zone is lost: two pods more have room beside the constraint, and the others wait until the zone is excluded.
+    await lose(running, "z3")
+    await scale(running, 12)
+    await until_placed(running, {"z1": 5, "z2": 5, "z3": 2})
+    assert len(refused) >= 4, "they waited for the lost zone"
+    await until_excluded(running, 1, "unavailable")
+
+    # Why another pod waits: the zone is named.
+    await api.create(big("big"))
+    await board.rejected(big("big"))
+    said = await explained(running, "big")
+    assert "z3: no node takes pods since 20" in said, said
+    await api.delete("/api/v1/namespaces/default/pods/big", grace=0)
+
+    # It returns: nothing is moved, and the next pods go there.
+    before = {uid_of(each): node_of(each) for each in pods_of(running)}
+    await bring_back(running, "z3")
+    await until_excluded(running, 0, "unavailable")
+    await scale(running, 14)
+    await until_placed(running, {"z1": 5, "z2": 5, "z3": 4})
+    assert before.items() <= {uid_of(each): node_of(each) for each in pods_of(running)}.items()
+
+    # A rollout counts the pods of its own revision only.
+    old = {labels_of(each)[REVISION] for each in pods_of(running)}
+    await api.patch(WEB, {"spec": {"template": {"metadata": {"annotations": {"example.com/restarted": "1"}}}}})
+    await board.until(
+        lambda: len(pods_of(running)) == 14 and not old & {labels_of(each)[REVISION] for each in pods_of(running)},
+        within=120,
+    )
+    await board.until(lambda: placed(running).total() == 14)
+    assert sorted(placed(running).values()) == [4, 5, 5]
+    for each in pods_of(running):
+        (constraint,) = each["spec"]["topologySpreadConstraints"]
+        assert constraint["matchLabelKeys"] == [REVISION]
+
+    # A scale-down takes pods of the fullest zones, also where those of another one share a node.
+    await board.until(lambda: sum(map(bool, map(costs, pods_of(running)))) == 11)
+    await scale(running, 8)
+    await board.until(lambda: len(pods_of(running)) == 8)
+    assert sorted(placed(running).values()) == [2, 3, 3]
+
+    # Without the policy the costs go, and one that another client has written stays.
+    another = next(each for each in pods_of(running) if not costs(each))
+    await api.patch(pod_path(another), {"metadata": {"annotations": {DELETION_COST: "7"}}})
+    await api.delete(f"/apis/{API_VERSION}/clusterpodschedulingpolicies/spread")
+    await board.until(lambda: [costs(each) for each in pods_of(running) if costs(each)] == [{DELETION_COST: "7"}])
+    assert await running.extender.metric("extender_deletion_cost_writes_total", result="failed") == 0
+
+
+async def test_a_zone_that_an_operator_excludes_takes_no_pod_and_is_not_waited_for(running: Policed) -> None:
+    api, board = running.api, running.cluster.board
+    zones = {
+        "apiVersion": API_VERSION,
+        "kind": "TopologyDomains",
+        "metadata": {"name": "zones"},
+        "spec": {"topologyKey": ZONE, "domains": sorted(NODES_OF)},
+    }
+    with pytest.raises(ApiFailure, match=r"spec\.domains"):
+        await api.request("POST", DOMAINS, {**zones, "spec": {"topologyKey": ZONE, "domains": ["no zone"]}})
+    await api.request("POST", DOMAINS, zones, params={"fieldValidation": "Strict"})
+    with pytest.raises(ApiFailure, match="may not be changed"):
+        await api.patch(f"{DOMAINS}/zones", {"spec": {"topologyKey": "example.com/rack"}})
+
+    said = await domain(running, "exclude", "z2", "--for", "2h", "--reason", "new switches")
+    assert said.startswith(f"{ZONE}=z2 is excluded until 20")
+    assert said.endswith("(TopologyDomains zones)\n")
+    rows = [line.split() for line in (await domain(running, "list")).splitlines()]
+    assert [(row[1:4], row[-2:]) for row in rows if row[1] == "z2"] == [(["z2", "yes", "until"], ["new", "switches"])]
+    assert [row[1:] for row in rows if row[1] == "z1"] == [["z1", "yes", "no"]]
+
+    await until_excluded(running, 1, "operator")
+    await scale(running, 10)
+    await until_placed(running, {"z1": 4, "z2": 2, "z3": 4})
+    await api.create(big("big"))
+    await board.rejected(big("big"))
+    said = await explained(running, "big")
+    assert "z2: excluded since 20" in said, said
+    assert ": new switches" in said, said
+    await api.delete("/api/v1/namespaces/default/pods/big", grace=0)
+
+    assert await domain(running, "include", "z2") == f"{ZONE}=z2 counts again (TopologyDomains zones)\n"
+    await until_excluded(running, 0, "operator")
+    await scale(running, 12)
+    await until_placed(running, {"z1": 4, "z2": 4, "z3": 4})
+    kept = await api.request("GET", f"{DOMAINS}/zones")
+    assert kept["spec"].get("excluded", []) == []
