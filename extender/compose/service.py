@@ -243,6 +243,7 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     index = make_index(settings)
     for found in objects:
         index.upsert(found)
+    index.domains.step(time.time())
     settle_memory(index, settings)
     settings = without_writes(settings)
     filter_verb = FilterVerb(index.view, settings)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
+import sys
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,13 +24,15 @@ from extender.model.release import RELEASE_GATE, Decision, GroupKey, Level, Phas
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.wire.policies.group_placements import decision_body, status_body
-from tests.builders import node_json, pod_json
+from tests.builders import node_json, pod_json, spread, taint
 from tests.gangs import gated_json
 from tests.policies import policy_json
 from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, namespace, node, pod, term
 
 README: Final = Path("README.md").read_text("utf-8")
 HOW_TO: Final = Path("config/how-to/explain.md").read_text("utf-8")
+ROOT: Final = str(Path.cwd())
+TEMPLATES: Final = Path("config/how-to/what-if.md").read_text("utf-8")
 SCENARIO: Final = "config/scenarios/pending.yaml"
 # By pod: the rule and the reason that reject the untainted nodes, and words of the printed explanation.
 CAUSES: Final = {
@@ -205,6 +209,22 @@ async def test_the_readme_shows_what_whatif_prints(
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_the_how_to_shows_which_template_of_a_node_helps_pending_pods(scenario: str, tmp_path: Path) -> None:
+    section = TEMPLATES.partition("## Would one more node help?")[2]
+    typed = "".join(line[4:] + "\n" for line in section.splitlines() if line.startswith("    "))
+    (shown,) = re.findall(r"```text\n((?:.*\n)*?)```", section)
+    program = f'{shlex.quote(sys.executable)} -c "from extender.cli.main import main; raise SystemExit(main())"'
+    here = (
+        f'export PYTHONPATH={shlex.quote(ROOT)}\nextender() {{ {program} "$@" --url {scenario}; }}\nsleep() {{ :; }}\n'
+    )
+    running = await asyncio.create_subprocess_exec(
+        "sh", "-c", here + typed, cwd=tmp_path, stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await running.communicate()
+    assert printed.decode() == shown
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_bad_change_is_named(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, said = await running_main(capsys, "whatif", "--delete", "node/none", "--url", scenario)
     assert (code, "delete[0].name: Node none is not known" in said) == (1, True)
@@ -246,6 +266,41 @@ def test_the_wide_form_has_what_rejects_a_pod_and_what_is_not_checked(
     cells = [re.split(" {2,}", line.strip()) for line in capsys.readouterr().out.splitlines()[4:6]]
     found = dict(zip(*cells, strict=True))
     assert (found["CODE"], found["TOPOLOGY KEY"], found["BECAUSE OF"]) == ("no_room", "-", "cpu")
+
+
+@pytest.mark.parametrize("by", ["operator", "taint"])
+def test_a_what_if_names_the_domain_that_is_excluded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, by: str
+) -> None:
+    lost = [] if by == "operator" else [taint("node.kubernetes.io/unreachable") | {"timeAdded": "2026-01-01T00:00:00Z"}]
+    excluded = [{"domain": "z2", "reason": "new switches", "since": "2026-01-01T00:00:00Z"}] if by == "operator" else []
+    waiting = pod_json("waiting", app="web", spreads=[spread("zone", app="web")], tolerations=[{"operator": "Exists"}])
+    waiting["spec"]["nodeSelector"] = {ZONE: "z2"}
+    directive = {"topologyKey": ZONE, "unavailableDomains": "Exclude"}
+    objects = [
+        node_json("n1", zone="z1", allocatable=ROOM) | {"kind": "Node"},
+        node_json("n2", zone="z2", allocatable=ROOM, taints=lost) | {"kind": "Node"},
+        waiting | {"kind": "Pod"},
+        policy_json("all", podSelector={}, namespaceSelector={}, spread=[directive]),
+        {
+            "apiVersion": "placement.extender.dev/v1alpha1",
+            "kind": "TopologyDomains",
+            "metadata": {"name": "zones"},
+            "spec": {"topologyKey": ZONE, "domains": ["z1", "z2"], "excluded": excluded},
+        },
+    ]
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(
+        "{apiVersion: placement.extender.dev/v1alpha1, kind: ExtenderConfiguration, policies: {enabled: true}}"
+    )
+    path = tmp_path / "cluster.json"
+    path.write_bytes(orjson.dumps({"kind": "List", "items": objects}))
+    assert main(["whatif", "--snapshot", str(path), "--config", str(settings), "-o", "wide"]) == 0
+    printed = capsys.readouterr().out
+    since = "2026-01-01T00:00:00Z"
+    why = f"z2: excluded since {since}: new switches" if by == "operator" else f"z2: no node takes pods since {since}"
+    assert why in printed
+    assert "1 node(s) were in an excluded topology domain" in printed
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])

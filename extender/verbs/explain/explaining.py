@@ -131,8 +131,16 @@ def _of_rule(rule: Rule, prepared: PreparedFilter, reason: Reason, nodes: Sequen
     if rejection is None or rejection.reason is not reason:
         rejection = Rejection(rule.name, reason)
     if rule.counts_by_domain:  # other nodes may be in other domains
-        rejection = replace(rejection, domain=None, count=0, limit=None, blamed=())
+        blamed = _excluded(prepared, nodes) if reason is Reason.DOMAIN_EXCLUDED else ()
+        rejection = replace(rejection, domain=None, count=0, limit=None, blamed=blamed)
     return rejection
+
+
+def _excluded(prepared: PreparedFilter, nodes: Sequence[NodeNumber]) -> tuple[str, ...]:
+    """The excluded domains of the nodes that are named as examples, since when and why."""
+    verdicts = [prepared.verdict(number) for number in nodes[:_EXAMPLES]]
+    found = [each.blamed for each in verdicts if each is not None and each.reason is Reason.DOMAIN_EXCLUDED]
+    return tuple(dict.fromkeys(name for names in found for name in names))
 
 
 def _check_fit(incoming: Incoming) -> Steps[None]:
