@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from extender.simulator.json_objects import JsonObject, condition_of, is_finished, name_of, namespace_of, node_of
 from extender.simulator.oracle.brute_force import SUCCESS, ClusterState, check, matches_node_affinity
-from extender.simulator.oracle.violations import room_on
+from extender.simulator.oracle.room import room_on
 
 
 def node_to_add(

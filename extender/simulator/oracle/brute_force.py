@@ -388,18 +388,18 @@ def check(pod: JsonObject, node: str, state: ClusterState) -> Status:
 
 
 class Filters:
-    """Both plugins for one pod, in the state as it is now."""
+    """Both plugins for one pod, in the state as it is now. With ``spreads`` a node has to pass one of these."""
 
-    def __init__(self, pod: JsonObject, state: ClusterState) -> None:
+    def __init__(self, pod: JsonObject, state: ClusterState, spreads: Sequence["TopologySpread"] | None = None) -> None:
         self.pod = pod
         self.at = state.changes
-        self._spread = TopologySpread(pod, state)
+        self._spreads = spreads or [TopologySpread(pod, state)]
         self._affinity = InterPodAffinity(pod, state)
 
     def check(self, node: str) -> Status:
         """The status of one node."""
-        status = self._spread.check(node)
-        return status if status != SUCCESS else self._affinity.check(node)
+        statuses = [spread.check(node) for spread in self._spreads]
+        return self._affinity.check(node) if SUCCESS in statuses else statuses[0]
 
 
 class InterPodAffinity:

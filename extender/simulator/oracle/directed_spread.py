@@ -4,7 +4,8 @@ An excluded domain takes no pod, counts for no minimum, and is not waited for by
 or the verbs.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from extender.simulator.json_objects import JsonObject, labels_of, selects
@@ -19,7 +20,7 @@ from extender.simulator.oracle.brute_force import (
     matches_node_affinity,
     tolerates_taints,
 )
-from extender.simulator.oracle.violations import room_on
+from extender.simulator.oracle.room import room_on
 
 EXCLUDED = Status("UnschedulableAndUnresolvable", "node(s) were in an excluded topology domain")
 _CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -70,6 +71,8 @@ class DirectedSpread(TopologySpread):
 
     def check(self, node: str) -> Status:
         """The first failure, in the order of the pod's spec; a node in an excluded domain passes no constraint over its key."""
+        if not self.is_parsable:
+            return super().check(node)
         for constraint, counts, most in zip(self.constraints, self.counts, self._most, strict=True):
             key = constraint["topologyKey"]
             domain = self.state.domain(node, key)
@@ -147,3 +150,62 @@ def takes_pods(node: JsonObject) -> bool:
     tainted = any(each["key"] in lost and each["effect"] != "PreferNoSchedule" for each in spec.get("taints") or [])
     unready = any(each["type"] == "Ready" and each["status"] != "True" for each in conditions)
     return not (spec.get("unschedulable") or tainted or unready)
+
+
+def directives_of(policies: Iterable[JsonObject]) -> list[JsonObject]:
+    """The directives `spread` of policies."""
+    return [each for policy in policies for each in policy["spec"].get("spread") or []]
+
+
+class Outages:
+    """When the domains of directed topology keys were without a node that takes pods, in the order of a journal.
+
+    A decision may have been made with any state from `ask`'s times on, so it is judged with the domains that were excluded all the
+    while, and with those that were excluded at any time. What operators exclude is not followed: no step of a scenario does that.
+    """
+
+    def __init__(self, policies: Iterable[JsonObject]) -> None:
+        found = directives_of(policies)
+        self._keys = {each["topologyKey"] for each in found if each.get("unavailableDomains") == "Exclude"}
+        self._lost: dict[tuple[str, str], tuple[float, float]] = {}  # by key and domain: from when on, until when
+        self._since = self._until = 0.0
+
+    def recount(self, state: ClusterState, at: float) -> None:
+        """The nodes have changed. O(nodes)."""
+        for key in self._keys:
+            takes: dict[str, bool] = {}
+            for name, node in state.nodes.items():
+                if (domain := state.domain(name, key)) is not None:
+                    takes[domain] = takes.get(domain, False) or takes_pods(node)
+            known = {domain for of_key, domain in self._lost if of_key == key}
+            for domain in known | takes.keys():
+                begun, ended = self._lost.get((key, domain), (inf, at))
+                is_lost = not takes.get(domain, True)
+                if is_lost and ended != inf:
+                    self._lost[key, domain] = at, inf
+                elif not is_lost and ended == inf:
+                    self._lost[key, domain] = begun, at
+
+    def ask(self, since: float, until: float) -> None:
+        """Decisions are judged that were made between two times."""
+        self._since, self._until = since, until
+
+    def spreads(self, pod: JsonObject, state: ClusterState, directives: Sequence[JsonObject]) -> list[DirectedSpread]:
+        """The filters by which the decision may have been made. O(domains)."""
+        sure, possible = {}, {}
+        for each in directives:
+            key, after = each["topologyKey"], _seconds(each.get("after", "5m"))
+            lost = {domain: times for (of_key, domain), times in self._lost.items() if of_key == key}
+            begun = {
+                domain for domain, (at, ended) in lost.items() if at + after <= self._until and ended >= self._since
+            }
+            possible[key] = Known(begun)
+            sure[key] = Known(
+                {domain for domain in begun if lost[domain][0] + after <= self._since and lost[domain][1] > self._until}
+            )
+        return [DirectedSpread(pod, state, directives, known) for known in (sure, possible)]
+
+
+def _seconds(duration: str) -> float:
+    """A duration of whole hours, minutes or seconds, as policies have it."""
+    return int(duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[duration[-1]]

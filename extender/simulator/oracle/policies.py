@@ -1,6 +1,7 @@
 """Whether a placed pod keeps the scheduling policies that select it. Plain objects, written from the schema of the policies.
 
-Judged: node selector, node name, required node affinity, required pod affinity and anti-affinity, and hard spread. A pod that
+Judged: node selector, node name, required node affinity, required pod affinity and anti-affinity, and hard spread; the directive
+`spread` is judged in `directed_spread.py`, together with the constraints of the pod. A pod that
 admission missed is judged as well, unless the policy acts at admission only. Strict: where a pod keeps a value of its own
 (`conflictPolicy: KeepPod`), the placement counts as a violation, so that a scenario with such a pod fails instead of being
 judged wrongly. Policies are those at the start of a run; no step changes them.
@@ -50,7 +51,8 @@ class PolicyOracle:
                 continue
             if not _keeps_nodes(policy["spec"], pod, state.nodes[node]):
                 return _violated(policy, "node selector, node name or required node affinity")
-            if check(_with_pod_terms(policy["spec"], pod), node, state) != SUCCESS:
+            held = _with_pod_terms(policy["spec"], pod)
+            if held is not pod and check(held, node, state) != SUCCESS:
                 return _violated(policy, "required pod affinity, anti-affinity or spread")
         return SUCCESS
 

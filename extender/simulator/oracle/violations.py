@@ -11,10 +11,8 @@ them may arrive in another order than they were decided in, so a decision that w
 counted. It never excuses a node that is too full.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -41,70 +39,10 @@ from extender.simulator.oracle.brute_force import (
     required_pod_terms,
     tolerates_taints,
 )
+from extender.simulator.oracle.directed_spread import Outages, directives_of
 from extender.simulator.oracle.journal import Decision, FailedBinding, Journal, Refusal, StoreChange
 from extender.simulator.oracle.policies import PolicyOracle
-
-_SUFFIXES: Final = {
-    "m": Fraction(1, 1000),
-    "": Fraction(1),
-    "k": Fraction(10**3),
-    "M": Fraction(10**6),
-    "G": Fraction(10**9),
-    "Ki": Fraction(2**10),
-    "Mi": Fraction(2**20),
-    "Gi": Fraction(2**30),
-    "Ti": Fraction(2**40),
-}
-
-
-def room_on(pod: JsonObject, node: str, state: ClusterState) -> Status:
-    """Success, or which resource the node has too little of. O(pods on the node)."""
-    offered = {name: _amount(text) for name, text in state.nodes[node]["status"].get("allocatable", {}).items()}
-    others = [placed.pod for placed in state.on_node(node)]
-    if len(others) + 1 > offered.get("pods", 0):
-        return Status("Unschedulable", "node runs too many pods")
-    wanted, taken = _requests(pod), _added(map(_requests, others))
-    for name, amount in wanted.items():
-        if amount > 0 and amount + taken[name] > offered.get(name, 0):
-            return Status("Unschedulable", f"node has too little {name}")
-    if _ports(pod) & {port for other in others for port in _ports(other)}:
-        return Status("Unschedulable", "a host port is taken")
-    return SUCCESS
-
-
-def _requests(pod: JsonObject) -> Counter[str]:
-    spec = pod["spec"]
-    needed = _added(map(_of_container, spec.get("containers") or ()))
-    for container in spec.get("initContainers") or ():
-        for name, amount in _of_container(container).items():
-            needed[name] = max(needed[name], amount)
-    for name, text in (spec.get("overhead") or {}).items():
-        needed[name] += _amount(text)  # type: ignore[assignment]  # a Counter of fractions
-    return needed
-
-
-def _of_container(container: JsonObject) -> Counter[str]:
-    requests = (container.get("resources") or {}).get("requests") or {}
-    return Counter({name: _amount(text) for name, text in requests.items()})
-
-
-def _added(parts: Iterable[Counter[str]]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for part in parts:
-        total.update(part)
-    return total
-
-
-def _ports(pod: JsonObject) -> set[tuple[str, int]]:
-    """Protocol and number of each host port, as if all were for every address."""
-    ports = [port for container in pod["spec"].get("containers") or () for port in container.get("ports") or ()]
-    return {(port.get("protocol", "TCP"), port["hostPort"]) for port in ports if port.get("hostPort")}
-
-
-def _amount(text: object) -> Fraction:
-    number = str(text).rstrip("kKMGTim")
-    return Fraction(number) * _SUFFIXES[str(text)[len(number) :]]
-
+from extender.simulator.oracle.room import room_on
 
 _MOST_OVERLAPPING: Final = 7
 
@@ -143,7 +81,7 @@ def violations(
         if isinstance(entry, StoreChange):
             if replay.is_relevant(entry):
                 recent.append(entry)
-            replay.apply(entry)
+            replay.advance(entry, journal.stalls.without_stalls(entry.change.at))
             if failed and entry.kind is PODS:
                 shown = entry.change.stored.read()
                 condition = condition_of(shown, "PodScheduled") or {}
@@ -159,6 +97,7 @@ def violations(
             recent = [item for item in recent if felt(item.change.at) >= since]
             failed = {uid: each for uid, each in failed.items() if felt(each[0]) >= since and uid != entry.uid}
             unbound = [each for _, each in failed.values()]
+            replay.outages.ask(since, felt(entry.decided_at))
             status = replay.check(entry, recent, unbound)
             if status != SUCCESS and several:
                 status = replay.check_beside(entry, recent, unbound, _overlapping(entry, journal))
@@ -187,16 +126,24 @@ class Replay:
         self._failed: dict[str, Decision] = {}
         self._deleted: set[str] = set()
         self._policies = PolicyOracle(journal.policies, missed)
+        self.outages = Outages(journal.policies)
         self._decided: dict[str, Decision] = {}
         self._pending: dict[str, JsonObject] = {}
         for kind, rows in journal.start.items():
             for stored in rows if kind is not RESOURCE_QUOTAS else ():
                 self._show(kind, stored, None)
+        self.outages.recount(self.state, float("-inf"))
 
     def is_relevant(self, entry: StoreChange) -> bool:
         """Whether a change can affect a decision, unlike a pending pod, a status or the binding of a decision."""
         before, after = _before(entry.change), _after(entry.change)
         return self._relevant_fields(entry.kind, before) != self._relevant_fields(entry.kind, after)
+
+    def advance(self, entry: StoreChange, at: float) -> None:
+        """Applies the next change of the journal, and notes which domains it makes unavailable from then on."""
+        self.apply(entry)
+        if entry.kind is NODES:
+            self.outages.recount(self.state, at)
 
     def apply(self, entry: StoreChange) -> None:
         """Applies a change."""
@@ -230,7 +177,9 @@ class Replay:
         """What the plugins compute for a pod, kept until the state changes, or for another pod."""
         kept = self._filters
         if kept is None or kept.pod is not pod or kept.at != self.state.changes:
-            kept = self._filters = Filters(pod, self.state)
+            directed = directives_of(self._policies.judging(pod, self.state.namespaces))
+            spreads = self.outages.spreads(pod, self.state, directed) if directed else None
+            kept = self._filters = Filters(pod, self.state, spreads)
         return kept
 
     def check(self, decision: Decision, recent: list[StoreChange], failed: list[Decision]) -> Status:

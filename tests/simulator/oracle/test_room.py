@@ -13,7 +13,8 @@ from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject, uid_of
 from extender.simulator.oracle.brute_force import ClusterState
 from extender.simulator.oracle.journal import Journal
-from extender.simulator.oracle.violations import room_on, violations
+from extender.simulator.oracle.room import room_on
+from extender.simulator.oracle.violations import violations
 from tests.simulator.plain import namespace, node, pod, spread
 
 
