@@ -13,7 +13,6 @@ from typing import Final
 
 from extender.doctor.facts import Facts, Finding, PolicyFacts, PolicyInUse, Severity, ago
 from extender.model.constraints.node_affinity import ANY_NODE
-from extender.model.constraints.spread import SpreadDirective
 from extender.model.objects import PodQuota
 from extender.model.policies import KUPID_GROUP, FailurePolicy, InvalidPolicy, Mode, Moment, Policy
 from extender.model.quotas import CROSS_NAMESPACE_SCOPE, can_charge, limits_pods
@@ -37,8 +36,7 @@ def examine_policies(facts: Facts) -> list[Finding]:
     findings = [*_kinds(found), *_webhook(found), *([] if is_reached else _urls(found)), *_policies(found)]
     used = [each.policy for each in found.policies if isinstance(each.policy, Policy) and not _selects_nothing(each)]
     used = [each for each in used if each.mode is Mode.ENFORCE]
-    excludes = facts.settings.mode == "offload" and facts.settings.rules.topology_spread.enabled
-    return [*findings, *_unseen(used, excludes=excludes)]
+    return [*findings, *_unseen(used, excludes=facts.settings.decides_spread)]
 
 
 def _kinds(facts: PolicyFacts) -> Iterator[Finding]:
@@ -158,7 +156,7 @@ def _unseen(policies: list[Policy], *, excludes: bool) -> Iterator[Finding]:
         "no node is added for other pods that would fit there, until the room is used or free again"
     )
     yield from _not_seen([each for each, _ in grouped], problem, "nothing to do where such pods can wait for that long")
-    leaving = [each for each in policies if any(_leaves_out(one) for one in each.directives.spread)]
+    leaving = [each for each in policies if any(one.leaves_out for one in each.directives.spread)]
     if excludes:
         yield from _left_out(leaving)
     elif leaving:
@@ -202,10 +200,6 @@ def _named(policies: list[Policy]) -> str:
     names = [str(each.key) for each in policies]
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _leaves_out(directive: SpreadDirective) -> bool:
-    return directive.excludes_after is not None or directive.excludes_full
 
 
 def _requires(policy: Policy) -> bool:

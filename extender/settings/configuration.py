@@ -97,6 +97,11 @@ class Settings(Section, frozen=True):
         if self.mode == "offload" and not (self.rules.inter_pod_affinity.enabled or self.rules.topology_spread.enabled):
             raise ValueError("rules: mode offload with both rules off leaves nothing to decide")
 
+    @property
+    def decides_spread(self) -> bool:
+        """Whether the extender alone decides topology spread; else kube-scheduler's plugin has rejected nodes before."""
+        return self.mode == "offload" and self.rules.topology_spread.enabled
+
 
 def parse_settings(document: object) -> Settings:
     """Builds the settings from a parsed document; `null` is the default. Raises DocumentError with every problem."""

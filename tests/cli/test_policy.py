@@ -89,6 +89,18 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(tmp_path, capsys)
 
 
+@pytest.mark.parametrize("field", ["unavailableDomains", "fullDomains"])
+def test_an_exclusion_of_domains_draws_a_warning_where_the_plugin_decides_spread(command: Command, field: str) -> None:
+    kept = {"topologyKey": "rack", "minDomains": 2, field: "Keep"}
+    given = [policy_json("bad-day", podSelector={}, spread=[kept, {"topologyKey": "zone", field: "Exclude"}])]
+    augment = command.write("extender.yaml", CONFIGURATION | {"mode": "augment"})
+    (warning,) = command.on(given, "--config", augment).document["policies"][0]["warnings"]
+    assert warning.startswith("spec.spread[1]: excludes no domain")
+    assert command.on(given).document["policies"][0]["warnings"] == []
+    off = command.write("extender.yaml", CONFIGURATION | {"rules": {"topologySpread": {"enabled": False}}})
+    assert len(command.on(given, "--config", off).document["policies"][0]["warnings"]) == 1
+
+
 def test_a_pod_is_shown_as_a_diff_with_the_policy_of_each_field_and_the_nodes_that_match(command: Command) -> None:
     given = command.write("policy.yaml", policy_json("pool", **POOL))
     cluster = command.snapshot(*NODES, *NAMESPACES)

@@ -70,6 +70,11 @@ class SpreadDirective:
     excludes_full: bool = False
     deletion_cost: bool = False
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether it excludes domains, which only the extender's own decision about spread can do."""
+        return self.excludes_after is not None or self.excludes_full
+
     def texts(self) -> Iterator[str]:
         """The fields that it has, as in the policy."""
         if self.completes_keys:

@@ -221,7 +221,7 @@ class AdmitVerb:
     def _admit(self, request: Request) -> Steps[Admission]:
         kind = kind_name(request.kind)
         if is_policy(str(request.kind.get("group")), str(request.kind.get("kind"))):
-            found = review_policy(request, self._policies, self._namespaces.labels, self._nodes, self._bounds.limits)
+            found = review_policy(request, self._policies, self._namespaces.labels, self._nodes, self._settings)
             return Admission(found, kind, request.namespace, request.dry_run)
         reason = self._why_not(request, kind)
         if reason:

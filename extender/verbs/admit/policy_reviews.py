@@ -18,7 +18,7 @@ from extender.model.constraints.selectors import LabelSelector
 from extender.model.policies import CLUSTER_KIND, GROUP, Directives, JsonObject, Moment, Policy
 from extender.model.release import ReleaseSpec, WhenNoRoom
 from extender.model.resources import PODS
-from extender.settings.limits import Limits
+from extender.settings.configuration import Settings
 from extender.verbs.admit.reviews import FORBIDDEN, Request, allowed, denied, invalid
 from extender.verbs.admit.term_product import Budget, TooManyTermsError, join, policy_terms
 from extender.wire.policies.node_terms import NODE_TERMS, POD_TERMS, SPREAD, WEIGHTED_POD_TERMS, value_at
@@ -38,7 +38,7 @@ LabelsOf = Callable[[str], Labels | None]
 
 
 def review_policy(
-    request: Request, policies: PoliciesView, labels_of: LabelsOf, nodes: NodeReader | None, limits: Limits
+    request: Request, policies: PoliciesView, labels_of: LabelsOf, nodes: NodeReader | None, settings: Settings
 ) -> JsonObject:
     """The answer to a policy that is created or updated.
 
@@ -47,7 +47,7 @@ def review_policy(
     """
     if request.operation not in ("CREATE", "UPDATE") or request.subresource:
         return allowed(request.uid)
-    kind = str(request.kind.get("kind"))
+    kind, limits = str(request.kind.get("kind")), settings.limits
     place = "" if kind == CLUSTER_KIND else request.namespace
     if request.operation == "CREATE" and policies.count_of(place) >= policies.most(place):
         return denied(request.uid, FORBIDDEN, f"with this one {policies.above(place)}")
@@ -60,9 +60,10 @@ def review_policy(
         return invalid(request, errors)
     version = f"{request.kind.get('group')}/{request.kind.get('version')}"
     policy = read_policy({**request.obj, "apiVersion": version}, limits, kind=kind)
-    return allowed(
-        request.uid, warnings=_warnings_of(policy, request.obj.get("spec") or {}, policies, labels_of, nodes)
-    )
+    warnings = [*_warnings_of(policy, request.obj.get("spec") or {}, policies, labels_of, nodes)]
+    if not settings.decides_spread:
+        warnings += _without_effect(policy.directives)
+    return allowed(request.uid, warnings=warnings)
 
 
 _MOST_CONTRADICTIONS: Final = 5
@@ -87,6 +88,12 @@ def _warnings_of(
         yield "spec: no node matches the node selector and the required node affinity now"
     yield from _missing_levels(policy, nodes)
     yield from _contradictions(policy, policies, labels_of)
+
+
+def _without_effect(directives: Directives) -> Iterator[str]:
+    for number, each in enumerate(directives.spread):
+        if each.leaves_out:
+            yield f"spec.spread[{number}]: excludes no domain, as kube-scheduler's plugin decides spread in this installation"
 
 
 def _missing_levels(policy: Policy, nodes: NodeReader | None) -> Iterator[str]:
