@@ -155,6 +155,14 @@ class DeletePods(_Part, frozen=True):
     grace: Duration | None = None
 
 
+class ScaleDown(_Part, frozen=True):
+    """Each ReplicaSet of the selected pods loses `by` of them, in the order of the ReplicaSet controller; without `by` all."""
+
+    namespaces: str = "*"
+    selector: Labels = {}
+    by: Annotated[int, Meta(ge=1)] | None = None
+
+
 class ReplacePods(_Part, frozen=True):
     """`count` random bound pods fail, or with `lost` all pods on nodes that do not exist; each is replaced, as an owner does.
 
@@ -210,6 +218,7 @@ class Expect(_Part, frozen=True):
     `victims`: pods deleted for others.
     `waiting`: patterns of pods, `namespace/name`, each with a text that the messages of these pods contain. Every pending
     pod has to match one of them.
+    `skew`: patterns of namespaces, each with the largest difference between two zones in the number of pods with one label `app`.
     """
 
     placed: Amount | None = None
@@ -218,6 +227,7 @@ class Expect(_Part, frozen=True):
     missed: Amount | None = None
     victims: Amount | None = None
     waiting: Labels | None = None
+    skew: dict[str, Amount] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +246,7 @@ Action: TypeAlias = (
     | RelabelNamespace
     | ChangePods
     | DeletePods
+    | ScaleDown
     | NodeGroup
     | ChangeNodes
     | ChangeQuotas
@@ -249,6 +260,7 @@ ACTIONS: Final[dict[str, type[Any]]] = {
     "relabelNamespace": RelabelNamespace,
     "changePods": ChangePods,
     "deletePods": DeletePods,
+    "scaleDown": ScaleDown,
     "addNodes": NodeGroup,
     "changeNodes": ChangeNodes,
     "changeQuotas": ChangeQuotas,

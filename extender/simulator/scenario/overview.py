@@ -13,6 +13,7 @@ from extender.simulator.apiserver.kinds import NAMESPACES, NODES
 from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of, name_of, namespace_of
 from extender.simulator.oracle.policies import PolicyOracle
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from extender.simulator.scenario.synthetic import chosen
 from extender.verbs.admit.injected import PolicyRecord, Record, read_records
 
 MOMENTS: Final = (Moment.ADMISSION, Moment.SCHEDULING, Moment.RELEASE)
@@ -185,3 +186,17 @@ def _spreads(rows: list[PodRow], zones: Iterable[str]) -> list[SpreadRow]:
         if row.app and row.zone:
             counts.setdefault(row.app, Counter())[row.zone] += 1
     return [SpreadRow(app, {zone: counts[app][zone] for zone in known}) for app in sorted(counts)]
+
+
+def largest_skew(simulated: SimulatedCluster, namespaces: str) -> int:
+    """The largest skew of any workload of one of these namespaces; pods that are being deleted do not count. O(pods)."""
+    pods = [stored.read() for stored in simulated.pods()]
+    zones, moments = _zones(simulated), PolicyMoments(simulated)
+    skews = [0]
+    for namespace in chosen(namespaces, sorted({namespace_of(pod) for pod in pods})):
+        kept = [
+            pod for pod in pods if namespace_of(pod) == namespace and not is_terminating(pod) and not is_finished(pod)
+        ]
+        rows = [_row(simulated, pod, zones, moments) for pod in kept]
+        skews += [each.skew for each in _spreads(rows, zones.values())]
+    return max(skews)

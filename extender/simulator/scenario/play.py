@@ -5,6 +5,7 @@ The result is a report of placed pods, pending pods and violated constraints. Ca
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from fnmatch import fnmatchcase
 from itertools import count, islice
@@ -14,7 +15,15 @@ from typing import Any, TypeVar
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Kind, Target, kind_of
 from extender.simulator.apiserver.store import Stored
-from extender.simulator.json_objects import JsonObject, is_finished, labels_of, name_of, namespace_of
+from extender.simulator.json_objects import (
+    JsonObject,
+    is_finished,
+    is_terminating,
+    labels_of,
+    name_of,
+    namespace_of,
+    node_of,
+)
 from extender.simulator.process_usage import peak_megabytes
 from extender.simulator.scenario.faults import Condition, JumpClock, Restart
 from extender.simulator.scenario.language import (
@@ -35,11 +44,13 @@ from extender.simulator.scenario.language import (
     RelabelNamespace,
     ReplacePods,
     RestartExtender,
+    ScaleDown,
     Settle,
     Step,
 )
+from extender.simulator.scenario.overview import largest_skew
 from extender.simulator.scenario.report import Report, is_within, judged_by_policies, make_report
-from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster, controller_of
 from extender.simulator.scenario.synthetic import (
     chosen,
     draw,
@@ -161,6 +172,27 @@ def delete_pods(simulated: SimulatedCluster, step: DeletePods) -> None:
         namespace, _, name = stored.key.partition("/")
         options = {} if step.grace is None else {"gracePeriodSeconds": int(step.grace)}
         simulated.api.pods.delete(Target(PODS, namespace, name), options)
+
+
+def scale_down(simulated: SimulatedCluster, step: ScaleDown) -> None:
+    """Each ReplicaSet deletes pods without a node first, then those of the lowest cost, of the fullest node, the youngest."""
+    owned: dict[str, list[JsonObject]] = {}
+    for pod in (stored.read() for stored in _select(simulated, step.namespaces, step.selector, None)):
+        if controller_of(pod) == "ReplicaSet" and not is_terminating(pod):
+            owner = next(each["uid"] for each in pod["metadata"]["ownerReferences"] if each.get("controller"))
+            owned.setdefault(f"{namespace_of(pod)}/{owner}", []).append(pod)
+    for pods in owned.values():
+        beside = Counter(map(node_of, pods))
+        simulated.rng.shuffle(pods)
+        pods.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
+        pods.sort(key=lambda pod: (bool(node_of(pod)), _deletion_cost(pod), -beside[node_of(pod)]))
+        for pod in pods[: step.by]:
+            simulated.controllers.release(pod)
+            simulated.api.pods.delete(Target(PODS, namespace_of(pod), name_of(pod)), {"gracePeriodSeconds": 0})
+
+
+def _deletion_cost(pod: JsonObject) -> int:
+    return int((pod["metadata"].get("annotations") or {}).get("controller.kubernetes.io/pod-deletion-cost", "0"))
 
 
 def add_nodes(simulated: SimulatedCluster, step: NodeGroup) -> None:
@@ -340,6 +372,8 @@ class Player:
                 change_pods(self.simulated, action)
             case DeletePods():
                 delete_pods(self.simulated, action)
+            case ScaleDown():
+                scale_down(self.simulated, action)
             case NodeGroup():
                 add_nodes(self.simulated, action)
             case ChangeNodes():
@@ -371,6 +405,9 @@ class Player:
             wanted = getattr(expected, name)
             if wanted is not None and not is_within(found, wanted):
                 self._fail(f"{path}.{name}: expected {wanted}, got {found}")
+        for pattern, wanted in expected.skew.items():
+            if not is_within(found := largest_skew(self.simulated, pattern), wanted):
+                self._fail(f"{path}.skew.{pattern}: expected {wanted}, got {found}")
         if expected.waiting is not None:
             self._check_reasons(expected.waiting, f"{path}.waiting")
 

@@ -50,6 +50,10 @@ class Controllers:
             self._stop_listening = None
         await asyncio.gather(*self._tasks)
 
+    def release(self, pod: JsonObject) -> None:
+        """Does not replace a pod when it is deleted: its controller has become smaller."""
+        self._replaced.add(uid_of(pod))
+
     def _review(self) -> None:
         changes = self._table.since(self._position) or ()
         self._position = self._table.end
@@ -139,7 +143,7 @@ class SimulatedCluster:
             )
         )
         self.api.store.load(make_cluster(scenario.cluster, play.templates, files, self.rng))
-        self._controllers = Controllers(self.api.store, self._create)
+        self.controllers = Controllers(self.api.store, self._create)
         self._loops: list[SchedulingLoop] = []
         self._preemptions: list[Preemption] = []
         self._chooser = Random(f"schedulers {seed}")
@@ -203,7 +207,7 @@ class SimulatedCluster:
         """Starts to schedule with the extender at this URL; without an extender if it is empty."""
         part = self.play.scenario.scheduler
         if any(template.controller for template in self.play.templates.values()):
-            self._controllers.start()
+            self.controllers.start()
         for number in range(part.count):
             loop = self._make_loop(part, extender_url, number)
             self._loops.append(loop)
@@ -239,7 +243,7 @@ class SimulatedCluster:
 
     async def stop_scheduling(self) -> None:
         """Stops the loops; their results can still be read. Raises the error that ended one earlier, if there is one."""
-        await self._controllers.stop()
+        await self.controllers.stop()
         for loop in self._loops:
             if loop.is_running:
                 await loop.stop()

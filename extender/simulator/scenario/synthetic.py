@@ -109,6 +109,8 @@ def make_pod(template: Template, name: str, namespace: str, number: int) -> Json
         metadata["annotations"] = _numbered(template.annotations, number, template.variants)
     if template.controller:
         owner = {"apiVersion": "apps/v1", "kind": template.controller, "name": name.rpartition("-")[0] or name}
+        if template.variants > 1:
+            owner["name"] += f"-{number % template.variants}"
         metadata["ownerReferences"] = [owner | {"uid": f"{template.controller}-{owner['name']}", "controller": True}]
     return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -77,3 +78,45 @@ async def test_victims_are_pods_that_are_deleted_with_the_condition(*, marked: b
 async def test_settling_lasts_until_no_deleted_pod_is_about_to_end() -> None:
     pods, _ = await play("", DELETE, SETTLE, kubeletDelay="50ms", maxKubeletDelay="200ms")
     assert pods == []
+
+
+COST = "controller.kubernetes.io/pod-deletion-cost"
+TWO_SETS: JsonObject = {"labels": {"app": "web-{v}"}, "variants": 2, "controller": "ReplicaSet"}
+
+
+async def scaled(*steps: JsonObject) -> tuple[dict[str, str], Player]:
+    """The costs of the pods that are left of two ReplicaSets with four pods each, all of one set on one node."""
+    document = {
+        "apiVersion": "placement.extender.dev/v1alpha1",
+        "kind": "Scenario",
+        "name": "test",
+        "cluster": {
+            "nodes": [{"count": 2, "zones": 2}],
+            "namespaces": [{"name": "shop"}],
+            "running": [{"template": "web", "count": 8}],
+        },
+        "templates": {"web": TWO_SETS | {"annotations": {COST: "-{i}"}}},
+        "steps": list(steps),
+    }
+    play, fake = parse_scenario(document), FakeExtender()
+    async with fake.running(), SimulatedCluster(play, 1) as simulated:
+        await simulated.begin(fake.url)
+        player = Player(simulated)
+        await player.run(play.steps)
+        await player.finish()
+        return {
+            name_of(pod): pod["metadata"]["annotations"][COST] for pod in (each.read() for each in simulated.pods())
+        }, player
+
+
+@pytest.mark.parametrize(("by", "left"), [(1, range(6)), (3, range(2)), (None, ())])
+async def test_each_replica_set_that_gets_smaller_loses_the_pods_of_lowest_cost(
+    by: int | None, left: Iterable[int]
+) -> None:
+    costs, _ = await scaled({"scaleDown": {} if by is None else {"by": by}}, SETTLE)
+    assert sorted(costs.values()) == sorted(f"-{number}" for number in left)
+
+
+async def test_skew_is_that_of_the_worst_workload_of_the_namespaces() -> None:
+    _, player = await scaled({"expect": {"skew": {"shop": 4, "*": [5, 9]}}})
+    assert player.failures == ["steps[0].expect.skew.*: expected (5, 9), got 4"]

@@ -17,7 +17,7 @@ SCENARIO = Path(__file__).parents[3] / "config" / "scenarios" / "outage.yaml"
 def test_pods_wait_where_no_directive_excludes_the_zone(
     *, directed: bool, waiting: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = SCENARIO.read_text("utf-8").partition("  - title: The zone returns")[0]
+    text = SCENARIO.read_text("utf-8").partition("  - title: A rollout while")[0]
     assert "labels: {spread: directed}" in text
     (tmp_path / "outage.yaml").write_text(text if directed else text.replace("spread: directed", "spread: plain"))
     shutil.copytree(SCENARIO.with_suffix(""), tmp_path / "outage")
@@ -25,6 +25,6 @@ def test_pods_wait_where_no_directive_excludes_the_zone(
     code = main(["simulate", str(tmp_path / "outage.yaml"), "--short", "-o", "json"])
     report = json.loads(capsys.readouterr().out)
     assert {each["pod"].partition("/")[0] for each in report["waiting"]} == waiting
-    assert report["pending"] == 20 * len(waiting)
+    assert report["pending"] == 10 * len(waiting)
     assert report["violations"] == []
     assert code == (not directed)
