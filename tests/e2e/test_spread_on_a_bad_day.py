@@ -22,9 +22,9 @@ from extender.simulator.json_objects import (
     node_of,
     uid_of,
 )
-from tests.deploy.policies.examples import API_VERSION, policy
+from tests.deploy.policies.examples import API_VERSION, to_copy
 from tests.e2e import controllers
-from tests.e2e.client import NODES, ApiFailure, pod_path
+from tests.e2e.client import NODES, ApiFailure, path_of, pod_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import scheduler_document
 from tests.e2e.policing import Policed, policed
@@ -38,18 +38,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 WEB = "/apis/apps/v1/namespaces/default/deployments/web"
 DOMAINS = f"/apis/{API_VERSION}/topologydomains"
+POLICY = f"/apis/{API_VERSION}/clusterpodschedulingpolicies/spread-on-a-bad-day"
 LABELS = {"app": "web"}
 REVISION = "pod-template-hash"
 _SMP = "application/strategic-merge-patch+json"
 # Unlike numbers of nodes: a ReplicaSet deletes first where several of its pods share a node, which is z3.
 NODES_OF = {"z1": 6, "z2": 6, "z3": 1}
-DIRECTIVE: JsonObject = {
-    "topologyKey": ZONE,
-    "matchLabelKeys": "IfMissing",
-    "unavailableDomains": "Exclude",
-    "after": "20s",
-    "deletionCost": "Fullest",
-}
 
 
 @pytest.fixture
@@ -66,8 +60,7 @@ async def running(cluster: Cluster, assets: Path) -> AsyncIterator[Policed]:
         found = await stack.enter_async_context(policed(cluster))
         stack.push_async_callback(without_domains, found)
         await stack.enter_async_context(controllers.controlled(cluster, assets))
-        directed = {"podSelector": {}, "namespaceSelector": {}, "spread": [DIRECTIVE]}
-        await found.apply(policy("ClusterPodSchedulingPolicy", "spread", **directed))
+        await found.apply(to_copy("spread-on-a-bad-day.yaml"))
         stack.callback(cluster.plane.scheduler.stop)
         await asyncio.to_thread(cluster.plane.start_scheduler, scheduler_document("offload", found.extender.url))
         Started(cluster.api, cluster.board)
@@ -117,6 +110,16 @@ async def until_excluded(found: Policed, count: int, reason: str) -> None:
     async with asyncio.timeout(PATIENCE):
         while await found.extender.metric("extender_excluded_topology_domains", reason=reason) != count:  # noqa: ASYNC110 -- no event across processes
             await asyncio.sleep(0.05)
+
+
+async def change_policy(found: Policed, **fields: str) -> None:
+    """Change fields of the directive; returns once the leader has told of the policy as it is then."""
+    (directive,) = (await found.api.request("GET", POLICY))["spec"]["spread"]
+    changed = await found.api.patch(POLICY, {"spec": {"spread": [directive | fields]}})
+    generation = changed["metadata"]["generation"]
+    async with asyncio.timeout(PATIENCE):
+        while (await found.api.request("GET", POLICY)).get("status", {}).get("observedGeneration") != generation:  # noqa: ASYNC110 -- no event across processes
+            await asyncio.sleep(0.1)
 
 
 async def lose(found: Policed, zone: str) -> None:
@@ -177,6 +180,12 @@ def big(name: str) -> JsonObject:
     return pod(name, labels=LABELS, cpu="100", topologySpreadConstraints=[spread(labels=LABELS)])
 
 
+def declared(*names: str) -> JsonObject:
+    """TopologyDomains of these zones."""
+    spec = {"topologyKey": ZONE, "domains": list(names)}
+    return {"apiVersion": API_VERSION, "kind": "TopologyDomains", "metadata": {"name": "zones"}, "spec": spec}
+
+
 async def test_a_deployment_keeps_its_spread_while_a_zone_is_lost_after_a_rollout_and_a_scale_down(
     running: Policed,
 ) -> None:
@@ -185,6 +194,8 @@ async def test_a_deployment_keeps_its_spread_while_a_zone_is_lost_after_a_rollou
     board.listeners.append(
         lambda each: refused.add(name_of(each)) if board.message(f"default/{name_of(each)}") else None
     )
+
+    await change_policy(running, after="20s", fullDomains="Keep")
 
     # A zone is lost: two pods more have room beside the constraint, and the others wait until the zone is excluded.
     await lose(running, "z3")
@@ -230,19 +241,23 @@ async def test_a_deployment_keeps_its_spread_while_a_zone_is_lost_after_a_rollou
     # Without the policy the costs go, and one that another client has written stays.
     another = next(each for each in pods_of(running) if not costs(each))
     await api.patch(pod_path(another), {"metadata": {"annotations": {DELETION_COST: "7"}}})
-    await api.delete(f"/apis/{API_VERSION}/clusterpodschedulingpolicies/spread")
+    await api.delete(POLICY)
     await board.until(lambda: [costs(each) for each in pods_of(running) if costs(each)] == [{DELETION_COST: "7"}])
     assert await running.extender.metric("extender_deletion_cost_writes_total", result="failed") == 0
 
 
+async def test_no_pod_waits_for_a_lost_zone_to_be_excluded_where_full_domains_are_no_part_of_the_minimum(
+    running: Policed,
+) -> None:
+    await lose(running, "z3")
+    await scale(running, 12)
+    await until_placed(running, {"z1": 5, "z2": 5, "z3": 2})  # sooner than after the two minutes of the policy
+    assert await running.extender.metric("extender_excluded_topology_domains", reason="unavailable") == 0
+
+
 async def test_a_zone_that_an_operator_excludes_takes_no_pod_and_is_not_waited_for(running: Policed) -> None:
     api, board = running.api, running.cluster.board
-    zones = {
-        "apiVersion": API_VERSION,
-        "kind": "TopologyDomains",
-        "metadata": {"name": "zones"},
-        "spec": {"topologyKey": ZONE, "domains": sorted(NODES_OF)},
-    }
+    zones = declared(*NODES_OF)
     with pytest.raises(ApiFailure, match=r"spec\.domains"):
         await api.request("POST", DOMAINS, {**zones, "spec": {"topologyKey": ZONE, "domains": ["no zone"]}})
     await api.request("POST", DOMAINS, zones, params={"fieldValidation": "Strict"})
@@ -272,3 +287,32 @@ async def test_a_zone_that_an_operator_excludes_takes_no_pod_and_is_not_waited_f
     await until_placed(running, {"z1": 4, "z2": 4, "z3": 4})
     kept = await api.request("GET", f"{DOMAINS}/zones")
     assert kept["spec"].get("excluded", []) == []
+
+
+async def test_pods_wait_for_zones_that_are_declared_until_they_have_a_node_or_are_excluded(running: Policed) -> None:
+    api, board = running.api, running.cluster.board
+    await api.request("POST", DOMAINS, declared(*NODES_OF, "z4", "z5"))
+    asking, minimum = big("asking"), 0
+    async with asyncio.timeout(PATIENCE):
+        while minimum != 5:
+            answer = await api.request("POST", path_of(asking), asking, params={"dryRun": "All"})
+            minimum = answer["spec"]["topologySpreadConstraints"][0].get("minDomains", 1)
+    before = {uid_of(each) for each in pods_of(running)}
+    await scale(running, 9)
+
+    def waiting() -> list[JsonObject]:
+        return [each for each in pods_of(running) if not node_of(each)]
+
+    await board.until(
+        lambda: len(waiting()) == 3 and all(board.message(f"default/{name_of(each)}") for each in waiting())
+    )
+    for each in waiting():
+        assert each["spec"]["topologySpreadConstraints"][0]["minDomains"] == 5
+    await api.create(node("z4-1", "z4", cpu="16"))
+    await board.until(lambda: placed(running)["z4"] == 1)
+    await running.cluster.calm()
+    assert placed(running) == {"z1": 2, "z2": 2, "z3": 2, "z4": 1}
+    await domain(running, "exclude", "z5")
+    await board.until(lambda: not waiting())
+    assert sorted(placed(running).values()) == [2, 2, 2, 3]
+    assert before <= {uid_of(each) for each in pods_of(running)}
