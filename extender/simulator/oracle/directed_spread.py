@@ -168,10 +168,11 @@ class Outages:
         found = directives_of(policies)
         self._keys = {each["topologyKey"] for each in found if each.get("unavailableDomains") == "Exclude"}
         self._lost: dict[tuple[str, str], tuple[float, float]] = {}  # by key and domain: from when on, until when
-        self._since = self._until = 0.0
+        self._real: dict[tuple[str, str], float] = {}  # from when on, stalls included: the clock goes on in them
+        self._since = self._until = self._now = 0.0
 
-    def recount(self, state: ClusterState, at: float) -> None:
-        """The nodes have changed. O(nodes)."""
+    def recount(self, state: ClusterState, at: float, real: float) -> None:
+        """The nodes have changed, at a time without and with stalls. O(nodes)."""
         for key in self._keys:
             takes: dict[str, bool] = {}
             for name, node in state.nodes.items():
@@ -182,13 +183,13 @@ class Outages:
                 begun, ended = self._lost.get((key, domain), (inf, at))
                 is_lost = not takes.get(domain, True)
                 if is_lost and ended != inf:
-                    self._lost[key, domain] = at, inf
+                    self._lost[key, domain], self._real[key, domain] = (at, inf), real
                 elif not is_lost and ended == inf:
                     self._lost[key, domain] = begun, at
 
-    def ask(self, since: float, until: float) -> None:
-        """Decisions are judged that were made between two times."""
-        self._since, self._until = since, until
+    def ask(self, since: float, until: float, now: float) -> None:
+        """Decisions are judged that were made between two times, without stalls; ``now``: the last one with them."""
+        self._since, self._until, self._now = since, until, now
 
     def spreads(self, pod: JsonObject, state: ClusterState, directives: Sequence[JsonObject]) -> list[DirectedSpread]:
         """The filters by which the decision may have been made. O(domains)."""
@@ -197,7 +198,9 @@ class Outages:
             key, after = each["topologyKey"], _seconds(each.get("after", "5m"))
             lost = {domain: times for (of_key, domain), times in self._lost.items() if of_key == key}
             begun = {
-                domain for domain, (at, ended) in lost.items() if at + after <= self._until and ended >= self._since
+                domain
+                for domain, (_, ended) in lost.items()
+                if self._real[key, domain] + after <= self._now and ended >= self._since
             }
             possible[key] = Known(begun)
             sure[key] = Known(

@@ -97,7 +97,7 @@ def violations(
             recent = [item for item in recent if felt(item.change.at) >= since]
             failed = {uid: each for uid, each in failed.items() if felt(each[0]) >= since and uid != entry.uid}
             unbound = [each for _, each in failed.values()]
-            replay.outages.ask(since, felt(entry.decided_at))
+            replay.outages.ask(since, felt(entry.decided_at), entry.decided_at)
             status = replay.check(entry, recent, unbound)
             if status != SUCCESS and several:
                 status = replay.check_beside(entry, recent, unbound, _overlapping(entry, journal))
@@ -132,7 +132,7 @@ class Replay:
         for kind, rows in journal.start.items():
             for stored in rows if kind is not RESOURCE_QUOTAS else ():
                 self._show(kind, stored, None)
-        self.outages.recount(self.state, float("-inf"))
+        self.outages.recount(self.state, float("-inf"), float("-inf"))
 
     def is_relevant(self, entry: StoreChange) -> bool:
         """Whether a change can affect a decision, unlike a pending pod, a status or the binding of a decision."""
@@ -143,7 +143,7 @@ class Replay:
         """Applies the next change of the journal, and notes which domains it makes unavailable from then on."""
         self.apply(entry)
         if entry.kind is NODES:
-            self.outages.recount(self.state, at)
+            self.outages.recount(self.state, at, entry.change.at)
 
     def apply(self, entry: StoreChange) -> None:
         """Applies a change."""

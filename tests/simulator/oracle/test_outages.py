@@ -50,25 +50,26 @@ def test_an_excluded_zone_takes_no_pod() -> None:
 
 
 @pytest.mark.parametrize(
-    ("since", "until", "excluded"),
+    ("since", "until", "stalled", "excluded"),
     [
-        (99.0, 109.9, [set(), set()]),
-        (109.0, 110.5, [set(), {"c"}]),
-        (110.5, 111.0, [{"c"}, {"c"}]),
-        (119.9, 120.5, [set(), {"c"}]),
-        (120.5, 121.0, [set(), set()]),
+        (99.0, 109.9, 0.0, [set(), set()]),
+        (105.0, 106.0, 5.0, [set(), {"c"}]),
+        (109.0, 110.5, 0.0, [set(), {"c"}]),
+        (110.5, 111.0, 0.0, [{"c"}, {"c"}]),
+        (119.9, 120.5, 0.0, [set(), {"c"}]),
+        (120.5, 121.0, 0.0, [set(), set()]),
     ],
-    ids=["before", "about the time", "after it", "as it returns", "returned"],
+    ids=["before", "stalled", "about the time", "after it", "as it returns", "returned"],
 )
 def test_a_zone_is_excluded_from_its_time_until_it_returns(
-    since: float, until: float, excluded: list[set[str]]
+    since: float, until: float, stalled: float, excluded: list[set[str]]
 ) -> None:
     state = ClusterState([node("n-a", "a"), node("n-c", "c")])
     outages = Outages([policy(spread=DIRECTED)])
-    outages.recount(state, 0.0)
+    outages.recount(state, 0.0, 0.0)
     for at, changed in ((100.0, lost("n-c", "c")), (105.0, lost("n-c", "c")), (120.0, node("n-c", "c"))):
         state.set_node(changed)
-        outages.recount(state, at)
-    outages.ask(since, until)
+        outages.recount(state, at, at)
+    outages.ask(since, until, until + stalled)
     found = outages.spreads(web("new", topologySpreadConstraints=[spread(labels=WEB)]), state, DIRECTED)
     assert [{"c"} if each.check("n-c") == EXCLUDED else set() for each in found] == excluded
