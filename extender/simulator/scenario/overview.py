@@ -104,6 +104,7 @@ def _injected(record: PolicyRecord) -> Act:
     if record.node_selector:
         values["nodeSelector"] = ",".join(f"{key}={value}" for key, value in record.node_selector.items())
     values |= dict.fromkeys((path.removeprefix("affinity.").split(".")[0] for path in record.lists), "")
+    values |= {"topologySpreadConstraints": ""} if record.spread else {}
     policy = record.policy.partition("/")[2]
     text = ", ".join(f"{name} {value}".strip() for name, value in values.items())
     # Required node terms are recorded for all policies together.

@@ -28,3 +28,5 @@ def test_pods_wait_where_no_directive_excludes_the_zone(
     assert report["pending"] == 10 * len(waiting)
     assert report["violations"] == []
     assert code == (not directed)
+    injected = [each["injected"] for each in report["policies"]["acts"]] if directed else []
+    assert injected == [["topologySpreadConstraints"]] * directed
