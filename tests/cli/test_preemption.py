@@ -14,10 +14,11 @@ import yaml
 from extender.cli.main import main
 from extender.cli.simulate import read_objects, scenario_settings
 from extender.compose.embedded import service_running
-from extender.simulator.json_objects import labels_of
+from extender.simulator.json_objects import JsonObject, labels_of, uid_of
 from extender.simulator.scenario.language import parse_scenario
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from extender.simulator.scheduler.loop import VictimWriter
 
 SCENARIO = Path(__file__).parents[2] / "config" / "scenarios" / "preemption.yaml"
 
@@ -36,6 +37,10 @@ class Outcome:
     def metric(self, name: str) -> float:
         """One series' value, 0 where there is none."""
         return float(self._metrics.get(name, 0))
+
+    def metrics_of(self, name: str) -> float:
+        """The sum of a metric's series."""
+        return sum(float(value) for series, value in self._metrics.items() if series.startswith(f"{name}{{"))
 
 
 async def play(patience: float | None = None, **changes: Any) -> Outcome:
@@ -70,9 +75,23 @@ async def play(patience: float | None = None, **changes: Any) -> Outcome:
         return Outcome(simulated, player, service.metrics.render().decode())
 
 
+@pytest.fixture
+def removed_by_scheduler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The UIDs of the victims that the scheduler itself deletes."""
+    removed: list[str] = []
+    remove = VictimWriter.remove
+
+    async def recorded(writer: VictimWriter, pod: JsonObject) -> None:
+        removed.append(uid_of(pod))
+        await remove(writer, pod)
+
+    monkeypatch.setattr(VictimWriter, "remove", recorded)
+    return removed
+
+
 @pytest.mark.parametrize("sends_empty_candidates", [False, True], ids=["1.37", "kubernetes#135486"])
 async def test_executed_by_us_every_important_pod_gets_a_node_and_no_more_go_than_have_to(
-    *, sends_empty_candidates: bool
+    removed_by_scheduler: list[str], *, sends_empty_candidates: bool
 ) -> None:
     outcome = await play(scheduler={"sendsEmptyCandidates": sends_empty_candidates})
     assert (outcome.failures, outcome.pending) == ([], 0)
@@ -80,8 +99,12 @@ async def test_executed_by_us_every_important_pod_gets_a_node_and_no_more_go_tha
     assert outcome.guarded == 4, "those under a disruption budget go last"
     assert outcome.apps["agent"] == 14, "two agents made room for the two lonely pods"
     gone = (60 - outcome.apps["batch"]) + (16 - outcome.apps["agent"])
-    assert outcome.metric("extender_preemption_victims_sum") == gone
-    assert outcome.metric('extender_preemption_executions_total{result="success"}') >= 22
+    # A preemption goes back to the scheduler where the watch has not shown a victim's binding yet: one of some hundreds, on
+    # a busy machine. The scheduler then deletes the victims, but for those that are terminating by then.
+    left = outcome.metrics_of("extender_preemptions_left_total")
+    assert outcome.metric("extender_preemption_victims_sum") + len(removed_by_scheduler) == gone
+    assert left > 0 or not removed_by_scheduler
+    assert outcome.metric('extender_preemption_executions_total{result="success"}') + left >= 22
     assert outcome.metric('extender_preemption_executions_total{result="error"}') == 0
     assert outcome.metric("extender_preemption_pdb_violations_total") == 0
 
