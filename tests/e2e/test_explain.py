@@ -9,8 +9,9 @@ import orjson
 import pytest
 
 from extender.cli.service_client import Trust, fetch
-from extender.simulator.json_objects import JsonObject, name_of, namespace_of
+from extender.simulator.json_objects import JsonObject, name_of, namespace_of, uid_of
 from extender.tasks.rejection_events import REASON
+from tests.e2e.board import key_of
 from tests.e2e.cluster import Cluster
 from tests.e2e.serving import Extender
 from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term
@@ -55,7 +56,7 @@ async def test_a_pod_that_stays_rejected_has_an_event_with_the_domains_and_the_p
         await cluster.api.create(alone)
         await cluster.board.rejected(alone)
         async with asyncio.timeout(60):
-            while not (events := await told(cluster)):  # noqa: ASYNC110 (it is read over HTTP)
+            while not (events := await told(cluster, alone)):  # noqa: ASYNC110 (it is read over HTTP)
                 await asyncio.sleep(0.2)
         assert await extender.metric("extender_rejection_events_total", result="failed") == 0
     (event,) = events
@@ -66,10 +67,11 @@ async def test_a_pod_that_stays_rejected_has_an_event_with_the_domains_and_the_p
     print(event["note"])  # noqa: T201 -- shown by -s
 
 
-async def told(cluster: Cluster) -> list[JsonObject]:
-    """The events about rejections."""
+async def told(cluster: Cluster, rejected: JsonObject) -> list[JsonObject]:
+    """The events about rejections of this pod. Events of earlier tests, whose pods may have its name, are there for an hour."""
     found, _ = await cluster.api.list("/apis/events.k8s.io/v1/namespaces/default/events")
-    return [each for each in found if each["reason"] == REASON]
+    uid = uid_of(cluster.board.pods[key_of(rejected)])
+    return [each for each in found if each["reason"] == REASON and each["regarding"].get("uid") == uid]
 
 
 async def test_one_more_node_that_explain_describes_takes_the_pod(cluster: Cluster) -> None:
