@@ -64,6 +64,7 @@ from extender.telemetry.metrics import Metrics
 from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.release.progress import GroupOverview
+from extender.verbs.spread_skew import SkewFigures, skew_figures
 from extender.wire.objects.kinds import PODS
 from extender.wire.webhook_configurations import OwnPod
 
@@ -326,12 +327,19 @@ def _policy_jobs(base: Foundation, missed: EventRecorder) -> list[Job]:
         lambda: base.reflectors.freshness.is_ready,
     )
     base.metrics.report(scraped.DELETION_COSTS, lambda: costs.results)
+    skew = SlicedFigure(partial(skew_figures, base.index.view, base.settings), base.clock, SkewFigures())
+    base.metrics.report(scraped.SPREAD_SKEW, lambda: {each: found.skew for each, found in skew.value.shown.items()})
+    base.metrics.report(
+        scraped.SPREAD_MAX_SKEW, lambda: {each: found.max_skew for each, found in skew.value.shown.items()}
+    )
+    base.metrics.report(scraped.SPREAD_WORKLOADS, lambda: skew.value.workloads)
     return [
         base.while_leading("costs of deletion", costs.run),
         base.while_leading("missed admissions", missed.run),
         ("recount of policies", recount.run),
         ("upkeep of groups", upkeep.run),
         ("excluded topology domains", exclusions.run),
+        ("skew of workloads", skew.run),
     ]
 
 

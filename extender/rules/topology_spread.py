@@ -15,7 +15,7 @@ the cost of reading all nodes, which counts that are kept do not have.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Self
@@ -284,12 +284,26 @@ def _within_skew(spread: Spread, pod: Pod, signature: PodSignature, frame: Frame
     return WithinSkew(spread, frame.domains(group.key), frame.conflicting(group), min_match, most, frame, view, out)
 
 
-def _rejects_all(skews: Sequence[WithinSkew], frame: Frame) -> Rejection | None:
+def skews(
+    pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame
+) -> Iterator[tuple[SpreadConstraint, int]]:
+    """Each hard constraint with its skew: the pods of the fullest domain that is not excluded, less the minimum.
+
+    ``pod``: any of those that have the constraints. O(constraints × (distinct counts + domains that are left out)).
+    """
+    for each in spread_groups(compiled).hard:
+        clause = _within_skew(each, pod, compiled.signature, frame, view)
+        excluded, levels = clause.out.numbers, each.group.levels
+        held = (count for count in sorted(levels, reverse=True) if any(one not in excluded for one in levels[count]))
+        yield each.constraint, max(next(held, 0) - clause.min_match, 0)
+
+
+def _rejects_all(clauses: Sequence[WithinSkew], frame: Frame) -> Rejection | None:
     """Skew, where one constraint rejects every domain and no node lacks a key. O(constraints × distinct counts)."""
-    if any(each.out.excluded for each in skews):
+    if any(each.out.excluded for each in clauses):
         return None
-    groups = [each.spread.group for each in skews]
-    full = (frame.is_covered_by(g) and g.smallest() > c.most for g, c in zip(groups, skews, strict=True))
+    groups = [each.spread.group for each in clauses]
+    full = (frame.is_covered_by(g) and g.smallest() > c.most for g, c in zip(groups, clauses, strict=True))
     if any(full) and not any(group.key.lacking for group in groups):
         return _SKEW_EVERYWHERE
     return None
@@ -420,16 +434,16 @@ class TopologySpread(Rule):
             return VerdictOnPod(Rejection(_NAME, Reason.MALFORMED_POD, text), is_error=True)
         if not found.hard:
             return VerdictOnPod(None)
-        skews = [_within_skew(each, pod, compiled.signature, frame, view) for each in found.hard]
+        within = [_within_skew(each, pod, compiled.signature, frame, view) for each in found.hard]
         clauses: list[Clause] = []
-        for each in skews:
+        for each in within:
             key = each.spread.group.key
             if key.lacking or not frame.numbers_nodes:
                 clauses.append(HasKey(_NAME, Reason.SPREAD_LABEL_MISSING, key, each.domains))
             if each.out.excluded:
                 clauses.append(NotExcluded(_NAME, key, each.domains, each.out, frame))
             clauses.append(each)
-        return ClauseFilter(tuple(clauses), _rejects_all(skews, frame))
+        return ClauseFilter(tuple(clauses), _rejects_all(within, frame))
 
     def constraint_states(
         self, pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame, most_domains: int = MOST_DOMAINS

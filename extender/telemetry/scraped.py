@@ -131,6 +131,20 @@ DELETION_COSTS: Final = ScrapedMetric(
     "Writes of pod-deletion-cost by the leader where policies direct it, by result: written, removed, failed.",
 )
 
+SPREAD_SKEW: Final = ScrapedMetric(
+    "extender_spread_skew{namespace, workload, topology_key}",
+    "Skew of a workload whose hard spread constraint a policy directs, without domains that are left out; the 100 "
+    "workloads furthest above maxSkew.",
+)
+SPREAD_MAX_SKEW: Final = ScrapedMetric(
+    "extender_spread_max_skew{namespace, workload, topology_key}",
+    "maxSkew of the constraint that extender_spread_skew is measured for, of the same 100 workloads.",
+)
+SPREAD_WORKLOADS: Final = ScrapedMetric(
+    "extender_spread_workloads{state}",
+    "Workloads whose hard spread constraints policies direct, by skew: within or above maxSkew, or not_looked_at.",
+)
+
 # -- requests
 
 REJECTION_CACHE_HITS: Final = ScrapedMetric(

@@ -13,6 +13,7 @@ from typing import Final
 
 from extender.index.view import ClusterView
 from extender.model.bounded import Steps
+from extender.model.constraints.spread import SpreadDirective
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import Mode, Moment
 from extender.settings.configuration import Settings
@@ -29,16 +30,19 @@ def directed_key(signature: PodSignature, view: ClusterView, settings: Settings)
     controller, spread = signature.controller, signature.spread
     if controller is None or controller.kind != REPLICA_SET or not spread.own:
         return ""
-    if settings.policies.exempt.covers(signature.namespace, signature.labels):
-        return ""
     keys = {each.topology_key for each in (*spread.hard, *spread.soft)}
+    directed = enforced_directives(signature, view, settings)
+    return next((each.topology_key for each in directed if each.deletion_cost and each.topology_key in keys), "")
+
+
+def enforced_directives(signature: PodSignature, view: ClusterView, settings: Settings) -> Iterator[SpreadDirective]:
+    """The directives `spread` that hold for such pods, in the order of their policies. O(policies that may select the pods)."""
+    if settings.policies.exempt.covers(signature.namespace, signature.labels):
+        return
     subject = signature.subject(view.namespace_labels(signature.namespace))
     for policy in view.policies.select(subject, Moment.SCHEDULING):
         if policy.mode is Mode.ENFORCE:
-            for each in policy.directives.spread:
-                if each.deletion_cost and each.topology_key in keys:
-                    return each.topology_key
-    return ""
+            yield from policy.directives.spread
 
 
 def wanted_costs(view: ClusterView, settings: Settings) -> Steps[dict[str, int]]:

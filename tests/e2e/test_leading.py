@@ -72,14 +72,16 @@ def settings(**leading: str) -> dict[str, Any]:
 
 
 @contextmanager
-def two_replicas(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[list[Extender]]:
-    """Extender processes with folders of their own."""
+def two_replicas(
+    cluster: Cluster, configuration: dict[str, Any], other: dict[str, Any] | None = None
+) -> Iterator[list[Extender]]:
+    """Extender processes with folders of their own; ``other`` is the configuration of the second, if it has one of its own."""
     with ExitStack() as stack:
         started = []
-        for number in range(2):
+        for number, each in enumerate((configuration, other or configuration)):
             folder = cluster.folder / f"replica-{number}"
             folder.mkdir()
-            replica = Extender(folder, cluster.plane.extender_kubeconfig, configuration)
+            replica = Extender(folder, cluster.plane.extender_kubeconfig, each)
             started.append(stack.enter_context(replica))
         yield started
 

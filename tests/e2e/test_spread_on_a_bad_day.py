@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,11 +25,12 @@ from extender.simulator.json_objects import (
 )
 from tests.deploy.policies.examples import API_VERSION, to_copy
 from tests.e2e import controllers
+from tests.e2e import test_leading as leading
 from tests.e2e.client import NODES, ApiFailure, path_of, pod_path
 from tests.e2e.cluster import Cluster
-from tests.e2e.control_plane import scheduler_document
-from tests.e2e.policing import Policed, policed
-from tests.e2e.programs import our_command
+from tests.e2e.control_plane import HOST, scheduler_document
+from tests.e2e.policing import Policed, policed, with_policies
+from tests.e2e.programs import free_ports, our_command
 from tests.e2e.test_growth import Started
 from tests.e2e.test_overlays import kubectl
 from tests.fakes import PATIENCE
@@ -49,24 +51,35 @@ NODES_OF = {"z1": 6, "z2": 6, "z3": 1}
 @pytest.fixture
 async def running(cluster: Cluster, assets: Path) -> AsyncIterator[Policed]:
     """Three zones, and a Deployment of six pods spread over them with maxSkew 1; its pods are ready once they have a node."""
+    need_controllers(assets)
+    async with policed(cluster) as found, deployed(found, assets, found.extender.url):
+        yield found
+
+
+def need_controllers(assets: Path) -> None:
     if not controllers.is_there(assets):
         pytest.skip(f"{controllers.PROGRAM} is not in {assets}: NOTHING IS KNOWN of spread of a Deployment")
+
+
+@asynccontextmanager
+async def deployed(found: Policed, assets: Path, url: str) -> AsyncIterator[None]:
+    """Nodes, controllers, the policy, a scheduler that asks this URL, and the Deployment with its six pods on nodes."""
+    cluster = found.cluster
     for zone, count in NODES_OF.items():
         await cluster.api.create(*(node(f"{zone}-{number}", zone, cpu="16") for number in range(1, count + 1)))
     body = controllers.deployment(
         "web", 6, pod("web", labels=LABELS, topologySpreadConstraints=[spread(labels=LABELS)])
     )
     async with AsyncExitStack() as stack:
-        found = await stack.enter_async_context(policed(cluster))
         stack.push_async_callback(without_domains, found)
         await stack.enter_async_context(controllers.controlled(cluster, assets))
         await found.apply(to_copy("spread-on-a-bad-day.yaml"))
         stack.callback(cluster.plane.scheduler.stop)
-        await asyncio.to_thread(cluster.plane.start_scheduler, scheduler_document("offload", found.extender.url))
+        await asyncio.to_thread(cluster.plane.start_scheduler, scheduler_document("offload", url))
         Started(cluster.api, cluster.board)
         await kubectl(cluster, "apply", documents=[body])
         await until_placed(found, {"z1": 2, "z2": 2, "z3": 2})
-        yield found
+        yield
 
 
 async def without_domains(found: Policed) -> None:
@@ -110,6 +123,19 @@ async def until_excluded(found: Policed, count: int, reason: str) -> None:
     async with asyncio.timeout(PATIENCE):
         while await found.extender.metric("extender_excluded_topology_domains", reason=reason) != count:  # noqa: ASYNC110 -- no event across processes
             await asyncio.sleep(0.05)
+
+
+async def until_skewed(found: Policed, skew: int, *, above: int) -> None:
+    """Return once the metrics have this skew of the Deployment, and so many workloads above maxSkew."""
+    series = {"namespace": "default", "workload": "Deployment/web", "topology_key": ZONE}
+    metric = found.extender.metric
+    async with asyncio.timeout(PATIENCE):
+        while (  # noqa: ASYNC110 -- no event across processes
+            await metric("extender_spread_skew", **series) != skew
+            or await metric("extender_spread_workloads", state="above") != above
+        ):
+            await asyncio.sleep(0.2)
+    assert await metric("extender_spread_max_skew", **series) == 1
 
 
 async def change_policy(found: Policed, **fields: str) -> None:
@@ -165,6 +191,15 @@ async def explained(found: Policed, name: str) -> str:
     return await command("explain", f"default/{name}", "--url", found.extender.url)
 
 
+async def told_of_operator(found: Policed) -> set[str]:
+    """What explain says of z2 about a pod that no node has room for: since when it is excluded, until when, and why."""
+    await found.api.create(big("big"))
+    await found.cluster.board.rejected(big("big"))
+    said = await explained(found, "big")
+    await found.api.delete("/api/v1/namespaces/default/pods/big", grace=0)
+    return set(re.findall(r"z2: excluded since [^ ]+ until [^ ]+: new switches", said))
+
+
 async def domain(found: Policed, *arguments: str) -> str:
     return await command("domain", *arguments, "--kubeconfig", str(found.cluster.plane.kubeconfig))
 
@@ -215,9 +250,11 @@ async def test_a_deployment_keeps_its_spread_while_a_zone_is_lost_after_a_rollou
     before = {uid_of(each): node_of(each) for each in pods_of(running)}
     await bring_back(running, "z3")
     await until_excluded(running, 0, "unavailable")
+    await until_skewed(running, 3, above=1)
     await scale(running, 14)
     await until_placed(running, {"z1": 5, "z2": 5, "z3": 4})
     assert before.items() <= {uid_of(each): node_of(each) for each in pods_of(running)}.items()
+    await until_skewed(running, 1, above=0)
 
     # A rollout counts the pods of its own revision only.
     old = {labels_of(each)[REVISION] for each in pods_of(running)}
@@ -287,6 +324,55 @@ async def test_a_zone_that_an_operator_excludes_takes_no_pod_and_is_not_waited_f
     await until_placed(running, {"z1": 4, "z2": 4, "z3": 4})
     kept = await api.request("GET", f"{DOMAINS}/zones")
     assert kept["spec"].get("excluded", []) == []
+
+
+async def test_an_exclusion_for_a_time_ends_by_itself(running: Policed) -> None:
+    await running.api.request("POST", DOMAINS, declared(*NODES_OF))
+    await domain(running, "exclude", "z2", "--for", "12s")
+    await until_excluded(running, 1, "operator")
+    await scale(running, 10)
+    await until_placed(running, {"z1": 4, "z2": 2, "z3": 4})
+    await until_excluded(running, 0, "operator")
+    await scale(running, 12)
+    await until_placed(running, {"z1": 4, "z2": 4, "z3": 4})
+    rows = [line.split() for line in (await domain(running, "list")).splitlines()]
+    assert [row[3] for row in rows if row[1] == "z2"] == ["no"]
+
+
+async def test_an_excluded_zone_stays_excluded_since_the_same_time_when_the_leader_dies(
+    cluster: Cluster, assets: Path
+) -> None:
+    need_controllers(assets)
+    api = cluster.api
+    webhooks = [f"{HOST}:{port}" for port in free_ports(2)]
+    configurations = [
+        {
+            **leading.settings(),
+            "preemption": {"mode": "off"},
+            "policies": {"enabled": True, "webhook": {"bindAddress": each, "url": f"https://{each}"}},
+        }
+        for each in webhooks
+    ]
+    async with with_policies(api):
+        with leading.two_replicas(cluster, *configurations) as both:
+            front = leading.Front(both)
+            async with front.listening():
+                leader = await front.leader()
+                found = Policed(cluster, leader, "")
+                await found.until_kept()
+                async with deployed(found, assets, front.url):
+                    await api.request("POST", DOMAINS, declared(*NODES_OF))
+                    await domain(found, "exclude", "z2", "--for", "2h", "--reason", "new switches")
+                    await until_excluded(found, 1, "operator")
+                    said = await told_of_operator(found)
+                    assert said
+                    leader.program.kill()
+                    found.extender = await front.leader()
+                    assert found.extender is not leader
+                    await scale(found, 10)
+                    await until_placed(found, {"z1": 4, "z2": 2, "z3": 4})
+                    assert await told_of_operator(found) == said
+    await api.delete(leading.LEASE)
 
 
 async def test_pods_wait_for_zones_that_are_declared_until_they_have_a_node_or_are_excluded(running: Policed) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.state import apply_change, state_of
+from extender.model.bounded import at_once
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import ExcludedDomain, TopologyDomains
 from extender.model.policies import PolicyObject
@@ -23,6 +24,7 @@ from extender.rules.frames import IndexFrame
 from extender.simulator.oracle.brute_force import ClusterState
 from extender.simulator.oracle.directed_spread import DirectedSpread, Known, takes_pods
 from extender.verbs.effective_pod import effective_pod
+from extender.verbs.spread_skew import skew_figures
 from extender.wire.objects import kinds
 from tests.builders import Json, index_of, node_json, pod_json
 from tests.builders import settings as settings_of
@@ -46,6 +48,7 @@ class Cluster:
 
     def __init__(self, rng: Random, directed: Json) -> None:
         self.rng = rng
+        self.template: dict[str, Any] = {}
         self.now = 1000.0
         self.index: ClusterIndex = index_of(PolicyObject(policy(spread=[directed])))
         self.nodes: dict[str, Json] = {}
@@ -64,7 +67,7 @@ class Cluster:
         self.index.delete(kinds.NODES.decode_object(orjson.dumps(self.nodes.pop(name))))
 
     def put_pod(self, name: str, node: str) -> None:
-        self.pods[name] = pod_json(name, on=node, app="web", requests={"cpu": "1"})
+        self.pods[name] = pod_json(name, on=node, app="web", requests={"cpu": "1"}, **self.template)
         self.index.upsert(kinds.PODS.decode_object(orjson.dumps(self.pods[name])))
 
     def drop_pod(self, name: str) -> None:
@@ -172,6 +175,35 @@ def test_the_filter_says_what_brute_force_says(rng: Random) -> None:
         assert verdicts(cluster.index, body) == want, (cluster.excluded, directed, cluster.now)
         seen += bool(cluster.excluded & {each["metadata"]["labels"].get(ZONE) for each in cluster.nodes.values()})
     case(seen > 2)
+    assert audit(cluster.index) == []
+
+
+@meets_its_case
+@settings(max_examples=100)
+@given(st.integers(0, 2**32).map(Random))
+def test_the_skew_is_that_of_brute_force(rng: Random) -> None:
+    directed = directive(rng) | rng.choice([{}, {"matchLabelKeys": "IfMissing"}])
+    cluster, seen = Cluster(rng, directed), 0
+    selector: Json = {"labelSelector": {"matchLabels": {"app": "web"}}}
+    hard: Json = {"maxSkew": rng.randint(1, 2), "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"} | selector
+    cluster.template = {"spreads": [hard], "owner": ("ReplicaSet", "web")}
+    for number in range(6):
+        cluster.put_node(f"n{number}", ZONES[number % 3], lost=False)
+    cluster.declare("abcd", {})
+    cluster._follow()
+    for _ in range(30):
+        cluster.happen()
+        state = ClusterState(cluster.nodes.values())
+        standing = {name: pod for name, pod in cluster.pods.items() if pod["spec"]["nodeName"] in cluster.nodes}
+        for name, pod in standing.items():
+            state.place(name, pod, pod["spec"]["nodeName"])
+        shown = at_once(skew_figures(cluster.index.view, ENABLED)).shown
+        if standing:
+            known = {ZONE: Known(cluster.excluded, set(cluster.declared.domains))}
+            wanted = DirectedSpread(next(iter(standing.values())), state, [directed], known).skews()[ZONE]
+            assert shown == {("default", "ReplicaSet/web", ZONE): wanted}, (cluster.excluded, directed)
+            seen += wanted[0] > wanted[1] and bool(cluster.excluded)
+    case(seen > 0)
     assert audit(cluster.index) == []
 
 

@@ -84,6 +84,19 @@ class DirectedSpread(TopologySpread):
                 return SPREAD_REJECTED
         return SUCCESS
 
+    def skews(self) -> dict[str, tuple[int, int]]:
+        """By topology key: the pods of the fullest domain that is not excluded less the minimum, and maxSkew."""
+        found = {}
+        for constraint, counts, most in zip(self.constraints, self.counts, self._most, strict=True):
+            key, self_match = constraint["topologyKey"], self._self_match(constraint)
+            fullest = max((count for domain, count in counts.items() if domain not in self._excluded(key)), default=0)
+            least = most - constraint["maxSkew"] + self_match
+            found[key] = max(fullest - least, 0), constraint["maxSkew"]
+        return found
+
+    def _self_match(self, constraint: JsonObject) -> int:
+        return 1 if selects(effective_selector(constraint, self.pod), labels_of(self.pod)) else 0
+
     def _excluded(self, key: str) -> Collection[str]:
         is_directed = self._directives.get(key, {}).get("unavailableDomains") == "Exclude"
         return self._known.get(key, Known()).excluded if is_directed else ()
@@ -101,8 +114,7 @@ class DirectedSpread(TopologySpread):
         else:
             reached = present + len(without_nodes) >= needed
         least = min(left.values(), default=0) if reached else 0
-        self_match = 1 if selects(effective_selector(constraint, self.pod), labels_of(self.pod)) else 0
-        most: int = constraint["maxSkew"] + least - self_match
+        most: int = constraint["maxSkew"] + least - self._self_match(constraint)
         return most
 
     def _has(self, node: str, key: str, domain: str) -> bool:

@@ -32,7 +32,7 @@ from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from tests.cli.test_serve import eventually, ready
 from tests.e2e.programs import Program, free_ports, our_command
-from tests.simulator.plain import HOSTNAME, anti_affinity, pod, term
+from tests.simulator.plain import HOSTNAME, anti_affinity, pod, spread, term
 from tests.tools.dashboards.files import FOLDER
 
 SCENARIO = Path(__file__).resolve().parents[3] / "config" / "demo" / "scenario.yaml"
@@ -134,6 +134,8 @@ class Provoked:
                 self._late,
             )
         await self._preempt(names[0])
+        if self._number == 1:
+            await self._lie_askew(names[0])
         for verb in ("filter", "prioritize", "preempt"):
             await self._ask(verb, {"Pod": 5})
         await self._admit()
@@ -167,6 +169,24 @@ class Provoked:
             await answer.read()
         for kind in WEBHOOKS:
             api.operations.change(kind, CONFIGURATION, lambda obj: obj["webhooks"][0].update(timeoutSeconds=1))
+
+    async def _lie_askew(self, node: str) -> None:
+        """Two pods of a ReplicaSet in one zone, with a constraint that a policy directs."""
+        api, key = self._simulated.api, "topology.kubernetes.io/zone"
+        directs = {"topologyKey": key, "unavailableDomains": "Exclude"}
+        spec = {"podSelector": {"matchLabels": {"app": "askew"}}, "when": ["Scheduling"], "spread": [directs]}
+        await api.create(POLICY_KINDS[0], {"metadata": {"name": "spread", "namespace": "lab"}, "spec": spec})
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "askew", "uid": "askew", "controller": True}
+        for name in ("askew-1", "askew-2"):
+            made = pod(
+                name,
+                "lab",
+                on=node,
+                labels={"app": "askew"},
+                topologySpreadConstraints=[spread(key, labels={"app": "askew"})],
+            )
+            made["metadata"]["ownerReferences"] = [owner]
+            api.operations.create(PODS, made)
 
     async def _release(self) -> None:
         """A group that is released, and a pod of one that stays incomplete."""
