@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from extender.index.counts.groups import PlacedPods
 from extender.index.view import ClusterView
@@ -26,12 +26,8 @@ MOST_WORKLOADS: Final = 2000  # controllers that are looked at in a round; the r
 _REVISION: Final = "pod-template-hash"
 
 
-class Workload(NamedTuple):
-    """A controller, and a topology key over which its pods are to be spread. ``name`` is such as "Deployment/web"."""
-
-    namespace: str
-    name: str
-    topology_key: str
+# The namespace, the controller such as "Deployment/web", and the topology key over which its pods are to be spread.
+Workload: TypeAlias = tuple[str, str, str]
 
 
 class Skew(NamedTuple):
@@ -86,7 +82,7 @@ def skew_figures(view: ClusterView, settings: Settings) -> Steps[SkewFigures]:
                 continue
             looked.add(controller)
             for key, found in _skews_of(placed, directed[signature], view, settings):
-                workload = Workload(signature.namespace, _name_of(signature), key)
+                workload = (signature.namespace, _name_of(signature), key)
                 if workload not in worst or found.excess > worst[workload].excess:
                     worst[workload] = found
         yield
