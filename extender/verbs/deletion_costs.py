@@ -13,10 +13,9 @@ from typing import Final
 
 from extender.index.view import ClusterView
 from extender.model.bounded import Steps
-from extender.model.constraints.spread import SpreadDirective
 from extender.model.objects import Pod, PodSignature
-from extender.model.policies import Mode, Moment
 from extender.settings.configuration import Settings
+from extender.verbs.effective_pod import enforced_directives
 
 REPLICA_SET: Final = "ReplicaSet"
 _A_STEP: Final = 500  # nodes with pods of a signature
@@ -33,16 +32,6 @@ def directed_key(signature: PodSignature, view: ClusterView, settings: Settings)
     keys = {each.topology_key for each in (*spread.hard, *spread.soft)}
     directed = enforced_directives(signature, view, settings)
     return next((each.topology_key for each in directed if each.deletion_cost and each.topology_key in keys), "")
-
-
-def enforced_directives(signature: PodSignature, view: ClusterView, settings: Settings) -> Iterator[SpreadDirective]:
-    """The directives `spread` that hold for such pods, in the order of their policies. O(policies that may select the pods)."""
-    if settings.policies.exempt.covers(signature.namespace, signature.labels):
-        return
-    subject = signature.subject(view.namespace_labels(signature.namespace))
-    for policy in view.policies.select(subject, Moment.SCHEDULING):
-        if policy.mode is Mode.ENFORCE:
-            yield from policy.directives.spread
 
 
 def wanted_costs(view: ClusterView, settings: Settings) -> Steps[dict[str, int]]:

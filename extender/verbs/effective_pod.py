@@ -42,7 +42,13 @@ from extender.index.view import ClusterView
 from extender.model.bounded import BoundedCache
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm, node_selector
-from extender.model.constraints.spread import NO_SPREAD, SpreadConstraint, SpreadConstraints, revision_key
+from extender.model.constraints.spread import (
+    NO_SPREAD,
+    SpreadConstraint,
+    SpreadConstraints,
+    SpreadDirective,
+    revision_key,
+)
 from extender.model.constraints.terms import (
     NO_AFFINITY,
     AffinityTerm,
@@ -129,6 +135,16 @@ def policy_terms(signature: PodSignature, view: ClusterView, settings: Settings)
     except Exception:  # noqa: BLE001 (called while an event is applied, which must not fail because of a policy)
         return NO_AFFINITY
     return NO_AFFINITY if found is None else found.affinity.beyond(signature.affinity)
+
+
+def enforced_directives(signature: PodSignature, view: ClusterView, settings: Settings) -> Iterator[SpreadDirective]:
+    """The directives `spread` that hold for such pods, in the order of their policies. O(policies that may select the pods)."""
+    if _is_exempt(signature, settings):
+        return
+    subject = signature.subject(view.namespace_labels(signature.namespace))
+    for policy in view.policies.select(subject, Moment.SCHEDULING):
+        if policy.mode is Mode.ENFORCE:
+            yield from policy.directives.spread
 
 
 def _is_exempt(signature: PodSignature, settings: Settings) -> bool:

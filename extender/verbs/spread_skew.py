@@ -14,16 +14,15 @@ from typing import Final, NamedTuple, TypeAlias
 from extender.index.counts.groups import PlacedPods
 from extender.index.view import ClusterView
 from extender.model.bounded import Steps
+from extender.model.constraints.spread import revision_key
 from extender.model.objects import PodSignature
 from extender.rules.frames import IndexFrame
 from extender.rules.topology_spread import skews
 from extender.settings.configuration import Settings
-from extender.verbs.deletion_costs import REPLICA_SET, enforced_directives
-from extender.verbs.effective_pod import effective_pod
+from extender.verbs.effective_pod import effective_pod, enforced_directives
 
 MOST_SHOWN: Final = 100  # workloads with series of their own, those furthest above maxSkew first
 MOST_WORKLOADS: Final = 2000  # controllers that are looked at in a round; the rest counts as "not_looked_at"
-_REVISION: Final = "pod-template-hash"
 
 
 # The namespace, the controller such as "Deployment/web", and the topology key over which its pods are to be spread.
@@ -107,9 +106,9 @@ def _skews_of(
 
 def _name_of(signature: PodSignature) -> str:
     """A ReplicaSet of a Deployment has the hash of the Deployment's template at the end of its name."""
-    controller, labels = signature.controller, signature.labels
+    controller = signature.controller
     assert controller is not None  # noqa: S101 (for the type checker)
-    suffix = f"-{labels.get(_REVISION, '')}"
-    if controller.kind == REPLICA_SET and suffix != "-" and controller.name.endswith(suffix):
-        return f"Deployment/{controller.name.removesuffix(suffix)}"
+    revision = signature.labels.get(revision_key(controller.kind, signature.labels), "")
+    if controller.kind == "ReplicaSet" and revision and controller.name.endswith(f"-{revision}"):
+        return f"Deployment/{controller.name.removesuffix(f'-{revision}')}"
     return f"{controller.kind}/{controller.name}"
