@@ -179,6 +179,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
         partial(datetime.now, UTC),
         lambda: reflectors.freshness.is_ready,
         index.gated.charges.uses,
+        index.domains,
     )
     # Without a client CA anyone who reaches the port could put texts into the status of policies.
     decide = partial(_decide, verb, counts, status if policies.webhook.client_ca_file else None)

@@ -12,9 +12,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from math import isfinite
 from typing import Any, Final
 
+from extender.index.availability import DomainsView
 from extender.index.objects.changes import Change
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
@@ -23,7 +26,7 @@ from extender.kube.errors import KubeError, NotFound
 from extender.kube.timing import Clock
 from extender.kube.writer import PolicyObjects
 from extender.model.objects import PodSignature
-from extender.model.policies import GROUP, Exempt, InvalidPolicy, Policy, PolicyKey, Subject
+from extender.model.policies import GROUP, Exempt, InvalidPolicy, Mode, Moment, Policy, PolicyKey, Subject
 from extender.model.release import DomainUse
 from extender.model.resources import PODS, Resources, quantity_text
 from extender.model.units import counted, rfc3339
@@ -42,6 +45,7 @@ PAUSE_SECONDS: Final = 0.01  # between slices
 WRITES_PER_SECOND: Final = 5
 APPLIED_EVERY: Final = timedelta(minutes=1)
 MOST_CONFLICTS: Final = 16
+MOST_EXCLUDED: Final = 64
 MOST_OPERATIONS: Final = 700  # for the node terms of two policies, 64 pairs; more are compared by the webhook only, where a policy is written
 # The bounds of the CRD.
 EVENT_LIMIT: Final = EventLimit(at_once=50, refill=2.0, repeated_after=600.0)
@@ -54,7 +58,7 @@ _LONGEST_PROBLEM: Final = 32_768
 class PolicyStatus:
     """``pods``: the pods by signature. ``record`` is called by every replica, ``run`` by the leader.
 
-    ``is_complete``: whether all kinds are listed and current. ``uses``: what pods of a policy have of its domains.
+    ``is_complete``: whether all kinds are listed and current. ``uses``: what pods of a policy have of its domains. ``domains``: which are excluded.
     ``lastApplied`` is that of the pods that any replica has injected (`InjectedPods`), and of the templates that this one
     has. Conflicts with pods are those of the admissions that this replica decided since it started.
     """
@@ -71,6 +75,7 @@ class PolicyStatus:
         utc_now: Callable[[], datetime],
         is_complete: Callable[[], bool],
         uses: Callable[[Policy], Sequence[DomainUse]],
+        domains: DomainsView,
     ) -> None:
         self.results: Counter[str] = Counter({"written": 0, "failed": 0})
         self._store = store
@@ -83,6 +88,7 @@ class PolicyStatus:
         self._utc_now = utc_now
         self._is_complete = is_complete
         self._uses = uses
+        self._domains = domains
         self._applied: dict[PolicyKey, datetime] = {}
         self._disagreements: dict[PolicyKey, dict[tuple[str, str], None]] = {}
         self._contradictions: dict[PolicyKey, dict[PolicyKey, str]] = {}
@@ -246,6 +252,9 @@ class PolicyStatus:
         domains = [] if isinstance(policy, InvalidPolicy) else [domain_status(each) for each in self._uses(policy)]
         if domains or present.get("domains"):
             found["domains"] = domains
+        excluded = [] if isinstance(policy, InvalidPolicy) else list(excluded_domains(policy, self._domains))
+        if excluded or present.get("excludedDomains"):
+            found["excludedDomains"] = excluded
         applied = self._applied.get(policy.key)
         if applied is not None and not _is_recent(present.get("lastApplied"), applied):
             found["lastApplied"] = rfc3339(applied)
@@ -282,6 +291,29 @@ def domain_status(use: DomainUse) -> JsonObject:
     if use.quota:
         found["quota"] = _amounts(use.quota, pods=use.quota.get(PODS))
     return found | ({"mayGrow": True} if use.may_grow else {})
+
+
+def excluded_domains(policy: Policy, domains: DomainsView) -> Iterator[JsonObject]:
+    """The domains that the policy leaves out of spread constraints now, the first `MOST_EXCLUDED`; not what operators say of them.
+
+    O(directives + domains that are told).
+    """
+    if policy.mode is not Mode.ENFORCE or Moment.SCHEDULING not in policy.when:
+        return
+    found = (
+        (each.topology_key, domain, why)
+        for each in policy.directives.spread
+        if each.excludes_after is not None
+        for domain, why in sorted(domains.excluded(each.topology_key, each.excludes_after).items())
+    )
+    for key, domain, why in islice(found, MOST_EXCLUDED):
+        told = {"topologyKey": key, "domain": domain, "since": _moment(why.since)}
+        told["reason"] = "Operator" if why.by else "Unavailable"
+        yield told | ({"until": _moment(why.until)} if isfinite(why.until) else {})
+
+
+def _moment(epoch: float) -> str:
+    return rfc3339(datetime.fromtimestamp(epoch, UTC))
 
 
 def _amounts(amounts: Resources, pods: int | None = -1) -> JsonObject:

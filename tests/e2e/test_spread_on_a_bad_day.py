@@ -311,6 +311,11 @@ async def test_a_zone_that_an_operator_excludes_takes_no_pod_and_is_not_waited_f
     await until_excluded(running, 1, "operator")
     await scale(running, 10)
     await until_placed(running, {"z1": 4, "z2": 2, "z3": 4})
+    async with asyncio.timeout(PATIENCE):
+        while not (told := (await api.request("GET", POLICY)).get("status", {}).get("excludedDomains")):  # noqa: ASYNC110 -- no event across processes
+            await asyncio.sleep(0.2)
+    assert [(each["topologyKey"], each["domain"], each["reason"]) for each in told] == [(ZONE, "z2", "Operator")]
+    assert told[0]["since"] < told[0]["until"]
     await api.create(big("big"))
     await board.rejected(big("big"))
     said = await explained(running, "big")

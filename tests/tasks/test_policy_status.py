@@ -14,7 +14,8 @@ from extender.index.policies import PolicyTable
 from extender.kube.effects import ObjectEvent, PolicyRef
 from extender.kube.errors import NotFound, Unreachable
 from extender.kube.writer import PolicyObjects
-from extender.model.objects import Namespace, PodSignature
+from extender.model.constraints.labels import ZONE
+from extender.model.objects import ExcludedDomain, Namespace, PodSignature, TopologyDomains
 from extender.model.policies import ConflictPolicy, Exempt, InvalidPolicy, Policy, PolicyKey
 from extender.model.release import DomainUse
 from extender.tasks.events import EventRecorder
@@ -27,6 +28,7 @@ from extender.tasks.policy_status import (
 )
 from extender.verbs.admit.pod_fields import Changes, Conflict
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
+from tests.builders import index_of, node
 from tests.deploy.policies.examples import policy
 from tests.fakes import FakeClock, until
 
@@ -77,6 +79,7 @@ class Scene:
     def __init__(self) -> None:
         self.api, self.table, self.clock, self.namespaces = Api(), PolicyTable(), FakeClock(), Namespaces()
         self.pods: Counter[PodSignature] = Counter()
+        self.index = index_of()
         self.time = NOON
         self.is_complete = True
         self.uses: dict[PolicyKey, list[DomainUse]] = {}
@@ -92,6 +95,7 @@ class Scene:
             lambda: self.time,
             lambda: self.is_complete,
             lambda policy: self.uses.get(policy.key, []),
+            self.index.domains,
         )
 
     def apply(self, name: str = "one", generation: int = 1, **spec: Any) -> PolicyKey:
@@ -165,6 +169,34 @@ async def test_what_pods_have_of_the_domains_of_a_policy_is_told_in_its_order() 
     assert scene.api.status[key]["domains"] == [], "the policy does not name domains any more"
 
 
+async def test_the_domains_that_a_policy_leaves_out_are_told_with_their_times_and_without_what_operators_say() -> None:
+    scene = Scene()
+    index = scene.index
+    directs = {"topologyKey": ZONE, "unavailableDomains": "Exclude", "after": "10s"}
+    keys = [scene.apply(mode.lower(), spread=[directs], mode=mode) for mode in ("Enforce", "Audit")]
+    for each in list(scene.table):
+        index.policies.put(each)
+    index.upsert(node("lost", zone="b", unschedulable=True))
+    index.upsert(node("there", zone="c"))
+    begun, until = NOON.timestamp(), NOON + timedelta(hours=2)
+    index.upsert(TopologyDomains("zones", ZONE, (), (ExcludedDomain("a", until.timestamp(), begun, "secret plans"),)))
+    index.domains.step(begun)
+    index.domains.step(begun + 10)
+    await scene.status.round()
+    since = {"topologyKey": ZONE, "since": "2026-11-20T12:00:00Z"}
+    assert scene.api.status[keys[0]]["excludedDomains"] == [
+        since | {"domain": "a", "reason": "Operator", "until": "2026-11-20T14:00:00Z"},
+        since | {"domain": "b", "reason": "Unavailable"},
+    ]
+    assert "excludedDomains" not in scene.api.status[keys[1]]
+
+    index.upsert(node("lost", zone="b"))
+    index.upsert(TopologyDomains("zones", ZONE))
+    index.domains.step(begun + 11)
+    await scene.status.round()
+    assert scene.api.status[keys[0]]["excludedDomains"] == []
+
+
 async def test_nothing_is_counted_before_the_index_is_complete() -> None:
     scene = Scene()
     key = scene.apply()
@@ -187,7 +219,7 @@ async def test_nothing_is_written_where_nothing_has_changed_also_by_a_new_leader
     await scene.status.round()
     another = PolicyStatus(
         *(scene.api, scene.events, scene.table, lambda: scene.pods, Namespaces(), Exempt()),
-        *(scene.clock, lambda: scene.time, lambda: True, lambda _: []),
+        *(scene.clock, lambda: scene.time, lambda: True, lambda _: [], scene.index.domains),
     )
     await another.round()
     assert [written for written, _ in scene.api.writes] == [key]

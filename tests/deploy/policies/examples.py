@@ -156,6 +156,15 @@ STATUS: Final[Json] = {
         },
         {"name": "far", "values": ["c"], "used": {"pods": 0}, "mayGrow": True},
     ],
+    "excludedDomains": [
+        {
+            "topologyKey": "topology.kubernetes.io/zone",
+            "domain": "a",
+            "since": "2026-01-01T00:00:00Z",
+            "reason": "Unavailable",
+        }
+        | {"until": "2026-01-01T02:00:00Z"}
+    ],
     "lastApplied": "2026-01-01T00:00:00Z",
     "conflicts": [{"policy": "other", "field": "spec.schedulerName", "message": "both set it"}],
 }

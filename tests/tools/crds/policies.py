@@ -210,6 +210,16 @@ def _status() -> Schema:
         },
         required=("type", "status", "lastTransitionTime", "reason", "message"),
     )
+    excluded = record(
+        {
+            "topologyKey": text(longest=317),
+            "domain": text(longest=63),
+            "since": moment,
+            "until": moment,
+            "reason": text(choices=("Operator", "Unavailable")),
+        },
+        required=("topologyKey", "domain", "since", "reason"),
+    )
     conflict = record(
         {"policy": text(longest=317), "field": text(longest=512), "message": text(longest=1024)},
         required=("policy", "field", "message"),
@@ -225,6 +235,11 @@ def _status() -> Schema:
                 "Written at most once a minute."
             },
             "domains": schema.domain_uses(),
+            "excludedDomains": listed(
+                excluded,
+                64,
+                "The domains that its directives about spread leave out now. Written every ten seconds at most.",
+            ),
             "conflicts": listed(
                 conflict,
                 16,
