@@ -268,12 +268,12 @@ def test_the_wide_form_has_what_rejects_a_pod_and_what_is_not_checked(
     assert (found["CODE"], found["TOPOLOGY KEY"], found["BECAUSE OF"]) == ("no_room", "-", "cpu")
 
 
-@pytest.mark.parametrize("by", ["operator", "taint"])
+@pytest.mark.parametrize("by", ["operator", "taint", "given"])
 def test_a_what_if_names_the_domain_that_is_excluded(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, by: str
 ) -> None:
-    lost = [] if by == "operator" else [taint("node.kubernetes.io/unreachable") | {"timeAdded": "2026-01-01T00:00:00Z"}]
-    excluded = [{"domain": "z2", "reason": "new switches", "since": "2026-01-01T00:00:00Z"}] if by == "operator" else []
+    lost = [taint("node.kubernetes.io/unreachable") | {"timeAdded": "2026-01-01T00:00:00Z"}] if by == "taint" else []
+    excluded = [{"domain": "z2", "reason": "new switches", "since": "2026-01-01T00:00:00Z"}] if by != "taint" else []
     waiting = pod_json("waiting", app="web", spreads=[spread("zone", app="web")], tolerations=[{"operator": "Exists"}])
     waiting["spec"]["nodeSelector"] = {ZONE: "z2"}
     directive = {"topologyKey": ZONE, "unavailableDomains": "Exclude"}
@@ -282,23 +282,27 @@ def test_a_what_if_names_the_domain_that_is_excluded(
         node_json("n2", zone="z2", allocatable=ROOM, taints=lost) | {"kind": "Node"},
         waiting | {"kind": "Pod"},
         policy_json("all", podSelector={}, namespaceSelector={}, spread=[directive]),
-        {
-            "apiVersion": "placement.extender.dev/v1alpha1",
-            "kind": "TopologyDomains",
-            "metadata": {"name": "zones"},
-            "spec": {"topologyKey": ZONE, "domains": ["z1", "z2"], "excluded": excluded},
-        },
     ]
+    domains = {
+        "apiVersion": "placement.extender.dev/v1alpha1",
+        "kind": "TopologyDomains",
+        "metadata": {"name": "zones"},
+        "spec": {"topologyKey": ZONE, "domains": ["z1", "z2"], "excluded": excluded},
+    }
+    given = tmp_path / "domains.yaml"
+    given.write_text(yaml.safe_dump(domains))
+    objects += [] if by == "given" else [domains]
     settings = tmp_path / "settings.yaml"
     settings.write_text(
         "{apiVersion: placement.extender.dev/v1alpha1, kind: ExtenderConfiguration, policies: {enabled: true}}"
     )
     path = tmp_path / "cluster.json"
     path.write_bytes(orjson.dumps({"kind": "List", "items": objects}))
-    assert main(["whatif", "--snapshot", str(path), "--config", str(settings), "-o", "wide"]) == 0
+    manifest = ["-f", str(given)] if by == "given" else []
+    assert main(["whatif", "--snapshot", str(path), "--config", str(settings), "-o", "wide", *manifest]) == 0
     printed = capsys.readouterr().out
     since = "2026-01-01T00:00:00Z"
-    why = f"z2: excluded since {since}: new switches" if by == "operator" else f"z2: no node takes pods since {since}"
+    why = f"z2: excluded since {since}: new switches" if by != "taint" else f"z2: no node takes pods since {since}"
     assert why in printed
     assert "1 node(s) were in an excluded topology domain" in printed
 

@@ -57,7 +57,10 @@ class Prepared:
 
 
 def prepare(what_if: WhatIf, index: ClusterIndex) -> Steps[Prepared]:
-    """Applies the changes. Raises WireError for a change of an object that does not exist. O(objects given + pods)."""
+    """Applies the changes. Raises WireError for a change of an object that does not exist. O(objects given + pods).
+
+    Exclusions of topology domains that are given begin and end with it; no time passes, so no domain becomes unavailable for long.
+    """
     changes = _Changes(index)
     for each in what_if.removals:
         yield from changes.remove(each)
@@ -66,6 +69,8 @@ def prepare(what_if: WhatIf, index: ClusterIndex) -> Steps[Prepared]:
         changes.give(given)
         if at % _A_STEP == _A_STEP - 1:
             yield
+    if index.domains.due() <= index.domains.now:
+        index.domains.step(index.domains.now)
     if index.policies.about_placed_pods or index.counts.has_policy_terms:
         for at, counted in enumerate(list(index.counts.signatures)):
             index.counts.recheck_policies(counted)
