@@ -264,7 +264,7 @@ def _notes(state: ConstraintState) -> Iterator[str]:
     if state.carrier:
         yield f"carried by {state.carrier}, for example"
     if state.lacking:
-        verdict = "which reject it" if state.kind in ("podAffinity", "topologySpread") else "which pass"
+        verdict = "which reject it" if state.rejects_lacking else "which pass"
         yield f"{counted(state.lacking, 'node')} {agreeing(state.lacking, 'lacks', 'lack')} the label, {verdict}"
 
 

@@ -449,7 +449,11 @@ class InterPodAffinity(Rule):
                 group, frame.satisfying(group), view, lambda count: first_pod or count > 0, most_domains
             )
             pods = text_of(each.selector for each in required)
-            found.append(replaced(state, kind="podAffinity", pods=pods, reach=reach, is_first_pod=first_pod))
+            found.append(
+                replaced(
+                    state, kind="podAffinity", pods=pods, reach=reach, is_first_pod=first_pod, rejects_lacking=True
+                )
+            )
         for group, term in zip(own.anti, own.anti_terms, strict=True):
             reach = yield from reach_of((term,), signature.namespace, view)
             state = yield from _state(group, frame.conflicting(group), view, lambda count: not count, most_domains)

@@ -471,6 +471,7 @@ class TopologySpread(Rule):
                     eligible=group.domains,
                     minimum=clause.min_match,
                     lacking=group.key.lacking,
+                    rejects_lacking=True,
                     domains=tuple([out.judged(state) for state in domains]),
                     more_domains=more,
                     left_out=tuple(out.described(group, most_domains)),

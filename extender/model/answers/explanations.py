@@ -71,7 +71,7 @@ class ConstraintState(Value, frozen=True):
     ``pods`` is the selector of the pods that are counted, ``carrier`` one of the existing pods whose term this is.
     ``limit`` is the largest count with which a domain passes; without it the constraint misses a pod instead.
     Topology spread has ``max_skew``, ``min_domains``, the ``eligible`` domains and the ``minimum`` that skew is measured
-    against. ``lacking``: nodes without the topology key. ``more_terms``: how many more terms of existing pods select the pod.
+    against. ``lacking``: nodes without the topology key, which pass or, where ``rejects_lacking``, do not. ``more_terms``: how many more terms of existing pods select the pod.
     ``left_out``: domains that policies leave out of the minimum.
     """
 
@@ -87,6 +87,7 @@ class ConstraintState(Value, frozen=True):
     eligible: int = 0
     minimum: int = 0
     lacking: int = 0
+    rejects_lacking: bool = False
     is_first_pod: bool = False
     domains: tuple[DomainState, ...] = ()
     more_domains: int = 0

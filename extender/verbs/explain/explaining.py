@@ -244,12 +244,7 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def _rejects(state: ConstraintState) -> bool:
-    return any(not domain.passes for domain in state.domains) or (bool(state.lacking) and _rejects_lacking(state))
-
-
-def _rejects_lacking(state: ConstraintState) -> bool:
-    """Whether the constraint rejects nodes without its topology key."""
-    return state.kind in {"podAffinity", "topologySpread"}
+    return any(not domain.passes for domain in state.domains) or (bool(state.lacking) and state.rejects_lacking)
 
 
 def _constraint(state: ConstraintState, namespace: str) -> str:
@@ -275,7 +270,7 @@ def _domains(state: ConstraintState, namespace: str) -> Iterator[str]:
         # Those that reject are listed first, so further ones may reject only where all that are listed do.
         least = "at least " if state.more_domains and len(rejecting) == len(state.domains) else ""
         yield f"{least}{counted(more, 'more domain')}"
-    if state.lacking and _rejects_lacking(state):
+    if state.lacking and state.rejects_lacking:
         yield f"{counted(state.lacking, 'node')} {agreeing(state.lacking, 'lacks', 'lack')} the label"
 
 

@@ -111,8 +111,7 @@ function notes(state) {
   if (state.isFirstPod) found.push("No pod matches yet, and this one matches itself: every domain passes.");
   if (state.carrier) found.push(el("span", {}, "Carried by ", podLinks([state.carrier]), ", for example."));
   if (state.lacking) {
-    const rejects = state.kind === "podAffinity" || state.kind === "topologySpread";
-    found.push(`${counted(state.lacking, "node")} without the label: ${rejects ? "they reject it" : "they pass"}.`);
+    found.push(`${counted(state.lacking, "node")} without the label: ${state.rejectsLacking ? "they reject it" : "they pass"}.`);
   }
   return found;
 }
