@@ -332,7 +332,7 @@ async def test_the_chain_of_certificates_is_proven_by_asking(
         setup = Setup(Strict(), url, "", tmp_path)
         given = [f"--{name}-file={tmp_path / ADMIN[name]}" for name in files]
         code, document = await setup.doctor("--no-cluster", *given)
-    assert code == 2
+    assert code == (2 if len(files) < 3 else 1)
     assert [problem for problem in (one["problem"] for one in document["findings"]) if found in problem]
     assert checks(document)[0][1] == ("tls" if len(files) < 3 else "called")
 
