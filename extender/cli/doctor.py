@@ -223,7 +223,12 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: Mappin
         denied = await _denied(reviews, settings)
         account = cluster.uncertain if denied is not None else cluster.account
         facts = replace(facts, denied=denied, clocks={**facts.clocks, **clocks}, account=account)
-        facts = replace(facts, queue=await _queue(session, facts, scheduler, is_called=is_called))
+        try:
+            facts = replace(facts, queue=await _queue(session, facts, scheduler, is_called=is_called))
+        except KubeError as error:
+            if error.status not in _DENIED:
+                raise
+            facts = replace(facts, unread_pods=str(error))
         if settings.policies.enabled:
             policies = await read_policy_facts(session.reads, settings, is_here=cluster.is_here)
             facts = replace(facts, policies=policies, groups=await read_unbound_groups(session.reads, settings))
@@ -246,17 +251,10 @@ async def _denied(reviews: AccessReviews, settings: Settings) -> Sequence[Permis
         raise
 
 
-async def _queue(
-    session: Session, facts: Facts, scheduler: Mapping[str, Any], *, is_called: bool
-) -> SchedulingQueue | None:
-    """What the pods of this scheduler's profiles show; None where they may not be read."""
-    try:
-        pods = await read_pod_conditions(session.reads, "spec.nodeName=")
-        pods += [] if is_called else await read_pod_conditions(session.reads, "spec.nodeName!=")
-    except KubeError as error:
-        if error.status in _DENIED:
-            return None
-        raise
+async def _queue(session: Session, facts: Facts, scheduler: Mapping[str, Any], *, is_called: bool) -> SchedulingQueue:
+    """What the pods of this scheduler's profiles show. Raises KubeError."""
+    pods = await read_pod_conditions(session.reads, "spec.nodeName=")
+    pods += [] if is_called else await read_pod_conditions(session.reads, "spec.nodeName!=")
     started, profiles = facts.total("process_start_time_seconds"), _profiles(scheduler)
     ours = [pod for pod in pods if (pod.spec.scheduler_name or _DEFAULT_SCHEDULER) in profiles]
     asked = {one.labels["scheduler"] for one in facts.series("extender_scheduler_decisions_total") if one.value}

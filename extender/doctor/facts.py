@@ -186,7 +186,8 @@ class Facts:
     """The facts. Times are Unix seconds. `clocks`: by how many seconds each other clock is ahead of the local one.
 
     ``denied``: needed permissions that the API server denies, None where they could not be reviewed. ``account``: for which account,
-    where that may not be the service's own, or where they could not be. ``policies``, ``quotas``, ``groups``: None also where they are disabled; of groups only the pods without a
+    where that may not be the service's own, or where they could not be. ``unread_pods``: why the pods were refused to
+    this command, where they were. ``policies``, ``quotas``, ``groups``: None also where they are disabled; of groups only the pods without a
     node are known.
     """
 
@@ -199,6 +200,7 @@ class Facts:
     lease_holder: str | None = None
     lease_age: float = 0.0
     queue: SchedulingQueue | None = None
+    unread_pods: str = ""
     account: str = ""
     policies: PolicyFacts | None = None
     quotas: Sequence[PodQuota] | None = None

@@ -183,9 +183,12 @@ def _not_called(facts: Facts) -> Finding:
     """
     never = "kube-scheduler has not called filter since the service started"
     if facts.queue is None:
-        problem = f"{never}; whether any pod waited for it cannot be told, as the pods were not read"
-        remedy = "let this command list pods, or create one; if the call is still missing, start the scheduler with the output of `extender config generate`"
-        return Finding("warning", "called", problem, remedy)
+        if facts.unread_pods:
+            problem = f"{never}; whether any pod waited for it cannot be told: {facts.unread_pods}"
+            remedy = "run this command as an account that may list pods in all namespaces"
+            return Finding("warning", "called", problem, remedy)
+        remedy = "create a pod; if the call is still missing, start the scheduler with the output of `extender config generate`"
+        return Finding("error", "called", never, remedy)
     if facts.queue.scheduled:
         problem = f"{never}, but {counted(facts.queue.scheduled, 'pod')} {agreeing(facts.queue.scheduled, 'was', 'were')} bound meanwhile: it places pods without the extender"
         remedy = "put the output of `extender config generate` into the scheduler's --config file and restart it"

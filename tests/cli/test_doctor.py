@@ -32,7 +32,7 @@ from extender.server.app import listening
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Clients, Server, Tls
 from extender.simulator.apiserver.fault_points import Call
-from extender.simulator.apiserver.kinds import SECRETS, SERVICES, VALIDATING_WEBHOOKS
+from extender.simulator.apiserver.kinds import SECRETS, SERVICES, VALIDATING_WEBHOOKS, Target
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from tests.cli.test_groups import POLICY, member
@@ -54,6 +54,7 @@ class Strict(ApiServer):
 
     denied: frozenset[str] = frozenset()
     behind: float = 0.0
+    hides_pods: bool = False
     asked: list[dict[str, Any]]
 
     async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
@@ -67,6 +68,11 @@ class Strict(ApiServer):
             name = "/".join(part for part in (wanted["verb"], wanted["resource"], wanted["subresource"]) if part)
             return web.json_response({**review, "status": {"allowed": name not in self.denied}}, status=201)
         return await super()._special(request, call)
+
+    async def _list(self, request: web.BaseRequest, target: Target, call: Call) -> web.StreamResponse:
+        if self.hides_pods and "spec.nodeName" in request.query.get("fieldSelector", ""):
+            return web.json_response({"kind": "Status", "code": 403, "message": "pods is forbidden"}, status=403)
+        return await super()._list(request, target, call)
 
 
 @dataclass
@@ -332,9 +338,24 @@ async def test_the_chain_of_certificates_is_proven_by_asking(
         setup = Setup(Strict(), url, "", tmp_path)
         given = [f"--{name}-file={tmp_path / ADMIN[name]}" for name in files]
         code, document = await setup.doctor("--no-cluster", *given)
-    assert code == (2 if len(files) < 3 else 1)
+    assert code == 2
     assert [problem for problem in (one["problem"] for one in document["findings"]) if found in problem]
     assert checks(document)[0][1] == ("tls" if len(files) < 3 else "called")
+
+
+async def test_without_permission_to_list_pods_it_cannot_tell_whether_filter_should_have_been_called(
+    tmp_path: Path,
+) -> None:
+    async with set_up(tmp_path, asks=0) as setup:
+        setup.api.hides_pods = True
+        code, document = await setup.doctor()
+    assert code == 1
+    (found,) = (one for one in document["findings"] if one["check"] == "called")
+    assert found["problem"].startswith(
+        "kube-scheduler has not called filter since the service started; whether any pod"
+    )
+    assert found["problem"].endswith("pods is forbidden")
+    assert "list pods" in found["remedy"]
 
 
 async def test_a_key_that_every_account_may_read_is_reported(tmp_path: Path) -> None:

@@ -192,9 +192,10 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         uncalled(SchedulingQueue()),
         ("info", "called", f"{NEVER}, and no pod was bound meanwhile"),
     ),
-    "never called, and the pods not read": (
-        uncalled(None),
-        ("warning", "called", f"{NEVER}; whether any pod waited for it cannot be told, as the pods were not read"),
+    "never called, and the cluster not looked at": (uncalled(None), ("error", "called", NEVER)),
+    "never called, and the pods refused": (
+        replace(uncalled(None), unread_pods="403 pods is forbidden"),
+        ("warning", "called", f"{NEVER}; whether any pod waited for it cannot be told: 403 pods is forbidden"),
     ),
     "silent for long": (
         sampled(
