@@ -45,7 +45,11 @@ CAUSES: Final = {
         ["maxSkew 1: a domain may have at most 0", "reserved=yes:NoSchedule"],
     ),
     "too-few-zones": ("PodTopologySpread", "spread_skew", ["minDomains 4: more than the eligible domains"]),
-    "no-racks": ("PodTopologySpread", "spread_label_missing", ["example.com/rack", "3 nodes lack the label, which reject it"]),
+    "no-racks": (
+        "PodTopologySpread",
+        "spread_label_missing",
+        ["example.com/rack", "3 nodes lack the label, which reject it"],
+    ),
     "missed-policy": ("SchedulingPolicy", "policy", ["lab-nodes"]),
     "above-a-limit": ("Limits", "over_limit", ["limits.topologyKeys is 16"]),
     "too-large": ("NodeFit", "no_room", ["more room on general-", "cpu"]),

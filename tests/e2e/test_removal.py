@@ -280,8 +280,13 @@ async def test_an_overlay_that_was_used_is_removed_by_the_commands_of_the_readme
         if name == "service-cert-manager":
             await stack.enter_async_context(cert_manager(api, shell))
         await stack.enter_async_context(controlled(cluster, assets, *CONTROLLERS))
-        kinds = " ".join(f"-f deploy/policies/{file}.yaml" for file in ("crds", "group-placements"))
-        await shell.run(f"kubectl delete --ignore-not-found {kinds}")  # which tests before this one may have left
+        kinds = " ".join(f"-f deploy/policies/{file}.yaml" for file in ("crds", "group-placements", "topology-domains"))
+        leases = "leases -n kube-system placement-scheduler placement-scheduler-0"
+        for left in (kinds, leases):  # by tests before this one
+            await shell.run(f"kubectl delete --ignore-not-found {left}")
+        async with asyncio.timeout(PATIENCE):
+            while any("placement.extender.dev" in name for _, _, name in await every_object(api)):  # noqa: ASYNC110 -- the API server removes the APIService of a group by and by
+                await asyncio.sleep(0.2)
         before = await every_object(api)
         await shell.run(commands("The image"))
         await shell.run(commands(*INSTALL[name]))
