@@ -282,8 +282,8 @@ async def test_an_overlay_that_was_used_is_removed_by_the_commands_of_the_readme
         await stack.enter_async_context(controlled(cluster, assets, *CONTROLLERS))
         kinds = " ".join(f"-f deploy/policies/{file}.yaml" for file in ("crds", "group-placements", "topology-domains"))
         leases = "leases -n kube-system placement-scheduler placement-scheduler-0"
-        for left in (kinds, leases):  # by tests before this one
-            await shell.run(f"kubectl delete --ignore-not-found {left}")
+        for earlier in (kinds, leases):  # by tests before this one
+            await shell.run(f"kubectl delete --ignore-not-found {earlier}")
         async with asyncio.timeout(PATIENCE):
             while any("placement.extender.dev" in name for _, _, name in await every_object(api)):  # noqa: ASYNC110 -- the API server removes the APIService of a group by and by
                 await asyncio.sleep(0.2)
