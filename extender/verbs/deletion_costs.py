@@ -21,43 +21,43 @@ REPLICA_SET: Final = "ReplicaSet"
 _A_STEP: Final = 500  # nodes with pods of a signature
 
 
+def _may_be_directed(signature: PodSignature) -> bool:
+    """Whether the pods are those of a ReplicaSet, with spread constraints of their own."""
+    return signature.controller is not None and signature.controller.kind == REPLICA_SET and signature.spread.own
+
+
 def directed_key(signature: PodSignature, view: ClusterView, settings: Settings) -> str:
     """The topology key by whose domains such pods get costs; empty for none. O(policies that may select them).
 
     A namespaced policy selects pods of its own namespace only, so it never has one of another written to.
     """
-    controller, spread = signature.controller, signature.spread
-    if controller is None or controller.kind != REPLICA_SET or not spread.own:
+    if not _may_be_directed(signature):
         return ""
-    keys = {each.topology_key for each in (*spread.hard, *spread.soft)}
+    keys = {each.topology_key for each in (*signature.spread.hard, *signature.spread.soft)}
     directed = enforced_directives(signature, view, settings)
     return next((each.topology_key for each in directed if each.deletion_cost and each.topology_key in keys), "")
 
 
 def wanted_costs(view: ClusterView, settings: Settings) -> Steps[dict[str, int]]:
-    """The costs of pods on nodes by UID, of those that have one. O(signatures + pods of such workloads), in steps."""
-    keys: dict[PodSignature, str] = {}
+    """The costs of pods on nodes by UID, of those that have one, in steps.
 
-    def is_wanted(signature: PodSignature) -> bool:
-        found = keys[signature] = directed_key(signature, view, settings)
-        return bool(found)
-
+    O(signatures + those of ReplicaSets with spread constraints × policies + pods of workloads that get costs).
+    """
     workloads: dict[tuple[str, str, str], dict[int, list[Pod]]] = {}
     looked = 0
-    for placed in view.placed(None, is_wanted):
-        if placed is None:
-            yield
-            continue
-        signature, key = placed.signature, keys[placed.signature]
-        assert signature.controller is not None  # noqa: S101 (for the type checker: it has a key)
-        here = workloads.setdefault((signature.namespace, signature.controller.name, key), {})
-        column = view.key(key).of_node
-        for node in placed.nodes if not placed.terminating else ():
-            looked += 1
-            if domain := column[node]:
-                here.setdefault(domain, []).extend(pod for pod in view.pods_on(node).values() if placed.are(pod))
-            if looked % _A_STEP == 0:
-                yield
+    for placed in view.placed(None, _may_be_directed):
+        key = "" if placed is None else directed_key(placed.signature, view, settings)
+        if placed is not None and key and not placed.terminating:
+            signature = placed.signature
+            assert signature.controller is not None  # noqa: S101 (for the type checker: it has a key)
+            here = workloads.setdefault((signature.namespace, signature.controller.name, key), {})
+            for node in placed.nodes:
+                if node < len(view.node_names) and (domain := view.key(key).of_node[node]):  # it may be gone by now
+                    here.setdefault(domain, []).extend(pod for pod in view.pods_on(node).values() if placed.are(pod))
+                looked += 1
+                if looked % _A_STEP == 0:
+                    yield
+        yield  # which policies select the pods takes a step for each signature
     found: dict[str, int] = {}
     for domains in workloads.values():
         found |= costs_of(domains)

@@ -78,6 +78,13 @@ class Cluster:
         self.declared = TopologyDomains("zones", ZONE, tuple(declared), found)
         self.index.upsert(self.declared)
 
+    def begin(self) -> None:
+        """Six nodes in three of the four zones that are declared."""
+        for number in range(6):
+            self.put_node(f"n{number}", ZONES[number % 3], lost=False)
+        self.declare("abcd", {})
+        self._follow()
+
     def happen(self) -> None:
         """One random change, after which time has passed."""
         rng, name = self.rng, f"n{self.rng.randrange(6)}"
@@ -164,10 +171,7 @@ def expected(cluster: Cluster, body: Json, directed: Json) -> dict[str, str]:
 def test_the_filter_says_what_brute_force_says(rng: Random) -> None:
     directed = directive(rng)
     cluster, seen = Cluster(rng, directed), 0
-    for number in range(6):
-        cluster.put_node(f"n{number}", ZONES[number % 3], lost=False)
-    cluster.declare("abcd", {})
-    cluster._follow()
+    cluster.begin()
     for _ in range(30):
         cluster.happen()
         body = asking(rng)
@@ -187,10 +191,7 @@ def test_the_skew_is_that_of_brute_force(rng: Random) -> None:
     selector: Json = {"labelSelector": {"matchLabels": {"app": "web"}}}
     hard: Json = {"maxSkew": rng.randint(1, 2), "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"} | selector
     cluster.template = {"spreads": [hard], "owner": ("ReplicaSet", "web")}
-    for number in range(6):
-        cluster.put_node(f"n{number}", ZONES[number % 3], lost=False)
-    cluster.declare("abcd", {})
-    cluster._follow()
+    cluster.begin()
     for _ in range(30):
         cluster.happen()
         state = ClusterState(cluster.nodes.values())

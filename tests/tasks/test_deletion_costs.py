@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+import pytest
 from msgspec.structs import replace
 
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodRef
+from extender.model.bounded import at_once
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import DELETION_COST as COST
 from extender.model.objects import DELETION_COST_MARK as MARK
 from extender.model.policies import Policy, PolicyObject
 from extender.tasks.deletion_costs import WRITES_PER_SECOND, DeletionCosts
+from extender.verbs import deletion_costs
+from extender.verbs.deletion_costs import wanted_costs
 from extender.wire.objects import kinds
 from tests.builders import Json, index_of, node, pod_json, settings, spread
 from tests.fakes import FakeClock
@@ -111,3 +115,38 @@ async def test_only_pods_of_replica_sets_with_a_constraint_over_the_key_get_cost
     scene.put(*bare, *sets)
     await scene.task.round()
     assert scene.written == []
+
+
+def test_nodes_and_their_pods_may_go_between_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as make columns by node number shorter, so that the numbers of before are beyond their end."""
+    monkeypatch.setattr(deletion_costs, "_A_STEP", 1)
+    scene = Scene(policy(**FULLEST))
+    nodes = [node(f"n{number}", zone="b") for number in range(1000)]
+    for each in nodes:
+        scene.index.upsert(each)
+        body = replica(f"web-{each.name}", "b")
+        body["spec"]["nodeName"] = each.name
+        scene.put(body)
+    steps = wanted_costs(scene.index.view, settings(policies={"enabled": True}))
+    next(steps)
+    for each in reversed(nodes[1:]):
+        (pod,) = scene.index.view.pods_on(scene.index.view.known[each.name]).values()
+        scene.index.delete(pod)
+        scene.index.delete(each)
+    assert at_once(steps) == {}, "the one pod that is left is the first of its zone"
+
+
+def test_which_policies_select_the_pods_is_asked_in_a_step_for_each_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(policy(**FULLEST))
+    scene.put(*(replica(f"a{n}", "a", revision=f"r{n}") for n in range(5)))
+    asked: list[str] = []
+
+    def noted(*_: object) -> str:
+        asked.append("")
+        return ""
+
+    monkeypatch.setattr(deletion_costs, "directed_key", noted)
+    most = 0
+    for _ in wanted_costs(scene.index.view, settings(policies={"enabled": True})):
+        most, asked[:] = max(most, len(asked)), []
+    assert most == 1

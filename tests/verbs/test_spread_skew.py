@@ -12,6 +12,7 @@ from extender.model.bounded import at_once
 from extender.model.constraints.labels import ZONE
 from extender.model.policies import Policy, PolicyObject
 from extender.verbs import spread_skew
+from extender.verbs.effective_pod import enforced_directives
 from extender.verbs.spread_skew import SkewFigures, skew_figures
 from extender.wire.objects import kinds
 from tests.builders import Json, index_of, node, pod_json, settings, spread
@@ -23,7 +24,9 @@ DIRECTED: Json = {"spread": [{"topologyKey": ZONE, "unavailableDomains": "Exclud
 
 def put(index: ClusterIndex, name: str, owner: tuple[str, str] | None, zone: str = "a", **more: Any) -> None:
     hard = spread("zone", app="web", **more)
-    labels = {} if owner is None else {"set": owner[1], "pod-template-hash": owner[1].removeprefix("web-")}
+    labels = {ZONE: zone}  # as a binding adds it (KEP-4742), so that each zone has a signature of its own
+    if owner is not None:
+        labels |= {"set": owner[1], "pod-template-hash": owner[1].removeprefix("web-")}
     body = pod_json(name, on=f"n{zone}", labels=labels, app="web", spreads=[hard], owner=owner)
     index.upsert(kinds.PODS.decode_object(orjson.dumps(body)))
 
@@ -86,6 +89,28 @@ def test_the_series_are_those_of_the_workloads_furthest_above_and_no_more_are_lo
         for each in range(skew):
             put(index, f"{number}-{each}", ("StatefulSet", f"s{number}"), match_label_keys=["set"])
     found = figures(index)
-    assert len(found.shown) == 2
+    assert {name for _, name, _ in found.shown} == {"StatefulSet/s1", "StatefulSet/s2"}
     assert sum(found.workloads.values()) == 6
     assert found.workloads["not_looked_at"] == 2
+
+
+def test_which_policies_select_the_pods_is_asked_once_for_a_controller_and_in_a_step_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index = cluster(policy(**DIRECTED, podSelector={"matchLabels": {"app": "db"}}))
+    for number in range(5):
+        for zone in "ab":
+            put(index, f"{number}-{zone}", ("StatefulSet", f"s{number}"), zone=zone)
+    asked: list[str] = []
+
+    def noted(*arguments: Any) -> Any:
+        asked.append("")
+        return enforced_directives(*arguments)
+
+    monkeypatch.setattr(spread_skew, "enforced_directives", noted)
+    in_steps = []
+    for _ in skew_figures(index.view, ENABLED):
+        in_steps.append(len(asked))
+        asked.clear()
+    assert max(in_steps) == 1
+    assert sum(in_steps) == 5

@@ -71,8 +71,8 @@ class ConstraintState(Value, frozen=True):
     ``pods`` is the selector of the pods that are counted, ``carrier`` one of the existing pods whose term this is.
     ``limit`` is the largest count with which a domain passes; without it the constraint misses a pod instead.
     Topology spread has ``max_skew``, ``min_domains``, the ``eligible`` domains and the ``minimum`` that skew is measured
-    against. ``lacking``: nodes without the topology key, which pass or, where ``rejects_lacking``, do not. ``more_terms``: how many more terms of existing pods select the pod.
-    ``left_out``: domains that policies leave out of the minimum.
+    against. ``lacking``: nodes without the topology key, which pass or, where ``rejects_lacking``, do not. ``more_terms``: how
+    many more terms of existing pods select the pod. ``left_out``: domains that policies leave out of the minimum.
     """
 
     rule: str
