@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from extender.settings.configuration import Settings
-from extender.simulator.json_objects import JsonObject, name_of
+from extender.simulator.json_objects import JsonObject, name_of, namespace_of
 from tests.e2e.board import Board, following
-from tests.e2e.client import NAMESPACES, NODES, PODS, Api, connect, path_of, pod_path
+from tests.e2e.client import NAMESPACES, NODES, PODS, Api, ApiFailure, connect, path_of, pod_path
 from tests.e2e.control_plane import CONFIG, EXTENDER_ACCOUNT, ControlPlane, scheduler_document
 from tests.e2e.judging import cycles_in, shadowing, violations
 from tests.e2e.serving import Extender
@@ -26,6 +26,7 @@ from tests.simulator.plain import node
 
 _MANIFESTS = CONFIG.parent / "deploy" / "base"
 _NAMESPACE = EXTENDER_ACCOUNT.split(":")[2]
+_T = TypeVar("_T")
 _KEPT = {"default", "kube-system", "kube-public", "kube-node-lease"}
 
 
@@ -110,7 +111,7 @@ async def eventually_ready(extender: Extender) -> None:
 async def open_cluster(
     plane: ControlPlane, folder: Path, scheduler_flags: Sequence[str] = ()
 ) -> AsyncIterator[Cluster]:
-    """Connect; on leaving, remove all nodes, pods and namespaces that did not stand there before."""
+    """Connect; on leaving, remove all that a test may have made, but the kinds of objects, which take a second to be served."""
     async with connect(plane.url, plane.token, plane.authority) as api, following(api) as board:
         await permit(api)
         try:
@@ -137,15 +138,60 @@ def in_namespace(found: JsonObject) -> JsonObject:
     return placed
 
 
+async def every_object(api: Api) -> set[tuple[str, str, str]]:
+    """Resource, namespace and name of all objects but events."""
+    groups = [each["preferredVersion"]["groupVersion"] for each in (await api.request("GET", "/apis"))["groups"]]
+    roots = ["/api/v1", *(f"/apis/{group}" for group in groups)]
+    served = await asyncio.gather(*(_unless_gone(_resources(api, root)) for root in roots))
+    resources = [resource for found in served for resource in found]
+    lists = await asyncio.gather(*(_unless_gone(_listed(api, resource)) for resource in resources))
+    pairs = zip(resources, lists, strict=True)
+    return {(resource, namespace_of(one), name_of(one)) for resource, found in pairs for one in found}
+
+
+async def _resources(api: Api, root: str) -> list[str]:
+    found = (await api.request("GET", root))["resources"]
+    names = [each["name"] for each in found if "list" in each["verbs"]]
+    return [f"{root}/{name}" for name in names if name not in ("events", "componentstatuses")]
+
+
+async def _listed(api: Api, resource: str) -> list[JsonObject]:
+    return (await api.list(resource))[0]
+
+
+async def _unless_gone(asked: Awaitable[list[_T]]) -> list[_T]:
+    """Nothing where a kind is gone that was named a moment ago: a CRD is removed by and by."""
+    try:
+        return await asked
+    except ApiFailure as error:
+        if ": 404 " not in str(error):
+            raise
+        return []
+
+
 async def _empty(api: Api) -> None:
+    """Removes pods first, as no controller makes them again, and namespaces last: without a controller their objects would outlive them."""
     pods, _ = await api.list(PODS)
     await _each(api, [pod_path(pod) for pod in pods])
     nodes, _ = await api.list(NODES)
     await _each(api, [f"{NODES}/{name_of(found)}" for found in nodes])
+    await _each(api, [_path(*found) for found in await every_object(api) if _is_left(*found)])
     namespaces, _ = await api.list(NAMESPACES)
     for namespace in namespaces:
         if name_of(namespace) not in _KEPT:
             await _remove_namespace(api, namespace)
+
+
+def _is_left(resource: str, namespace: str, name: str) -> bool:
+    """Whether a test has made it: it is in a namespace of a test, or is ours by its group or name."""
+    if resource.rpartition("/")[2] in ("customresourcedefinitions", "apiservices", "namespaces"):
+        return False
+    return bool(namespace and namespace not in _KEPT) or "placement" in f"{resource}/{name}"
+
+
+def _path(resource: str, namespace: str, name: str) -> str:
+    root, _, plural = resource.rpartition("/")
+    return f"{root}/namespaces/{namespace}/{plural}/{name}" if namespace else f"{resource}/{name}"
 
 
 async def _each(api: Api, paths: list[str]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import re
 import secrets
 import shutil
 import ssl
@@ -165,6 +166,17 @@ class ControlPlane:
         """Start kube-scheduler with a KubeSchedulerConfiguration; returns when its caches are filled."""
         self._scheduler_port = self.run_scheduler(self.scheduler, document, *flags)
 
+    def scheduling_time(self) -> tuple[float, int]:
+        """Seconds in the scheduling algorithm until now, with the calls of extenders, and of how many pods that got a node.
+
+        `scheduler_framework_extension_point_duration_seconds` does not tell: its Filter ends before extenders are called.
+        """
+        text = _text(_to_scheduler(self._scheduler_port), "/metrics")
+        found = dict(
+            re.findall(r"^scheduler_scheduling_algorithm_duration_seconds_(sum|count) (\S+)$", text, re.MULTILINE)
+        )
+        return float(found["sum"]), int(found["count"])
+
     def another_scheduler(self, name: str) -> Program:
         """A further kube-scheduler, for `run_scheduler`; the caller stops it."""
         return Program(f"kube-scheduler-{name}", [], self.folder)
@@ -292,6 +304,14 @@ def _to_scheduler(port: int) -> http.client.HTTPSConnection:
     blind = ssl.create_default_context()
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
     return http.client.HTTPSConnection(HOST, port, timeout=30, context=blind)
+
+
+def _text(connection: http.client.HTTPConnection, path: str) -> str:
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
 
 
 def _answers(connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str] | None = None) -> bool:

@@ -35,7 +35,10 @@ IN_TREE: JsonObject = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One run. Seconds of processor time by program; `load` is the machine's load average when the run began."""
+    """One run. Seconds of processor time by program; `load` is the machine's load average when the run began.
+
+    `algorithm`: milliseconds of a pod in kube-scheduler's scheduling algorithm, on average.
+    """
 
     variant: str
     bound: int
@@ -45,6 +48,7 @@ class Measurement:
     load: float
     cycles: int
     nodes_used: int
+    algorithm: float
 
     @property
     def rate(self) -> float:
@@ -89,17 +93,23 @@ class Course:
         await asyncio.to_thread(self.plane.start_scheduler, _document(extender, percentage))
         try:
             await self._warm_up()
+            warmed = await asyncio.to_thread(self.plane.scheduling_time)
             self.plane.scheduler.send(signal.SIGSTOP)
             await self._api.create(*pods)
             await self._rest(extender)
-            result = await self._let_go(variant, pods, extender, longest)
+            result = await self._let_go(variant, pods, extender, longest, warmed)
         finally:
             await asyncio.to_thread(self.plane.scheduler.stop)
         await self._remove(pods)
         return result
 
     async def _let_go(
-        self, variant: str, pods: Sequence[JsonObject], extender: Extender | None, longest: float
+        self,
+        variant: str,
+        pods: Sequence[JsonObject],
+        extender: Extender | None,
+        longest: float,
+        warmed: tuple[float, int],
     ) -> Measurement:
         before, load = self._cpu(extender), os.getloadavg()[0]
         began = time.monotonic()
@@ -107,11 +117,14 @@ class Course:
         bound = await self._bound(pods, longest)
         seconds = max((self._board.bound_at[name] for name in bound), default=began) - began
         cpu = {name: round(used - before[name], 2) for name, used in self._cpu(extender).items()}
+        spent, placed = await asyncio.to_thread(self.plane.scheduling_time)
+        algorithm = round((spent - warmed[0]) / max(placed - warmed[1], 1) * 1000, 2)
         log = self.plane.scheduler.log()
         broken = await asyncio.to_thread(self._violations, bound, log)
         used = len({node_of(pod) for pod in bound.values()})
         cycles = log.count('"Attempting to schedule pod"') - WARMING
-        return Measurement(variant, len(bound), round(seconds, 3), len(broken), cpu, round(load, 2), cycles, used)
+        shown = round(seconds, 3), len(broken), cpu, round(load, 2)
+        return Measurement(variant, len(bound), *shown, cycles, used, algorithm)
 
     async def _bound(self, pods: Sequence[JsonObject], longest: float) -> dict[str, JsonObject]:
         """The pods that have a node, once all have or the time is over."""

@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import pytest
 
-from extender.simulator.json_objects import JsonObject, name_of, namespace_of, uid_of
+from extender.simulator.json_objects import JsonObject, name_of, uid_of
 from tests.deploy.building import DEPLOY, OVERLAYS
 from tests.deploy.policies.examples import policy
 from tests.deploy.reading import blocks
 from tests.e2e import controllers
 from tests.e2e.client import Api, pod_path
-from tests.e2e.cluster import Cluster, eventually_ready
+from tests.e2e.cluster import Cluster, eventually_ready, every_object
 from tests.e2e.control_plane import HOST
 from tests.e2e.controllers import PROGRAM, controlled
 from tests.e2e.granting import kubeconfig_of_account
@@ -115,19 +115,6 @@ def enabling_policies(name: str) -> str:
     return found.replace("../../policies", "../../policies-cert-manager").replace(
         ">> extender", ">> ../service/extender"
     )
-
-
-async def every_object(api: Api) -> set[tuple[str, str, str]]:
-    """Resource, namespace and name of all objects but events."""
-    groups = [each["preferredVersion"]["groupVersion"] for each in (await api.request("GET", "/apis"))["groups"]]
-    found: set[tuple[str, str, str]] = set()
-    for root in ("/api/v1", *(f"/apis/{group}" for group in groups)):
-        resources = (await api.request("GET", root))["resources"]
-        for each in resources:
-            if "list" in each["verbs"] and each["name"] not in ("events", "componentstatuses"):
-                objects = (await api.list(f"{root}/{each['name']}"))[0]
-                found |= {(f"{root}/{each['name']}", namespace_of(one), name_of(one)) for one in objects}
-    return found
 
 
 @asynccontextmanager
@@ -281,9 +268,7 @@ async def test_an_overlay_that_was_used_is_removed_by_the_commands_of_the_readme
             await stack.enter_async_context(cert_manager(api, shell))
         await stack.enter_async_context(controlled(cluster, assets, *CONTROLLERS))
         kinds = " ".join(f"-f deploy/policies/{file}.yaml" for file in ("crds", "group-placements", "topology-domains"))
-        leases = "leases -n kube-system placement-scheduler placement-scheduler-0"
-        for earlier in (kinds, leases):  # by tests before this one
-            await shell.run(f"kubectl delete --ignore-not-found {earlier}")
+        await shell.run(f"kubectl delete --ignore-not-found {kinds}")  # which tests before this one have left
         async with asyncio.timeout(PATIENCE):
             while any("placement.extender.dev" in name for _, _, name in await every_object(api)):  # noqa: ASYNC110 -- the API server removes the APIService of a group by and by
                 await asyncio.sleep(0.2)

@@ -86,8 +86,9 @@ async def _measure(
 
 
 def _keep(key: Key, asked: int, found: Measurement, rows: Rows, tell: Callable[[str], None]) -> None:
-    row = Row(*key, asked, found.bound, found.seconds, found.violations, found.cpu, found.load)
+    row = Row(*key, asked, found.bound, found.seconds, found.violations, found.cpu, found.load, found.algorithm)
     rows.add(row)
     tell(
-        f"{key}: {row.rate:.1f} pods/s, {row.cost():.1f} s for 1,000 pods, violations {row.violations}, load {row.load}"
+        f"{key}: {row.rate:.1f} pods/s, {row.cost():.1f} s for 1,000 pods, algorithm {row.algorithm} ms a pod, "
+        f"violations {row.violations}, load {row.load}"
     )
