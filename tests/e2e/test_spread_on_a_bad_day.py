@@ -247,7 +247,7 @@ async def test_a_deployment_keeps_its_spread_while_a_zone_is_lost_after_a_rollou
     await api.delete("/api/v1/namespaces/default/pods/big", grace=0)
 
     # It returns: nothing is moved, and the next pods go there.
-    before = {uid_of(each): node_of(each) for each in pods_of(running)}
+    before = {uid_of(each): node_of(each) for each in pods_of(running) if node_of(each)}
     await bring_back(running, "z3")
     await until_excluded(running, 0, "unavailable")
     await until_skewed(running, 3, above=1)
