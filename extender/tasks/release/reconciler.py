@@ -355,7 +355,7 @@ class GroupReconciler:
         is_given_up = is_late and group.spec.on_timeout is not OnTimeout.KEEP_GATED
         decision = memory.decision
         if step.do is Do.DECIDE:
-            step = await self._decide(group, memory, is_given_up=is_given_up)
+            step = await self._choose_domain(group, memory, is_given_up=is_given_up)
         elif decision is None and is_given_up and group.waiting:
             return await self._let_go(group, memory)  # a group that never fills
         elif decision is not None and step.do is Do.RELEASE:
@@ -373,7 +373,7 @@ class GroupReconciler:
             return replace(step, phase=Phase.TIMED_OUT)
         return step
 
-    async def _decide(self, group: GroupState, memory: GroupMemory, *, is_given_up: bool) -> Step:
+    async def _choose_domain(self, group: GroupState, memory: GroupMemory, *, is_given_up: bool) -> Step:
         """Chooses a domain for a group that is complete. A step that waits says why."""
         begun, version = self._clock.now(), self._lines.version
         if memory.spec != group.spec:
@@ -448,7 +448,7 @@ class GroupReconciler:
         if memory.problem and self._excess(group, pods, alone=True):
             memory.without_room = not group.bound
         proposal = Proposal() if memory.problem else await self._place(group, decision.levels)
-        memory.problem = memory.problem or self._excess(group, pods)  # as in `_decide`
+        memory.problem = memory.problem or self._excess(group, pods)  # as in `_choose_domain`
         if memory.problem:
             memory.wait(self._clock.now())
             return "" if memory.without_room else memory.problem
@@ -503,7 +503,7 @@ class GroupReconciler:
         """
         may_move = group.spec.replacement is Replacement.REDECIDE or not memory.is_placed or memory.tries > 1
         if may_move and not memory.has_begun(group):
-            return await self._decide(group, memory, is_given_up=is_given_up)
+            return await self._choose_domain(group, memory, is_given_up=is_given_up)
         if is_given_up:
             memory.without_room = True
             self._recorder.record_timeout(str(group.spec.on_timeout))
