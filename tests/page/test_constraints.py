@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
+from extender.model.answers.explanations import ConstraintState, DomainState, Reach
+from extender.model.answers.pages import ConstraintsPage
 from tests.page.conftest import Page
+from tests.page.serving import behind_prefix
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -30,6 +34,24 @@ async def test_a_workload_leads_to_its_constraints_with_bars_against_the_limit(p
     bars: list[Any] = await page.browser.until(f"const bars = (() => {{ {BARS} }})(); return bars.length && bars")
     assert bars[:2] == [["zone-0", "1", 100, 0, "rejects"], ["zone-1", "1", 100, 0, "rejects"]]
     assert bars[2] == ["zone-2", "0", 0, 0, "passes"]
+
+
+def lacking(kind: str, nodes: int, *, rejects: bool) -> ConstraintState:
+    """A constraint with one domain, and nodes that lack its label."""
+    reach, domains = Reach("its own namespace", 1, ("shop",)), (DomainState("zone-0", 1, 1, passes=True),)
+    state = ConstraintState("rule", kind, "zone", "app=web", reach, limit=1, domains=domains)
+    return replace(state, lacking=nodes, rejects_lacking=rejects)
+
+
+async def test_nodes_without_the_label_pass_or_reject_as_the_rule_says(page: Page) -> None:
+    states = (lacking("podAffinity", 3, rejects=True), lacking("podAntiAffinity", 1, rejects=False))
+    async with behind_prefix(page.url, "/one") as proxy:
+        proxy.answers["/v1/constraints/shop/web"] = ConstraintsPage("shop/web", "", states)
+        await page.browser.open(f"{proxy.url}/ui/#/constraints/shop/web")
+        await page.browser.until_text(
+            "3 nodes without the label: they reject it.", "1 node without the label: they pass."
+        )
+        await page.browser.open("about:blank")
 
 
 async def test_the_pods_of_a_workload_are_on_the_map_and_in_the_table(page: Page) -> None:
