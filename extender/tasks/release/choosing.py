@@ -1,0 +1,318 @@
+"""Chooses what can be done for a group of gated pods now: in which domain, with which room, or why it waits.
+
+What is chosen is reserved in the same step, so that two groups never get the same room. Nothing is written here: `reconciler`
+does that with the step that it gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from extender.index.cluster import ClusterIndex
+from extender.kube.timing import Clock
+from extender.model.objects import Pod
+from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal, RejectedDomain, Replacement
+from extender.settings.policies import Release
+from extender.tasks.fair_queue import RateLimiter
+from extender.tasks.release.groups import GroupMemory, Memories, budget_excess, quota_excess
+from extender.tasks.release.waiting import DecisionLines
+from extender.tasks.sliced_work import in_slices
+from extender.telemetry.metrics import ReleaseMetrics
+from extender.verbs.release.placing import Trials
+from extender.verbs.release.progress import Do, GroupState, Reason, Step, beyond, coarser_levels, message_of
+
+_MOST_TRIES: Final = 3  # of a proposal
+_PLACED_PER_SECOND: Final = 1e6  # one after the other, at any rate
+
+NO_PLACE: Final = frozenset({Reason.NO_ROOM, Reason.QUOTA})
+
+Excess: TypeAlias = Callable[[Sequence[Level]], str]
+Propose: TypeAlias = Callable[
+    [GroupState, Sequence[Level] | None, Sequence[tuple[GroupKey, Sequence[Level]]], Excess],
+    Trials[Proposal],
+]
+"""Where the pods of a group that have no node may go together: in the domain that is decided, None where any may be chosen, in
+none of those that are taken by other groups, and in none of which the quota would be exceeded. Implemented by `verbs.release`.
+O(nodes)."""
+
+
+class StepChooser:
+    """Turns the next step of a group into one that has room, or into one that waits.
+
+    ``lines`` are the groups that wait for room, by namespace. ``has_node``: whether pods may go to a node, by its name.
+    """
+
+    def __init__(
+        self,
+        index: ClusterIndex,
+        memories: Memories,
+        lines: DecisionLines,
+        propose: Propose,
+        has_node: Callable[[str], bool],
+        recorder: ReleaseMetrics,
+        clock: Clock,
+        settings: Release,
+    ) -> None:
+        self._index = index
+        self._memories = memories
+        self._lines = lines
+        self._propose = propose
+        self._has_node = has_node
+        self._recorder = recorder
+        self._clock = clock
+        self._settings = settings
+        self._placing = RateLimiter(clock, 1, _PLACED_PER_SECOND)
+
+    async def choose(self, group: GroupState, memory: GroupMemory, step: Step) -> Step:
+        """The step, where it needs no room or has some now; else another one. Writes nothing."""
+        now = self._clock.now()
+        if memory.was_bound and step.phase is not Phase.BOUND:
+            memory.was_bound, memory.since = False, now
+        is_late = now - memory.since >= group.spec.decision_timeout
+        is_given_up = is_late and group.spec.on_timeout is not OnTimeout.KEEP_GATED
+        decision = memory.decision
+        if step.do is Do.DECIDE:
+            step = await self._choose_domain(group, memory, is_given_up=is_given_up)
+        elif decision is None and is_given_up and group.waiting:
+            return await self._let_go(group, memory)  # a group that never fills
+        elif decision is not None and step.do is Do.RELEASE:
+            over = self._over_quota(group, memory, decision)
+            problem = over or await self.problem_of_room(group, memory, decision)
+            over = self._over_quota(group, memory, decision)  # others may have been released meanwhile
+            if over or (problem and not group.spec.may_grow(decision.levels)):
+                step = await self._without_room(group, memory, over or problem, is_given_up=is_given_up)
+        elif decision is not None and step.do is Do.GROW:
+            step = await self._grow(group, memory, decision, step, is_given_up=is_given_up)
+        elif decision is not None and group.released:
+            step = await self._keep_room(group, memory, decision, step)
+        if step.do is Do.WAIT and is_late and step.phase not in {Phase.BOUND, Phase.RELEASING}:
+            self._time_out(memory, OnTimeout.KEEP_GATED)
+            return replace(step, phase=Phase.TIMED_OUT)
+        return step
+
+    async def _choose_domain(self, group: GroupState, memory: GroupMemory, *, is_given_up: bool) -> Step:
+        """Chooses a domain for a group that is complete. A step that waits says why."""
+        begun, version = self._clock.now(), self._lines.version
+        if memory.spec != group.spec:
+            self._lines.retry(group.key)
+            memory.spec = group.spec
+        if not is_given_up and not self._lines.is_turn(group.key, begun):
+            others = "its turn has not come: other groups of the namespace wait for room too"
+            before = memory.step.reason if memory.step is not None else Reason.NO_ROOM
+            reason = before if before in NO_PLACE else Reason.NO_ROOM
+            said = (reason, memory.problem) if memory.problem else (Reason.BUDGET, others)
+            return Step(Do.WAIT, Phase.DECIDING, *said)
+        excess, is_too_large = self._excess(group, group.waiting), bool(self._excess(group, group.waiting, alone=True))
+        waits = not (is_given_up or is_too_large)
+        proposal = Proposal() if excess and waits else await self._place(group, memory, None)
+        now = self._clock.now()
+        excess = excess or self._excess(group, group.waiting)  # room may have been reserved for others meanwhile
+        if excess and waits:
+            self._lines.failed(group.key, version, now, now - begun)
+            memory.problem = ""
+            return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, excess)
+        if proposal.slots:
+            memory.without_room = is_too_large  # there is room for it now, and none is kept from others
+            if not excess:
+                self._reserve(group, memory, proposal)
+        if proposal.slots or proposal.levels:  # else they wait for nodes there
+            memory.problem = ""
+            return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=proposal.levels)
+        memory.problem = message_of(proposal)
+        if is_given_up:
+            return await self._let_go(group, memory, proposal)
+        self._lines.failed(group.key, version, now, now - begun)
+        is_over = bool(proposal.rejected) and all(each.excess for each in proposal.rejected)
+        return Step(Do.WAIT, Phase.DECIDING, Reason.QUOTA if is_over else Reason.NO_ROOM, memory.problem)
+
+    async def _let_go(self, group: GroupState, memory: GroupMemory, proposal: Proposal | None = None) -> Step:
+        """Its time is over: its pods are released without room for all of them, as `OnTimeout` says.
+
+        At the coarser level: in the domain of the first topology key that holds most of them, where those that it does
+        not hold wait for nodes, as a cluster autoscaler adds them. Without any such domain they are released unpinned.
+        """
+        levels: tuple[Level, ...] = ()
+        if group.spec.on_timeout is OnTimeout.UNGATE_AT_COARSER_LEVEL:
+            levels = coarser_levels(await self._place(group, memory, None) if proposal is None else proposal)
+        memory.without_room = True
+        self._time_out(memory, group.spec.on_timeout)
+        return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=levels)
+
+    def _over_quota(self, group: GroupState, memory: GroupMemory, decision: Decision) -> str:
+        """Why the pods that wait may not be released into the decided domain now, by its quota; empty where they may.
+
+        A group of which no pod is out gives up its room then: two of them would wait for each other.
+        """
+        over = self._quota(group, memory)(decision.levels)
+        if not over:
+            return ""
+        if not memory.has_begun(group):
+            self._index.reserved.release(group.key)
+        memory.problem = f"{decision.levels[0]} {over}" if decision.levels else over
+        if self._clock.now() >= memory.next_try:
+            memory.wait(self._clock.now())
+        return memory.problem
+
+    async def problem_of_room(self, group: GroupState, memory: GroupMemory, decision: Decision) -> str:
+        """Reserves room in the decided domain for the pods that have none yet; why there is none, empty where there is."""
+        group = memory.with_room(group)
+        pods = (*group.waiting, *group.released)
+        if memory.without_room or all(self._has_slot(pod) for pod in pods if pod.uid not in memory.gone):
+            return ""
+        if self._clock.now() < memory.next_try:
+            return memory.problem or "no room"
+        memory.problem = self._excess(group, pods)
+        if memory.problem and self._excess(group, pods, alone=True):
+            memory.without_room = not group.bound
+        proposal = Proposal() if memory.problem else await self._place(group, memory, decision.levels)
+        memory.problem = memory.problem or self._excess(group, pods)  # as in `_choose_domain`
+        if memory.problem:
+            memory.wait(self._clock.now())
+            return "" if memory.without_room else memory.problem
+        if proposal.slots:
+            self._reserve(group, memory, proposal)
+            return ""
+        if not decision.levels:
+            return ""  # they are not pinned: the scheduler finds room for each of them, or waits
+        memory.wait(self._clock.now())
+        memory.problem = message_of(proposal)
+        await self.keep_released(group, memory, decision)
+        return memory.problem
+
+    async def keep_released(self, group: GroupState, memory: GroupMemory, decision: Decision) -> None:
+        """Reserves room for the released pods alone: they are pinned to the domain, whatever comes of their siblings."""
+        group = replace(group, waiting=tuple(pod for pod in group.waiting if pod.uid in memory.sent))
+        pods = (*group.waiting, *group.released)
+        is_missing = not all(map(self._has_slot, pods))
+        if is_missing and not self._excess(group, pods):
+            proposal = await self._place(group, memory, decision.levels)
+            if proposal.slots and not self._excess(group, pods):
+                self._reserve(group, memory, proposal)
+
+    async def _keep_room(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
+        """Pods are released and not bound: their room is reserved, for as long as the settings allow."""
+        if memory.has_expired:
+            text = f"{len(group.released)} released pods are not bound, and their room is not reserved any more"
+            return Step(Do.WAIT, Phase.DEGRADED, Reason.NOT_BOUND, text)
+        if group.spec.may_grow(decision.levels):
+            return await self._wait_for_nodes(group, memory, decision, step)
+        problem = await self.problem_of_room(group, memory, decision)
+        return Step(Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, problem) if problem else step
+
+    async def _wait_for_nodes(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
+        """Pods that were released without room. It is reserved once there is some for all, in the turn of their namespace."""
+        begun, version = self._clock.now(), self._lines.version
+        if all(map(self._has_slot, group.released)):
+            return step
+        if self._lines.is_turn(group.key, begun):
+            memory.next_try = 0.0
+            if not await self.problem_of_room(group, memory, decision):
+                return step
+            now = self._clock.now()
+            self._lines.failed(group.key, version, now, now - begun)
+        return Step(Do.WAIT, Phase.RELEASING, Reason.NO_NODES_YET, memory.problem)
+
+    async def _without_room(self, group: GroupState, memory: GroupMemory, problem: str, *, is_given_up: bool) -> Step:
+        """The decided domain does not hold the pods that are left: it was lost, or others took what nothing had reserved.
+
+        A released pod cannot be moved, and a group is never split. So the group gets another domain only while none of
+        its pods has been released, or all that were are gone.
+        """
+        may_move = group.spec.replacement is Replacement.REDECIDE or not memory.is_placed or memory.tries > 1
+        if may_move and not memory.has_begun(group):
+            return await self._choose_domain(group, memory, is_given_up=is_given_up)
+        if is_given_up:
+            memory.without_room = True
+            self._recorder.record_timeout(str(group.spec.on_timeout))
+        return Step(Do.RELEASE if is_given_up else Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, problem)
+
+    async def _grow(
+        self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step, *, is_given_up: bool
+    ) -> Step:
+        """Releases the first of the pods beyond the size of a group, as many as its domain has room for.
+
+        None of them needs the others. At most as many tries as the number can be halved; mostly two.
+        """
+        pods, sent = step.pods, group.waiting[len(step.pods) :]
+        if memory.without_room and not is_given_up:
+            if group.released:
+                text = f"{beyond(len(pods))} until the released pods have a node, as no room is reserved for these"
+                return replace(step, do=Do.WAIT, message=text)
+            memory.without_room = False
+        count = len(pods)
+        while count > 1 and self._clock.now() >= memory.next_try:
+            some = replace(group, waiting=(*pods[:count], *sent))
+            holds = await self._holds(some, memory, decision.levels) - len(sent)
+            if holds >= count:
+                break
+            count = max(min(holds, count - 1 if count == len(pods) else count // 2), 1)
+        some = replace(group, waiting=(*pods[:count], *sent))
+        problem = self._over_quota(some, memory, decision) or await self.problem_of_room(some, memory, decision)
+        over = self._over_quota(some, memory, decision)  # others may have been released meanwhile
+        if not over and group.spec.may_grow(decision.levels):
+            return replace(step, do=Do.RELEASE, pods=pods[:count])
+        problem = over or problem
+        if problem and not is_given_up:
+            return Step(Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, f"{beyond(len(pods))}: {problem}")
+        if problem:
+            self._time_out(memory, group.spec.on_timeout)
+        return replace(step, do=Do.RELEASE, pods=pods if problem else pods[:count])
+
+    async def _holds(self, group: GroupState, memory: GroupMemory, levels: Sequence[Level]) -> int:
+        """How many of the pods at the gate the domain seems to hold beside the released ones; all only if it does."""
+        most = len(group.waiting)
+        if self._excess(group, (*group.waiting, *group.released)) or self._quota(group, memory)(levels):
+            return most // 2
+        if group.spec.may_grow(levels):
+            return most
+        proposal = await self._place(group, memory, levels)
+        if proposal.slots or not levels:
+            return most
+        return max((each.holds for each in proposal.rejected), default=0) - len(group.released)
+
+    def _has_slot(self, pod: Pod) -> bool:
+        """Whether room is reserved for a pod on a node that still takes pods, or it needs none, as it has got a node since."""
+        node, known = self._index.reserved.node_of(pod.uid), self._index.pods.get(pod.uid)
+        return (bool(node) and self._has_node(node)) or (known is not None and bool(known.node))
+
+    async def _place(self, group: GroupState, memory: GroupMemory, levels: Sequence[Level] | None) -> Proposal:
+        """A proposal, made in slices, for one group at a time. What it says holds until the caller awaits anything else."""
+        async with self._placing.acquire(group.key.namespace):
+            begun = self._clock.now()
+            taken = self._memories.domains_of_others(group, self._index.gated, begun)
+            over, proposal = "", Proposal()
+            for _ in range(_MOST_TRIES):  # the quota is looked at again where others were decided meanwhile
+                steps = self._propose(group, levels, taken, self._quota(group, memory))
+                proposal = await in_slices(steps, self._clock)
+                over = self._quota(group, memory)(proposal.levels) if proposal.levels else ""
+                if not over:
+                    break
+        if over:
+            proposal = Proposal(rejected=(RejectedDomain(proposal.levels[0], len(group.waiting), excess=over),))
+        self._recorder.record_decision("room" if proposal.slots else "no_room", self._clock.now() - begun)
+        return proposal
+
+    def _quota(self, group: GroupState, memory: GroupMemory) -> Excess:
+        """Why the pods that wait may not be released into a domain, by its quota; what it says holds until anything is awaited."""
+        index = self._index
+        if not group.spec.has_quotas or not group.waiting:
+            return lambda _: ""
+        promised = self._memories.promised(
+            group, index.gated, index.pods, index.reserved, index.placements, has_begun=memory.has_begun(group)
+        )
+        return lambda levels: quota_excess(group, levels, index.gated.charges, promised)
+
+    def _excess(self, group: GroupState, pods: Sequence[Pod], *, alone: bool = False) -> str:
+        index = self._index
+        return budget_excess(group.key, pods, index.reserved, index.view.offered, self._settings, alone=alone)
+
+    def _reserve(self, group: GroupState, memory: GroupMemory, proposal: Proposal) -> None:
+        memory.reserved_until = memory.claimed_until = self._clock.now() + self._settings.reservation
+        self._index.reserved.reserve(group.key, proposal.slots, memory.reserved_until)
+
+    def _time_out(self, memory: GroupMemory, action: OnTimeout) -> None:
+        if not memory.timed_out:
+            memory.timed_out = True
+            self._recorder.record_timeout(str(action))
