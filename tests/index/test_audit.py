@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import orjson
 import pytest
 
+from extender.index import audit as module
 from extender.index.audit import _places, audit, audit_steps, part
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.groups import SelectedGroup, SignatureCounts, SpreadGroup
 from extender.index.counts.term_counts import OwnerGroup
+from extender.index.nodes.domains import Inclusion
 from extender.model.bounded import Few, without_item
 from extender.model.constraints.taints import PREFER_NO_SCHEDULE, Taint
-from extender.model.objects import Pod
+from extender.model.objects import Node, Pod
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.rules import Rules
@@ -161,6 +163,52 @@ def test_the_pods_that_carry_a_term_may_change_between_any_two_steps() -> None:
         index.upsert(pod("new", "n2", "new", **APART))
         found += [line for step in steps[done:] for line in step()]
         assert found == []
+
+
+@pytest.mark.parametrize(("harm", "told"), HARM, ids=[told for _, told in HARM])
+def test_what_is_not_true_of_a_group_with_many_pods_is_named(
+    index: ClusterIndex, harm: Callable[[ClusterIndex], object], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PLACES_COUNTED_A_STEP", 1)
+    test_what_is_not_true_is_named(index, harm, told)
+
+
+def test_a_group_with_many_pods_is_counted_in_steps_between_which_it_may_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_PLACES_COUNTED_A_STEP", 1)
+    index, more = cluster(), 0
+    for number in range(9):
+        index.upsert(pod(f"more-{number}", f"n{number % 2 + 1}", f"app-{number}", **APART))
+    for number, step in enumerate(audit_steps(index)):
+        more += getattr(step, "__name__", "") == "_go_on"
+        assert step() == []
+        index.upsert(pod(f"new-{number}", "n1"))
+        if (gone := index.pods.get(f"more-{more}")) is not None:
+            index.delete(gone)
+        moved = {"metadata": {"name": "n2", "labels": {HOST: f"n2-{number}"}}}
+        index.upsert(NODES.decode_object(orjson.dumps(moved)))
+    assert more > 9
+
+
+def test_a_group_is_counted_without_a_look_at_nodes_that_have_none_of_its_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There are thousands of groups, and a hundred thousand nodes."""
+    looked: list[int] = []
+    admitted = Inclusion.admitted
+
+    def noted(self: Inclusion, carried: str, numbers: Iterable[int], nodes: Sequence[Node | None]) -> list[int]:
+        looked.append(len(found := list(numbers)))
+        return admitted(self, carried, found, nodes)
+
+    index = cluster()
+    for number in range(100):
+        index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": f"x{number}", "labels": {HOST: "x"}}})))
+    monkeypatch.setattr(Inclusion, "admitted", noted)
+    assert audit(index) == []
+    assert looked
+    assert max(looked) <= 2
 
 
 @pytest.mark.parametrize("start", range(0, 33, 5))  # the table may have shrunk since the steps were laid out
