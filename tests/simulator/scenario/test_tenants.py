@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from extender.cli.main import main
-from extender.tasks.release import reconciler
+from extender.tasks.release import choosing
 
 SCENARIO = Path(__file__).parents[3] / "config" / "scenarios" / "tenants.yaml"
 
@@ -33,6 +33,6 @@ def test_room_beyond_the_share_of_a_namespace_is_found(
     assert main(["simulate", hoarding, "--short"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "placed 0, pending 90, violations 0"
 
-    monkeypatch.setattr(reconciler, "budget_excess", lambda *_arguments, **_more: "")
+    monkeypatch.setattr(choosing, "budget_excess", lambda *_arguments, **_more: "")
     assert main(["simulate", hoarding, "--short"]) == 1
     assert "with it the namespace has room reserved for 360 of 1104 cpu, its share is 0.25" in capsys.readouterr().out
