@@ -153,6 +153,14 @@ def test_what_is_not_true_is_named(index: ClusterIndex, harm: Callable[[ClusterI
     assert told in audit(index)
 
 
+def test_the_counts_of_domains_and_of_gated_groups_are_asked_for(
+    index: ClusterIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(index.domains), "wrong_counts", lambda _: ["of domains"])
+    monkeypatch.setattr(type(index.gated), "wrong_groups", lambda _: ["of groups"])
+    assert audit(index) == ["of domains", "of groups"]
+
+
 def test_the_pods_that_carry_a_term_may_change_between_any_two_steps() -> None:
     """One signature that carries it goes and another comes: as many as may have been noted, and not the same."""
     for done in range(len([*audit_steps(cluster())]) + 1):
