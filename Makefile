@@ -5,6 +5,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests start many processes, and each would compile our code again: a tenth of the processor time of `make test`.
+unexport PYTHONDONTWRITEBYTECODE
 READY := $(VENV)/ready
 # What running needs; a virtual environment with the tools as well will do.
 RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)

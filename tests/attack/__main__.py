@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.attack import bodies, connections, handshakes, requests, reviews, streams, tenants
-from tests.attack.attacks import ATTACKS, Attacks, Target
+from tests.attack import tenants
+from tests.attack.attacks import ATTACKS, Attacks, Target, registered
 from tests.attack.pulse import Pulse, within
 from tests.attack.service import is_ready, memory_of, target_of
 
@@ -17,7 +17,6 @@ _CONNECTING_SECONDS = 1.0  # the kubelet's patience; a new connection waits behi
 _KEPT_MEBIBYTES = 64.0
 _ATTACK_SECONDS = 120.0  # without what they wait for a processor
 _PATIENCE_STEPS = 24  # of a quarter of a second
-_MODULES = (bodies, connections, handshakes, requests, reviews, streams)  # imported for what they register
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true", help="without TLS only")
     arguments = parser.parse_args()
     names, of_tenants = (
-        [name for name in each.plays if _is_wanted(name, arguments.only)] for each in (ATTACKS, tenants.TENANTS)
+        [name for name in each.plays if _is_wanted(name, arguments.only)] for each in (registered(), tenants.TENANTS)
     )
     found = []
     for tls in (False,) if arguments.plain else (False, True):

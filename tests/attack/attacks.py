@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from urllib.parse import urlsplit
 
 from extender.simulator.apiserver.server import ApiServer
@@ -91,6 +92,13 @@ class Attacks:
             return await target.status(request)
 
         self.attack(name, quick=quick, still=0.1)(play)
+
+
+def registered() -> "Attacks":
+    """All attacks. Imports their modules, which make bodies of many MiB: some seconds, so not while tests are collected."""
+    for module in ("requests", "connections", "handshakes", "streams", "bodies", "reviews"):
+        import_module(f"tests.attack.{module}")
+    return ATTACKS
 
 
 def told(status: int) -> str:

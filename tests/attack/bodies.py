@@ -29,7 +29,8 @@ def _ask(body: bytes, path: str = "/filter", **fields: str) -> bytes:
 
 
 _ZEROS = bytes(512 * 2**20)
-for _encoding, _bomb in {"gzip": gzip.compress(_ZEROS, 9), "deflate": zlib.compress(_ZEROS, 9)}.items():
+GZIP_BOMB = gzip.compress(_ZEROS, 9)
+for _encoding, _bomb in {"gzip": GZIP_BOMB, "deflate": zlib.compress(_ZEROS, 9)}.items():
     for _path in ("/filter", "/livez", "/debug/loglevel", "/none"):
         ATTACKS.each(f"512 MiB as {_encoding} to {_path}", _ask(_bomb, _path, Content_Encoding=_encoding))
 del _ZEROS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 from collections.abc import Callable, Iterator
 from itertools import count
 
@@ -12,6 +11,7 @@ import orjson
 from extender.simulator.apiserver.kinds import PODS
 from extender.simulator.json_objects import JsonObject
 from tests.attack.attacks import ATTACKS, Target
+from tests.attack.bodies import GZIP_BOMB
 from tests.attack.hostile_api import PIECE, Request, Script
 from tests.attack.pulse import within
 from tests.server.raw import whole
@@ -20,7 +20,6 @@ from tests.simulator.plain import pod
 PATIENCE = 20.0
 SECONDS = 2.0  # of a script without an end
 DEPTH = 200  # as deep as the embedded API server writes
-_BOMB = gzip.compress(bytes(512 * 2**20), 9)
 
 
 async def _seen_after(target: Target, name: str) -> str:
@@ -240,8 +239,8 @@ _script("a list of 60 MiB of spaces", _lists(_page(b" " * 60 * 2**20)))
 _script("a list of 100 MiB", _lists(_page(b" " * 100 * 2**20)))
 _script("HTML in place of a list", _lists(_HTML, "Content-Type: text/html"))
 _script("a list as protobuf", _lists(b"k8s\x00\n\x0c\n\x02v1", "Content-Type: application/vnd.kubernetes.protobuf"))
-_script("a list that inflates to 512 MiB", _lists(_BOMB, "Content-Encoding: gzip"))
-_script("a watch that inflates to 512 MiB", _watches(_once(_BOMB), "Content-Encoding: gzip"))
+_script("a list that inflates to 512 MiB", _lists(GZIP_BOMB, "Content-Encoding: gzip"))
+_script("a watch that inflates to 512 MiB", _watches(_once(GZIP_BOMB), "Content-Encoding: gzip"))
 _script("a resourceVersion of 1 MiB in a list", _lists(_page(metadata=b'{"resourceVersion":"' + b"9" * 2**20 + b'"}')))
 _script("a resourceVersion of 1 MiB in a bookmark", _watches(_once(_BOOKMARK % (b"9" * 2**20))))
 _script("a resourceVersion with line ends", _watches(_once(_BOOKMARK % rb"1\r\nX-Smuggled: 1\r\n\r\nGET / HTTP/1.1")))

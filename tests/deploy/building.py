@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
@@ -20,7 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 OVERLAYS = ("sidecar", "second-scheduler", "service", "service-cert-manager", "schedulers")
 CLUSTER_SCOPED = ("ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+KUBERNETES = "1.36"
 DEPLOYED = OVERLAYS[1:]  # those with pods of their own
+
+
+class SchemaError(ValueError):
+    """A document has a field that its kind does not have, or one of another type."""
 
 
 @cache
@@ -82,3 +88,12 @@ def load(path: Path) -> Any:
 def load_all(path: Path) -> list[Json]:
     """The documents of a YAML file."""
     return list(yaml.safe_load_all(path.read_text("utf-8")))
+
+
+def validate(document: Json) -> None:
+    """By the schema of its kind; else SchemaError. The library takes a second to import: not while tests are collected."""
+    library = import_module("kubernetes_validate")
+    try:
+        library.validate(document, KUBERNETES, strict=True)
+    except library.ValidationError as error:
+        raise SchemaError(str(error)) from error

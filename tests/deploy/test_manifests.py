@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate  # type: ignore[import-untyped]  # has no types
 import pytest
 import yaml
 
@@ -23,6 +22,7 @@ from tests.deploy.building import (
     DEPLOYED,
     OVERLAYS,
     Json,
+    SchemaError,
     built,
     load,
     of_kind,
@@ -30,9 +30,9 @@ from tests.deploy.building import (
     overlay_with,
     rules,
     templates,
+    validate,
 )
 
-KUBERNETES = "1.36"
 FOREIGN = {"Certificate", "Issuer", "PodMonitor"}  # of operators, whose schemas are theirs
 SIDECAR_PATCH = DEPLOY / "overlays" / "sidecar" / "patches" / "kube-scheduler0+strategic.yaml"
 EACH = pytest.mark.parametrize("name", OVERLAYS)
@@ -56,7 +56,7 @@ def test_every_document_is_valid_by_the_schema_of_its_kind(name: str) -> None:
     known = [document for document in overlay(name) if document["kind"] not in FOREIGN]
     assert known
     for document in known:
-        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+        validate(document)
 
 
 def test_the_role_of_the_users_of_kubectl_placement_is_valid_in_every_overlay_and_names_what_they_read() -> None:
@@ -64,7 +64,7 @@ def test_the_role_of_the_users_of_kubectl_placement_is_valid_in_every_overlay_an
         (role,) = (
             one for one in overlay_with("kubectl", name) if one["metadata"]["name"] == "placement-extender-kubectl"
         )
-        kubernetes_validate.validate(role, KUBERNETES, strict=True)
+        validate(role)
         named = {one["resources"][0]: one.get("resourceNames") for one in role["rules"]}
         assert (named["secrets"], named["endpointslices"]) == ([SECRET], [LEADER_SLICE])
 
@@ -82,8 +82,8 @@ def test_kubectl_placement_finds_the_pods_of_every_overlay_and_how_they_answer(n
 def test_the_schemas_reject_a_field_that_does_not_exist() -> None:
     (deployment,) = of_kind(overlay("service"), "Deployment")
     broken = {**deployment, "spec": {**deployment["spec"], "replica": 2}}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(broken, KUBERNETES, strict=True)
+    with pytest.raises(SchemaError):
+        validate(broken)
 
 
 @EACH
@@ -416,7 +416,7 @@ def patched(folder: Path) -> Any:
 
 def test_the_static_pod_gets_the_extender_beside_the_scheduler(tmp_path: Path) -> None:
     pod = patched(tmp_path)
-    kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+    validate(pod)
     scheduler, extender = sorted(pod["spec"]["containers"], key=lambda one: str(one["name"]))
     assert {mount["name"] for mount in scheduler["volumeMounts"]} == {"kubeconfig", "placement-extender"}
     assert "--config=/etc/kubernetes/placement-extender/kube-scheduler.yaml" in scheduler["command"]

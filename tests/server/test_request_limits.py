@@ -130,8 +130,8 @@ async def test_what_is_half_done_goes_ahead_of_what_has_not_begun() -> None:
 INFLATED = 64 * 2**20
 ZEROS = b"0" * INFLATED
 BOMBS = {
-    "gzip": gzip.compress(ZEROS, 9),
-    "deflate": zlib.compress(ZEROS, 9),
+    "gzip": gzip.compress(ZEROS, 1),
+    "deflate": zlib.compress(ZEROS, 1),
     "br": b"\x5b\xff\xff\x00",
     "zstd": b"(\xb5/\xfd",
 }

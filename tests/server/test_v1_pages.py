@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from http import HTTPStatus
+from importlib import import_module
 from random import Random
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]  # has no types
 import orjson
 import pytest
 from aiohttp import ClientResponse, ClientSession, web
@@ -359,6 +359,11 @@ def closed(schema: Any) -> Any:
     return found | {"additionalProperties": False} if "properties" in schema else found
 
 
+def validator_class() -> Any:
+    """Of JSON schemas. Imported where it is used: its library takes more than a second, in each worker that collects."""
+    return import_module("jsonschema").Draft202012Validator
+
+
 async def accepted(answer: ClientResponse, operation: tuple[str, str]) -> Json:
     """The body of an answer that the document describes for this operation and status, with its headers."""
     method, path = operation
@@ -367,7 +372,7 @@ async def accepted(answer: ClientResponse, operation: tuple[str, str]) -> Json:
     assert set(response.get("headers", ())) <= set(answer.headers)
     body: Json = await answer.json()
     schema = closed({**response["content"]["application/json"]["schema"], "components": DOCUMENT["components"]})
-    jsonschema.Draft202012Validator(schema).validate(body)
+    validator_class()(schema).validate(body)
     return body
 
 
@@ -398,7 +403,7 @@ def test_every_route_of_the_api_is_in_the_document_and_every_path_of_it_is_route
 
 def test_the_schemas_are_valid_and_each_reference_and_parameter_has_its_end() -> None:
     for schema in DOCUMENT["components"]["schemas"].values():
-        jsonschema.Draft202012Validator.check_schema(schema)
+        validator_class().check_schema(schema)
         assert "``" not in schema["description"]
     operations = [each for item in DOCUMENT["paths"].values() for each in item.values()]
     assert len({each["operationId"] for each in operations}) == len(operations)
@@ -481,7 +486,7 @@ async def test_errors_of_what_ifs(aiohttp_client: AiohttpClient, cause: Cause, s
 
 async def test_a_body_that_the_schema_refuses_is_malformed(aiohttp_client: AiohttpClient) -> None:
     content = DOCUMENT["paths"]["/v1/explain"]["post"]["requestBody"]["content"]["application/json"]
-    validator = jsonschema.Draft202012Validator(content["schema"])
+    validator = validator_class()(content["schema"])
     client = await aiohttp_client(app_with())
     bodies: list[Any] = [POD, pod_json("new"), [], {}, {**POD, "kind": "Node"}, {"metadata": {"name": "a"}}]
     bodies += [{"metadata": {"name": ""}, "spec": {}}, {"metadata": {}, "spec": {}}]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import kubernetes_validate  # type: ignore[import-untyped]  # has no types
 import pytest
 
 from extender.doctor.facts import needed_permissions
@@ -10,8 +9,8 @@ from extender.settings.configuration import Settings
 from extender.tasks.endpoints import Endpoint
 from extender.wire.webhook_configurations import OwnPod, differs, mutating_webhooks, target_of, validating_webhooks
 from tests.builders import settings
-from tests.deploy.building import DEPLOY, DEPLOYED, Json, load, of_kind, overlay, overlay_with, rules
-from tests.deploy.test_manifests import FOREIGN, KUBERNETES, POLICY_RESOURCES, declared_calls
+from tests.deploy.building import DEPLOY, DEPLOYED, Json, load, of_kind, overlay, overlay_with, rules, validate
+from tests.deploy.test_manifests import FOREIGN, POLICY_RESOURCES, declared_calls
 
 POLICIES = Settings().policies
 EACH = pytest.mark.parametrize("name", DEPLOYED)
@@ -33,7 +32,7 @@ def namespace_of(name: str) -> str:
 def test_every_document_is_valid_by_the_schema_of_its_kind(documents: list[Json]) -> None:
     for document in documents:
         if document["kind"] not in FOREIGN:
-            kubernetes_validate.validate(document, KUBERNETES, strict=True)
+            validate(document)
 
 
 @EACH
