@@ -2,7 +2,9 @@
 
 Policies with ``when: Scheduling`` hold a pod that was not injected, as it was created before the policy or while the webhook was
 down. Their directives are applied to the pod's signature by the code that admission uses. So conflicts have the outcome that
-they have at admission, and an injected pod lacks nothing, as applying a policy again changes nothing. The lists of the pod
+they have at admission, and an injected pod lacks nothing, as applying a policy again changes nothing. The exception are policies
+that override and contradict each other, which draw a warning when they are written: admission judges them beside the pod's own
+value until one replaces it, later they are judged without it, and another of them may win. The lists of the pod
 (terms and spread constraints) are model objects, and so are the elements that policies add, with the namespace and labels of the
 pod. For example, a pod and a policy have the same required term: the pod's element gets the key of the policy's, so the policy
 finds it in the pod and adds nothing.
@@ -314,7 +316,11 @@ class _Enforcement:
         conflicts = [*(each for done in changes for each in done.conflicts), *filter(None, [found.conflict])]
         self.conflicts = {(each.policy, each.field) for each in conflicts}
         # kube-scheduler applies what the pod carries itself, also where a policy would have overridden it at admission.
-        self._has_overridden = any(each.has(ConflictPolicy.OVERRIDE) for each in changes)
+        self._overrides_nodes = any(
+            each.resolution is ConflictPolicy.OVERRIDE and not each.field.startswith(SPREAD)
+            for done in changes
+            for each in done.conflicts
+        )
 
     @property
     def _min_domains(self) -> Mapping[str, int]:
@@ -413,7 +419,7 @@ class _Enforcement:
             required = required.at(node_name)
         preferred = self._values(PREFERRED_NODES)[len(signature.preferred_nodes) :]
         # A pod must not be nominated to a node that its own requirements exclude.
-        own = signature.node_affinity if keeps_nodes or self._has_overridden else nodes
+        own = signature.node_affinity if keeps_nodes or self._overrides_nodes else nodes
         return replace(
             signature,
             affinity=self._affinity(rules),

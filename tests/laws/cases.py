@@ -24,6 +24,11 @@ def case(is_there: object) -> None:
     assume(is_there)
 
 
+def times(factor: float) -> settings:
+    """As many examples as the profile in use asks for, times this: for a law that needs more, or whose example takes long."""
+    return settings(max_examples=int(factor * settings().max_examples))
+
+
 def meets_its_case(law: Callable[P, None]) -> Callable[P, None]:
     """Stands above ``@given``: fails the law where fewer than half as many examples as wanted had the case."""
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.index.audit import audit
@@ -28,7 +28,7 @@ from extender.verbs.spread_skew import skew_figures
 from extender.wire.objects import kinds
 from tests.builders import Json, index_of, node_json, pod_json
 from tests.builders import settings as settings_of
-from tests.laws.cases import case, meets_its_case
+from tests.laws.cases import case, meets_its_case, times
 from tests.policies import policy
 
 ENABLED = settings_of(policies={"enabled": True})
@@ -166,7 +166,7 @@ def expected(cluster: Cluster, body: Json, directed: Json) -> dict[str, str]:
 
 
 @meets_its_case
-@settings(max_examples=150)
+@times(2)
 @given(st.integers(0, 2**32).map(Random))
 def test_the_filter_says_what_brute_force_says(rng: Random) -> None:
     directed = directive(rng)
@@ -183,7 +183,7 @@ def test_the_filter_says_what_brute_force_says(rng: Random) -> None:
 
 
 @meets_its_case
-@settings(max_examples=100)
+@times(3 / 2)
 @given(st.integers(0, 2**32).map(Random))
 def test_the_skew_is_that_of_brute_force(rng: Random) -> None:
     directed = directive(rng) | rng.choice([{}, {"matchLabelKeys": "IfMissing"}])
@@ -208,7 +208,6 @@ def test_the_skew_is_that_of_brute_force(rng: Random) -> None:
     assert audit(cluster.index) == []
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 2**32).map(Random))
 def test_an_index_that_gets_the_noted_changes_excludes_the_same(rng: Random) -> None:
     directed = directive(rng)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hypothesis import event, given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from extender.index.audit import audit
@@ -21,6 +20,7 @@ from extender.settings.rules import Rules
 from extender.verbs.filter import FilterVerb
 from tests.builders import asking, settings
 from tests.contenders import contender, contender_json, stage
+from tests.laws.cases import times
 
 NODES = ("n0", "n1", "n2")
 ROOM = 4
@@ -106,7 +106,7 @@ class World:
 
 
 @given(OPERATIONS)
-@examples(max_examples=150, deadline=None)
+@times(2)
 def test_no_node_gets_more_than_it_holds(operations: list[tuple[str, str]]) -> None:
     world = World()
     for operation, subject in operations:

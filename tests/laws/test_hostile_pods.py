@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.index.audit import audit
@@ -90,7 +90,6 @@ def leave(index: ClusterIndex, pods: list[Json]) -> None:
         index.delete(PODS.decode_object(orjson.dumps(body)))
 
 
-@settings(max_examples=60)
 @given(histories(), hostile_pods())
 def test_other_pods_get_the_answers_that_they_get_without_them(history: list[Step], hostile: list[Json]) -> None:
     beside, _ = built(history)
@@ -101,7 +100,6 @@ def test_other_pods_get_the_answers_that_they_get_without_them(history: list[Ste
     assert audit(beside) == []
 
 
-@settings(max_examples=60)
 @given(histories(), hostile_pods())
 def test_nothing_of_them_stays_when_they_are_gone(history: list[Step], hostile: list[Json]) -> None:
     """Compiled questions are kept for the next replica; here for one, so that the pod asked about last pushes them out."""

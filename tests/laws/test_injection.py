@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.model.policies import INJECTED_ANNOTATION, Policy
@@ -16,7 +16,7 @@ from extender.verbs.admit.pod_fields import Bounds
 from extender.verbs.admit.term_product import Budget
 from extender.wire.objects.kinds import PODS
 from tests.builders import Json
-from tests.laws.cases import case, meets_its_case
+from tests.laws.cases import case, meets_its_case, times
 from tests.laws.injecting import ALIKE, NODES, POLICIES, SPECS
 from tests.policies import REQUIRED, kupid_policy, requiring
 from tests.verbs.admit.reviewing import ask, pod, template_spec, verb, workload
@@ -93,7 +93,7 @@ def test_own_terms_keep_their_order_and_stand_in_front_of_what_was_added(mine: A
     assert -1 not in prefixes
 
 
-@settings(max_examples=150)
+@times(2)
 @given(SPECS, POLICIES, POLICIES)
 def test_a_changed_policy_leaves_an_object_as_if_only_its_new_version_had_been(
     spec: Json, before: list[Policy], after: list[Policy]
@@ -103,7 +103,7 @@ def test_a_changed_policy_leaves_an_object_as_if_only_its_new_version_had_been(
     assert ask(verb(*after), first, "UPDATE", old=first).obj == ask(verb(*after), original).obj
 
 
-@settings(max_examples=150)
+@times(2)
 @given(SPECS, POLICIES)
 def test_deleted_policies_leave_the_object_as_it_was(spec: Json, policies: list[Policy]) -> None:
     original = workload(spec=spec)
@@ -124,7 +124,7 @@ def test_a_pod_that_is_requested_again_gets_no_further_patch(spec: Json, policie
     assert ask(verb(*policies), first).patch == []
 
 
-@settings(max_examples=150)
+@times(2)
 @given(SPECS, POLICIES)
 def test_what_a_user_adds_after_an_injection_stays_when_the_policies_go(spec: Json, policies: list[Policy]) -> None:
     extra = {"key": "rack", "operator": "In", "values": ["r1"]}

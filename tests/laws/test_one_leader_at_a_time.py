@@ -8,10 +8,11 @@ from contextlib import suppress
 from datetime import timedelta
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.kube.errors import Unreachable
+from tests.laws.cases import times
 from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
 
 PERIOD = 0.5
@@ -72,7 +73,7 @@ async def live(seed: int) -> None:
             await task
 
 
-@settings(max_examples=15)
+@times(1 / 4)
 @given(st.integers(0, 2**32))
 def test_there_is_never_more_than_one_leader_and_in_peace_exactly_one(seed: int) -> None:
     asyncio.run(live(seed))

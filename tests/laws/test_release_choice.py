@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hypothesis import event, given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
@@ -19,6 +18,7 @@ from extender.verbs.release.choice import Rest, propose
 from tests.builders import settings, taint, term
 from tests.contenders import cluster, contender, stage
 from tests.gangs import gated
+from tests.laws.cases import times
 
 KEY = GroupKey("default", "policy", "x")
 RACK = "rack"
@@ -108,7 +108,7 @@ def _holds(sizes: Sequence[int], hosts: Sequence[Host], *, apart: bool) -> bool:
     return next(_placements(sizes, hosts, apart=apart), None) is not None
 
 
-@examples(max_examples=400)
+@times(5)
 @given(HOSTS, PODS, st.sampled_from(list(Strategy)), st.booleans(), st.booleans())
 def test_a_domain_is_chosen_exactly_where_one_holds_the_whole_group(
     hosts: list[Host],

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hypothesis import event, given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from extender.index.audit import audit
@@ -19,6 +18,7 @@ from extender.model.release import GroupKey, Slot
 from extender.verbs.filter import FilterVerb
 from tests.builders import asking, settings
 from tests.contenders import cluster, contender, contender_json, stage
+from tests.laws.cases import times
 
 NODES = ("n0", "n1", "n2")
 ROOM = 4
@@ -139,7 +139,7 @@ class World:
         return None
 
 
-@examples(max_examples=200)
+@times(4)
 @given(OPERATIONS, st.sampled_from(["offload", "augment"]))
 def test_no_order_of_events_gives_room_twice(operations: list[tuple[str, list[str] | str, int]], mode: str) -> None:
     world = World(mode)

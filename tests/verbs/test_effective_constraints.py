@@ -76,6 +76,28 @@ def test_what_gave_way_to_the_pod_is_applied_once_another_policy_has_overridden_
     assert held.signature.enforced.nodes.terms is not None
 
 
+def test_a_policy_that_overrides_applies_all_of_its_own_once_a_later_one_has_opened_its_node_terms() -> None:
+    """The pod's zone leaves one of the first policy's terms, which its own node selector excludes."""
+    terms = requiring(node_term(expression("zone", "In", "a")), node_term(expression("pool", "In", "y")))
+    first = policy("first", affinity=terms, nodeSelector={"pool": "x"}, conflictPolicy="Override", priority=2)
+    second = policy("second", nodeSelector={"zone": "a"}, conflictPolicy="Override", priority=1)
+    body = injected(with_spec(nodeSelector={"zone": "b"}), first, second)
+    assert body["spec"]["nodeSelector"] == {"zone": "a", "pool": "x"}
+    asker = Asker(first, second)
+    assert effective_pod(asking(body).pod, asker.index.view, asker.settings).signature.enforced is None
+
+
+def test_where_a_policy_overrides_no_field_about_nodes_its_node_selector_says_which_domains_count() -> None:
+    soft = evenly(whenUnsatisfiable="ScheduleAnyway")
+    directives = {"topologySpreadConstraints": [soft | {"maxSkew": 3}], "nodeSelector": {"zone": "a"}}
+    zonal = policy("zonal", conflictPolicy="Override", **directives)
+    asker = Asker(zonal)
+    asker.index.upsert(contender("w0", on="na", app="web"))
+    body = contender_json("asking", app="web", spreads=[evenly(), soft])
+    assert "na" in asker.passed(injected(copy.deepcopy(body), zonal)), "NodeAffinity leaves the other nodes out"
+    assert asker.passed(body) == ["na"], "zone b is empty, and counts no more"
+
+
 def test_preferred_pod_terms_of_a_policy_score_once() -> None:
     term = apart()["podAntiAffinity"][REQUIRED][0]
     prefers = {"podAffinity": {PREFERRED: [{"weight": 7, "podAffinityTerm": term}]}}

@@ -316,14 +316,17 @@ class Outcome:
     ) -> list[Changes]:
         """Applies policies in order. Returns what each that enforces did.
 
-        A policy that gave way to the pod is applied once more where a later one has overridden the pod. What a policy that
-        overrides gave way to are values of policies before it, which stay.
+        A policy that gave way is applied once more where a policy has overridden the pod: what stood in its way may be gone.
+        A policy that overrides gives way to values of policies alone, which stay. But which node terms are left to choose from
+        depends on the pod's node selector too. For example, its zone excludes all terms but one, until a later policy overrides it.
         """
         applied = [done for each in policies if (done := self._apply(injection, each, moment)) is not None]
         if any(each.has(ConflictPolicy.OVERRIDE) for each in applied):
             for done in list(applied):
                 settled = [each for each in done.conflicts if each.resolution is ConflictPolicy.OVERRIDE]
-                if done.policy.conflict_policy is not ConflictPolicy.OVERRIDE and len(settled) < len(done.conflicts):
+                gave_way = [each for each in done.conflicts if each not in settled]
+                overrides = done.policy.conflict_policy is ConflictPolicy.OVERRIDE
+                if any(each.field == NODE_TERMS or not overrides for each in gave_way):
                     again = self._apply(injection, done.policy, moment)
                     if again is None:
                         continue

@@ -162,4 +162,7 @@ def ask(admit: AdmitVerb, obj: Json, operation: str = "CREATE", **request: Any) 
     assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     response = orjson.loads(orjson.dumps(found["response"]))
     assert response["uid"] == asked["request"]["uid"]
-    return Answer(response, apply_patch(obj, patch_of(response), JSON))
+    unshared: Json = orjson.loads(
+        orjson.dumps(obj)
+    )  # a patch of one field must not reach another that shares its object
+    return Answer(response, apply_patch(unshared, patch_of(response), JSON))
