@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from extender.model.policies import GROUP, KUPID_GROUP, Policy
+from extender.model.policies import GROUP, KUPID_GROUP, ConflictPolicy, Policy
 from tests.builders import Json
 from tests.policies import PREFERRED, REQUIRED, policy
 
@@ -118,3 +118,14 @@ KEEPING = _lists([CONFLICTS[0]])
 """Policies that replace nothing."""
 ALIKE = _lists([CONFLICTS[0], CONFLICTS[-1]])
 """Policies that all do the same where they contradict a pod."""
+
+
+def agree(policies: list[Policy]) -> bool:
+    """Whether some node could meet all that they require, or none overrides; else they draw a warning when they are written."""
+    if not any(each.conflict_policy is ConflictPolicy.OVERRIDE for each in policies):
+        return True
+    values = product(["", *"abc15"], ["", *"ab159"], ["", *"xyz"])
+    nodes = [
+        {key: value for key, value in zip(("zone", "disk", "pool"), each, strict=True) if value} for each in values
+    ]
+    return any(all(one.directives.nodes.matches("n", labels) for one in policies) for labels in nodes)

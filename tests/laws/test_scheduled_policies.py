@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from itertools import product
 from typing import Any
 
 import orjson
@@ -13,14 +12,14 @@ from hypothesis import strategies as st
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import Node, Pod
-from extender.model.policies import ConflictPolicy, Policy, PolicyObject
+from extender.model.policies import Policy, PolicyObject
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.verbs.effective_pod import effective_pod
 from extender.wire.objects import kinds
 from tests.builders import Json, index_of, node_json, pod_json, settings
 from tests.laws.cases import times
-from tests.laws.injecting import ALIKE, KEEPING, NODES, POLICIES, SPECS
+from tests.laws.injecting import ALIKE, KEEPING, NODES, POLICIES, SPECS, agree
 from tests.policies import REQUIRED, policy
 from tests.verbs.admit.reviewing import ask, pod, verb
 
@@ -56,19 +55,9 @@ def test_filter_passes_the_nodes_that_the_injected_pod_matches(spec: dict[str, A
         assert passed == _matched(injected)
 
 
-def _admit_a_node(policies: list[Policy]) -> bool:
-    """Whether some node could meet all that the policies require of nodes."""
-    labels = product(["", *"abc15"], ["", *"ab159"], ["", *"xyz"])
-    nodes = (
-        {key: value for key, value in zip(("zone", "disk", "pool"), each, strict=True) if value} for each in labels
-    )
-    return any(all(one.directives.nodes.matches("n", each) for one in policies) for each in nodes)
-
-
 @given(spec=SPECS, policies=ALIKE)
 def test_an_injected_pod_is_held_to_what_it_has(spec: dict[str, Any], policies: list[Policy]) -> None:
-    if any(each.conflict_policy is ConflictPolicy.OVERRIDE for each in policies):
-        assume(_admit_a_node(policies))  # those that contradict each other draw a warning when they are written
+    assume(agree(policies))
     injected = _decoded(ask(verb(*policies), pod(spec)).obj)
     index = index_of(*map(PolicyObject, policies))
     enforced = effective_pod(injected, index.view, ENABLED).signature.enforced

@@ -89,7 +89,7 @@ def test_a_policy_that_overrides_applies_all_of_its_own_once_a_later_one_has_ope
 
 def test_where_a_policy_overrides_no_field_about_nodes_its_node_selector_says_which_domains_count() -> None:
     soft = evenly(whenUnsatisfiable="ScheduleAnyway")
-    directives = {"topologySpreadConstraints": [soft | {"maxSkew": 3}], "nodeSelector": {"zone": "a"}}
+    directives: Json = {"topologySpreadConstraints": [soft | {"maxSkew": 3}], "nodeSelector": {"zone": "a"}}
     zonal = policy("zonal", conflictPolicy="Override", **directives)
     asker = Asker(zonal)
     asker.index.upsert(contender("w0", on="na", app="web"))
@@ -268,6 +268,15 @@ def test_what_was_overridden_is_not_required_again() -> None:
     body = injected(body, policy("p", nodeSelector={"disk": "ssd", "zone": "b"}, conflictPolicy="Override"))
     asker = Asker(policy("p", generation=2, nodeSelector={"zone": "c"}))
     assert asker.passed(body) == ["nc"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_term_that_an_earlier_policy_left_no_node_is_a_wish_of_the_user_still(way: str) -> None:
+    """Of zones a and b the earlier policy left a, which the pod carries. That of today finds b, so no node is left."""
+    either = requiring(node_term(expression("zone", "In", "a")), node_term(expression("zone", "In", "b")))
+    body = injected(with_spec(affinity=either), policy("zonal", affinity=zone("a")))
+    asker = Asker(policy("zonal", generation=2, conflictPolicy=way, affinity=zone("b")))
+    assert asker.passed(body) == ["nb"], "kube-scheduler rejects it by the zone that the pod carries"
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -62,12 +62,12 @@ class TermsRecord(_Record):
     after: list[tuple[int, JsonObject]] = []
 
     def without_replaced(self) -> TermsRecord:
-        """Only the terms from before that are part of one after it."""
-        before = self.before or []
-        kept = sorted({origin for origin, _ in self.after if 0 <= origin < len(before)})
-        places = {origin: number for number, origin in enumerate(kept)}
-        after = [(places.get(origin, -1), added) for origin, added in self.after]
-        return TermsRecord([before[origin] for origin in kept] or None, after)
+        """None of the terms from before where a policy replaced them; then no term after it comes from one of them.
+
+        Where they were joined with a policy's, all are wishes of the user, also those that no node can match beside the policy.
+        """
+        are_joined = any(0 <= origin < len(self.before or ()) for origin, _ in self.after)
+        return TermsRecord(self.before if are_joined else None, self.after)
 
 
 class Record(_Record):
@@ -79,8 +79,8 @@ class Record(_Record):
 
     @property
     def terms_count(self) -> int:
-        """How many required node terms there were after injection."""
-        return 0 if self.terms is None else len(self.terms.after)
+        """How many required node terms there were before or after injection, whichever is more."""
+        return 0 if self.terms is None else max(len(self.terms.before or ()), len(self.terms.after))
 
     def items(self, path: str) -> list[JsonObject]:
         """The elements that were put into a list."""
