@@ -16,6 +16,7 @@ from typing import Final
 
 import yaml
 
+from tests.mutants.covering import covering
 from tests.mutants.mutating import Mutant, mutants_of
 from tests.mutants.running import Outcome, floor_of, run
 
@@ -27,12 +28,15 @@ LIBRARIES: Final = ("aiohttp", "aiohttp.web", "hypothesis", "msgspec", "orjson",
 Key = tuple[str, str, str, str]
 
 
+def modules() -> list[Path]:
+    """Those of the pure floors."""
+    return [path for floor in FLOORS for path in sorted(Path("extender", floor).rglob("*.py"))]
+
+
 def all_mutants() -> Iterator[Mutant]:
     """Every mutant of the pure floors."""
-    for floor in FLOORS:
-        root = Path("extender", floor)
-        for path in [root] if root.is_file() else sorted(root.rglob("*.py")):
-            yield from mutants_of(path, path.read_text("utf-8"))
+    for path in modules():
+        yield from mutants_of(path, path.read_text("utf-8"))
 
 
 def equivalents() -> dict[Key, str]:
@@ -62,9 +66,13 @@ def main(arguments: Sequence[str]) -> int:
         print("no such mutant any more, see equivalent.yaml:", *key, sep="\n    ")  # noqa: T201 (for people)
     pool = [mutant for mutant in every if mutant.key not in known and asked.only in mutant.path.as_posix()]
     sample = sorted(pool, key=lambda mutant: mutant.order(asked.seed))[: asked.count]
+    found = covering(asked.jobs)
+    done, every_statement = found.share(modules())
+    print(f"{done} of {every_statement} statements of functions are run by a test ({done / every_statement:.1%})")  # noqa: T201
     for library in LIBRARIES:
         import_module(library)
-    return report(tell(run(sample, asked.jobs, asked.limit), verbose=asked.verbose), asked.share)
+    outcomes = run(sample, found.tests_of, asked.jobs, asked.limit)
+    return report(tell(outcomes, verbose=asked.verbose), asked.share)
 
 
 def tell(outcomes: Iterator[Outcome], *, verbose: bool) -> list[Outcome]:

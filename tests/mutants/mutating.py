@@ -39,7 +39,8 @@ _ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
 }
 _LEFT_OUT: Final = (ast.Expr, ast.AugAssign, ast.Delete, ast.Raise, ast.Break, ast.Continue)
 _NOT_BEHAVIOUR: Final = ("annotation", "returns", "decorator_list", "type_params", "bases", "keywords")
-_SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SCOPES: Final = (*_FUNCTIONS, ast.ClassDef)
 
 Undo = Callable[[], None]
 Edit = Callable[[], Undo]  # makes a change, and returns what takes it back
@@ -49,15 +50,19 @@ Edit = Callable[[], Undo]  # makes a change, and returns what takes it back
 class Mutant:
     """One changed module. ``where``: the function; ``old`` and ``new``: the first line that differs, before and after.
 
-    ``number`` is its place among the mutants of the same text.
+    ``number`` is its place among the mutants of the same text; ``lines`` those of the changed statement.
     """
 
     path: Path
     number: int
-    line: int
+    lines: range
     where: str
     old: str
     new: str
+
+    @property
+    def line(self) -> int:
+        return self.lines.start
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -71,12 +76,20 @@ class Mutant:
 def mutants_of(path: Path, source: str) -> Iterator[Mutant]:
     """All mutants of a module, in the order of its text."""
     for number, (where, body, at, edit) in enumerate(_edits(ast.parse(source))):
-        line, before = body[at].lineno, ast.unparse(body[at]).splitlines()
+        lines, before = _lines_of(body[at]), ast.unparse(body[at]).splitlines()
         undo = edit()
         after = ast.unparse(body[at]).splitlines()
         undo()
         old, new = next((a, b) for a, b in zip_longest(before, after, fillvalue="") if a != b)
-        yield Mutant(path, number, line, where, old.strip(), new.strip())
+        yield Mutant(path, number, lines, where, old.strip(), new.strip())
+
+
+def statements_of_functions(source: str) -> Iterator[range]:
+    """The lines of each statement that runs when a function is called, without the statements inside of it."""
+    for function in (each for each in ast.walk(ast.parse(source)) if isinstance(each, _FUNCTIONS)):
+        for _, body, at in _statements(function.body, ()):
+            if not (at == 0 and body is function.body and ast.get_docstring(function)):
+                yield _lines_of(body[at])
 
 
 def mutated(source: str, number: int) -> str:
@@ -96,6 +109,15 @@ def _edits(tree: ast.Module) -> Iterator[tuple[str, list[ast.stmt], int, Edit]]:
         for node in _nodes(statement):
             for edit in _changes(node):
                 yield where, body, at, edit
+
+
+def _lines_of(statement: ast.stmt) -> range:
+    """Its own lines, without those of the statements inside of it; of a function or class, all: its head runs at import."""
+    last = statement.end_lineno or statement.lineno
+    if not isinstance(statement, _SCOPES):
+        inside = [part.lineno for part in ast.walk(statement) if isinstance(part, ast.stmt) and part is not statement]
+        last = min([last, *(line - 1 for line in inside)])
+    return range(statement.lineno, max(last, statement.lineno) + 1)
 
 
 def _statements(body: list[ast.stmt], names: tuple[str, ...]) -> Iterator[tuple[str, list[ast.stmt], int]]:

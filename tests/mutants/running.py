@@ -1,4 +1,4 @@
-"""One mutant against the tests that know its floor: a forked process that imports the changed module and runs pytest.
+"""One mutant against the tests that run its lines: a forked process that imports the changed module and runs pytest.
 
 The parent has imported the libraries and nothing of ours, so a child begins with a warm start and the mutant is all
 that it ever sees of the module. The first failure ends it. A mutant that never ends is killed by the time limit.
@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
@@ -26,35 +26,8 @@ import pytest
 
 from tests.mutants.mutating import Mutant, mutated
 
-# The tests that are to notice a change of each floor; its own first, the slowest last.
-RELEVANT: Final = {
-    "model": (
-        "model",
-        "wire",
-        "index",
-        "rules",
-        "verbs",
-        "test_settings.py",
-        "tasks/test_filter_service.py",
-        "laws",
-        "parity/test_parity.py",
-    ),
-    "wire": ("wire", "model", "index", "rules", "verbs", "server/test_verbs.py", "tasks/test_binding.py", "laws"),
-    "index": (
-        "index",
-        "rules",
-        "verbs",
-        "tasks/test_filter_service.py",
-        "tasks/test_nominator.py",
-        "telemetry",
-        "laws",
-        "parity/test_parity.py",
-    ),
-    "rules": ("rules", "verbs", "index", "tasks/test_filter_service.py", "parity/test_parity.py", "laws"),
-    "verbs": ("verbs", "rules", "tasks/test_filter_service.py", "tasks/test_preemption_races.py", "laws"),
-    "settings": ("test_settings.py", "test_config_files.py", "verbs", "cli/test_config.py"),
-    "doctor": ("doctor", "cli/test_quota.py", "cli/test_doctor.py", "cli/test_generate.py"),
-}
+TestsOf = Callable[[Mutant], Sequence[str]]
+
 _MEMORY: Final = 4 * 2**30  # bytes; a mutant may build something without end
 _OPTIONS: Final = ("-x", "-q", "--no-header", "-p", "no:cacheprovider", "--timeout=60", "--tb=line")
 _IMPORTED_EARLY: Final = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
@@ -82,18 +55,17 @@ def floor_of(path: Path) -> str:
     return path.stem if len(path.parts) == 2 else path.parts[1]
 
 
-def relevant_tests(path: Path) -> list[str]:
-    """The folders and files of tests that are to notice a change of the module."""
-    return [f"tests/{name}" for name in RELEVANT[floor_of(path)] if Path("tests", name).exists()]
+def run(mutants: Sequence[Mutant], tests_of: TestsOf, jobs: int, limit: float) -> Iterator[Outcome]:
+    """The outcome of each, as they end. ``limit`` is in seconds for one mutant, on a machine that does nothing else.
 
-
-def run(mutants: Sequence[Mutant], jobs: int, limit: float) -> Iterator[Outcome]:
-    """The outcome of each, as they end. ``limit`` is in seconds for one mutant, on a machine that does nothing else."""
+    ``tests_of``: the tests that may notice it, in the order in which they are run. Without any, it survives.
+    """
     waiting, running = list(reversed(mutants)), dict[int, _Child]()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                pid, child = _start(waiting.pop())
+                mutant = waiting.pop()
+                pid, child = _start(mutant, tests_of(mutant))
                 running[pid] = child
             for pid, child in list(running.items()):
                 outcome = _look_at(pid, child, limit)
@@ -106,14 +78,14 @@ def run(mutants: Sequence[Mutant], jobs: int, limit: float) -> Iterator[Outcome]
             _end(pid)
 
 
-def _start(mutant: Mutant) -> tuple[int, _Child]:
+def _start(mutant: Mutant, tests: Sequence[str]) -> tuple[int, _Child]:
     output = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed when its child has been read)
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
         status = 70  # neither passed nor failed: what went wrong stands in the output
         try:
-            status = _test(mutant, output)
+            status = _test(mutant, tests, output) if tests else 0
         finally:
             os._exit(status)
     return pid, _Child(mutant, output)
@@ -145,14 +117,28 @@ def _first_failure(text: str) -> str:
     return (named or lines or [""])[0].partition(" - ")[0]
 
 
-def _test(mutant: Mutant, output: IO[str]) -> int:
-    """In the child: pytest's exit code over the relevant tests."""
+def _test(mutant: Mutant, tests: Sequence[str], output: IO[str]) -> int:
+    """In the child: pytest's exit code over the tests."""
     os.setpgid(0, 0)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
+    files = dict.fromkeys(test.partition("::")[0] for test in tests)
     with mutation(mutant):
-        return int(pytest.main([*_OPTIONS, "-W", _IMPORTED_EARLY, *relevant_tests(mutant.path)]))
+        ended = pytest.main([*_OPTIONS, "-W", _IMPORTED_EARLY, *files], plugins=[_Selection(tests)])
+    return 0 if ended is pytest.ExitCode.NO_TESTS_COLLECTED else int(ended)
+
+
+class _Selection:
+    """The pytest plugin that runs some tests alone, in their order."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self._places = {test: place for place, test in enumerate(tests)}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted(
+            (each for each in items if each.nodeid in self._places), key=lambda each: self._places[each.nodeid]
+        )
 
 
 @contextmanager

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import all_mutants, equivalents
-from tests.mutants.mutating import mutants_of, mutated
-from tests.mutants.running import floor_of, mutation, relevant_tests
+from tests.mutants.__main__ import FLOORS, all_mutants, equivalents
+from tests.mutants.covering import Covering, covering
+from tests.mutants.mutating import mutants_of, mutated, statements_of_functions
+from tests.mutants.running import floor_of, mutation
 
 HERE = Path("extender/model/some.py")
 SOURCE = '''
@@ -85,11 +87,38 @@ def test_an_import_of_the_module_gets_the_mutant_and_afterwards_the_module(monke
         monkeypatch.setitem(sys.modules, "extender.model.constraints.labels", module)
 
 
-def test_each_floor_has_tests_that_are_to_notice_its_mutants_and_its_own_come_first() -> None:
-    floors = {floor_of(each.path): each.path for each in all_mutants()}
-    assert floors.keys() == {"model", "settings", "wire", "index", "rules", "verbs", "doctor"}
-    for floor, path in floors.items():
-        assert Path(relevant_tests(path)[0]).name.removeprefix("test_").removesuffix(".py") == floor
+def test_the_lines_of_a_statement_are_its_own_and_those_of_a_function_all_of_it() -> None:
+    lines = {each.old: each.lines for each in mutants_of(HERE, SOURCE)}
+    assert lines["if not numbers:"] == range(10, 11)
+    assert lines["def least(numbers: list[int], most: int=5) -> int | None:"] == range(8, 17)
+    assert list(statements_of_functions(SOURCE)) == [range(line, line + 1) for line in (10, 11, 12, 13, 14, 15, 16)]
+
+
+def test_a_mutant_meets_the_tests_that_run_its_statement_the_quickest_first() -> None:
+    (early, late) = [each for each in mutants_of(HERE, SOURCE) if each.line in {4, 15}]
+    found = Covering({HERE: {15: {"slow", "quick"}, 16: {"other"}}}, {"slow": 2.0, "quick": 1.0, "other": 0.5})
+    assert found.tests_of(late) == ["quick", "slow"]
+    assert found.tests_of(early) == ["other", "quick", "slow"], "it runs at import"
+    assert Covering({}, {}).tests_of(late) == []
+
+
+def test_what_one_test_runs_is_recorded_for_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tests = tmp_path / "test_two.py"
+    tests.write_text(
+        "from extender.model.constraints.labels import is_label_key\n"
+        "def test_one(): assert is_label_key('a')\n"
+        "def test_none(): pass\n",
+        "utf-8",
+    )
+    monkeypatch.setattr("tests.mutants.covering.TESTS", [os.path.relpath(tests, "tests")])
+    found = covering(1)
+    run = found.lines[Path("extender/model/constraints/labels.py")]
+    assert {test.rpartition("::")[2] for each in run.values() for test in each} == {"test_one"}
+    assert {test.rpartition("::")[2] for test in found.seconds} == {"test_one", "test_none"}
+
+
+def test_every_pure_floor_has_mutants() -> None:
+    assert {floor_of(each.path) for each in all_mutants()} == set(FLOORS)
 
 
 def test_each_equivalent_mutant_has_a_reason() -> None:
