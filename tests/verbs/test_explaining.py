@@ -60,6 +60,14 @@ def test_more_room_is_looked_for_unless_the_pod_requests_hundreds_of_resources(r
     assert [each.kind for each in found.changes if each.kind == "addRoom"] == ["addRoom"] * offers
 
 
+def test_the_node_that_lacks_least_is_offered_also_where_the_resource_that_was_looked_at_first_lacks_less() -> None:
+    """Of cpu n1 lacks less than n0, but memory as well."""
+    large, small = {"pods": "5", "memory": "8Gi"}, {"pods": "5", "memory": "1Gi"}
+    nodes = node("n0", allocatable={"cpu": "2"} | large), node("n1", allocatable={"cpu": "3"} | small)
+    found = explaining(pod("asking", requests={"cpu": "4", "memory": "2Gi"}), *nodes)
+    assert [(each.node, each.room) for each in found.changes if each.kind == "addRoom"] == [("n0", {"cpu": 2000})]
+
+
 def test_nominated_pods_that_keep_a_node_are_named() -> None:
     apart = [term("host", app="web")]
     index = index_of(node("n0", allocatable=ROOM), pod("first", app="web", apart=apart, priority=5))
