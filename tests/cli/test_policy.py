@@ -329,6 +329,16 @@ def test_an_exported_policy_has_its_binding_and_selects_what_the_webhook_would(e
     assert constraints["objectSelector"] == {}
 
 
+@pytest.mark.parametrize(("way", "keeps"), [("KeepPod", True), ("Override", False)])
+def test_an_exported_policy_keeps_what_the_pod_has_unless_it_overrides(
+    export: Export, way: str, *, keeps: bool
+) -> None:
+    """`tests/e2e/test_native_policy.py` plays both on a real API server."""
+    found = export.of(policy_json("pool", nodeSelector={"pool": "a"}, when=["Admission"], conflictPolicy=way))
+    policy, _ = yaml.safe_load_all(found.out)
+    assert ('"pool" in object.spec.nodeSelector' in str(policy["spec"]["mutations"])) is keeps
+
+
 def test_an_exported_policy_exempts_by_label_where_the_settings_do(export: Export) -> None:
     body = policy_json("pool", nodeSelector={"pool": "a"}, when=["Admission"])
     for label_in, selector, conditions in (

@@ -48,7 +48,7 @@ def test_a_group_that_is_held_for_too_long_is_named_with_the_reason() -> None:
 
 
 def test_a_group_within_its_time_or_without_held_pods_is_no_finding() -> None:
-    assert found(group(minutes=9), group(released=3)) == []
+    assert found(group(minutes=9), group(minutes=10), group(released=3)) == []
     assert examine_groups(Facts(Settings(), NOW.timestamp())) == []
 
 

@@ -292,6 +292,8 @@ def test_a_policy_that_changes_all_the_time_holds_up_no_other_one() -> None:
     while index.gated.file_stale():
         pass
     assert index.gated.charges.unsettled == set()
+    index.upsert(PolicyObject(release_policy("plain", selector={"matchLabels": {"gang": "none"}})))
+    assert index.gated.charges.unsettled == set(), "without a quota there is nothing that is not known"
 
 
 def _reordered(policy: Policy, turn: int) -> Policy:

@@ -6,11 +6,20 @@ from typing import Any
 
 import pytest
 
-from extender.model.constraints.spread import round_half_away, topology_weight
+from extender.model.constraints.spread import SpreadDirective, round_half_away, topology_weight
 from extender.model.constraints.terms import AffinityTerm
 from tests.builders import Json, matching, pod, term, weighted
 
 TEAM_A, TEAM_B = {"team": "a"}, {"team": "b"}
+
+
+def test_a_directive_names_the_fields_that_it_has() -> None:
+    assert list(SpreadDirective("zone").texts()) == []
+    assert list(SpreadDirective("zone", completes_keys=True, min_domains=3, deletion_cost=True).texts()) == [
+        "matchLabelKeys IfMissing",
+        "minDomains 3",
+        "deletionCost Fullest",
+    ]
 
 
 def term_of(**fields: Json | list[str] | None) -> AffinityTerm:

@@ -49,6 +49,9 @@ async def test_the_first_few_namespaces_are_named_and_the_others_counted() -> No
     others = [namespace(f"n{number}") for number in range(4)]
     tenants = Tenants(*others, **reach(consent={"label": "example.com/reachable"}))
     assert "reaches n0, n1, n2 and 2 more without" in await tenants.text("a")
+    for each in others[2:]:
+        tenants.put(namespace(each.name, {"example.com/reachable": "true"}))
+    assert "reaches n0, n1, other without" in await tenants.text("b")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,11 @@ def test_a_cordoned_node_is_uncordoned_with_the_taint_that_its_controller_takes_
     }
 
 
+def test_of_several_nodes_the_first_is_offered() -> None:
+    nodes = [node(f"n{number}", allocatable=ROOM, unschedulable=True) for number in range(3)]
+    assert offered(pod("asking"), *nodes)["uncordonNode"] == "uncordon n0"
+
+
 def test_all_taints_that_the_pod_does_not_tolerate_are_removed_at_once() -> None:
     tainted = node("n0", allocatable=ROOM, taints=[taint("a", "1"), taint("b", effect="NoExecute"), taint("c")])
     found = offered(pod("asking", tolerations=[{"key": "c", "operator": "Exists"}]), tainted)

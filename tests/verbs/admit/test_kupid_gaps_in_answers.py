@@ -14,7 +14,7 @@ from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
 from extender.settings.policies import Exemptions, Policies
 from tests.builders import Json, matching
-from tests.policies import REQUIRED, expression, node_term, policy, policy_json, requiring
+from tests.policies import PREFERRED, REQUIRED, expression, node_term, policy, policy_json, requiring
 from tests.verbs.admit.reviewing import Answer, ask, pod, review, template_spec, verb, workload
 
 ZONE_A, ZONE_B = (node_term(expression("zone", "In", zone)) for zone in "ab")
@@ -232,6 +232,8 @@ class TestQuota:
         affinity = {"podAntiAffinity": {REQUIRED: [term | crossing]}}
         assert "CrossNamespacePodAffinity" in review_policy(policy_json(affinity=affinity)).warnings[0]
         assert review_policy(policy_json(affinity={"podAntiAffinity": {REQUIRED: [term]}})).warnings == []
+        preferred = {"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": term | crossing}]}}
+        assert "CrossNamespacePodAffinity" in review_policy(policy_json(affinity=preferred)).warnings[0]
 
 
 class TestSelfProtection:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from extender.model.policies import INJECTED_ANNOTATION, PolicyKey
 from extender.simulator.apiserver.patching import JSON, apply_patch
-from extender.verbs.admit.json_edits import make_patch
+from extender.verbs.admit.json_edits import drop, make_patch
 from tests.builders import Json
 from tests.policies import expression, node_term, policy, requiring
 from tests.verbs.admit.reviewing import ask, pod, review, template_spec, verb, workload
@@ -29,6 +29,12 @@ PLATFORM = policy(
     affinity=requiring(node_term(expression("zone", "In", "a"))),
 )
 GATE = policy("gate", when=["Release"], release={"topology": ["zone"]})
+
+
+@pytest.mark.parametrize("path", [("b",), ("a", "b"), ("a", "b", "c"), ("c", "d")])
+def test_to_drop_a_field_that_is_not_there_changes_nothing(path: tuple[str, ...]) -> None:
+    value = {"a": {"x": 1}, "c": "text"}
+    assert drop(value, path) is value
 
 
 def annotated(text: Any) -> Json:

@@ -170,6 +170,8 @@ def test_admission_writes_the_number_of_declared_domains_into_hard_constraints_w
     table.replace([policy(**DECLARING)])
     admit = AdmitVerb(table, KnownNamespaces({"shop": {}}), Settings(policies=Policies()), domains=declaring(3))
     assert minima(ask(admit, body).obj) == [3, None, None]
+    alone = AdmitVerb(table, KnownNamespaces({"shop": {}}), Settings(policies=Policies()), domains=declaring(1))
+    assert ask(alone, body).patch == [], "minDomains 1 is what a constraint without the field has"
     own = replica(constraint(minDomains=2))
     assert ask(admit, own).patch == []
     assert minima(ask(verb(policy(spread=[{"topologyKey": ZONE, "minDomains": 4}])), body).obj) == [4, None, None]
