@@ -1,6 +1,7 @@
 """The settings: defaults, the strict reading of a document, and what is refused with which words."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,33 @@ def test_every_setting_is_read_somewhere() -> None:
         node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }  # attrgetter
     assert {name for name in field_names(Settings) if name not in read} == set()
+
+
+def bounded_below(section: msgspec.inspect.StructType, path: str = "") -> Iterator[str]:
+    """The paths of the whole numbers that have a least value."""
+    for each in section.fields:
+        here = f"{path}{each.encode_name}"
+        if isinstance(each.type, msgspec.inspect.StructType):
+            yield from bounded_below(each.type, f"{here}.")
+        kinds = each.type.types if isinstance(each.type, msgspec.inspect.UnionType) else (each.type,)
+        if any(isinstance(kind, msgspec.inspect.IntType) and kind.ge is not None for kind in kinds):
+            yield here
+
+
+def test_a_limit_may_be_one_but_not_zero_and_what_may_be_left_out_may_be_zero() -> None:
+    section = msgspec.inspect.type_info(Settings)
+    assert isinstance(section, msgspec.inspect.StructType)
+    from_zero = {
+        "rules.interPodAffinity.hardPodAffinityWeight",
+        "answers.shortlist",
+        "quota.reach.maxNamespaces.limit",
+    }
+    paths = list(bounded_below(section))
+    assert from_zero < set(paths)
+    for path in paths:
+        least = 0 if path in from_zero else 1
+        parse_settings(nested(path, least))
+        assert problems_of(nested(path, least - 1)) == [f"{path}: expected int >= {least}"]
 
 
 def test_several_schedulers_imply_decisive_placement_in_either_mode() -> None:

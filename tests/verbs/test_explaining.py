@@ -10,12 +10,13 @@ from extender.cli.explain import report
 from extender.index.cluster import ClusterIndex
 from extender.index.counts import counts
 from extender.model.answers.explanations import ConstraintState, Explanation, Obstacle, Reach
-from extender.model.answers.pages import PageOf
+from extender.model.answers.pages import PageOf, TopologyQuestion
 from extender.model.objects import Object, Pod
 from extender.model.release import GroupKey, Slot
 from extender.rules import constraint_states
 from extender.settings.configuration import Settings
 from extender.verbs.browse.pods import PodFinder, workload_page
+from extender.verbs.browse.topology import topology_page
 from extender.verbs.explain import changes, namespace_labels, node_changes
 from extender.verbs.explain import explaining as explaining_module
 from extender.verbs.explain.explaining import MOST_BYTES, explain, rejection_note
@@ -405,3 +406,18 @@ def test_constraints_are_counted_by_kind() -> None:
         "topologySpread": 1,
         "preferredTopologySpread": 1,
     }
+
+
+@pytest.mark.parametrize("domain", [None, "a"])
+def test_nodes_that_go_while_a_page_about_a_topology_is_made_are_left_out(domain: str | None) -> None:
+    nodes = [node(f"n{number:03}", labels={"rack": "a"}) for number in range(300)]
+    index = index_of(*nodes)
+    question = TopologyQuestion("rack", PageOf(), domain=domain)
+
+    def drop() -> None:
+        while len(nodes) > 2:
+            index.delete(nodes.pop())
+
+    page = finished(topology_page(question, index.view), drop)
+    assert page.lacking == 0
+    assert {each.node for each in page.nodes} <= {"n000", "n001"}
