@@ -256,7 +256,7 @@ def judge_message(pod: Pod, said: Said, view: ClusterView) -> Steps[Compared]:
         if len(here) > often + said.unknown:
             here = yield from _fitting(pod, compiled, here, view)
         if often > most[reason] or len(here) > often + said.unknown:
-            names = tuple([view.node_names[number] for number in here[:3]])
+            names = tuple([node.name for number in here[:3] if (node := view.node(number)) is not None])
             differing.append(Counted(reason, often, len(here), most[reason], names))
     return Compared(rules or tuple({RULE_OF_REASON[each.reason]: None for each in differing}), tuple(differing))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.counts import counts
 from extender.model.answers.explanations import ConstraintState, Explanation, Obstacle, Reach
 from extender.model.answers.pages import PageOf, TopologyQuestion
-from extender.model.objects import Object, Pod
+from extender.model.objects import Node, Object, Pod
 from extender.model.release import GroupKey, Slot
 from extender.rules import constraint_states
 from extender.settings.configuration import Settings
@@ -408,16 +410,42 @@ def test_constraints_are_counted_by_kind() -> None:
     }
 
 
+def going(index: ClusterIndex, nodes: list[Node], step: int) -> Callable[[], None]:
+    """Deletes all but two nodes after so many steps."""
+    steps = count(1)
+
+    def drop() -> None:
+        while next(steps) == step and len(nodes) > 2:
+            for each in nodes[2:]:
+                index.delete(each)
+            del nodes[2:]
+
+    return drop
+
+
+@pytest.mark.parametrize("step", range(1, 6))
 @pytest.mark.parametrize("domain", [None, "a"])
-def test_nodes_that_go_while_a_page_about_a_topology_is_made_are_left_out(domain: str | None) -> None:
+def test_nodes_that_go_while_a_page_about_a_topology_is_made_are_left_out(domain: str | None, step: int) -> None:
     nodes = [node(f"n{number:03}", labels={"rack": "a"}) for number in range(300)]
     index = index_of(*nodes)
     question = TopologyQuestion("rack", PageOf(), domain=domain)
-
-    def drop() -> None:
-        while len(nodes) > 2:
-            index.delete(nodes.pop())
-
-    page = finished(topology_page(question, index.view), drop)
+    page = finished(topology_page(question, index.view), going(index, nodes, step))
     assert page.lacking == 0
-    assert {each.node for each in page.nodes} <= {"n000", "n001"}
+    assert len(index.view.known) == 2
+    assert {each.node for each in page.nodes} <= {f"n{number:03}" for number in range(80 * (step - 1))} | {
+        "n000",
+        "n001",
+    }
+
+
+@pytest.mark.parametrize("step", [*range(1, 12), 20, 40, 80])
+def test_nodes_may_go_while_a_pod_is_explained(step: int) -> None:
+    """Each offer names a node that was there; a node that took a freed number in between is another one."""
+    nodes = [node(f"n{number:03}", labels={"rack": f"r{number % 7}"}, allocatable=ROOM) for number in range(300)]
+    blocking = pod("blocking", on="n000", app="web", apart=[term("rack", app="web")])
+    index = index_of(*nodes, blocking)
+    asking = pod("asking", app="web", apart=[term("rack", app="web")], requests={"cpu": "9"})
+    drop = going(index, nodes, step)
+    found = finished(explain(asking, index.view, Settings(), ""), drop)
+    assert found.changes
+    assert len(index.view.known) in {2, 300}

@@ -97,8 +97,11 @@ class Topology:
         return self._numbers.get(name)
 
     def node(self, number: int) -> Node | None:
-        """The node of a number, None where pods are on a node that does not exist. O(1)."""
-        return self.nodes[number]
+        """The node of a number, None where there is none: pods are on it alone, or it went since the number was asked for. O(1)."""
+        try:
+            return self.nodes[number]
+        except IndexError:
+            return None
 
     def key(self, topology_key: str) -> KeyDomains:
         """The domains of a key; on first use O(nodes), O(1) where no node carries it."""
@@ -280,11 +283,15 @@ class Topology:
         ]
 
     def release_number(self, number: int) -> None:
-        """Frees the number of a name that neither a node nor a pod uses any more; columns get shorter with the last."""
+        """Frees the number of a name that neither a node nor a pod uses any more.
+
+        The numbers stay as they are while half of them are in use, as work in steps (an explanation, a page) holds numbers from one
+        step to the next. Below that, those at the end go. Amortised O(1).
+        """
         del self._numbers[self.names[number]]
         self.names[number] = ""
         heappush(self._free, number)
-        if number != len(self.names) - 1:
+        if self._numbers and (self.names[-1] or len(self._numbers) * 2 + _LEAST_SPARE >= len(self.names)):
             return
         while self.names and not self.names[-1]:
             self.names.pop()

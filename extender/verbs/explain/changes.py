@@ -58,9 +58,10 @@ def _more_room(incoming: Incoming) -> Steps[list[Change]]:
         rank = _rank(missing, incoming.pod)
         if missing and (best is None or rank < best[0]):
             best = rank, number, missing
-    if best is None:
+    node = None if best is None else incoming.view.node(best[1])
+    if best is None or node is None:
         return []
-    name, missing = incoming.view.node_names[best[1]], best[2]
+    name, missing = node.name, best[2]
     text = f"more room on {name}: {', '.join(f'{each} {_amount(each, much)}' for each, much in missing.items())}"
     return [Change(kind="addRoom", text=text, node=name, room=missing)]
 
@@ -131,7 +132,7 @@ def _moves(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[
             targets = yield from _targets(there, incoming)
             for pod in movable:
                 # The place that the pod frees itself comes first.
-                for place in dict.fromkeys([each for each in there if view.node_names[each] == pod.node] + places):
+                for place in dict.fromkeys([each for each in there if each == view.known.get(pod.node)] + places):
                     yield
                     if view.pod(pod.uid) is not pod or not incoming.may_fit(place):
                         continue

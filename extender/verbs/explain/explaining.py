@@ -188,7 +188,8 @@ def _as_obstacle(each: Rejection, nodes: Sequence[NodeNumber], view: ClusterView
 
 
 def _names(nodes: Iterable[NodeNumber], view: ClusterView) -> list[str]:
-    return [view.node_names[number] for number in islice(nodes, _EXAMPLES)]
+    there = (node.name for number in nodes if (node := view.node(number)) is not None)  # the others went since
+    return list(islice(there, _EXAMPLES))
 
 
 # -- the note of an event ---------------------------------------------------------------------------------------------
