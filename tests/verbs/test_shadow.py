@@ -9,8 +9,9 @@ from extender.compose.foundation import make_index
 from extender.index.counts import compiled_constraints
 from extender.model.rejections import Reason
 from extender.settings.configuration import default_settings
-from extender.verbs.shadow import Said, is_comparable, judge_request, read_message
+from extender.verbs.shadow import Compared, Said, is_comparable, judge_message, judge_request, read_message
 from tests.builders import node, pod, term
+from tests.explaining import finished
 
 HEAD = "Unschedulable: 0/9 nodes are available:"
 SHADOW = replace(default_settings("augment"), shadow=True)
@@ -67,3 +68,9 @@ def test_constraints_that_no_pod_has_any_more_are_dropped(monkeypatch: pytest.Mo
     assert len(index.counts.shadow) == 1
     index.delete(web)
     assert len(index.counts.shadow) == 0
+
+
+def test_where_neither_side_counts_a_reason_of_ours_nothing_is_compared() -> None:
+    index = make_index(SHADOW)
+    index.upsert(node("n0"))
+    assert finished(judge_message(pod("plain"), Said(1, {}, 1), index.view)) == Compared()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.model.policies import Items, Moment, Policy, Size
+from extender.model.policies import Items, Moment, Policy, PolicyKey, Size
 from extender.settings.limits import Limits
 from extender.settings.policies import Policies
 from extender.verbs.admit.decision import AdmitVerb
@@ -242,6 +242,26 @@ def test_a_policy_that_is_applied_again_costs_nothing_more() -> None:
     assert not injection.apply(wanted).conflicts
     assert not injection.apply(wanted).conflicts
     assert [each.message for each in injection.apply(heavy(1, 1)).conflicts] == [TOO_MUCH]
+
+
+def test_policies_of_a_namespace_have_half_of_what_those_of_the_cluster_have() -> None:
+    budget = Budget()
+    tenants = budget.share(PolicyKey("placement.extender.dev", "shop", "p"))
+    assert budget.share(PolicyKey("placement.extender.dev", "", "p")) is budget
+    assert (tenants.left * 2, tenants.directives * 2) == (budget.left, budget.directives)
+
+
+def test_so_many_clauses_are_read_for_conflicts_and_no_more() -> None:
+    """For each policy nine terms of 20 clauses are looked at, none of which admits its pair; 12,000 are read for 63."""
+    clauses = [expression(f"k{number}", "In", "a") for number in range(19)]
+    spec: Json = {"affinity": requiring(*[node_term(*clauses, expression("n", "In", str(n))) for n in range(9)])}
+    injection = Injection(spec, Bounds(), Budget(), is_pod=True)
+    written = []
+    for number in range(70):
+        injection.apply(policy(f"p{number}", nodeSelector={"k0": f"b{number}"}))
+        written.append("nodeSelector" in injection.spec)
+    assert 60 < written.count(False) < 67
+    assert written == sorted(written), "from then on a pair is written without a look"
 
 
 @pytest.mark.parametrize("strict", [False, True])
