@@ -364,3 +364,13 @@ def test_several_schedulers_need_what_makes_their_answers_exact(sections: dict[s
 )
 def test_shadow_decisions_need_plugins_that_decide(sections: dict[str, Any], problem: str) -> None:
     assert problems_of(HEAD | {"mode": "augment", "shadow": True} | sections) == [problem]
+
+
+@pytest.mark.parametrize("name", ["reservation", "unasked", "expectation"])
+def test_the_times_of_a_release_are_positive(name: str) -> None:
+    assert problems_of(nested(f"release.{name}", "0s")) == [f"release.{name}: must be more than zero"]
+
+
+def test_quotas_need_assumed_pods() -> None:
+    problems = problems_of(HEAD | {"quota": {"enabled": True}, "assumedPods": {"enabled": False}})
+    assert problems == ["quota.enabled: needs assumedPods.enabled; else a pod would not count before it is seen bound"]
