@@ -2,7 +2,7 @@
 
 Policies with ``when: Scheduling`` hold a pod that was not injected, as it was created before the policy or while the webhook was
 down. Their directives are applied to the pod's signature by the code that admission uses. So conflicts have the outcome that
-they have at admission, and an injected pod lacks nothing, as applying a policy again changes nothing. The exception are policies
+they have at admission, and an injected pod lacks nothing, as applying a policy again changes nothing. The exceptions are policies
 that override and contradict each other, which draw a warning when they are written: admission judges them beside the pod's own
 value until one replaces it, later they are judged without it, and another of them may win. The lists of the pod
 (terms and spread constraints) are model objects, and so are the elements that policies add, with the namespace and labels of the

@@ -73,6 +73,8 @@ class Topology:
         """The number of a node name, made where the name is new: the lowest that is free."""
         found = self._numbers.get(name)
         if found is None:
+            if self._free and self._free[0] >= len(self.names):
+                self._free.clear()  # the lowest has gone with the end of the numbers, so all have
             found = heappop(self._free) if self._free else self._grow()
             self._numbers[name] = found
             self.names[found] = name
@@ -286,7 +288,7 @@ class Topology:
         """Frees the number of a name that neither a node nor a pod uses any more.
 
         The numbers stay as they are while half of them are in use, as work in steps (an explanation, a page) holds numbers from one
-        step to the next. Below that, those at the end go. Amortised O(1).
+        step to the next. Below that, those at the end go. Amortised O(log nodes).
         """
         del self._numbers[self.names[number]]
         self.names[number] = ""
@@ -296,8 +298,9 @@ class Topology:
         while self.names and not self.names[-1]:
             self.names.pop()
             self.nodes.pop()
-        self._free = [free for free in self._free if free < len(self.names)]
-        heapify(self._free)
+        if len(self._free) > 2 * (len(self.names) - len(self._numbers)) + _LEAST_SPARE:  # most have gone with the end
+            self._free = [free for free in self._free if free < len(self.names)]
+            heapify(self._free)
         if len(self.names) * 2 + _LEAST_SPARE < len(self._zeros):
             self._resize(len(self.names) + _LEAST_SPARE)
 

@@ -324,7 +324,7 @@ class Outcome:
         if any(each.has(ConflictPolicy.OVERRIDE) for each in applied):
             for done in list(applied):
                 settled = [each for each in done.conflicts if each.resolution is ConflictPolicy.OVERRIDE]
-                gave_way = [each for each in done.conflicts if each not in settled]
+                gave_way = [each for each in done.conflicts if each.resolution is not ConflictPolicy.OVERRIDE]
                 overrides = done.policy.conflict_policy is ConflictPolicy.OVERRIDE
                 if any(each.field == NODE_TERMS or not overrides for each in gave_way):
                     again = self._apply(injection, done.policy, moment)

@@ -131,8 +131,9 @@ def _moves(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[
             places = list(islice((each for each in there if incoming.may_fit(each)), _PLACES))
             targets = yield from _targets(there, incoming)
             for pod in movable:
+                home = view.known.get(pod.node)
                 # The place that the pod frees itself comes first.
-                for place in dict.fromkeys([each for each in there if each == view.known.get(pod.node)] + places):
+                for place in dict.fromkeys([each for each in there if each == home] + places):
                     yield
                     if view.pod(pod.uid) is not pod or not incoming.may_fit(place):
                         continue
