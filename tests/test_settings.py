@@ -141,6 +141,8 @@ def test_every_problem_is_reported_not_only_the_first() -> None:
         ("rules.interPodAffinity.hardPodAffinityWeight", 1.5, "expected int, got float"),
         ("rules.topologySpread.defaultingType", "None", "expected System or List, got 'None'"),
         ("answers.shortlist", -1, "expected int >= 0"),
+        ("rules", 3, "expected object, got int"),
+        ("rules.interPodAffinity", [], "expected object, got array"),
         ("assumedPods.expiry", "0s", "must be more than zero"),
         ("assumedPods.doubt", "0s", "must be more than zero"),
     ],

@@ -9,7 +9,7 @@ from extender.wire.policies.policy_validation import validate
 from tests.costs.building import OF_EVENTS, Row, base
 from tests.costs.fields import inputs, matches, policy_fields
 from tests.costs.judging import KNOWN, MOST_SECONDS, wanted, written
-from tests.costs.measuring import SECONDS_AN_OPERATION, Operations, World
+from tests.costs.measuring import SECONDS_AN_OPERATION, Measured, Operations, World
 from tests.costs.rows import ROWS
 from tests.costs.rows_of_policies import grown_policy
 
@@ -88,7 +88,7 @@ def _problems(row: Row, world: World) -> list[str]:
         problems.append(f"{row.name}: a step of {found[-1].longest:.3f} s ({found[-1].what})")
     if len(found) == len(SIZES) and row.name not in KNOWN:
         is_one_step = len({each.what for each in found}) == 1
-        if is_one_step and _grows([each.longest for each in found], STEP_NOISE):
+        if is_one_step and _grows([each.longest for each in found], STEP_NOISE) and _goes_on(found, row, world):
             problems.append(f"{row.name}: {found[-1].what}: {[round(each.longest, 4) for each in found]}")
         spent = [each.spent for each in found]
         if _grows(spent, NOISE):  # a round of some job may have come in between
@@ -96,6 +96,14 @@ def _problems(row: Row, world: World) -> list[str]:
         if _grows(spent, NOISE):
             problems.append(f"{row.name}: all steps: {[round(each, 4) for each in spent]}")
     return [] if row.name in KNOWN else problems
+
+
+def _goes_on(found: list[Measured], row: Row, world: World) -> bool:
+    """Whether the longest step grows so at the next doubling too. Where a longer way is taken from some size on, it does not."""
+    size = 2 * SIZES[-1]
+    if size > row.most(world.settings):
+        return True
+    return _grows([*(each.longest for each in found[1:]), world.measure(row.play(size)).longest], STEP_NOISE)
 
 
 def _grows(costs: list[float], noise: float) -> bool:

@@ -96,6 +96,15 @@ def standing_by(problem: str, **others: str) -> Facts:
     return replace(uncalled(None), readiness={"pods": "", "leadership": problem, **others})
 
 
+@pytest.mark.parametrize(
+    ("check", "remedy"),
+    [("pods", "requests are answered with 503"), ("webhook: serving", "the API server does not call this replica")],
+)
+def test_the_remedy_of_a_readiness_check_says_what_is_not_served_until_then(check: str, remedy: str) -> None:
+    (found,) = diagnose(replace(GOOD, readiness={check: "not yet"}))
+    assert found.remedy.startswith(remedy)
+
+
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
     assert diagnose(GOOD) == []
 

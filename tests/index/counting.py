@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import NamedTuple
 
 import orjson
@@ -42,6 +42,11 @@ def drop_all(index: ClusterIndex) -> None:
     compiler = index.counts.compiler
     for signature in list(compiler._compiled):
         compiler._drop(signature)
+
+
+def sizes(holder: object) -> dict[str, int]:
+    """How much each attribute of an object holds, where it holds several."""
+    return {name: len(value) for name, value in vars(holder).items() if isinstance(value, Sized)}
 
 
 def counts_of(group: GroupView) -> Counts:

@@ -33,6 +33,20 @@ def zoned(*objects: Object) -> ClusterIndex:
     return index
 
 
+def test_a_pod_is_counted_elsewhere_although_another_one_like_it_is_going() -> None:
+    """Spread counts no pod that is terminating, so the one that goes does not show that its like is counted."""
+    index = zoned(pod("going", on="n1", app="web", terminating=True))
+    compiled_of(index, pod_json(spreads=[spread("zone", app="web")]))
+    assert index.view.is_touched(WEB.signature)
+    assert not index.view.is_touched(pod("other", app="other").signature)
+
+
+def test_over_a_key_that_no_node_carries_the_smallest_count_is_nought() -> None:
+    index = zoned()
+    (group,) = own_terms(compiled_of(index, pod_json(near=[term("rack", app="web")]))).affinity
+    assert (group.smallest(), group.greatest()) == (0, 0)
+
+
 N1, N3 = node("n1", zone="z1"), node("n3", zone="z3")
 TAINTED = node("n1", zone="z1", taints=[taint("gpu")])
 FIRST, SECOND = pod("web", on="n1", uid="first", app="web"), pod("web", on="n2", uid="second", app="web")

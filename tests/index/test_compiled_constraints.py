@@ -38,7 +38,7 @@ from tests.builders import (
     workload,
 )
 from tests.contenders import contender_json
-from tests.index.counting import Calls, apart, compiled_of, counts_of, drop_all, inverse, near
+from tests.index.counting import Calls, apart, compiled_of, counts_of, drop_all, inverse, near, sizes
 
 NEAR_WEB = [term("zone", app="web")]
 
@@ -338,14 +338,16 @@ def test_own_labels_of_a_namespace_decide_anew_whether_a_pod_matches_itself() ->
 
 def test_every_request_can_be_dropped_at_once() -> None:
     index = two_teams()
+    before = sizes(index.topology)
     for number in range(3):
         compiled_of(index, pod_json(near=many(3), spreads=[spread("zone", app="web")], app=f"a{number}"))
     assert isinstance(index.counts.compiler, ConstraintCompiler)
     drop_all(index)
-    sizes = index.statistics()
+    numbers = index.statistics()
     kept = ("compiled_constraints", "term_groups", "spread_groups", "scopes", "topology_keys", "indexed_labels")
-    assert [sizes[name] for name in kept] == [0] * len(kept)
+    assert [numbers[name] for name in kept] == [0] * len(kept)
     assert (index.counts.compiler.bytes, index.topology.scope_cells) == (0, 0)
+    assert sizes(index.topology) == before
 
 
 # -- Compiled constraints are kept within a number of bytes, and nothing else keeps the groups of a signature that

@@ -13,6 +13,7 @@ from extender.index.policies import PolicyTable
 from extender.model.policies import FailurePolicy, InvalidPolicy, Moment, Policy, PolicyKey, Scope, Subject
 from extender.settings.policies import Policies
 from tests.builders import Json, matching
+from tests.index.counting import sizes
 from tests.policies import policy
 
 WEB = Subject("shop", {"app": "web", "tier": "front"}, {"team": "a"})
@@ -89,6 +90,14 @@ def test_a_new_list_replaces_everything() -> None:
     assert table.version == before + 3  # gone, new and bad; the one that stays is no change
     table.replace([])
     assert (len(table), table.invalid()) == (0, [])
+
+
+def test_an_invalid_policy_that_is_gone_leaves_only_its_place_among_the_latest_changes() -> None:
+    table = table_of([])
+    before = sizes(table)
+    table.put(InvalidPolicy(PolicyKey("g", "team", "bad"), ("x",)))
+    table.remove(PolicyKey("g", "team", "bad"))
+    assert sizes(table) | {"_latest": 0} == before
 
 
 @given(

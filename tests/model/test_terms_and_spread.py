@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.model.constraints.spread import SpreadDirective, round_half_away, topology_weight
+from extender.model.constraints.spread import DomainRules, SpreadDirective, round_half_away, topology_weight
 from extender.model.constraints.terms import AffinityTerm
 from tests.builders import Json, matching, pod, term, weighted
 
@@ -19,6 +19,15 @@ def test_a_directive_names_the_fields_that_it_has() -> None:
         "matchLabelKeys IfMissing",
         "minDomains 3",
         "deletionCost Fullest",
+    ]
+
+
+def test_what_policies_say_of_domains_is_told_in_the_words_of_a_policy() -> None:
+    assert list(DomainRules().texts()) == []
+    assert list(DomainRules(declared=True, excludes_after=90.0, excludes_full=True).texts()) == [
+        "minDomains Declared",
+        "unavailableDomains Exclude after 1m30s",
+        "fullDomains Exclude",
     ]
 
 

@@ -153,6 +153,16 @@ def test_an_operator_excludes_a_zone_until_a_time_and_takes_it_back() -> None:
     assert zones.passed() == ["nc"], "over"
 
 
+def test_of_two_zones_that_an_operator_excludes_one_is_taken_back_at_once() -> None:
+    zones = Zones((2, 0, 1), EXCLUDING)
+    both = [ExcludedDomain(zone, NOON + 7200, NOON, "new switches") for zone in "bc"]
+    zones.index.upsert(TopologyDomains("zones", ZONE, (), tuple(both)))
+    zones.domains.step(NOON)
+    assert zones.passed() == ["na"]
+    zones.index.upsert(TopologyDomains("zones", ZONE, (), tuple(both[:1])))
+    assert zones.passed() == ["nc"]
+
+
 @pytest.mark.parametrize("least", ["Declared", 4])
 def test_min_domains_waits_for_a_domain_without_nodes_but_not_for_an_excluded_one(least: object) -> None:
     zones = Zones((1, 1, 1), directing(minDomains=least, unavailableDomains="Exclude"))

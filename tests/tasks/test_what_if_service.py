@@ -505,6 +505,20 @@ def test_a_change_that_cannot_be_made_is_named(body: Json, path: str) -> None:
     assert error.value.path.startswith(path)
 
 
+def test_an_invalid_policy_is_rejected_with_what_is_wrong_in_it() -> None:
+    policy = policy_json("wrong", "default", nodeSelector={"zone": "a b"})
+    with pytest.raises(WireError, match="nodeSelector") as error:
+        asked(index_of(*nodes()), settings(policies={"enabled": True}), apply=[policy])
+    assert error.value.path == "apply[0].spec"
+
+
+def test_a_node_that_one_pod_fills_takes_no_other_like_it() -> None:
+    index = index_of(*nodes(1), *(pod(name, requests={"cpu": "3"}) for name in ("first", "second")))
+    first, second = asked(index).placements
+    assert (first.state, second.state) == ("placed", "rejected")
+    assert second.reason == "0/1 nodes are available: 1 node(s) had too few resources left."
+
+
 def test_a_node_that_is_given_by_hand_has_its_host_name() -> None:
     apart = [term("host", app="web")]
     given = kinded("Node", node_json("new", hostname=False, allocatable=ROOM))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+import msgspec
 import pytest
 
 from extender.cli.explain import report
@@ -32,6 +33,12 @@ ROOM: dict[str, str] = {"cpu": "4", "pods": "5"}
 def explaining(incoming: Pod, *objects: Object, **sections: Any) -> Explanation:
     """The explanation of a pod beside these objects."""
     return explained(index_of(*objects), incoming, settings(**sections))
+
+
+def test_an_obstacle_of_one_node_does_not_say_so() -> None:
+    """Fields with their default are left out, and readers take that for 1."""
+    one, two = (msgspec.to_builtins(Obstacle(rule="r", reason="x", text="t", nodes=nodes)) for nodes in (1, 2))
+    assert ("nodes" in one, two["nodes"]) == (False, 2)
 
 
 def causes(found: Explanation) -> list[tuple[str, str, int, tuple[str, ...]]]:

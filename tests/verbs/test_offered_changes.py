@@ -9,6 +9,7 @@ import pytest
 from extender.model.objects import Object, Pod
 from extender.wire.policies.policies_v1 import read_policy
 from tests.builders import index_of, matching, namespace, node, pod, requirement, settings, spread, taint, term
+from tests.contenders import contender, stage
 from tests.deploy.policies.examples import policy
 from tests.explaining import explained
 
@@ -39,6 +40,13 @@ def test_a_cordoned_node_is_uncordoned_with_the_taint_that_its_controller_takes_
 def test_of_several_nodes_the_first_is_offered() -> None:
     nodes = [node(f"n{number}", allocatable=ROOM, unschedulable=True) for number in range(3)]
     assert offered(pod("asking"), *nodes)["uncordonNode"] == "uncordon n0"
+
+
+def test_more_room_is_not_offered_where_another_pod_holds_the_host_port() -> None:
+    stays = contender("web", cpu=4000, host_ports=[80], on="n1")
+    wanted = contender("late", cpu=1000, host_ports=[80])
+    assert "addRoom" not in offered(wanted, stage("n1"), stays)
+    assert "addRoom" in offered(contender("late", cpu=1000, host_ports=[81]), stage("n1"), stays)
 
 
 def test_all_taints_that_the_pod_does_not_tolerate_are_removed_at_once() -> None:

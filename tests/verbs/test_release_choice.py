@@ -263,6 +263,20 @@ def test_each_of_several_such_pods_counts_once() -> None:
     assert domain(decide(wandered(*small), gang(5, cpu=2))) == ""
 
 
+def test_such_a_pod_that_requests_nothing_that_the_group_needs_takes_no_room() -> None:
+    """Also where the pods of the group fill the nodes."""
+    stuck = contender("stuck", also={"memory": "1Gi"})
+    assert domain(decide(wandered(stuck), gang(3, cpu=4))) == "a"
+
+
+def test_a_group_with_a_selector_that_cannot_be_parsed_has_no_domain() -> None:
+    wrong = {"matchExpressions": [{"key": "app", "operator": "Near"}]}
+    pods = gang(2, apart=[{"topologyKey": HOSTNAME, "labelSelector": wrong}])
+    found = decide(cluster(host("a1", "a", 4)), pods)
+    assert domain(found) == ""
+    assert found.rejected[0].nodes
+
+
 @pytest.mark.parametrize("unequal", [False, True])
 def test_the_group_fits_wherever_such_a_pod_comes_to_be(*, unequal: bool) -> None:
     """Its slots are moved then: what is decided is that the domain has room for all."""
@@ -324,6 +338,9 @@ def test_pods_that_were_released_before_pin_the_domain() -> None:
     assert domain(decide(index, gang(2), siblings=[narrowed], topology=(ZONE, RACK))) == "c/r1"
     assert decide(index, gang(10), siblings=[narrowed], topology=(ZONE, RACK)).slots == ()
     assert decide(index, gang(1), siblings=[bound, narrowed]).slots == (), "they are in two zones: never a third one"
+    in_zone = gated("s3", "x", released="x", node_selector={ZONE: "c"})
+    found = decide(index, gang(2), siblings=[narrowed, in_zone], topology=(ZONE, RACK))
+    assert found.levels[0] == Level(ZONE, "c"), "the levels that they share"
 
 
 def test_a_decided_domain_is_kept_or_rejected_with_its_reason() -> None:
@@ -484,6 +501,23 @@ def test_a_choice_that_pauses_at_every_step_is_the_same_and_leaves_no_trial_behi
     found = end_of(steps, lambda _: problems.extend(audit(index)))
     assert (found, problems) == (propose(Rest(KEY, ReleaseSpec((ZONE,)), pods), index.view, SETTINGS), [])
     assert len(found.slots) == len(pods)
+
+
+def test_of_many_kinds_of_pods_one_is_counted_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, over = list[Pod](), placing.Capacity.over
+
+    def counting(
+        capacity: placing.Capacity, pod: Pod, levels: Sequence[Level] = ()
+    ) -> Trials[Sequence[placing.NodeRoom]]:
+        counted.append(pod)
+        return over(capacity, pod, levels)
+
+    monkeypatch.setattr(placing.Capacity, "over", counting)
+    pods = [gated(f"p{number}", "x", cpu=1000 + number) for number in range(9)]
+    before, most = 0, 0
+    for _ in propose_in_steps(Rest(KEY, ReleaseSpec((ZONE,)), pods), cluster(host("a1", "a", 20)).view, SETTINGS):
+        before, most = len(counted), max(most, len(counted) - before)
+    assert (len(counted) >= 9, most) == (True, 1)
 
 
 def test_room_that_is_taken_during_a_pause_is_not_proposed() -> None:

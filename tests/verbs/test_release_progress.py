@@ -20,10 +20,18 @@ from extender.model.release import (
     Proposal,
     RejectedDomain,
     ReleaseSpec,
+    Slot,
 )
 from extender.simulator.apiserver.patching import STRATEGIC, apply_patch
 from extender.simulator.apiserver.pod_updates import allowed
-from extender.verbs.release.progress import GroupState, Inexpressible, message_of, next_step, release_patch
+from extender.verbs.release.progress import (
+    GroupState,
+    Inexpressible,
+    coarser_levels,
+    message_of,
+    next_step,
+    release_patch,
+)
 from tests.builders import pod
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -93,6 +101,14 @@ def test_domains_that_do_not_hold_a_group_are_counted() -> None:
         f"{ZONE}=z1 holds 1 of 9 (2 nodes: no room), and 1 more domain"
     )
     assert message_of(Proposal((), (), rejected[:1])) == f"{ZONE}=z0 holds 0 of 9 (1 node: no room)"
+
+
+def test_pods_of_a_group_that_come_later_stay_in_what_was_proposed_or_in_what_holds_most() -> None:
+    rejected = tuple(RejectedDomain(Level(ZONE, f"z{at}"), 9, at, (("no room", 1),)) for at in range(3))
+    levels = (Level(ZONE, "a"), Level("rack", "r1"))
+    assert coarser_levels(Proposal(levels, (Slot("u", "n"),), rejected)) == levels[:1]
+    assert coarser_levels(Proposal((), (), rejected)) == (Level(ZONE, "z2"),)
+    assert coarser_levels(Proposal((), ())) == ()
 
 
 # -- The patch that releases a gated pod: legal for every gated pod, and exactly what was decided ------------------------

@@ -74,3 +74,6 @@ def test_where_neither_side_counts_a_reason_of_ours_nothing_is_compared() -> Non
     index = make_index(SHADOW)
     index.upsert(node("n0"))
     assert finished(judge_message(pod("plain"), Said(1, {}, 1), index.view)) == Compared()
+    for number in range(300):
+        index.upsert(node(f"n{number}"))
+    assert list(judge_message(pod("plain"), Said(300, {}, 300), index.view)) == [], "no node is looked at"

@@ -30,6 +30,7 @@ from extender.model.policies import (
     Targets,
 )
 from extender.model.release import (
+    MOST_LEVELS,
     RELEASE_GATE,
     Domain,
     GroupSize,
@@ -297,6 +298,13 @@ def test_wrong_types_are_named(block: object) -> None:
     with pytest.raises(PolicyError) as caught:
         read_policy(policy_json(when=["Release"], release=block))
     assert all(error.field.startswith("spec.release") for error in caught.value.errors)
+
+
+@pytest.mark.parametrize(("levels", "fields"), [(MOST_LEVELS, []), (MOST_LEVELS + 1, ["spec.release.topology"])])
+def test_a_group_may_have_so_many_levels_and_no_more(levels: int, fields: list[str]) -> None:
+    block = {"topology": [f"level-{number}" for number in range(levels)]}
+    found = validate(policy_json(when=["Release"], release=block), DEFAULT_LIMITS)
+    assert [each.field for each in found] == fields
 
 
 KIND = "PodSchedulingPolicy"

@@ -162,6 +162,7 @@ def test_nodes_that_are_asked_about_again_in_their_order_take_a_few_numbers() ->
     sizes = [
         len(encoder.encode(Question("filter", "uid", Answer(), ring[at:] + ring[:at]))) for at in (0, 500, 1000, 4999)
     ]
+    assert encoder.encode(Question("filter", "uid", Answer(), ring)).count(b"\n") == 1, "no line about names"
     assert sizes[0] > 100_000
     assert max(sizes[1:]) < 200
 
@@ -251,6 +252,16 @@ def test_of_a_text_only_the_words_of_kubernetes_are_kept(text: str, kept: str) -
     rest = text.removeprefix(kept)
     assert not rest or all(part not in found.removeprefix(kept) for part in rest.split("/"))
     assert REDACTOR.text("payroll/web-1") == f"{REDACTOR.text('payroll')}/{REDACTOR.text('web-1')}"
+
+
+def test_a_question_about_whole_nodes_keeps_them_with_other_names() -> None:
+    encoder, decoder = RecordingEncoder(Redactor(KEY).line), RecordingDecoder(Limits())
+    asked = Question("filter", pod("web"), Answer(), nodes=[node("n1", labels={"rack": "r1"}), node("n2")])
+    lines = b"".join(encoder.encode(entry) for entry in (Start({}), asked)).splitlines()
+    (found,) = (entry for line in lines for entry in decoder.decode(line) if isinstance(entry, Question))
+    assert found.nodes is not None
+    assert [each.name for each in found.nodes] == [REDACTOR.text("n1"), REDACTOR.text("n2")]
+    assert found.nodes[0].labels[REDACTOR.text("rack")] == REDACTOR.text("r1")
 
 
 def test_of_a_node_the_numbers_in_labels_stay_and_its_name_does_not() -> None:

@@ -80,7 +80,7 @@ class ReservedView:
 
 
 class Reservations(ReservedView):
-    """All slots. ``pods`` are those that the watch shows. ``expired`` counts the groups whose slots have expired.
+    """All slots. ``pods`` are those that the watch shows.
 
     ``asked``: the UIDs of pods that have slots and about which a scheduler has asked since they got theirs.
     """
@@ -96,7 +96,6 @@ class Reservations(ReservedView):
         self.by_node = {}
         self.totals = {}
         self.changes = Subscribers()
-        self.expired = 0
         self.held = self._held
         self.asked: set[str] = set()
         self._groups: dict[GroupKey, _Group] = {}
@@ -151,7 +150,6 @@ class Reservations(ReservedView):
         late = [group for group, found in self._groups.items() if now >= found.until]
         for group in late:
             self.release(group)
-        self.expired += len(late)
         return late
 
     def extend(self, seconds: float) -> None:

@@ -327,6 +327,10 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
         _toleration(key="a", effect="NoSchedule", tolerationSeconds=5),
         "spec.tolerations[0].effect",
     ),
+    "toleration: seconds as text": (
+        _toleration(key="a", effect="NoExecute", tolerationSeconds="5"),
+        "spec.tolerations[0].tolerationSeconds",
+    ),
     "toleration: unknown effect": (_toleration(key="a", effect="Evict"), "spec.tolerations[0].effect"),
     "toleration: malformed key": (_toleration(key="a b"), "spec.tolerations[0].key"),
     "spread: no skew": (_spread(maxSkew=0), f"{_SPREAD}.maxSkew"),

@@ -19,6 +19,7 @@ from extender.settings.limits import NamespaceLimits
 from extender.simulator.scenario.language import parse_scenario
 from extender.wire.extender_v1 import decode_args
 from extender.wire.objects.kinds import NODES, PODS
+from tests.tools.bench import other_pods
 from tests.tools.bench.cluster import ZONE, RequestMaker, SyntheticCluster, pod_events
 from tests.tools.bench.in_process import fill, play
 from tests.tools.bench.mode_bursts import join, ratios
@@ -185,11 +186,14 @@ def test_a_play_has_every_figure_of_what_it_measures_and_leaves_the_index_as_it_
 
 
 @pytest.mark.parametrize("unlimited", [False, True])
-def test_tenants_are_measured_with_the_budget_of_the_scenario(*, unlimited: bool) -> None:
+def test_tenants_are_measured_with_the_budget_of_the_scenario(
+    monkeypatch: pytest.MonkeyPatch, *, unlimited: bool
+) -> None:
+    monkeypatch.setattr(other_pods, "_PODS", 60)
     case = {"labels": [], "pods": [30], "selectors": [3], "names": [10], "measure": ["tenants"]}
-    limits = dict.fromkeys(("selectors", "topologyKeys", "crossNamespaceTerms", "compileSteps"), 10**6)
+    limits = dict.fromkeys(("selectors", "topologyKeys", "crossNamespaceTerms"), 10**6 if unlimited else 50)
     cluster = {"nodes": 200, "zones": 4, "namespaces": 5, "nodeLabels": 200}
-    played = play(load(cases=[case], cluster=cluster, namespaceLimits=limits if unlimited else {}))
+    played = play(load(cases=[case], cluster=cluster, namespaceLimits=limits | {"compileSteps": 10**6}))
     figures = played.rows[0].figures
     for name in ("tenant", "reaching"):
         assert figures[f"{name}.slowdown"] > 0

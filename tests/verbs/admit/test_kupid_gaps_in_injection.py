@@ -143,6 +143,12 @@ class TestConflicts:
         assert read.signature.node_affinity.matches("n", node | {"disk": "ssd"})
         assert not read.signature.node_affinity.matches("n", {"zone": "b", "disk": "ssd"})
 
+    def test_terms_that_match_no_node_are_not_replaced_by_those_of_a_policy(self) -> None:
+        """The API allows an empty term, and it matches nothing."""
+        found = ask(verb(policy(affinity=requiring(ZONE_A))), pod({"affinity": requiring({})})).obj["spec"]
+        read = PODS.decode_object(orjson.dumps({"metadata": {"name": "p", "uid": "u"}, "spec": found}))
+        assert not read.signature.node_affinity.matches("n", {"zone": "a"})
+
     def test_an_override_gives_way_to_policies_that_apply_first(self) -> None:
         first = policy("a", nodeSelector={"zone": "b"})
         second = policy("b", affinity=requiring(ZONE_A), conflictPolicy="Override")
