@@ -109,21 +109,6 @@ def replayed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[in
     return code, orjson.loads(capsys.readouterr().out)
 
 
-async def test_a_recorded_run_replays_without_a_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As it is written, with every verb; the redacted runs below play the other scenarios."""
-    file = tmp_path / "recording.jsonl.gz"
-    asked = await record("config/scenarios/preemption.yaml", file)
-    code, found = replayed(capsys, file)
-    assert (code, found["differences"]) == (0, [])
-    lines = map(orjson.loads, gzip.decompress(file.read_bytes()).splitlines())
-    verbs = Counter(line["verb"] for line in lines if line["type"] == "question")
-    assert 0 < verbs["filter"] <= asked
-    assert found["questions"] == verbs.total()
-    assert found["changes"] > verbs["filter"]
-    assert verbs["prioritize"]
-    assert verbs["preempt"]
-
-
 @pytest.mark.parametrize(
     "name", ["mixed", "preemption", "policies", "pending", "quota", "burst-decisive", "faults", "schedulers"]
 )
@@ -142,26 +127,36 @@ async def test_a_redacted_run_replays_without_a_difference_and_has_no_name(
     assert [each for each in names if len(each) > 5 and each.encode() in body] == []
 
 
-async def test_a_file_that_is_rotated_begins_with_the_state_and_replays(
+async def test_a_run_replays_as_it_is_written_and_a_file_that_is_rotated_begins_with_the_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """With every verb; the redacted runs above play the other scenarios."""
     file, before = tmp_path / "recording.jsonl", tmp_path / "recording.jsonl.1"
 
     def is_asked_after_rotation() -> bool:
         return before.exists() and b'"type":"question"' in file.read_bytes()
 
-    await record("config/scenarios/preemption.yaml", file, until=is_asked_after_rotation, max_bytes=600_000)
+    asked = await record("config/scenarios/preemption.yaml", file, until=is_asked_after_rotation, max_bytes=1_500_000)
     found = [replayed(capsys, each) for each in (before, file)]
-    assert [code for code, _ in found] == [0, 0]
-    assert all(document["questions"] for _, document in found)
+    assert [(code, document["differences"]) for code, document in found] == [(0, []), (0, [])]
+    verbs = Counter[str]()
+    for each, (_, document) in zip((before, file), found, strict=True):
+        lines = map(orjson.loads, each.read_bytes().splitlines())
+        counts = Counter(line["verb"] for line in lines if line["type"] == "question")
+        assert document["questions"] == counts.total() > 0
+        verbs += counts
+    assert 0 < verbs["filter"] <= asked
+    assert verbs["prioritize"]
+    assert verbs["preempt"]
+    assert found[0][1]["changes"] > 0
     first = orjson.loads(file.read_bytes().splitlines()[0])
-    assert (first["type"], first["settings"]["recorder"]["maxBytes"]) == ("start", 600_000)
+    assert (first["type"], first["settings"]["recorder"]["maxBytes"]) == ("start", 1_500_000)
 
 
 async def test_other_settings_show_who_would_have_been_placed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, other = tmp_path / "recording.jsonl", tmp_path / "other.yaml"
+    file, other = tmp_path / "recording.jsonl.gz", tmp_path / "other.yaml"
     play = read_scenario("config/scenarios/pending.yaml")
     await record("config/scenarios/pending.yaml", file)
     document = settings_document(scenario_settings(play, "test"))

@@ -1,4 +1,4 @@
-"""The scenarios that are played, one run of one of them in a process of its own, and the table of many runs."""
+"""The scenarios that are played, one run of one of them, and the table of many runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
+
+from extender.cli.main import main
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 # `make scenarios` and `make test` play these; a test fails where config/ has another one.
@@ -44,30 +48,43 @@ def name_of(path: Path) -> str:
     return path.parent.name if path.stem == "scenario" else path.stem
 
 
+def play_here(path: Path) -> Run:
+    """One short run in this process: an interpreter that begins takes as long as many a run."""
+    begun, out, err = time.monotonic(), StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(_words(path, None, short=True))
+    return _read(name_of(path), None, code, out.getvalue(), err.getvalue(), time.monotonic() - begun)
+
+
 def play(path: Path, seed: int | None = None, *, short: bool = False) -> Run:
-    command = [sys.executable, "-m", "extender", "simulate", str(path), "--output", "json"]
-    command += [*(["--seed", str(seed)] if seed is not None else []), *(["--short"] if short else [])]
+    """One run in a process of its own."""
+    command = [sys.executable, "-m", "extender", *_words(path, seed, short=short)]
     begun = time.monotonic()
     try:
         ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_WITHIN_SECONDS)
     except subprocess.TimeoutExpired:
         problem = f"it did not end within {_WITHIN_SECONDS:g} s"
         return Run(name_of(path), seed, {}, time.monotonic() - begun, (problem,))
-    return _read(name_of(path), seed, ended, time.monotonic() - begun)
+    return _read(name_of(path), seed, ended.returncode, ended.stdout, ended.stderr, time.monotonic() - begun)
 
 
-def _read(name: str, seed: int | None, ended: subprocess.CompletedProcess[str], seconds: float) -> Run:
+def _words(path: Path, seed: int | None, *, short: bool) -> list[str]:
+    words = ["simulate", str(path), "--output", "json"]
+    return [*words, *(["--seed", str(seed)] if seed is not None else []), *(["--short"] if short else [])]
+
+
+def _read(name: str, seed: int | None, code: int, out: str, err: str, seconds: float) -> Run:
     """What a run printed. Its exit code decides: 0 only if everything that the scenario promises held."""
     try:
-        report = json.loads(ended.stdout)
+        report = json.loads(out)
     except ValueError:
-        return Run(name, seed, {}, seconds, (ended.stderr.strip() or f"exit code {ended.returncode}",))
+        return Run(name, seed, {}, seconds, (err.strip() or f"exit code {code}",))
     violations = [*report["violations"], *report["groupViolations"]]
     figures = {name: report[name] for name in _FIGURES} | {"violations": len(violations)}
     problems = [*report["failures"], *(f"violation: {_text(each)}" for each in violations)]
-    if ended.returncode and not problems:
-        problems = [f"exit code {ended.returncode}"]
-    return Run(name, report["seed"], figures, seconds, tuple(problems if ended.returncode else ()))
+    if code and not problems:
+        problems = [f"exit code {code}"]
+    return Run(name, report["seed"], figures, seconds, tuple(problems if code else ()))
 
 
 def _text(violation: dict[str, Any]) -> str:

@@ -10,14 +10,14 @@ import yaml
 
 from extender.simulator.scenario.language import Expect, parse_scenario
 from tests.scenarios.__main__ import main
-from tests.scenarios.playing import ROOT, SCENARIOS, Run, name_of, play, table
+from tests.scenarios.playing import ROOT, SCENARIOS, Run, name_of, play, play_here, table
 
 EACH = pytest.mark.parametrize("path", SCENARIOS, ids=name_of)
 
 
 @EACH
 def test_what_a_scenario_promises_holds(path: Path) -> None:
-    run = play(path, short=True)
+    run = play_here(path)
     assert run.problems == ()
     assert run.figures["violations"] == 0
     assert run.figures["placed"] + run.figures["pending"] > 0
