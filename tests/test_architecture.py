@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import get_args, get_origin, get_type_hints
 
+import msgspec
 import pytest
 
 from extender.index.availability import DomainsView, Exclusion
@@ -27,6 +28,7 @@ from extender.index.policies import PoliciesView
 from extender.index.usage import QuotasView, QuotaUse, Reach
 from extender.index.view import ClusterView
 from extender.rules import catalog
+from extender.settings.configuration import Settings
 from extender.settings.rules import Rules
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,6 +104,27 @@ def imported_names(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def field_names(section: type[msgspec.Struct]) -> set[str]:
+    """The names of all settings, as code reads them."""
+    names: set[str] = set()
+    for field in msgspec.structs.fields(section):
+        names.add(field.name)
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            names |= field_names(field.type)
+    return names
+
+
+def test_every_setting_is_read_somewhere() -> None:
+    """A setting that does nothing would be a promise that is not kept."""
+    sources = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "settings"]
+    nodes = [node for path in sources for node in ast.walk(tree_of(path))]
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    read |= {
+        node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }  # attrgetter
+    assert {name for name in field_names(Settings) if name not in read} == set()
 
 
 def test_every_module_says_what_its_job_is() -> None:

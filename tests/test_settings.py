@@ -1,6 +1,5 @@
 """The settings: defaults, the strict reading of a document, and what is refused with which words."""
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,16 +21,6 @@ from extender.settings.configuration import (
 
 PACKAGE = Path(settings_module.__file__).parent.parent
 HEAD = {"apiVersion": API_VERSION, "kind": KIND}
-
-
-def field_names(section: type[msgspec.Struct]) -> set[str]:
-    """The names of all settings, as code reads them."""
-    names: set[str] = set()
-    for field in msgspec.structs.fields(section):
-        names.add(field.name)
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            names |= field_names(field.type)
-    return names
 
 
 def nested(path: str, value: object) -> dict[str, Any]:
@@ -284,18 +273,6 @@ OWN_FILES = {"certFile": "/tls.crt", "keyFile": "/tls.key"}
 )
 def test_what_the_api_server_would_reject_of_the_webhook_is_rejected(changes: dict[str, object], problem: str) -> None:
     assert problems_of(nested("policies", changes)) == [f"policies.{problem}"]
-
-
-def test_every_setting_is_read_somewhere() -> None:
-    """A setting that does nothing would be a promise that is not kept."""
-    sources = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "settings"]
-    trees = [ast.parse(path.read_text("utf-8")) for path in sources]
-    nodes = [node for tree in trees for node in ast.walk(tree)]
-    read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    read |= {
-        node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }  # attrgetter
-    assert {name for name in field_names(Settings) if name not in read} == set()
 
 
 def bounded_below(section: msgspec.inspect.StructType, path: str = "") -> Iterator[str]:

@@ -28,9 +28,18 @@ def _ask(body: bytes, path: str = "/filter", **fields: str) -> bytes:
     return whole("POST", path, body, **fields)
 
 
-_ZEROS = bytes(512 * 2**20)
-GZIP_BOMB = gzip.compress(_ZEROS, 9)
-for _encoding, _bomb in {"gzip": GZIP_BOMB, "deflate": zlib.compress(_ZEROS, 9)}.items():
+def _deflated_zeros(pieces: int) -> bytes:
+    """So many times 16 MiB, each by itself: to compress them as one takes a second and a half."""
+    made = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    piece = made.compress(bytes(2**24)) + made.flush(zlib.Z_FULL_FLUSH)
+    return piece * pieces + made.flush()
+
+
+_ZEROS, _DEFLATED = bytes(512 * 2**20), _deflated_zeros(32)
+_OF_GZIP = gzip.compress(b"")[:10]
+GZIP_BOMB = _OF_GZIP + _DEFLATED + zlib.crc32(_ZEROS).to_bytes(4, "little") + len(_ZEROS).to_bytes(4, "little")
+_ZLIB_BOMB = zlib.compress(b"", 9)[:2] + _DEFLATED + zlib.adler32(_ZEROS).to_bytes(4, "big")
+for _encoding, _bomb in {"gzip": GZIP_BOMB, "deflate": _ZLIB_BOMB}.items():
     for _path in ("/filter", "/livez", "/debug/loglevel", "/none"):
         ATTACKS.each(f"512 MiB as {_encoding} to {_path}", _ask(_bomb, _path, Content_Encoding=_encoding))
 del _ZEROS

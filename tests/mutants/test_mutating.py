@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import FLOORS, all_mutants, equivalents
+from tests.mutants.__main__ import FLOORS, equivalents, modules
 from tests.mutants.covering import Covering, covering
 from tests.mutants.mutating import mutants_of, mutated, statements_of_functions
 from tests.mutants.running import floor_of, mutation
@@ -118,7 +118,9 @@ def test_what_one_test_runs_is_recorded_for_it_alone(tmp_path: Path, monkeypatch
 
 
 def test_every_pure_floor_has_mutants() -> None:
-    assert {floor_of(each.path) for each in all_mutants()} == set(FLOORS)
+    assert {floor_of(path) for path in modules()} == set(FLOORS)
+    for floor in FLOORS:
+        assert any(any(mutants_of(path, path.read_text("utf-8"))) for path in modules() if floor_of(path) == floor)
 
 
 def test_each_equivalent_mutant_has_a_reason() -> None:

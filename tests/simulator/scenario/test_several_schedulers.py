@@ -10,12 +10,19 @@ import json
 import sys
 from pathlib import Path
 
+import yaml
+
 SCENARIO = Path(__file__).parents[3] / "config" / "scenarios" / "schedulers.yaml"
 
 
 async def test_room_is_given_away_twice_where_each_scheduler_counts_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "schedulers.yaml"
-    path.write_text(SCENARIO.read_text("utf-8").replace("schedulers: many", "schedulers: one"), "utf-8")
+    scenario, path = yaml.safe_load(SCENARIO.read_text("utf-8")), tmp_path / "schedulers.yaml"
+    scenario["extender"]["schedulers"] = "one"
+    scenario["steps"] = [
+        *scenario["steps"][:1],
+        {"settle": {"timeout": "4s"}},
+    ]  # it does not settle: pods are bound to full nodes again and again
+    path.write_text(yaml.safe_dump(scenario), "utf-8")
     command = (sys.executable, "-m", "extender", "simulate", str(path), "--short", "--seed", "3", "-o", "json")
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
