@@ -30,6 +30,15 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.002)
 
 
+async def settle(turns: int = 400) -> None:
+    """Lets every task run until it waits for something that only a test or a clock brings, or has had so many turns."""
+    ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]  # what it runs next: empty where all tasks wait
+    for _ in range(turns):
+        await asyncio.sleep(0)
+        if not ready:
+            break
+
+
 @asynccontextmanager
 async def running(job: Callable[[], Coroutine[None, None, None]]) -> AsyncIterator[None]:
     """A job runs inside, and is cancelled on leaving."""

@@ -14,9 +14,9 @@ from extender.kube.effects import Lease
 from extender.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from extender.kube.writer import Writer
 from extender.tasks.leader_election import LeaderElectionOptions, LeaderElector
+from tests.fakes import settle
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-_TURNS = 30  # of the loop, enough for everything that was woken to come to rest
 
 
 class SteppedClock:
@@ -39,23 +39,18 @@ class SteppedClock:
     async def pass_by(self, seconds: float) -> None:
         """Let time pass, stopping at every sleeper that is due."""
         end = self.time + seconds
-        await self._settle()
+        await settle()
         while self._sleepers and self._sleepers[0][0] <= end:
             due, _, woken = heapq.heappop(self._sleepers)
             self.time = max(self.time, due)  # after a jump it is later than they wanted
             if not woken.done():
                 woken.set_result(None)
-            await self._settle()
+            await settle()
         self.time = end
 
     def jump(self, seconds: float) -> None:
         """Time passes, and no task gets to run: a process that was stopped."""
         self.time += seconds
-
-    @staticmethod
-    async def _settle() -> None:
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
 
 
 @dataclass

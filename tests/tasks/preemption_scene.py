@@ -27,7 +27,7 @@ from extender.verbs.preempt import decide_preemption
 from extender.wire.extender_v1 import FilterResult
 from tests.builders import asking, preempting, settings
 from tests.contenders import cluster, contender_json
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, settle
 from tests.tasks.apiserver import Apiserver
 
 STUCK_AFTER = 60.0
@@ -121,8 +121,7 @@ class Scene:
 
     async def go(self) -> None:
         """Let everything happen that can happen without time passing for the loops."""
-        for _ in range(400):
-            await asyncio.sleep(0)
+        await settle()
 
     async def pass_time(self, seconds: float) -> None:
         """Time passes, and the leader looks around."""

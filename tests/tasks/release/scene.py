@@ -30,7 +30,7 @@ from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.placing import Trials
 from extender.verbs.release.progress import GroupState
 from extender.wire.objects.kinds import PODS
-from tests.fakes import PATIENCE
+from tests.fakes import PATIENCE, settle
 from tests.gangs import gated_json, release_policy
 from tests.tasks.release.api import FakeApi, placement_of
 
@@ -78,12 +78,6 @@ class TestClock:
                     done.set_result(None)
         self.time = end
         await settle()
-
-
-async def settle() -> None:
-    """Lets every task run until it waits for something that only a test or the clock brings."""
-    for _ in range(60):
-        await asyncio.sleep(0)
 
 
 class Counts(ReleaseMetrics):

@@ -20,8 +20,9 @@ from extender.tasks.release.orphans import OrphanReleaser
 from extender.tasks.release.waiting import DecisionLines
 from extender.tasks.release.writes import PodReleaser
 from tests.contenders import contender
+from tests.fakes import settle
 from tests.gangs import FOREIGN_GATE
-from tests.tasks.release.scene import Scene, TestClock, settle
+from tests.tasks.release.scene import Scene, TestClock
 
 
 def key(namespace: str, value: str = "x") -> GroupKey:
