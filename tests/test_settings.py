@@ -131,6 +131,7 @@ def test_every_problem_is_reported_not_only_the_first() -> None:
         ("rules.topologySpread.defaultingType", "None", "expected System or List, got 'None'"),
         ("answers.shortlist", -1, "expected int >= 0"),
         ("rules", 3, "expected object, got int"),
+        ("quota.reach.consent.label", "a b", 'expected a label key such as "topology.kubernetes.io/zone", got "a b"'),
         ("rules.interPodAffinity", [], "expected object, got array"),
         ("assumedPods.expiry", "0s", "must be more than zero"),
         ("assumedPods.doubt", "0s", "must be more than zero"),
@@ -231,6 +232,10 @@ def test_offload_mode_with_both_rules_off_is_rejected() -> None:
     off = {"enabled": False}
     document = HEAD | {"rules": {"interPodAffinity": off, "topologySpread": off}}
     assert problems_of(document) == ["rules: mode offload with both rules off leaves nothing to decide"]
+
+
+def test_a_lease_may_last_an_odd_number_of_seconds() -> None:
+    assert parse_settings(nested("leaderElection", {"leaseDuration": "5s"})).leader_election.lease_duration == Duration(5)
 
 
 OWN_FILES = {"certFile": "/tls.crt", "keyFile": "/tls.key"}

@@ -122,6 +122,7 @@ def test_pods_are_shown_by_template_with_what_their_terms_reach_and_close(run: R
 
 def test_only_placed_pods_close_nodes(run: Run, tmp_path: Path) -> None:
     found = report(run, tmp_path, *pods())
+    assert all((each["over"], each["refused"]) == (0, []) for each in found["namespaces"]), "there is no trial"
     assert {each["namespace"]: each["closedNodes"] for each in found["namespaces"]} == {
         "kube-system": 0,
         "lab": 2,

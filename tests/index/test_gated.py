@@ -11,13 +11,14 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.gated import UNREADABLE, Role
+from extender.model.constraints.labels import ZONE
 from extender.model.objects import Object, Pod
 from extender.model.policies import Policy, PolicyObject
 from extender.model.release import MOST_GATES, RELEASE_GATE, Domain, Gating, GroupKey, GroupSize, own_group
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from extender.wire.objects.kinds import NAMESPACES, PODS
-from tests.contenders import cluster, contender
+from tests.contenders import cluster, contender, stage
 from tests.gangs import FOREIGN_GATE, gated, gated_json, release_policy
 from tests.policies import policy
 
@@ -247,6 +248,22 @@ def test_subscribers_are_told_of_the_groups_that_changed_and_of_no_others() -> N
     assert told == [], "nothing that the release reads has changed"
     index.upsert(gated("a", "y"))
     assert sorted(told) == ["x", "y"]
+
+
+def test_who_waits_for_a_quota_is_told_when_a_pod_goes_over_to_another_policy_with_all_that_it_takes() -> None:
+    zone = Domain("d", ("a",))
+    policies = [release_policy(name, selector={"matchLabels": {"team": name}}, domains=(zone,)) for name in ("a", "b")]
+    index = cluster(*map(PolicyObject, policies), stage("n1", "a"))
+    told = list[str]()
+    released = [
+        gated("p", "x", released="x", on="n1", cpu=500, labels={"team": team}, node_selector={ZONE: "a"})
+        for team in ("a", "a", "b")
+    ]
+    index.gated.freed.subscribe(lambda change: told.append(str(change.new)))
+    for each, expected in zip(released, ([], [], [str(policies[0].key)]), strict=True):
+        index.upsert(each)
+        assert told == expected
+    assert index.gated.charges.of(str(policies[1].key), "d") == {"pods": 1}
 
 
 def test_gating_is_kept_for_gated_and_released_pods_only() -> None:

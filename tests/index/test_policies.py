@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from extender.index.objects.changes import Change
 from extender.index.policies import PolicyTable
+from extender.model.objects import Effective, PodSignature
 from extender.model.policies import FailurePolicy, InvalidPolicy, Moment, Policy, PolicyKey, Scope, Subject
 from extender.settings.policies import Policies
-from tests.builders import Json, matching
+from tests.builders import Json, matching, pod
 from tests.index.counting import sizes
 from tests.policies import policy
 
@@ -98,6 +99,19 @@ def test_an_invalid_policy_that_is_gone_leaves_only_its_place_among_the_latest_c
     table.put(InvalidPolicy(PolicyKey("g", "team", "bad"), ("x",)))
     table.remove(PolicyKey("g", "team", "bad"))
     assert sizes(table) | {"_latest": 0} == before
+
+
+def test_what_was_made_of_a_changed_policy_is_released_and_nothing_else() -> None:
+    table, released = table_of([policy("a", podSelector=matching(app="web"))]), list[PodSignature]()
+    table.release = released.append
+    pods = {app: pod(app, app=app).signature for app in ("web", "db")}
+    made = {app: pod(f"made-{app}", app=app, node_selector={"zone": "a"}).signature for app in pods}
+    for app, signature in pods.items():
+        table.keep(signature, Effective(None, made[app]))
+    table.put(policy("a", podSelector=matching(app="web"), nodeName="n"))
+    table.keep(pods["web"], Effective(None))
+    assert released == [made["web"]]
+    assert table.made_of(pods["db"]) is not None
 
 
 @given(

@@ -13,6 +13,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import MOST_TOPOLOGY_DOMAINS, ExcludedDomain, TopologyDomains
 from extender.model.policies import Policy, PolicyObject
+from extender.rules import excluded_domains
 from extender.settings.configuration import Settings
 from extender.verbs.filter import FilterVerb
 from extender.wire.objects import kinds
@@ -151,6 +152,25 @@ def test_an_operator_excludes_a_zone_until_a_time_and_takes_it_back() -> None:
     zones.domains.step(NOON)
     zones.domains.step(NOON + 7200)
     assert zones.passed() == ["nc"], "over"
+
+
+def test_of_many_excluded_zones_the_first_are_named() -> None:
+    zones = Zones((1, 1, 1), EXCLUDING)
+    zones.index.upsert(TopologyDomains("zones", ZONE, (), tuple(ExcludedDomain(zone) for zone in "abc")))
+    zones.domains.step(NOON)
+    assert [list(zones.domains.names(most)) for most in (2, 9)] == [
+        [(ZONE, "a"), (ZONE, "b")],
+        [(ZONE, "a"), (ZONE, "b"), (ZONE, "c")],
+    ]
+
+
+def test_of_many_zones_it_is_kept_for_the_first_whether_they_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(excluded_domains, "_MOST_DOMAINS", 1)
+    zones = Zones((2, 2, 1), directing(fullDomains="Exclude"))
+    zones.node("c", cpu="1")
+    for _ in range(2):
+        assert zones.passed() == ["na", "nb", "nc"]
+    assert [len(found) for found in zones.domains.fits.values()] == [1]
 
 
 def test_of_two_zones_that_an_operator_excludes_one_is_taken_back_at_once() -> None:

@@ -7,10 +7,27 @@ from typing import Any
 import pytest
 
 from extender.index.cluster import ClusterIndex
+from extender.model.constraints.spread import topology_weight
 from extender.model.objects import Object
 from extender.model.rejections import Reason, Rejection
 from extender.rules.rule import MOST_BLAMED
-from tests.builders import Json, index_of, matching, node, pod, pod_json, settings, spread, taint, workload
+from extender.rules.topology_spread import TopologySpread
+from extender.settings.rules import Rules
+from tests.builders import (
+    Json,
+    asking,
+    index_of,
+    matching,
+    node,
+    node_json,
+    pod,
+    pod_json,
+    settings,
+    spread,
+    taint,
+    workload,
+)
+from tests.deciding import filter_nodes
 from tests.rules.judging import against_all, normalized, parts, passing, raw, reason
 
 HARD = spread("zone", app="web")
@@ -25,6 +42,23 @@ def zones(*counts: int) -> list[Object]:
         made.append(node(f"n{number}", zone=f"z{number}"))
         made += [pod(f"web-{number}-{each}", on=f"n{number}", app="web") for each in range(count)]
     return made
+
+
+def test_zones_that_only_nodes_of_the_request_are_in_are_domains_of_their_own() -> None:
+    index = index_of(*zones(1, 1))
+    brought = [node_json(f"new-{number}", zone=f"other-{number}") for number in range(3)]
+    asked = pod_json(app="web", spreads=[spread("zone", app="web")])
+    result = filter_nodes(asking(asked, nodes=[*brought, node_json("n1", zone="z1")]), index.view, settings(), 0)
+    assert sorted(result.passed) == ["new-0", "new-1", "new-2"]
+
+
+def test_the_weight_of_a_constraint_is_that_of_its_domains_and_over_host_names_of_the_nodes_asked_about() -> None:
+    index = index_of(*zones(1, 1, 1))
+    soft = [spread(key, app="web", hard=False) for key in ("zone", "host")]
+    compiled = index.view.compiled(pod("asking", app="web", spreads=soft).signature)
+    ranked = TopologySpread().ranked_groups(compiled, index.view, 40, Rules())
+    assert ranked is not None
+    assert [each.weight for each in ranked] == [-topology_weight(3), -topology_weight(40)]
 
 
 class TestSkew:

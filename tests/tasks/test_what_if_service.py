@@ -519,6 +519,16 @@ def test_a_node_that_one_pod_fills_takes_no_other_like_it() -> None:
     assert second.reason == "0/1 nodes are available: 1 node(s) had too few resources left."
 
 
+def test_the_reason_counts_the_nodes_that_a_rule_rejects_with_those_that_do_not_fit() -> None:
+    apart = [term("host", app="web")]
+    index = index_of(*nodes(), pod("web", on="n0", app="web"), pod("full", on="n1", requests={"cpu": "4"}))
+    index.upsert(pod("asking", apart=apart, requests={"cpu": "1"}))
+    (found,) = asked(index).placements
+    assert found.reason == (
+        "0/2 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 1 node(s) had too few resources left."
+    )
+
+
 def test_a_node_that_is_given_by_hand_has_its_host_name() -> None:
     apart = [term("host", app="web")]
     given = kinded("Node", node_json("new", hostname=False, allocatable=ROOM))

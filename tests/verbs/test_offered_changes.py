@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from extender.model.constraints.labels import HOSTNAME
 from extender.model.objects import Object, Pod
 from extender.wire.policies.policies_v1 import read_policy
 from tests.builders import index_of, matching, namespace, node, pod, requirement, settings, spread, taint, term
@@ -40,6 +41,18 @@ def test_a_cordoned_node_is_uncordoned_with_the_taint_that_its_controller_takes_
 def test_of_several_nodes_the_first_is_offered() -> None:
     nodes = [node(f"n{number}", allocatable=ROOM, unschedulable=True) for number in range(3)]
     assert offered(pod("asking"), *nodes)["uncordonNode"] == "uncordon n0"
+
+
+def test_of_a_node_with_more_pods_than_it_takes_all_that_lack_a_place_are_offered() -> None:
+    here = [contender(name, on="n1") for name in "abc"]
+    assert offered(contender("late"), stage("n1", pods=1), *here)["addRoom"] == "more room on n1: pods 3"
+
+
+def test_a_node_that_is_offered_has_a_host_name_of_its_own() -> None:
+    full = contender("full", cpu=4000, on="n1")
+    found = explained(index_of(stage("n1", labels={"rack": "r1"}), full), contender("late", cpu=1000), settings())
+    (one,) = (each for each in found.changes if each.kind == "addNode")
+    assert one.labels == {HOSTNAME: "new-node", "rack": "r1"}
 
 
 def test_more_room_is_not_offered_where_another_pod_holds_the_host_port() -> None:

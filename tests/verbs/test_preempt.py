@@ -287,6 +287,10 @@ class TestAdvise:
         decision = decide({"n1": ["a"], "n2": ["b"]}, *FULL, blocking, pod=LONELY, by=ADVISE)
         assert [each.node for each in decision.candidates] == ["n2"]
 
+    def test_a_candidate_that_the_index_does_not_know_is_left_out(self) -> None:
+        decision = decide({"new": [], "other": ["a"], "n2": ["b"]}, *FULL, pod=LONELY, by=ADVISE)
+        assert [each.node for each in decision.candidates] == ["n2"]
+
     def test_a_candidate_that_came_without_victims_is_never_answered_without(self) -> None:
         blocking = contender("web", on="n1", app="web")
         decision = decide({"n1": [], "n2": []}, stage("n1"), stage("n2"), blocking, pod=LONELY, by=ADVISE)

@@ -269,6 +269,18 @@ def test_such_a_pod_that_requests_nothing_that_the_group_needs_takes_no_room() -
     assert domain(decide(wandered(stuck), gang(3, cpu=4))) == "a"
 
 
+def test_of_a_group_with_host_ports_a_node_takes_one_pod() -> None:
+    index = cluster(host("a1", "a", 9), host("b1", "b", 2), host("b2", "b", 2))
+    found = decide(index, gang(2, host_ports=[8080]))
+    assert (domain(found), on_nodes(found)) == ("b", {"b1": 1, "b2": 1})
+
+
+def test_a_domain_that_rules_reject_does_not_say_that_it_holds_the_group() -> None:
+    apart = [term("zone", app="web")]
+    (found,) = decide(cluster(host("a1", "a", 9)), gang(2, app="web", apart=apart)).rejected
+    assert (found.holds, found.needed) == (1, 2)
+
+
 def test_a_group_with_a_selector_that_cannot_be_parsed_has_no_domain() -> None:
     wrong = {"matchExpressions": [{"key": "app", "operator": "Near"}]}
     pods = gang(2, apart=[{"topologyKey": HOSTNAME, "labelSelector": wrong}])

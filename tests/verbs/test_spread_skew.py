@@ -39,6 +39,14 @@ def figures(index: ClusterIndex) -> SkewFigures:
     return at_once(skew_figures(index.view, ENABLED))
 
 
+def test_pods_that_terminate_make_no_workload() -> None:
+    index = cluster(policy(**DIRECTED))
+    body = pod_json("going", on="na", app="web", spreads=[spread("zone", app="web")], owner=("ReplicaSet", "web-old"))
+    body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    index.upsert(kinds.PODS.decode_object(orjson.dumps(body)))
+    assert sum(figures(index).workloads.values()) == 0
+
+
 def test_a_deployment_counts_once_with_the_replica_set_that_is_furthest_above() -> None:
     index = cluster(policy(**DIRECTED))
     for number in range(3):

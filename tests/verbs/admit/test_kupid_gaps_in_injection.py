@@ -69,6 +69,12 @@ class TestPrecedence:
 class TestConflicts:
     """kupid: conflicts are skipped silently, and contradictions make pods that no node can take."""
 
+    def test_both_values_are_told_and_long_ones_are_cut(self) -> None:
+        found = ask(verb(policy(nodeName="two")), pod({"nodeName": "one"}))
+        assert 'the pod has "one", the policy "two"' in found.warnings[0]
+        found = ask(verb(policy(nodeName="two")), pod({"nodeName": "n" * 65}))
+        assert f'the pod has "{"n" * 64}…", the policy "two"' in found.warnings[0]
+
     @pytest.mark.parametrize(
         ("own", "directed", "field"),
         [
