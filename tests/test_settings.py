@@ -235,7 +235,9 @@ def test_offload_mode_with_both_rules_off_is_rejected() -> None:
 
 
 def test_a_lease_may_last_an_odd_number_of_seconds() -> None:
-    assert parse_settings(nested("leaderElection", {"leaseDuration": "5s"})).leader_election.lease_duration == Duration(5)
+    assert parse_settings(nested("leaderElection", {"leaseDuration": "5s"})).leader_election.lease_duration == Duration(
+        5
+    )
 
 
 OWN_FILES = {"certFile": "/tls.crt", "keyFile": "/tls.key"}

@@ -329,6 +329,16 @@ def test_an_exported_policy_has_its_binding_and_selects_what_the_webhook_would(e
     assert constraints["objectSelector"] == {}
 
 
+def test_an_exported_policy_leaves_out_the_pods_of_its_conditions(export: Export) -> None:
+    excluded = {"podSelector": {"matchLabels": {"app": "db"}, "matchExpressions": [expression("tier", "Exists")]}}
+    body = policy_json("pool", nodeSelector={"pool": "a"}, when=["Admission"], matchConditions={"exclude": excluded})
+    policy, _ = yaml.safe_load_all(export.of(body).out)
+    (found,) = policy["spec"]["matchConditions"]
+    assert found["name"] == "exclude-podselector"
+    assert '"db"' in found["expression"]
+    assert '"tier"' in found["expression"]
+
+
 @pytest.mark.parametrize(("way", "keeps"), [("KeepPod", True), ("Override", False)])
 def test_an_exported_policy_keeps_what_the_pod_has_unless_it_overrides(
     export: Export, way: str, *, keeps: bool

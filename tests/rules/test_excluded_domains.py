@@ -183,6 +183,16 @@ def test_of_two_zones_that_an_operator_excludes_one_is_taken_back_at_once() -> N
     assert zones.passed() == ["nc"]
 
 
+def test_who_follows_excluded_zones_is_told_when_an_operator_excludes_one_and_takes_it_back() -> None:
+    zones, told = Zones((2, 2, 1), EXCLUDING), list[float]()
+    zones.domains.changes.subscribe(lambda _: told.append(zones.domains.now))
+    zones.index.upsert(TopologyDomains("zones", ZONE, (), (ExcludedDomain("c", NOON + 7200),)))
+    told.clear()  # of the object
+    for now in (NOON, NOON + 60, NOON + 7200):
+        zones.domains.step(now)
+    assert told == [NOON, NOON + 7200]
+
+
 @pytest.mark.parametrize("least", ["Declared", 4])
 def test_min_domains_waits_for_a_domain_without_nodes_but_not_for_an_excluded_one(least: object) -> None:
     zones = Zones((1, 1, 1), directing(minDomains=least, unavailableDomains="Exclude"))

@@ -314,6 +314,7 @@ def test_of_hundreds_of_terms_of_existing_pods_those_with_most_domains_are_shown
         InterPodAffinity().constraint_states(incoming, made.view.compiled(incoming.signature), made.view, IndexFrame())
     )
     assert (len(states), states[-1].more_terms) == (20, 11)
+    assert len({each.pods for each in states}) == 20, "each is another one"
     assert [(each.domain, each.count, each.pods) for each in states[0].domains] == [
         (f"n{at}", 1, (f"default/wide-{at}",)) for at in range(3)
     ]

@@ -176,6 +176,14 @@ def test_labels_of_a_pod_above_the_bytes_are_kept(fields: Json) -> None:
     assert (signature.labels, signature.affinity.is_empty) == ({"app": "web"}, True)
 
 
+@pytest.mark.parametrize(("fields", "kept"), [({"on": "n1"}, 10_000), ({}, 0)], ids=["on a node", "without a node"])
+def test_labels_above_the_bytes_by_themselves_are_kept_of_a_pod_that_counts(fields: Json, kept: int) -> None:
+    signature = read(pod_json(labels=labels(10_000), **fields)).signature
+    assert len(signature.labels) == kept
+    assert signature.excess is not None
+    assert signature.excess.hides_labels is not bool(kept)
+
+
 def test_a_pod_above_a_number_keeps_what_it_asks_for() -> None:
     signature = read(pod_json(on="n1", apart=terms(101), app="web")).signature
     assert (len(signature.affinity.required_anti), signature.labels) == (101, {"app": "web"})

@@ -117,7 +117,7 @@ class RequestedShares:
 
     def _row(self, number: int) -> tuple[float, ...]:
         columns = (self.cpu, self.memory, self.per_cpu, self.per_memory, self.larger)
-        return tuple(column[number] for column in columns) if number < len(self.cpu) else (0, 0, 0.0, 0.0, 0.0)
+        return tuple(column[number] for column in columns)
 
     def _recount(self, number: int) -> tuple[float, ...]:
         """The same from the node and its pods alone."""
