@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 settings.register_profile(
     "bounded",
-    max_examples=40,
+    max_examples=32,
     derandomize=True,
     deadline=None,  # a shared machine is slow at times; no law is about time
     database=None,

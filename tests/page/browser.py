@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import re
 import signal
-from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Any, Final
+from urllib.request import Request, urlopen
 
 from aiohttp import ClientSession
 
@@ -59,9 +62,9 @@ class Element:
 class Browser:
     """One window. Positions and sizes are in CSS pixels."""
 
-    def __init__(self, http: ClientSession, session: str) -> None:
+    def __init__(self, http: ClientSession, url: str) -> None:
         self._http = http
-        self._session = session
+        self._url = url
 
     async def open(self, url: str) -> None:
         """Loads a document, or goes to another fragment of the same."""
@@ -103,7 +106,7 @@ class Browser:
         try:
             async with asyncio.timeout(PATIENCE):
                 while not (found := await self.script(condition, *arguments)):  # noqa: ASYNC110 - another process
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(0.05)
         except TimeoutError:
             shown = await self.script("return document.body.innerText")
             raise AssertionError(
@@ -150,7 +153,7 @@ class Browser:
         return base64.b64decode(await self._send("GET", "/screenshot"))
 
     async def _send(self, method: str, path: str, body: object = None) -> Any:
-        async with self._http.request(method, f"/session/{self._session}{path}", json=body) as answer:
+        async with self._http.request(method, self._url + path, json=body) as answer:
             return _value(await answer.json())
 
 
@@ -161,40 +164,56 @@ def _value(answer: dict[str, Any]) -> Any:
     return value
 
 
-@asynccontextmanager
-async def browser() -> AsyncIterator[Browser]:
-    """A browser with a profile of its own, until the block is left. Skips the test where a program is missing."""
+@contextmanager
+def driven() -> Iterator[str]:
+    """A browser with a profile of its own, until the block is left; the URL at which it is driven. Skips the test where a program is missing."""
     chromium, driver = tool("chromium"), tool("chromedriver", "chromium-driver")
-    process = await asyncio.create_subprocess_exec(
-        driver, "--port=0", stdout=PIPE, stderr=DEVNULL, start_new_session=True
-    )
+    process = subprocess.Popen([driver, "--port=0"], stdout=PIPE, stderr=DEVNULL, start_new_session=True)
     try:
-        port = await _port(process)
-        async with ClientSession(f"http://127.0.0.1:{port}") as http:
-            session = await _new_session(http, chromium)
-            try:
-                yield Browser(http, session)
-            finally:
-                async with http.delete(f"/session/{session}"):
-                    pass
+        url = f"http://127.0.0.1:{_port(process)}/session"
+        url = f"{url}/{_new_session(url, chromium)}"
+        yield url
+        with urlopen(Request(url, method="DELETE"), timeout=PATIENCE):  # noqa: S310 - the driver's own address
+            pass
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # the driver, and a browser that did not end
-        await process.wait()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
-async def _port(process: asyncio.subprocess.Process) -> int:
+@asynccontextmanager
+async def window(url: str) -> AsyncIterator[Browser]:
+    """The browser that is driven at a URL, as it is at its start: with the usual size, on no page, with nothing in its log."""
+    async with ClientSession() as http:
+        shown = Browser(http, url)
+        await shown.emulate(*_USUAL_SIZE)
+        await shown.open("about:blank")
+        await shown.log()
+        yield shown
+
+
+@asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    """A browser of its own."""
+    with driven() as url:
+        async with window(url) as shown:
+            yield shown
+
+
+def _port(process: subprocess.Popen[bytes]) -> int:
     assert process.stdout is not None
-    async with asyncio.timeout(PATIENCE):
-        async for line in process.stdout:
-            if found := _STARTED.search(line):
-                return int(found[1])
+    for line in process.stdout:
+        if found := _STARTED.search(line):
+            return int(found[1])
     raise AssertionError("chromedriver did not start")
 
 
-async def _new_session(http: ClientSession, chromium: str) -> str:
+def _new_session(url: str, chromium: str) -> str:
     width, height = _USUAL_SIZE
     options = {"binary": str(Path(chromium)), "args": [*_OPTIONS, f"--window-size={width},{height}"]}
     wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-    async with http.post("/session", json={"capabilities": {"alwaysMatch": wanted}}) as answer:
-        return str(_value(await answer.json())["sessionId"])
+    body = json.dumps({"capabilities": {"alwaysMatch": wanted}}).encode()
+    with urlopen(Request(url, body, method="POST"), timeout=PATIENCE) as answer:  # noqa: S310 - the driver's own address
+        return str(_value(json.load(answer))["sessionId"])

@@ -1,14 +1,15 @@
-"""One browser and one service for the tests of a module; each test opens its own address."""
+"""One browser, and a service for the tests of a module; each test opens its own address."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
+import pytest
 import pytest_asyncio
 
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
-from tests.page.browser import Browser, browser
+from tests.page.browser import Browser, driven, window
 from tests.page.serving import played
 
 
@@ -31,8 +32,15 @@ class Page:
         return await self.browser.until_text(*words)
 
 
+@pytest.fixture(scope="session")
+def driver() -> Iterator[str]:
+    """Where the browser of all tests is driven: a second of the processor for each that begins."""
+    with driven() as url:
+        yield url
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def page() -> AsyncIterator[Page]:
+async def page(driver: str) -> AsyncIterator[Page]:
     """After every pod of the scenario was tried."""
-    async with browser() as window, played() as service:
-        yield Page(window, service.url, service.simulated)
+    async with window(driver) as shown, played() as service:
+        yield Page(shown, service.url, service.simulated)

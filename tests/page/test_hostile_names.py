@@ -17,7 +17,7 @@ from extender.model.units import Address
 from extender.settings.configuration import Settings
 from extender.settings.connections import Server
 from tests.builders import namespace, node, pod, spread, taint, term
-from tests.page.browser import Browser, browser
+from tests.page.browser import Browser, window
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -54,11 +54,11 @@ def cluster() -> list[Object]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shown() -> AsyncIterator[tuple[Browser, str]]:
+async def shown(driver: str) -> AsyncIterator[tuple[Browser, str]]:
     """A browser, and the page of a service over the hostile cluster."""
     settings = Settings(server=Server(bind_address=Address("127.0.0.1:0")))
-    async with browser() as window, service_of_objects(settings, cluster(), Random(1)).listening() as url:
-        yield window, f"{url}/ui/#/"
+    async with window(driver) as browser, service_of_objects(settings, cluster(), Random(1)).listening() as url:
+        yield browser, f"{url}/ui/#/"
 
 
 def encoded(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.page.browser import browser
+from tests.page.browser import window
 from tests.tools.page.pictures import (
     PENDING,
     SCHEMES,
@@ -35,9 +35,9 @@ def test_the_readme_shows_it_in_light_and_in_dark(view: View) -> None:
 
 
 @EACH
-async def test_it_shows_what_the_page_shows_now(view: View) -> None:
-    async with browser() as window, serving(view) as url:
-        now = await shown(window, url, view)
+async def test_it_shows_what_the_page_shows_now(driver: str, view: View) -> None:
+    async with window(driver) as browser, serving(view) as url:
+        now = await shown(browser, url, view)
     for scheme in SCHEMES:
         assert text_in(path_of(view, scheme).read_bytes()) == now, "run `python -m tests.tools.page`"
 
