@@ -124,6 +124,8 @@ def test_a_url_that_the_api_server_reaches_is_right_wherever_doctor_runs() -> No
 def test_a_kind_of_kupid_has_a_remedy_of_its_own() -> None:
     (found,) = examine_policies(policed(not_served=("podschedulingpolicies.kupid.gardener.cloud",)))
     assert found.remedy == "apply the CRDs of kupid, or set policies.kupid: false"
+    (found,) = examine_policies(policed(not_served=("podschedulingpolicies.placement.extender.dev",)))
+    assert "none of these policies is in effect" in found.remedy
 
 
 def test_many_policies_of_one_fault_are_counted_beyond_ten() -> None:

@@ -151,6 +151,15 @@ def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
 
 
 @pytest.mark.parametrize(
+    ("field", "remedy"),
+    [("clientConection", "write clientConnection"), ("leaderelection", "write leaderElection"), ("none", "remove it")],
+)
+def test_a_field_that_is_near_to_another_one_is_taken_for_it(field: str, remedy: str) -> None:
+    (found,) = examine_scheduler(document(top={field: {}}), Settings(), nodes=5000)
+    assert found.remedy == remedy
+
+
+@pytest.mark.parametrize(
     ("given", "ours"),
     [
         (document(), Settings()),

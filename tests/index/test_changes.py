@@ -35,7 +35,7 @@ def zoned(*objects: Object) -> ClusterIndex:
 
 def test_a_pod_is_counted_elsewhere_although_another_one_like_it_is_going() -> None:
     """Spread counts no pod that is terminating, so the one that goes does not show that its like is counted."""
-    index = zoned(pod("going", on="n1", app="web", terminating=True))
+    index = index_of(node("n1", zone="z1"), pod("going", on="n1", app="web", terminating=True))
     compiled_of(index, pod_json(spreads=[spread("zone", app="web")]))
     assert index.view.is_touched(WEB.signature)
     assert not index.view.is_touched(pod("other", app="other").signature)

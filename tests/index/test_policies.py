@@ -109,7 +109,7 @@ def test_what_was_made_of_a_changed_policy_is_released_and_nothing_else() -> Non
     for app, signature in pods.items():
         table.keep(signature, Effective(None, made[app]))
     table.put(policy("a", podSelector=matching(app="web"), nodeName="n"))
-    table.keep(pods["web"], Effective(None))
+    table.keep(pod("other").signature, Effective(None))
     assert released == [made["web"]]
     assert table.made_of(pods["db"]) is not None
 

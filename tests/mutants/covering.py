@@ -39,10 +39,22 @@ class Covering:
     seconds: dict[str, float]
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that run the mutant's statement; where it runs at import, those that run its file. Empty where none does."""
+        """The tests that run the mutant's statement; where it runs at import, those that run its file, or import it themselves.
+
+        A default of a record is such a statement: a test that makes the record runs no line of its file.
+        """
         known = self.lines.get(mutant.path, {})
         found = set[str]().union(*(known.get(line, ()) for line in mutant.lines))
-        return sorted(found or set[str]().union(*known.values()), key=lambda test: (self.seconds.get(test, 0.0), test))
+        found = found or set[str]().union(self._importing(mutant.path), *known.values())
+        return sorted(found, key=lambda test: (self.seconds.get(test, 0.0), test))
+
+    def _importing(self, path: Path) -> list[str]:
+        line = f"from {'.'.join(path.with_suffix('').parts)} import "
+        importing = {each for each in self._files() if each.is_file() and line in each.read_text("utf-8")}
+        return [test for test in self.seconds if Path(test.partition("::")[0]) in importing]
+
+    def _files(self) -> set[Path]:
+        return {Path(test.partition("::")[0]) for test in self.seconds}
 
     def share(self, paths: Iterable[Path]) -> tuple[int, int]:
         """How many statements of functions some test runs, of how many there are."""

@@ -115,6 +115,9 @@ def test_what_one_test_runs_is_recorded_for_it_alone(tmp_path: Path, monkeypatch
     run = found.lines[Path("extender/model/constraints/labels.py")]
     assert {test.rpartition("::")[2] for each in run.values() for test in each} == {"test_one"}
     assert {test.rpartition("::")[2] for test in found.seconds} == {"test_one", "test_none"}
+    labels = Path("extender/model/constraints/labels.py")
+    at_import = next(each for each in mutants_of(labels, labels.read_text("utf-8")) if not each.where)
+    assert len(found.tests_of(at_import)) == 2, "both import it"
 
 
 def test_every_pure_floor_has_mutants() -> None:

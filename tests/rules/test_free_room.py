@@ -132,6 +132,7 @@ def gpu_node(name: str, gpus: int) -> Object:
 
 def test_the_number_of_pods_counts() -> None:
     scene = Scene(stage("n2", pods=1))
+    assert scene.passed("a", "n2", cpu=0) == ["n2"], "the last place"
     scene.assume("a", "n2", cpu=0)
     assert scene.rejection("n2", cpu=0) == Rejection("FreeRoom", Reason.NO_ROOM, count=1, limit=0, blamed=("pods",))
 

@@ -126,6 +126,15 @@ def test_whole_nodes_in_the_request_are_judged_by_what_is_reserved_there() -> No
     assert list(found.passed) == ["new"]
 
 
+def test_a_rejection_for_want_of_a_place_counts_the_pod_alone() -> None:
+    index = cluster(stage("n0", pods=1), contender("a"))
+    index.reserved.reserve(GROUP, [Slot("uid-a", "n0")], until=60.0)
+    pod, view = contender("c"), index.view
+    found = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame()).verdict(view.known["n0"])
+    assert found is not None
+    assert (found.reason, found.count, found.limit, found.blamed) == (Reason.RESERVED, 1, 0, ("pods", "default/a"))
+
+
 def test_a_rejection_names_the_resource_what_is_left_of_it_and_the_pods_with_slots() -> None:
     scene = Scene()
     pod, view = scene.args().pod, scene.index.view

@@ -55,6 +55,14 @@ def test_a_node_that_is_offered_has_a_host_name_of_its_own() -> None:
     assert one.labels == {HOSTNAME: "new-node", "rack": "r1"}
 
 
+def test_pods_are_deleted_where_the_fewest_must_go() -> None:
+    here = {"n0": (2, 1500), "n1": (4, 800)}
+    pods = [contender(f"{name}-{at}", cpu=cpu, on=name) for name, (count, cpu) in here.items() for at in range(count)]
+    found = offered(contender("late", cpu=3000, priority=9), stage("n0"), stage("n1"), *pods)
+    assert found["deletePods"].startswith("deleting ")
+    assert found["deletePods"].count("n0-") == 2
+
+
 def test_more_room_is_not_offered_where_another_pod_holds_the_host_port() -> None:
     stays = contender("web", cpu=4000, host_ports=[80], on="n1")
     wanted = contender("late", cpu=1000, host_ports=[80])

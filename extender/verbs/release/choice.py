@@ -382,7 +382,7 @@ class _Choice:
                 else:
                     rejects = {room.number: room.reason for room in each if room.reason is not None} | rejects
             reasons = most_frequent(Counter(reason.text for reason in rejects.values()))
-        return RejectedDomain(domain, len(self._pods), min(most, len(self._pods) - 1), tuple(reasons))
+        return RejectedDomain(domain, len(self._pods), most, tuple(reasons))
 
 
 def narrowed(signature: PodSignature, levels: Sequence[Level]) -> PodSignature:
