@@ -102,6 +102,13 @@ def test_a_mutant_meets_the_tests_that_run_its_statement_the_quickest_first() ->
     assert Covering({}, {}).tests_of(late) == []
 
 
+def test_what_runs_at_import_meets_the_tests_that_import_it() -> None:
+    units = Path("extender/model/units.py")
+    at_import = next(each for each in mutants_of(units, units.read_text("utf-8")) if not each.where)
+    tests = {f"tests/model/test_{name}.py::test": 1.0 for name in ("units", "taints")}
+    assert Covering({}, tests).tests_of(at_import) == ["tests/model/test_units.py::test"]
+
+
 def test_what_one_test_runs_is_recorded_for_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tests = tmp_path / "test_two.py"
     tests.write_text(
@@ -115,9 +122,6 @@ def test_what_one_test_runs_is_recorded_for_it_alone(tmp_path: Path, monkeypatch
     run = found.lines[Path("extender/model/constraints/labels.py")]
     assert {test.rpartition("::")[2] for each in run.values() for test in each} == {"test_one"}
     assert {test.rpartition("::")[2] for test in found.seconds} == {"test_one", "test_none"}
-    labels = Path("extender/model/constraints/labels.py")
-    at_import = next(each for each in mutants_of(labels, labels.read_text("utf-8")) if not each.where)
-    assert len(found.tests_of(at_import)) == 2, "both import it"
 
 
 def test_every_pure_floor_has_mutants() -> None:
