@@ -105,6 +105,11 @@ def test_the_remedy_of_a_readiness_check_says_what_is_not_served_until_then(chec
     assert found.remedy.startswith(remedy)
 
 
+def test_up_to_one_request_of_a_hundred_may_fail() -> None:
+    assert diagnose(failed("overloaded", 10, 100)) == []
+    assert len(diagnose(failed("overloaded", 11, 100))) == 1
+
+
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
     assert diagnose(GOOD) == []
 
