@@ -538,6 +538,7 @@ def test_room_that_is_taken_during_a_pause_is_not_proposed() -> None:
     steps = propose_in_steps(Rest(KEY, ReleaseSpec((ZONE,)), pods), index.view, SETTINGS)
     found = end_of(steps, lambda number: index.upsert(late) if number == len(pods) + 3 else None)
     assert (domain(found), len(found.slots)) == ("b", 4)
+    assert all(each.holds < len(pods) for each in found.rejected), found.rejected
 
 
 @pytest.mark.parametrize("strategy", Strategy)
