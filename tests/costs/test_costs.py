@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from extender.settings.limits import Limits
@@ -78,6 +81,23 @@ def test_no_dimension_takes_a_long_step_or_grows_like_a_square_at_small_sizes() 
             world.close()
     assert errors == []
     assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("cost", "grows"),
+    [
+        pytest.param(lambda size: 3 * size * size, True, id="a square"),
+        pytest.param(lambda size: 60 * size + 10_000 * (size > 100), False, id="another way from some size on"),
+    ],
+)
+def test_a_step_that_takes_another_way_from_some_size_on_does_not_grow(
+    monkeypatch: pytest.MonkeyPatch, cost: Callable[[int], int], *, grows: bool
+) -> None:
+    sizes: Any = lambda size: size  # noqa: E731 (a play that is its size)
+    row, world = Row("row", (), "", lambda _: 10_000, "", sizes), World(Operations(), base(NODES), {})
+    world.close()
+    monkeypatch.setattr(world, "measure", lambda size: Measured(cost(size) * SECONDS_AN_OPERATION, 0.0, "step"))
+    assert bool(_problems(row, world)) is grows
 
 
 def _problems(row: Row, world: World) -> list[str]:

@@ -50,11 +50,9 @@ class Covering:
 
     def _importing(self, path: Path) -> list[str]:
         line = f"from {'.'.join(path.with_suffix('').parts)} import "
-        importing = {each for each in self._files() if each.is_file() and line in each.read_text("utf-8")}
-        return [test for test in self.seconds if Path(test.partition("::")[0]) in importing]
-
-    def _files(self) -> set[Path]:
-        return {Path(test.partition("::")[0]) for test in self.seconds}
+        files = {test.partition("::")[0] for test in self.seconds}
+        importing = {each for each in files if Path(each).is_file() and line in Path(each).read_text("utf-8")}
+        return [test for test in self.seconds if test.partition("::")[0] in importing]
 
     def share(self, paths: Iterable[Path]) -> tuple[int, int]:
         """How many statements of functions some test runs, of how many there are."""

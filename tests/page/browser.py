@@ -172,9 +172,11 @@ def driven() -> Iterator[str]:
     try:
         url = f"http://127.0.0.1:{_port(process)}/session"
         url = f"{url}/{_new_session(url, chromium)}"
-        yield url
-        with urlopen(Request(url, method="DELETE"), timeout=PATIENCE):  # noqa: S310 - the driver's own address
-            pass
+        try:
+            yield url
+        finally:
+            with urlopen(Request(url, method="DELETE"), timeout=PATIENCE):  # noqa: S310 - the driver's own address
+                pass
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # the driver, and a browser that did not end
