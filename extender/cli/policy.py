@@ -125,6 +125,8 @@ def run_test(arguments: argparse.Namespace) -> int:
         if not each.errors:
             response = verb.decide(review_of(each.value, _namespace_of(each.value)))["response"]
             each.warnings += response.get("warnings") or ()
+            refused = [] if response["allowed"] else response["status"].get("details", {}).get("causes", [])
+            each.errors += [f"{cause['field']}: {cause['message']}" for cause in refused]
     objects = _objects(arguments, known)
     for name in {_namespace_of(each) for each in objects} - known.namespaces.keys():  # it has its name alone
         known.namespaces[name] = {NAMESPACE_NAME_LABEL: name}

@@ -26,6 +26,7 @@ README = Path(__file__).resolve().parents[2] / "config" / "policies" / "README.m
 POOL: dict[str, Any] = {"nodeSelector": {"pool": "a"}, "tolerations": [{"key": "pool", "operator": "Exists"}]}
 
 
+HARD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 SOFT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 3}
 
 
@@ -386,6 +387,50 @@ def test_what_cannot_be_exported_is_named_and_gives_1(export: Export, spec: Json
     found = export.of(policy_json(**{"nodeSelector": {"pool": "a"}, **spec}))
     assert found.code == 1
     assert f": left out: {left_out}: " in found.err
+
+
+_FORGED = 'x": 1}, value: []}, JSONPatch{op: "add", path: "/spec/hostNetwork", value: true'
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"tolerations": [{"key": "a", "effect": "NoSchedule", _FORGED: 1}]}, f"spec.tolerations[0].{_FORGED}"),
+        (
+            {"topologySpreadConstraints": [{**HARD, "labelSelector": {_FORGED: {}}}]},
+            f"spec.topologySpreadConstraints[0].labelSelector.{_FORGED}",
+        ),
+        ({"schedulingGates": [{"name": "a.b/c", _FORGED: 1}]}, f"spec.schedulingGates[0].{_FORGED}"),
+        ({"podSelector": {"matchLabels": {}, _FORGED: 1}}, f"spec.podSelector.{_FORGED}"),
+    ],
+    ids=["toleration", "spread", "gate", "selector"],
+)
+def test_a_name_that_is_no_field_becomes_no_part_of_an_exported_policy(export: Export, spec: Json, path: str) -> None:
+    """The names of fields stand in CEL without quotes."""
+    found = export.of(policy_json(when=["Admission"], **{"nodeSelector": {"pool": "a"}, **spec}))
+    assert "hostNetwork" not in found.out
+    assert "MutatingAdmissionPolicy" in found.out
+    assert f"left out: {path}: unknown field\n" in found.err
+    assert found.code == 1
+
+
+def test_a_field_of_a_toleration_that_is_none_is_an_error_of_the_policy(command: Command) -> None:
+    """The webhook refuses such a policy. What has no effect is a warning."""
+    spec: dict[str, Any] = {
+        "podSelector": {"matchLabel": {"app": "web"}},
+        "matchConditions": {"exclude": {"ownerKind": ["DaemonSet"]}},
+        "tolerations": [{"key": "a", "effect": "NoSchedule", "valeu": "b"}],
+    }
+    given = command.write("policies.yaml", policy_json(**spec))
+    found = command(given, "--pod", command.write("pod.yaml", pod()))
+    assert found.code == 1
+    assert "spec.tolerations[0].valeu: Forbidden: unknown field\n" in found.err
+    del spec["tolerations"]
+    found = command(
+        command.write("policies.yaml", policy_json(nodeName="n", **spec)), "--pod", command.write("p.yaml", pod())
+    )
+    assert "warning: spec.podSelector.matchLabel: unknown field, it has no effect\n" in found.err
+    assert "warning: spec.matchConditions.exclude.ownerKind: unknown field, it has no effect\n" in found.err
 
 
 def test_an_exported_name_that_would_be_too_long_is_left_out(export: Export) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 import orjson
@@ -35,10 +36,11 @@ from extender.verbs.admit.injection import DEFAULT_SCHEDULER
 from extender.verbs.admit.json_edits import pointer
 from extender.wire.policies.node_terms import SPREAD, TOLERATIONS
 from extender.wire.policies.policies_v1 import is_soft_min_domains
+from extender.wire.policies.policy_fields import SPEC_FIELDS, unknown_fields, with_known_fields
 
 _GROUP_VERSION: Final = "admissionregistration.k8s.io/v1"
 _LONGEST_NAME: Final = 253  # of a DNS subdomain
-_SHOWN: Final = 40
+_SHOWN: Final = 40  # characters of a name, and unknown fields
 _GATES: Final = "schedulingGates"
 _LABELS: Final = "object.metadata.labels"
 _OWNER_KIND: Final = (
@@ -69,7 +71,9 @@ class _Draft:
 
 def native_policy(policy: Policy, spec: JsonObject, exempt: Exempt) -> NativePolicy:
     """The policy in the API server's own form. ``spec`` is the JSON that it was read from. O(its size)."""
-    draft = _Draft()
+    unknown = islice(unknown_fields(spec, SPEC_FIELDS, "spec"), _SHOWN)
+    draft = _Draft(left_out=[f"{path}: unknown field" for path in unknown])
+    spec = with_known_fields(spec)  # the name of another field is free text, and would become a part of an expression
     _behaviour(policy, draft)
     if policy.mode is Mode.AUDIT or Moment.ADMISSION not in policy.when or policy.targets is Targets.TEMPLATES:
         return NativePolicy((), tuple(draft.left_out), ())

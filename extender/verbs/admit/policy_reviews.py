@@ -6,7 +6,7 @@ policies are seldom written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -21,9 +21,11 @@ from extender.model.resources import PODS
 from extender.settings.configuration import Settings
 from extender.verbs.admit.reviews import FORBIDDEN, Request, allowed, denied, invalid
 from extender.verbs.admit.term_product import Budget, TooManyTermsError, join, policy_terms
+from extender.wire.policies.field_errors import FieldError, Problems
 from extender.wire.policies.node_terms import NODE_TERMS, POD_TERMS, SPREAD, WEIGHTED_POD_TERMS, value_at
 from extender.wire.policies.policies_v1 import read_policy
-from extender.wire.policies.policy_validation import RELEASE_FIELDS, SPREAD_FIELDS, validate
+from extender.wire.policies.policy_fields import unknown_elsewhere, unknown_in_pods
+from extender.wire.policies.policy_validation import validate
 
 
 class NodeReader(Protocol):
@@ -52,7 +54,10 @@ def review_policy(
     if request.operation == "CREATE" and policies.count_of(place) >= policies.most(place):
         return denied(request.uid, FORBIDDEN, f"with this one {policies.above(place)}")
     errors = validate(request.obj, limits, kind=kind)
-    if errors and request.operation == "UPDATE" and request.obj.get("spec") == request.old.get("spec"):
+    is_old = request.operation == "UPDATE" and request.obj.get("spec") == request.old.get("spec")
+    if not errors and not is_old:
+        errors = _unknown_in_pods(request.obj.get("spec") or {})
+    if errors and is_old:
         errors, stored = [each for each in errors if not each.field.startswith("spec")], errors
         if not errors:
             return allowed(request.uid, warnings=[f"{each}; the policy is not in effect" for each in stored])
@@ -68,11 +73,7 @@ def review_policy(
 
 _MOST_CONTRADICTIONS: Final = 5
 _MOST_TERMS: Final = 1000
-_KNOWN_FIELDS: Final = frozenset({
-    *("podSelector", "namespaceSelector", "matchConditions", "nodeSelector", "nodeName", "affinity", "tolerations"),
-    *("topologySpreadConstraints", "schedulerName", "schedulerNames", "schedulingGates", "priorityClassName"),
-    *("when", "spread", "release", "targets", "priority", "conflictPolicy", "failurePolicy", "mode"),
-})  # fmt: skip
+_MOST_UNKNOWN: Final = 100  # more are not shown
 
 
 def _warnings_of(
@@ -142,12 +143,16 @@ def _domain_warnings(release: ReleaseSpec) -> Iterator[str]:
 
 
 def _unknown_fields(spec: JsonObject) -> Iterator[str]:
-    places: list[tuple[str, JsonObject, Collection[str]]] = [("spec", spec, _KNOWN_FIELDS)]
-    places.append(("spec.release", spec.get("release") or {}, RELEASE_FIELDS))
-    places += [(f"spec.spread[{number}]", each, SPREAD_FIELDS) for number, each in enumerate(spec.get("spread") or ())]
-    for path, found, known in places:
-        for name in sorted(found.keys() - set(known)):
-            yield f"{path}.{name}: unknown field, it has no effect"
+    """They are named in the order of the alphabet, as the API server does it."""
+    for path in sorted(islice(unknown_elsewhere(spec), _MOST_UNKNOWN)):
+        yield f"{path}: unknown field, it has no effect"
+
+
+def _unknown_in_pods(spec: JsonObject) -> list[FieldError]:
+    found = Problems()
+    for path in islice(unknown_in_pods(spec), _MOST_UNKNOWN):
+        found.forbidden(path, "unknown field")
+    return found.errors
 
 
 def _node_requirement_warnings(spec: JsonObject) -> Iterator[str]:

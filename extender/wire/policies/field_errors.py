@@ -348,8 +348,7 @@ def _check_toleration(found: Problems, item: JsonObject, at: str) -> None:
     elif operator != "Exists":
         found.invalid(f"{at}.operator", operator, "operator must be Exists when `key` is empty, which means match all")
     seconds = item.get("tolerationSeconds")
-    if seconds is not None and (not isinstance(seconds, int) or isinstance(seconds, bool)):
-        found.add(ErrorType.TYPE_INVALID, f"{at}.tolerationSeconds", "must be an integer", seconds)
+    found.read_number(seconds, f"{at}.tolerationSeconds", -(2**63), 2**63 - 1)
     if seconds is not None and effect != "NoExecute":
         found.invalid(f"{at}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
     if operator in ("", "Equal"):

@@ -9,6 +9,7 @@ import pytest
 from extender.model.policies import ConflictPolicy, FailurePolicy, Mode, Moment, Targets
 from extender.settings.limits import Limits
 from extender.wire.policies.policies_v1 import read_policy, spec_fields
+from extender.wire.policies.policy_fields import SPEC_FIELDS, Fields
 from extender.wire.policies.policy_validation import validate
 from tests.deploy.policies.examples import BAD, FULL, Json, namespaced_full, policy
 from tests.deploy.policies.test_schema import schema_of
@@ -67,6 +68,17 @@ def test_domains_of_which_it_is_not_clear_where_a_pod_counts_are_refused(release
 def test_the_fields_that_are_read_are_those_of_the_schema(crd: Json) -> None:
     fields = schema_of(crd)["properties"]["spec"]["properties"]
     assert set(spec_fields(is_cluster=crd["spec"]["scope"] == "Cluster")) == set(fields)
+
+
+def fields_of(schema: Json) -> Fields | None:
+    """The fields of a schema in the form of the webhook."""
+    schema = schema.get("items", schema)
+    properties: Json = schema.get("properties", {})
+    return {name: fields_of(part) for name, part in properties.items()} or None
+
+
+def test_the_fields_that_are_known_at_any_depth_are_those_of_the_schema() -> None:
+    assert fields_of({"properties": SPEC}) == SPEC_FIELDS
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
 from extender.settings.policies import Exemptions, Policies
+from extender.wire.policies.node_terms import NODE_TERMS
 from tests.builders import Json, matching
 from tests.policies import PREFERRED, REQUIRED, expression, node_term, policy, policy_json, requiring
 from tests.verbs.admit.reviewing import Answer, ask, pod, review, template_spec, verb, workload
@@ -119,6 +120,26 @@ class TestValidation:
         assert ask(full, policy_json("two", "bank"), namespace="bank").response["allowed"]
         assert ask(full, policy_json("one"), "UPDATE", old=policy_json("one"), namespace="").response["allowed"]
 
+    def test_an_unknown_field_that_would_be_written_into_pods_is_refused_unless_it_is_stored(self) -> None:
+        body = policy_json(
+            tolerations=[{"key": "a", "effect": "NoSchedule"}, {"operator": "Exists", "valeu": "b"}],
+            affinity=requiring({"matchExpression": []}),
+        )
+        found = review_policy(body)
+        assert [(each["field"], each["message"]) for each in found.response["status"]["details"]["causes"]] == [
+            (f"spec.{NODE_TERMS}.nodeSelectorTerms[0].matchExpression", "Forbidden: unknown field"),
+            ("spec.tolerations[1].valeu", "Forbidden: unknown field"),
+        ]
+        stored = ask(verb(), body, "UPDATE", old=body, namespace="")
+        assert (stored.response["allowed"], [text for text in stored.warnings if "not in effect" in text]) == (True, [])
+
+    def test_so_many_unknown_fields_are_named_only_in_part(self) -> None:
+        """A policy may have as many as a request has room for."""
+        many = {f"x{number}": 1 for number in range(5_000)}
+        found = review_policy(policy_json(tolerations=[{"operator": "Exists", **many}]))
+        assert len(found.response["status"]["details"]["causes"]) <= 100
+        assert len(review_policy(policy_json(nodeName="n", podSelector=many)).warnings) <= 100
+
     def test_a_good_policy_draws_no_warning(self) -> None:
         found = review_policy(policy_json(nodeSelector={"a": "b"}), nodes=Nodes({"a": "b"}))
         assert found.response == {"uid": "u-1", "allowed": True}
@@ -131,6 +152,7 @@ class TestValidation:
             ({}, "the policy directs nothing"),
             ({"nodeName": "n"}, "bypass the scheduler"),
             ({"nodeselector": {"a": "b"}, "schedulerName": "s"}, "spec.nodeselector: unknown field"),
+            ({"podSelector": {"matchLabel": {}}, "nodeName": "n"}, "spec.podSelector.matchLabel: unknown field"),
             ({"affinity": requiring(node_term(expression("a", "Gt", "many")))}, "Gt needs an integer"),
             ({"affinity": requiring(node_term(expression("a", "In", "b c")))}, "no label value"),
             ({"affinity": requiring(ZONE_A), "nodeSelector": {"zone": "b"}}, "no node can match the required terms"),
