@@ -155,7 +155,8 @@ class Release(Section, frozen=True):
     """The release of groups of gated pods, where scheduling policies are enabled.
 
     ``patches_per_second`` and ``max_parallel_patches`` apply to all groups together. ``reservation``: how long room is kept
-    for released pods that are not bound, ``unasked``: and while no scheduler has asked about any of them. ``expectation``: after so long a released pod that the watch still shows as gated is
+    for released pods that are not bound, ``unasked``: and how long after their scheduler asked last, where it has asked about none of
+    the group. ``expectation``: after so long a released pod that the watch still shows as gated is
     read. ``keep_empty``: how long the decision of a group without pods is kept. ``orphan_grace``: how long a pod keeps our
     gate when no policy releases it. A namespace has at most ``groups_per_namespace`` groups, and ``pods_per_namespace``
     pods in them, for which room is reserved at a time, and at most ``share_per_namespace`` of any resource that all nodes

@@ -265,12 +265,13 @@ class FilterService:
         pod = self._watched(args.pod)
         if self._are_all_new(args):
             return self._answer_new_nodes(args, pod)
-        sent, args = args, args.by_names()
-        if isinstance(pod, Pod) and pod.uid in self._index.assumed.binding:
-            return _BEING_BOUND
-        if isinstance(pod, Pod) and (again := self._answer_again(args, pod)) is not None:
-            return again
-        previous = self._index.assumed.forget(pod.uid) if isinstance(pod, Pod) else None
+        sent, args, previous = args, args.by_names(), None
+        if isinstance(pod, Pod):
+            if self._index.reserved.held:
+                self._index.reserved.note_request(pod, self._clock.now())
+            if (again := self._answer_again(args, pod)) is not None:
+                return again
+            previous = self._index.assumed.forget(pod.uid)
         if not isinstance(pod, Pod) or not has_same_constraints(args.pod.signature, pod.signature):
             pod = await self._pods.find(args.pod)
         if not isinstance(pod, Pod):
@@ -281,8 +282,6 @@ class FilterService:
             pod = self._watched(pod)
             if not isinstance(pod, Pod):
                 return _reject_for_now(pod)
-            if pod.uid in self._index.assumed.binding:
-                return _BEING_BOUND
             args = replace(args, pod=pod)
         if (again := self._answer_again(args, pod)) is not None:  # another request was answered meanwhile
             return again
@@ -296,6 +295,8 @@ class FilterService:
         the earlier ones again and again. O((its nodes + names) × clauses).
         """
         assumed = self._index.assumed
+        if pod.uid in assumed.binding:
+            return _BEING_BOUND
         held = assumed.held.get(pod.uid)
         if held is None or not held.answered:
             return None
@@ -328,8 +329,6 @@ class FilterService:
 
     def _answer(self, args: ExtenderArgs, previous: Assumed | None) -> FilterResult:
         """Decides now and assumes the pod. ``previous`` is what was assumed of the pod before."""
-        if args.pod.uid in self._index.reserved.held:
-            self._index.reserved.note_request(args.pod.uid)
         avoid = previous.nodes[0] if previous is not None and len(previous.nodes) == 1 else ""
         result = self._decide(args, avoid)
         self.decisions.record(args.pod.scheduler, result)
@@ -430,6 +429,7 @@ class FilterService:
             now = self._clock.now()
             if (lost := now - begun - _REVIEW_SECONDS) >= _SUSPENDED_SECONDS:
                 self._index.assumed.extend(lost)
+                self._index.reserved.extend(lost, now)
             known = self._known_until()
             self._scheduled.take(self._index.assumed.bound)
             self._index.assumed.review(now, limits, known_before=known_before, known_until=known)

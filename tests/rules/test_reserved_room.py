@@ -264,5 +264,5 @@ def test_slots_are_replaced_in_one_step_and_only_for_pods_that_wait_for_a_node()
     assert [scene.index.reserved.groups_in(namespace) for namespace in ("default", "other")] == [1, 0]
     assert len(freed) == 1, "only the slot that moved was freed"
     assert scene.index.reserved.expire(60.0) == []
-    scene.index.reserved.extend(10.0)
+    scene.index.reserved.extend(10.0, now=70.0)
     assert (scene.index.reserved.expire(90.0), scene.index.reserved.expire(100.0)) == ([], [GROUP])

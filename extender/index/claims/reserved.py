@@ -5,6 +5,9 @@ those of its own group, which have slots of their own. A slot ends when its pod 
 slots of its group are replaced or released, and when they expire. A pod that is assumed on the node of its slot counts
 there already: readers of slots leave it out, so that a binding that fails leaves the room reserved.
 
+While any room is reserved, `Reservations` also notes which schedulers ask (`Requests`): a group whose scheduler has a long
+backlog keeps its room, one whose scheduler does not exist loses it.
+
 Invariant: a pod has at most one slot, which `node_of` holds. Time comes in as ``now`` in monotonic seconds.
 """
 
@@ -24,6 +27,7 @@ from extender.model.resources import PODS, Resources
 
 _NO_ROOM: Resources = {}
 _ONE_POD: Resources = {PODS: 1}
+_MOST_SCHEDULERS = 64  # of which the time of the last request is known: pods may name any
 
 
 @dataclass(slots=True)
@@ -40,6 +44,33 @@ class _Held(NamedTuple):
     group: GroupKey
     node: str
     pod: Pod
+
+
+class Requests:
+    """Which schedulers ask while room is reserved, and about which pods that have slots. Times are monotonic seconds.
+
+    ``pods``: the UIDs of pods that have slots and about which a scheduler has asked since they got theirs. The times of the
+    `_MOST_SCHEDULERS` schedulers that asked last are known.
+    """
+
+    def __init__(self) -> None:
+        self.pods: set[str] = set()
+        self._last: dict[str, float] = {}
+        self._resumed = float("-inf")
+
+    def note(self, scheduler: str, now: float) -> None:
+        """A scheduler asks about any pod. O(1), and O(`_MOST_SCHEDULERS`) for a name that is new."""
+        if scheduler not in self._last and len(self._last) >= _MOST_SCHEDULERS:
+            del self._last[min(self._last, key=self._last.__getitem__)]
+        self._last[scheduler] = now
+
+    def resume(self, now: float) -> None:
+        """This process did not run until now: schedulers that asked meanwhile were not heard."""
+        self._resumed = now
+
+    def last_of(self, scheduler: str) -> float:
+        """When a scheduler asked last, or could not be heard; minus infinity where it never asked. O(1)."""
+        return max(self._last.get(scheduler, self._resumed), self._resumed)
 
 
 class ReservedView:
@@ -80,10 +111,7 @@ class ReservedView:
 
 
 class Reservations(ReservedView):
-    """All slots. ``pods`` are those that the watch shows.
-
-    ``asked``: the UIDs of pods that have slots and about which a scheduler has asked since they got theirs.
-    """
+    """All slots. ``pods`` are those that the watch shows. ``requests``: which schedulers ask while there are any."""
 
     by_node: dict[str, dict[str, Pod]]
     totals: dict[str, dict[str, int]]
@@ -97,7 +125,7 @@ class Reservations(ReservedView):
         self.totals = {}
         self.changes = Subscribers()
         self.held = self._held
-        self.asked: set[str] = set()
+        self.requests = Requests()
         self._groups: dict[GroupKey, _Group] = {}
 
     @property
@@ -152,10 +180,11 @@ class Reservations(ReservedView):
             self.release(group)
         return late
 
-    def extend(self, seconds: float) -> None:
+    def extend(self, seconds: float, now: float) -> None:
         """Extends every slot by a time in which this process did not run and read no events. O(groups with slots)."""
         for found in self._groups.values():
             found.until += seconds
+        self.requests.resume(now)
 
     def observe(self, uid: str, new: Pod | None) -> None:
         """Applies a change of a pod that has a slot; None where it is deleted or has finished. O(resources)."""
@@ -167,9 +196,11 @@ class Reservations(ReservedView):
             self._end(uid, is_freed=True)
             self._begin(held.group, uid, held.node, until)
 
-    def note_request(self, uid: str) -> None:
-        """A scheduler has asked about a pod that is ``held``. O(1)."""
-        self.asked.add(uid)
+    def note_request(self, pod: Pod, now: float) -> None:
+        """The scheduler of a pod asks about it. O(1)."""
+        self.requests.note(pod.scheduler, now)
+        if pod.uid in self.held:
+            self.requests.pods.add(pod.uid)
 
     def touched(self, node: str) -> None:
         """A pod was placed on a node, or has left it. O(1)."""
@@ -196,7 +227,7 @@ class Reservations(ReservedView):
     def _end(self, uid: str, *, is_freed: bool) -> None:
         """Ends a slot. ``is_freed``: its pod is not on its node, so that another one may get the room."""
         group, node, pod = self.held.pop(uid)
-        self.asked.discard(uid)
+        self.requests.pods.discard(uid)
         here = self.by_node[node]
         del here[uid]
         if not here:

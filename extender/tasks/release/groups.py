@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from extender.index.claims.reserved import Reservations
+from extender.index.claims.reserved import Requests, Reservations
 from extender.index.gated import Charges, GatedGroups, Placements, Role
 from extender.kube.effects import ObjectEvent, PodRef
 from extender.model.group_placements import PlacementStatus
@@ -151,8 +151,9 @@ class GroupMemory:
     group for ever. ``gone``: pods that do not exist, though the watch shows them still. ``refused``: by UID, why the API
     server refuses a release. ``without_room``: its time is over, so pods are released also where the domain has no room.
     ``is_placed``: as many pods as the group has have been released. ``has_expired``: the time for which room was reserved
-    for its released pods was over before they were bound. ``asked_by``: by UID, when a scheduler
-    is to have asked about a released pod, and ``unasked`` are those about which none has. ``spec``: what its policy asked
+    for its released pods was over before they were bound. ``requested_by``: the schedulers that have asked about a pod of it.
+    ``released_at``: by UID, since when the released pods of other schedulers wait, and ``unasked`` are those whose room is
+    given back, as their scheduler asks about nothing; ``is_unasked``: so has that of all of them. ``spec``: what its policy asked
     for at the last try of a decision. ``next_try``: no decision is tried before. ``step`` is the last
     one, and ``told`` the status that was written last, at ``told_at``. ``emptied``: when its last pod went.
     """
@@ -176,8 +177,10 @@ class GroupMemory:
     tries: int = 0
     problem: str = ""
     reserved_until: float = 0.0
-    asked_by: dict[str, float] = field(default_factory=dict)
+    requested_by: set[str] = field(default_factory=set)
+    released_at: dict[str, float] = field(default_factory=dict)
     unasked: set[str] = field(default_factory=set)
+    is_unasked: bool = False
     step: Step | None = None
     told: PlacementStatus | None = None
     told_at: float = float("-inf")
@@ -192,13 +195,21 @@ class GroupMemory:
             self.refused.clear()
 
     def observe_released(
-        self, group: GroupState, asked: Container[str], now: float, seconds: float
+        self, group: GroupState, requests: Requests, now: float, seconds: float
     ) -> tuple[set[str], float | None]:
-        """The released pods about which no scheduler has asked in time, and when there may be more. O(its pods)."""
-        waiting = {pod.uid for pod in group.released if pod.uid not in asked}
-        self.asked_by = {uid: self.asked_by.get(uid, now + seconds) for uid in waiting}
-        self.unasked = {uid for uid, by in self.asked_by.items() if now >= by}
-        return self.unasked, min((by for by in self.asked_by.values() if by > now), default=None)
+        """The released pods whose room is given back, and when there may be more. O(its pods).
+
+        A scheduler that has asked about a pod of the group comes to the others. One that asks about other pods may have a
+        backlog before it comes to this group. So room is given back where the scheduler of a pod has asked about no pod of the
+        group, and about no other pod for so many seconds.
+        """
+        self.requested_by.update(pod.scheduler for pod in group.bound)
+        self.requested_by.update(pod.scheduler for pod in group.released if pod.uid in requests.pods)
+        waiting = [pod for pod in group.released if pod.scheduler not in self.requested_by]
+        self.released_at = {pod.uid: self.released_at.get(pod.uid, now) for pod in waiting}
+        due = {pod.uid: max(self.released_at[pod.uid], requests.last_of(pod.scheduler)) + seconds for pod in waiting}
+        self.unasked = {uid for uid, at in due.items() if now >= at}
+        return self.unasked, min((at for at in due.values() if at > now), default=None)
 
     def status_due(self, *, is_written: bool, is_news: bool, now: float) -> float:
         """When a status is written: at once where the phase or the reason changes, and counts once a second."""

@@ -266,12 +266,15 @@ class GroupReconciler:
             self._queue.add_at(*following)
 
     def _give_back_unasked(self, group: GroupState, memory: GroupMemory) -> None:
-        """Gives back the room of released pods about which no scheduler asks, as one that does not exist never will."""
+        """Gives back the room of released pods whose scheduler asks about nothing, as one that does not exist never will.
+
+        One that comes back has it reserved again for the others of the group, where it is still free.
+        """
         reserved, now = self._index.reserved, self._clock.now()
         if memory.decision is not None and group.spec.may_grow(memory.decision.levels):
             with_room = tuple(pod for pod in group.released if reserved.node_of(pod.uid))
             group = replace(group, released=with_room)  # the others wait for nodes
-        unasked, again = memory.observe_released(group, reserved.asked, now, self._settings.unasked)
+        unasked, again = memory.observe_released(group, reserved.requests, now, self._settings.unasked)
         if again is not None:
             self._queue.add_at(group.key, again)
         left = [slot for slot in reserved.slots_of(group.key) if slot.pod not in unasked]
@@ -279,7 +282,10 @@ class GroupReconciler:
             _LOG.warning("reserved room is given back, as no scheduler asks", extra={"group": str(group.key)})
             reserved.reserve(group.key, left, memory.reserved_until)
         if group.released and len(unasked) == len(group.released):
-            memory.has_expired, memory.claimed_until = True, 0.0
+            memory.has_expired = memory.is_unasked = True
+            memory.claimed_until = 0.0
+        elif memory.is_unasked and not unasked:
+            memory.has_expired = memory.is_unasked = False
 
     def _expire_reservations(self) -> None:
         for key in self._index.reserved.expire(self._clock.now()):

@@ -180,24 +180,6 @@ async def test_pods_that_come_to_a_decided_group_get_no_room_beyond_the_share(ho
         assert scene.reserved <= 5
 
 
-async def test_room_is_given_back_where_no_scheduler_asks_about_the_pods() -> None:
-    """As one that does not exist never does. What it asks about keeps its room."""
-    scene = Limited(50)
-    scene.create("x", 1, 2, 3)
-    async with scene.leading():
-        await scene.pass_time(2)
-        scene.index.reserved.note_request("uid-x-1")
-        await scene.pass_time(50)
-        assert scene.reserved == 3
-        await scene.pass_time(30)
-        assert list(scene.index.reserved.held) == ["uid-x-1"]
-        await scene.pass_time(5)
-        assert scene.reserved == 1, "it is not reserved again"
-        scene.bind()
-        await scene.pass_time(2)
-        assert scene.status("x")["phase"] == "Bound"
-
-
 async def test_a_zone_of_an_exclusive_policy_is_free_again_when_no_pod_runs_there_and_no_room_is_kept() -> None:
     scene = Limited(50, exclusive=True)
     for gang in "xy":
