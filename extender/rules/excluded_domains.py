@@ -44,11 +44,14 @@ _NO_DOMAINS: Final[Mapping[str, Exclusion]] = {}
 class LeftOut:
     """What a constraint leaves out for one pod. ``excluded`` are domains by value, ``numbers`` those with nodes by number.
 
-    ``is_full`` tells of a domain that the pod fits none of its nodes; None where full domains are kept.
+    ``ineligible`` are excluded domains without an eligible node: they have no node, or none that the inclusion policies admit.
+    A domain that the pod cannot use by its node affinity is not among them. ``is_full`` tells of a domain that the pod fits
+    none of its nodes; None where full domains are kept.
     """
 
     excluded: Mapping[str, Exclusion] = field(default_factory=dict)
     numbers: Mapping[int, str] = field(default_factory=dict)
+    ineligible: Sequence[str] = ()
     is_full: Callable[[int], bool] | None = None
 
     def least(self, group: SpreadGroupView, frame: Frame) -> int:
@@ -70,12 +73,14 @@ class LeftOut:
     def _counts(self, domain: int) -> bool:
         return domain not in self.numbers and (self.is_full is None or not self.is_full(domain))
 
-    def still_needed(self, group: SpreadGroupView, needed: Collection[str] | int) -> int:
-        """How many eligible domains minDomains asks for, without those that are excluded and have no node. O(excluded domains)."""
-        without_nodes = [each for each in self.excluded if each not in group.key.number_of]
+    def still_needed(self, needed: Collection[str] | int) -> int:
+        """How many eligible domains minDomains waits for. O(excluded domains).
+
+        An excluded domain that is eligible is among the eligible ones already.
+        """
         if isinstance(needed, int):
-            return needed - len(without_nodes)
-        return len(needed) - sum(each in needed for each in without_nodes)
+            return needed - len(self.ineligible)
+        return len(needed) - sum(domain in needed for domain in self.ineligible)
 
     def judged(self, state: DomainState) -> DomainState:
         """A domain for an explanation: one that is excluded does not pass, whatever it counts."""
@@ -113,8 +118,26 @@ def left_out(
         if not frame.numbers_nodes:  # a node that the request brings along may be what makes a domain available
             found = {each: why for each, why in found.items() if why.by or not _has_available(frame.brought(key, each))}
     numbers = {number: each for each in found if (number := key.number_of.get(each)) is not None}
+    ineligible = _ineligible(found, constraint, signature, group) if found else ()
     is_full = _Fullness(pod, signature, group, view, frame) if rules.excludes_full else None
-    return LeftOut(found, numbers, is_full)
+    return LeftOut(found, numbers, ineligible, is_full)
+
+
+def _ineligible(
+    excluded: Iterable[str], constraint: SpreadConstraint, signature: PodSignature, group: SpreadGroupView
+) -> Sequence[str]:
+    """Those without an eligible node that the pod may use: minDomains would wait for such a domain."""
+    usable, number_of = _usable_domains(constraint, signature), group.key.number_of
+    return [
+        domain
+        for domain in excluded
+        if (usable is None or domain in usable) and not group.is_eligible_domain(number_of.get(domain, 0))
+    ]
+
+
+def _usable_domains(constraint: SpreadConstraint, signature: PodSignature) -> Collection[str] | None:
+    """The domains that the pod may use by its node affinity, None for any."""
+    return signature.node_affinity.values_of(constraint.topology_key) if constraint.honor_affinity else None
 
 
 def _has_available(nodes: Iterable[Node]) -> bool:
@@ -126,8 +149,8 @@ def needed_domains(constraint: SpreadConstraint, signature: PodSignature, view: 
     if constraint.domains is None or not constraint.domains.declared:
         return constraint.min_domains
     declared = view.domains.declared(constraint.topology_key)
-    usable = signature.node_affinity.values_of(constraint.topology_key) if constraint.honor_affinity else None
-    return declared if usable is None else declared & usable
+    usable = _usable_domains(constraint, signature)
+    return declared if usable is None else declared.intersection(usable)
 
 
 class NotExcluded(msgspec.Struct, frozen=True, gc=False):

@@ -62,7 +62,10 @@ class Frame(ABC):
 
     @abstractmethod
     def eligible_domains(self, group: SpreadGroupView, without: Container[str] = ()) -> int:
-        """How many domains are eligible for the group, also those that only nodes of the frame are in, but for some of these."""
+        """How many domains are eligible for the group, also those that only nodes of the frame are in.
+
+        For a domain in ``without`` the nodes of the index decide alone.
+        """
 
     def brought(self, _key: KeyView, _domain: str) -> Iterable[Node]:
         """The nodes of a domain that the request brings along: they may be hypothetical."""
@@ -239,11 +242,12 @@ class ChangedNodeFrame(RequestFrame):
         """Whether it counts any pod after the change."""
         return bool(self.satisfying(group))
 
-    def eligible_domains(self, group: SpreadGroupView, _without: Container[str] = ()) -> int:
+    def eligible_domains(self, group: SpreadGroupView, without: Container[str] = ()) -> int:
         """Those of the index, without the one that the node would leave empty, and with one that it would be the first in."""
         old, new = group.domain_of[self._number], self._new_domain(group)
-        found = group.domains + (new != 0 and not group.is_eligible_domain(new))
-        return found - (old not in (0, new) and group.column.domains[old] == 1)
+        is_first = new != 0 and not group.is_eligible_domain(new) and group.key.value_on(self._node) not in without
+        is_last = old not in (0, new) and group.column.domains[old] == 1 and group.key.value(old) not in without
+        return group.domains + is_first - is_last
 
     def _new_domain(self, group: GroupView) -> int:
         if isinstance(group, SpreadGroupView) and not group.admits(self._node):

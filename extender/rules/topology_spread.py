@@ -233,7 +233,7 @@ def _min_match(spread: Spread, frame: Frame, out: LeftOut, needed: Collection[st
     O(distinct counts), and O(domains that policies exclude).
     """
     group = spread.group
-    if frame.eligible_domains(group, out.excluded) < out.still_needed(group, needed):
+    if frame.eligible_domains(group, out.excluded) < out.still_needed(needed):
         return 0
     return out.least(group, frame)
 
@@ -467,7 +467,7 @@ class TopologySpread(Rule):
                     reach=own_namespace(compiled.signature.namespace),
                     limit=clause.most,
                     max_skew=constraint.max_skew,
-                    min_domains=out.still_needed(group, needed),
+                    min_domains=out.still_needed(needed),
                     eligible=group.domains,
                     minimum=clause.min_match,
                     lacking=group.key.lacking,

@@ -21,7 +21,7 @@ from extender.model.objects import ExcludedDomain, TopologyDomains
 from extender.model.policies import PolicyObject
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.simulator.oracle.brute_force import ClusterState
+from extender.simulator.oracle.brute_force import ClusterState, TopologySpread
 from extender.simulator.oracle.directed_spread import DirectedSpread, Known, takes_pods
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.spread_skew import skew_figures
@@ -35,6 +35,7 @@ ENABLED = settings_of(policies={"enabled": True})
 ZONES = "abcd"
 AFTER = 5.0
 MINIMA: list[Json] = [{}, {"minDomains": "Declared"}, {"minDomains": 3}]
+INCLUSION = {"nodeAffinityPolicy": ["Honor", "Ignore"], "nodeTaintsPolicy": ["Honor", "Ignore"]}
 OTHERS: list[Json] = [{}, {"fullDomains": "Exclude"}]
 
 
@@ -58,7 +59,8 @@ class Cluster:
 
     def put_node(self, name: str, zone: str, *, lost: bool, cordoned: bool = False) -> None:
         taints = [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}] if lost else []
-        body = node_json(name, zone=zone, unschedulable=cordoned, allocatable={"cpu": "1", "pods": "3"})
+        pool = {"pool": "large"} if self.rng.random() < 0.7 else {}
+        body = node_json(name, zone=zone, unschedulable=cordoned, allocatable={"cpu": "1", "pods": "3"}, labels=pool)
         body["spec"]["taints"] = taints
         self.nodes[name] = body
         self.index.upsert(kinds.NODES.decode_object(orjson.dumps(body)))
@@ -124,6 +126,13 @@ class Cluster:
                 zones.setdefault(zone, []).append(takes_pods(body))
         return {zone for zone, taking in zones.items() if not any(taking)}
 
+    def excludes_ineligible(self, body: Json) -> bool:
+        """Whether an excluded zone has nodes, none of which counts for the pod's constraint."""
+        state, (constraint,) = ClusterState(self.nodes.values()), body["spec"]["topologySpreadConstraints"]
+        counts = TopologySpread(body, state, [constraint]).counts[0]
+        zones = {each["metadata"]["labels"].get(ZONE) for each in self.nodes.values()}
+        return bool(self.excluded & zones - counts.keys())
+
     @property
     def excluded(self) -> set[str]:
         long = {zone for zone, since in self.since.items() if since + AFTER <= self.now}
@@ -134,7 +143,11 @@ class Cluster:
 def asking(rng: Random) -> Json:
     selector: Json = {"labelSelector": {"matchLabels": {"app": "web"}}}
     spread: Json = {"maxSkew": rng.randint(1, 2), "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"} | selector
+    for policy_of, choices in INCLUSION.items():
+        spread |= {policy_of: rng.choice(choices)} if rng.random() < 0.5 else {}
+    spread |= {"minDomains": rng.randint(1, 4)} if rng.random() < 0.4 else {}
     pinned = {ZONE: rng.choice(ZONES)} if rng.random() < 0.2 else {}
+    pinned |= {"pool": "large"} if rng.random() < 0.4 else {}
     found = pod_json("asking", app="web", spreads=[spread], requests={"cpu": "1"}, node_selector=pinned)
     if rng.random() < 0.3:
         found["spec"]["tolerations"] = [{"operator": "Exists"}]
@@ -177,7 +190,7 @@ def test_the_filter_says_what_brute_force_says(rng: Random) -> None:
         body = asking(rng)
         want = expected(cluster, body, directed)
         assert verdicts(cluster.index, body) == want, (cluster.excluded, directed, cluster.now)
-        seen += bool(cluster.excluded & {each["metadata"]["labels"].get(ZONE) for each in cluster.nodes.values()})
+        seen += cluster.excludes_ineligible(body)
     case(seen > 2)
     assert audit(cluster.index) == []
 

@@ -13,8 +13,10 @@ from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import MOST_TOPOLOGY_DOMAINS, ExcludedDomain, TopologyDomains
 from extender.model.policies import Policy, PolicyObject
-from extender.rules import excluded_domains
+from extender.rules import catalog, excluded_domains
+from extender.rules.frames import ChangedNodeFrame
 from extender.settings.configuration import Settings
+from extender.verbs.effective_pod import effective_pod
 from extender.verbs.filter import FilterVerb
 from extender.wire.objects import kinds
 from tests.builders import Json, asking, index_of, node_json, pod_json, settings, spread, taint
@@ -201,6 +203,58 @@ def test_min_domains_waits_for_a_domain_without_nodes_but_not_for_an_excluded_on
     zones.index.upsert(TopologyDomains("zones", ZONE, tuple("abcd"), (ExcludedDomain("d"),)))
     zones.domains.step(NOON)
     assert zones.passed() == ["na", "nb", "nc"]
+
+
+ASKS_THREE = spread("zone", min_domains=3, app="web")
+
+
+@pytest.mark.parametrize(
+    ("body", "least"),
+    [
+        (pod_json(app="web", spreads=[ASKS_THREE | {"nodeTaintsPolicy": "Honor"}]), None),
+        (pod_json(app="web", spreads=[ASKS_THREE], node_selector={"pool": "large"}), None),
+        (pod_json(app="web", spreads=[ASKS_THREE, spread("pool", 9, app="web")]), None),
+        (pod_json(app="web", spreads=[spread("zone", taints_policy="Honor", app="web")]), 3),
+        (pod_json(app="web", spreads=[spread("zone", taints_policy="Honor", app="web")]), "Declared"),
+    ],
+    ids=["tainted", "another pool", "without another key", "tainted, by a policy", "tainted, Declared"],
+)
+def test_min_domains_does_not_wait_for_an_excluded_zone_whose_nodes_do_not_count(body: Json, least: object) -> None:
+    zones = Zones((), directing(unavailableDomains="Exclude", **({"minDomains": least} if least else {})))
+    zones.index.upsert(TopologyDomains("zones", ZONE, tuple("abc")))
+    for zone in "ab":
+        zones.node(zone, pool="large")
+        zones.pod(f"web-{zone}", zone)
+    zones.node("c", LOST | {"timeAdded": EARLIER})
+    assert zones.passed(body) in ([], ["nc"])
+    zones.domains.step(NOON)
+    assert zones.passed(body) == ["na", "nb"]
+
+
+def test_an_excluded_zone_that_the_pod_cannot_use_does_not_replace_one_that_it_waits_for() -> None:
+    zones = Zones((1, 1), directing(unavailableDomains="Exclude"))
+    zones.node("d")
+    own = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a", "b", "c"]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [own]}}}
+    body = pod_json(app="web", spreads=[ASKS_THREE])
+    body["spec"]["affinity"] = affinity
+    for excluded, passed in (("d", []), ("e", ["nd"]), ("c", ["na", "nb", "nd"])):
+        zones.index.upsert(TopologyDomains("zones", ZONE, (), (ExcludedDomain(excluded),)))
+        zones.domains.step(NOON)
+        assert zones.passed(body) == passed
+
+
+def test_a_node_that_would_leave_an_excluded_zone_empty_does_not_make_min_domains_wait_for_it() -> None:
+    zones = Zones((1, 1, 0), directing(unavailableDomains="Exclude"))
+    zones.index.upsert(TopologyDomains("zones", ZONE, (), (ExcludedDomain("c"),)))
+    zones.domains.step(NOON)
+    view = zones.index.view
+    pod = effective_pod(
+        kinds.PODS.decode_object(orjson.dumps(pod_json(app="web", spreads=[ASKS_THREE]))), view, ENABLED
+    )
+    moved = kinds.NODES.decode_object(orjson.dumps(node_json("nc", zone="b")))
+    frame = ChangedNodeFrame(view.known["nc"], moved, view)
+    assert catalog.prepare_beside_fit(pod, view.compiled(pod.signature), view, frame).reason(0) is None
 
 
 def test_declared_domains_are_those_that_the_pod_may_use_and_its_own_min_domains_stays() -> None:

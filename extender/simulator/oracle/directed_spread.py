@@ -104,21 +104,16 @@ class DirectedSpread(TopologySpread):
     def _most_in_domain(self, constraint: JsonObject, counts: Mapping[str, int]) -> int:
         key = constraint["topologyKey"]
         left = {domain: count for domain, count in counts.items() if domain not in self._left_out(constraint, counts)}
-        without_nodes = {
-            each for each in self._excluded(key) if not any(self._has(name, key, each) for name in self.state.nodes)
-        }
+        ineligible = {domain for domain in self._excluded(key) if domain not in counts}
         needed, present = self._needed(constraint), len(counts)
         if isinstance(needed, set):
-            present += len(without_nodes & needed)
+            present += len(ineligible & needed)
             reached = present >= len(needed)
         else:
-            reached = present + len(without_nodes) >= needed
+            reached = present + len(self._usable(constraint, ineligible)) >= needed
         least = min(left.values(), default=0) if reached else 0
         most: int = constraint["maxSkew"] + least - self._self_match(constraint)
         return most
-
-    def _has(self, node: str, key: str, domain: str) -> bool:
-        return self.state.domain(node, key) == domain
 
     def _needed(self, constraint: JsonObject) -> int | set[str]:
         """What minDomains asks for: the pod's own, else the directive's."""
@@ -128,10 +123,13 @@ class DirectedSpread(TopologySpread):
             return own or 1
         if least != "Declared":
             return int(least)
-        pinned = self.pod["spec"].get("nodeSelector") or {}
-        declared = set(self._known.get(key, Known()).declared)
+        return self._usable(constraint, set(self._known.get(key, Known()).declared))
+
+    def _usable(self, constraint: JsonObject, domains: set[str]) -> set[str]:
+        """Those that the pod's nodeSelector allows, where the constraint honours it."""
+        key, pinned = constraint["topologyKey"], self.pod["spec"].get("nodeSelector") or {}
         honors = (constraint.get("nodeAffinityPolicy") or "Honor") == "Honor"
-        return declared & {pinned[key]} if honors and key in pinned else declared
+        return domains & {pinned[key]} if honors and key in pinned else domains
 
     def _left_out(self, constraint: JsonObject, counts: Mapping[str, int]) -> set[str]:
         """The domains that count for no minimum: excluded ones, and full ones where these are excluded too."""
