@@ -143,7 +143,7 @@ class PreemptionMetrics:
         self._execution.labels(result).observe(seconds)
 
     def record_end(self, outcome: str, seconds: float) -> None:
-        """Records the end of a preemption: bound, deleted, failed, forbidden, stuck, replaced, abandoned or cancelled."""
+        """Records the end of a preemption: bound, deleted, failed, forbidden, lost, stuck, replaced, abandoned or cancelled."""
         self._ended.labels(outcome).observe(seconds)
 
 

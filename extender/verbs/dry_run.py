@@ -501,7 +501,20 @@ def node_of_running_plan(pod: Pod, view: ClusterView) -> str:
         return clearing
     node = view.plan_node(pod.uid)
     number = view.known.get(node)
-    return node if number is not None and _takes(number, pod, view) else ""
+    return node if number is not None and _takes(number, pod, view, view.leaving(node)) else ""
+
+
+def keeps_room(pod: Pod, node: str, view: ClusterView) -> bool:
+    """Whether the node still takes the preemptor once its victims, and all terminating pods of lower priority, have left.
+
+    False where the node is deleted, closed or smaller, and where other pods have the room. O(pods of the node + victims × groups).
+    """
+    number = view.known.get(node)
+    if number is None:
+        return False
+    terminating = [each for each in view.pods_on(number).values() if each.terminating]
+    leaving = {each.uid: each for each in (*view.leaving(node), *terminating)}
+    return _takes(number, pod, view, leaving.values())
 
 
 def node_being_cleared(pod: Pod, view: ClusterView) -> str:
@@ -518,10 +531,10 @@ def node_being_cleared(pod: Pod, view: ClusterView) -> str:
     return node if any(each.terminating and each.preempted and each.priority < pod.priority for each in here) else ""
 
 
-def _takes(number: NodeNumber, pod: Pod, view: ClusterView) -> bool:
-    """Whether the node takes the pod and our rules let it pass, without the pods that leave the node by plan."""
+def _takes(number: NodeNumber, pod: Pod, view: ClusterView, leaving: Iterable[Pod]) -> bool:
+    """Whether the node takes the pod and our rules let it pass, without those of the leaving pods that have lower priority."""
     node = view.node_names[number]
-    leaving = [each for each in view.leaving(node) if each.priority < pod.priority]
+    leaving = [each for each in leaving if each.priority < pod.priority]
     trials = catalog.node_trials(pod, view, number, conflicting_nominated_pods(pod, node, view), checks_fit=True)
     for trial in trials:
         for each in leaving:

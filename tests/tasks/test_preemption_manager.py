@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import ClassVar
 
 import msgspec
 import pytest
 
 from extender.kube.errors import Rejected, Unreachable
+from extender.model.objects import Object
+from tests.builders import taint
 from tests.contenders import contender, names, stage
 from tests.tasks.preemption_scene import STUCK_AFTER, Scene, plan
 
@@ -244,6 +247,121 @@ async def test_a_nomination_that_a_more_important_pod_displaced_is_not_made_agai
         await s.go()
         await s.pass_time(5)
     assert (s.shown("asking").nominated_node, s.shown("higher").nominated_node) == ("", "n1")
+
+
+class TestLostRoom:
+    """A preemptor that its node takes no longer, whatever victims leave it, gives the node back at once."""
+
+    LARGE = contender("large", priority=100, cpu=4000)
+    LOW = contender("low", on="n1", cpu=4000)
+    FILLS = contender("higher", on="n1", priority=200, cpu=4000)
+    LOSSES: ClassVar[dict[str, Object]] = {
+        "filled": FILLS,
+        "cordoned": stage("n1", unschedulable=True),
+        "tainted": stage("n1", taints=[taint("gone", effect="NoExecute")]),
+        "shrunk": stage("n1", cpu=2000),
+    }
+
+    def scene(self) -> Scene:
+        """One preemption, whose victim terminates."""
+        return Scene(*NODES, self.LARGE, self.LOW)
+
+    @pytest.mark.parametrize("how", [*LOSSES, "deleted"])
+    @pytest.mark.parametrize("victims", ["terminating", "gone"])
+    async def test_the_preemption_ends_and_the_preemptor_is_requeued(self, how: str, victims: str) -> None:
+        async with self.scene().running() as s:
+            s.preempting.submit(plan(self.LARGE, "n1", self.LOW))
+            await s.go()
+            if victims == "gone":
+                s.api.remove("low")
+                await s.pass_time(0.2)
+            if how == "deleted":
+                s.index.delete(stage("n1"))
+            else:
+                s.api.put(self.LOSSES[how])
+            for _ in range(4):
+                await s.pass_time(0.2)
+        assert (s.phases(), s.index.statistics()["in_memory_nominations"]) == ({}, 0)
+        assert s.counted.told["ended lost"] == 1
+        assert s.api.effects[-2:] == ["nominate large -", "annotate large placement.extender.dev/requeued"]
+
+    async def test_pods_of_lower_priority_that_fit_beside_the_new_pod_pass_and_are_tried_again(self) -> None:
+        """kube-scheduler has cleared the nomination already: only a new one that is cleared makes it try them."""
+        async with self.scene().running() as s:
+            s.preempting.submit(plan(self.LARGE, "n1", self.LOW))
+            await s.go()
+            s.api.remove("low")
+            await s.pass_time(0.2)
+            s.api.put(contender("higher", on="n1", priority=200, cpu=2000))
+            s.api.put(msgspec.structs.replace(s.shown("large"), nominated_node=""))
+            small = {"name": "small", "cpu": 1000}
+            assert not s.filter("n1", **small).passed
+            s.api.effects.clear()
+            for _ in range(4):
+                await s.pass_time(0.2)
+            assert list(s.filter("n1", **small).passed) == ["n1"]
+        assert s.api.said("nominate large") == ["nominate large n1", "nominate large -"]
+
+    async def test_a_loss_that_does_not_last_ends_nothing(self) -> None:
+        """Another pod may be assumed there whose binding fails."""
+        async with self.scene().running() as s:
+            s.preempting.submit(plan(self.LARGE, "n1", self.LOW))
+            await s.go()
+            s.api.remove("low")
+            await s.pass_time(0.2)
+            for _ in range(4):
+                s.api.put(self.FILLS)
+                await s.pass_time(0.2)
+                s.api.remove("higher")
+                await s.pass_time(0.2)
+            assert s.phases() == {"unbound": 1}
+
+    async def test_the_room_of_a_preemptor_that_has_passed_is_its_own(self) -> None:
+        async with self.scene().running() as s:
+            s.preempting.submit(plan(self.LARGE, "n1", self.LOW))
+            await s.go()
+            s.api.remove("low")
+            await s.pass_time(0.2)
+            s.index.assume(s.shown("large"), ("n1",), s.clock.now())
+            for _ in range(4):
+                await s.pass_time(0.2)
+            assert s.phases() == {"unbound": 1}
+
+    async def test_a_preemption_that_the_index_does_not_explain_is_not_found_lost(self) -> None:
+        beyond = contender("beyond", priority=100, cpu=9000)
+        async with Scene(*NODES, beyond, self.LOW).running() as s:
+            s.preempting.submit(plan(beyond, "n1", self.LOW))
+            await s.go()
+            for _ in range(4):
+                await s.pass_time(0.2)
+            assert s.phases() == {"terminating": 1}
+
+    async def test_one_that_the_scheduler_nominates_elsewhere_keeps_that_nomination(self) -> None:
+        async with self.scene().running() as s:
+            s.preempting.submit(plan(self.LARGE, "n1", self.LOW))
+            await s.go()
+            s.api.remove("low")
+            s.api.put(self.FILLS)
+            s.api.put(msgspec.structs.replace(s.shown("large"), nominated_node="n2"))
+            for _ in range(4):
+                await s.pass_time(0.2)
+        assert (s.phases(), s.shown("large").nominated_node) == ({}, "n2")
+
+    async def test_of_many_preemptions_each_has_its_turn(self) -> None:
+        """A sweep looks at no more nodes than it has time for."""
+        count = 50
+        pods = [contender(f"large-{at}", priority=100, cpu=4000) for at in range(count)]
+        lows = [contender(f"low-{at}", on=f"m{at}", cpu=4000) for at in range(count)]
+        async with Scene(*(stage(f"m{at}") for at in range(count)), *pods, *lows).running() as s:
+            for large, low in zip(pods, lows, strict=True):
+                s.preempting.submit(plan(large, low.node, low))
+            await s.go()
+            for at in range(count):
+                s.api.put(stage(f"m{at}", unschedulable=True))
+            await s.pass_time(0.2)
+            for _ in range(9):
+                await s.pass_time(0.2)
+        assert s.phases() == {}
 
 
 class TestDrain:

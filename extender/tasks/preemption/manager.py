@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, replace
 from enum import Enum
+from heapq import nsmallest
 from typing import Final
 
 from extender.index.cluster import ClusterIndex
@@ -31,7 +32,7 @@ from extender.tasks.preemption.executor import (
 )
 from extender.tasks.sliced_work import Traffic
 from extender.telemetry.metrics import PreemptionMetrics
-from extender.verbs.dry_run import is_forbidden, node_being_cleared, violating_budgets
+from extender.verbs.dry_run import is_forbidden, keeps_room, node_being_cleared, violating_budgets
 
 _LOG = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
@@ -134,6 +135,8 @@ _SWEEP_SECONDS: Final = 0.2
 # moment makes the API server and etcd do one of both writes twice; the node is kept in memory meanwhile.
 _HEAD_START: Final = 0.05
 _RENOMINATE_AFTER: Final = 1.0  # longer than the watch takes to show a nomination
+_LOST_AFTER: Final = 0.4  # longer than an assumption lasts that is given back
+_MOST_CHECKED: Final = 20  # nodes in one sweep, at about 100 us each
 
 
 class Phase(Enum):
@@ -148,7 +151,9 @@ class Phase(Enum):
 class Record:
     """One preemption. ``since``: when its phase began. ``displaced``: a pod of higher priority was nominated to the node.
 
-    ``violating``: the UIDs of the victims whose disruption budgets do not allow their deletion.
+    ``violating``: the UIDs of the victims whose disruption budgets do not allow their deletion. ``is_explained``: by the index
+    the plan makes room; what the index does not explain it cannot find lost. ``checked``: when that was last looked at,
+    ``lost_since``: since when the node takes the preemptor no longer, whatever victims leave it.
     """
 
     plan: PreemptionPlan
@@ -159,6 +164,9 @@ class Record:
     requeued: bool = False
     renominations: int = 0
     violating: Collection[str] = ()
+    is_explained: bool = False
+    checked: float = 0.0
+    lost_since: float = _NEVER
 
 
 def _is_nominated(record: Record, pod: Pod) -> bool:
@@ -221,6 +229,7 @@ class PreemptionManager:
             if lower.uid in self._records:
                 self._records[lower.uid].displaced = True
                 self._index.release_nomination(lower.uid)
+        record.is_explained = keeps_room(plan.preemptor, plan.node, self._index.view)
         self._queue.put_nowait(record)
         return True
 
@@ -329,6 +338,8 @@ class PreemptionManager:
     def sweep(self) -> list[FollowUp]:
         """Reviews every executed preemption and the preemptors to requeue; returns the work to do. O(records)."""
         looked_at = [each for each in self._records.values() if each.phase is not Phase.EXECUTING]
+        for record in nsmallest(_MOST_CHECKED, looked_at, key=lambda record: record.checked):
+            self._check_room(record)
         found = [follow_up for each in looked_at if (follow_up := self._review(each)) is not None]
         self._stuck = {uid for uid in self._stuck if self._is_pending(uid)}
         return found + self._requeuer.sweep()
@@ -344,6 +355,8 @@ class PreemptionManager:
             self._close(record, "bound" if pod is not None and pod.node else "deleted")
             return None
         has_waited = self._clock.now() - record.since
+        if record.checked - record.lost_since >= _LOST_AFTER:
+            return self._end_lost(record, pod)
         if record.phase is Phase.TERMINATING:
             return self._review_victims(record, pod, has_waited)
         if has_waited > self._stuck_after:
@@ -352,6 +365,19 @@ class PreemptionManager:
             self._index.release_nomination(uid)
             return self._requeue_overdue(record, has_waited)
         return self._renominate_overdue(record, pod, has_waited) or self._requeue_overdue(record, has_waited)
+
+    def _check_room(self, record: Record) -> None:
+        """Notes since when the node would not take the preemptor, even without the pods that leave it. O(dry run).
+
+        An answer that let the preemptor pass makes it an assumed pod: then its room is its own.
+        """
+        plan, view = record.plan, self._index.view
+        record.checked = self._clock.now()
+        pod = view.pod(plan.preemptor.uid)
+        is_lost = False
+        if record.is_explained and pod is not None and pod.uid not in self._index.assumed.held:
+            is_lost = not keeps_room(pod, plan.node, view)
+        record.lost_since = min(record.lost_since, record.checked) if is_lost else _NEVER
 
     def _requeue_overdue(self, record: Record, has_waited: float) -> FollowUp | None:
         """Requeues a preemptor, once, if the scheduler does not ask about it after its victims are gone.
@@ -394,6 +420,28 @@ class PreemptionManager:
             return None
         record.renominations += 1
         return self._nominate_again(record)
+
+    def _end_lost(self, record: Record, pod: Pod) -> FollowUp | None:
+        """Ends a preemption whose node takes the preemptor no longer, so that the node is free for other pods at once."""
+        plan = record.plan
+        _LOG.info("preemptor has lost its room", extra={"preemptor": pod.full_name, "node": plan.node})
+        self._close(record, "lost")
+        return None if pod.nominated_node not in ("", plan.node) else self._requeue_lost(record, pod)
+
+    async def _requeue_lost(self, record: Record, pod: Pod) -> None:
+        """Requeues the preemptor, and the pods that its nomination in memory has kept off the node.
+
+        kube-scheduler tries the latter again when a nomination ends that it has seen. If it has cleared ours itself, it
+        was too early: so one is written and cleared again.
+        """
+        if pod.nominated_node:
+            await self._release(record)
+            return
+        try:
+            await self._executor.requeue(pod, record.plan.node)
+        except GaveUpError as error:
+            _LOG.warning("preemptor not requeued", extra={"preemptor": pod.full_name, "error": str(error)})
+            self.requeue(pod, record.plan.node)
 
     def _give_up(self, record: Record) -> FollowUp:
         """Ends a preemption whose preemptor stays pending after all writes; the metric ``stuck`` counts it."""
