@@ -88,7 +88,7 @@ def ask_service(arguments: argparse.Namespace, path: str, body: bytes, remedy: s
         return msgspec.json.decode(fetch(url, trust_of(arguments), path, body, remedy), type=answer)
     except ServiceError as error:
         raise CommandError(str(error), error.remedy) from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CommandError(f"{url} has an unexpected answer: {error}") from None
 
 

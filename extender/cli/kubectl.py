@@ -5,7 +5,10 @@ kubectl runs `kubectl-placement`, and asks `kubectl_complete-placement` what a w
 The API server's proxy would not do: it shows no client certificate, it passes on a Host that the service does not know, its
 address is not loopback, which alone may ask without a certificate, and a NetworkPolicy may keep it out.
 
-The Service has no selector, so a pod is chosen: of several ready ones that which the EndpointSlice of the leader names.
+The Service has no selector, so a pod is chosen: of several ready ones that which the EndpointSlice of the leader names. The labels of
+a pod, its account and the objects of a namespace are what a tenant can write, and so is the Secret that would go with them. So pods
+are asked in the namespaces of deploy/ alone, in one that the user names, and in those of the accounts that the extender's
+ClusterRoleBinding names.
 https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/
 """
 
@@ -17,7 +20,7 @@ import shutil
 import subprocess
 import sys
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -43,9 +46,12 @@ JsonObject = dict[str, Any]
 
 PROGRAM: Final = "kubectl placement"
 COMMANDS: Final = frozenset({"explain", "whatif", "groups", "quota", "policy", "doctor"})
-# Those of deploy/overlays. They are looked into before all others: a tenant may give a pod of its own any label.
+# Those of deploy/overlays. Elsewhere the labels prove nothing: a tenant may give a pod of its own any label.
 NAMESPACES: Final = ("placement-extender", "placement-shared", "kube-system")
 LABELS: Final = "app.kubernetes.io/name=placement-extender,app.kubernetes.io/component=extender"
+BINDING: Final = (
+    "placement-extender-reader"  # begins the name of the ClusterRoleBinding in every overlay; no tenant may write one
+)
 LEADER_SLICE: Final = leader_slice("placement-extender")
 SECRET: Final = "placement-extender-admin"  # noqa: S105 (a name)
 _FILES: Final = {"ca_file": "ca.crt", "cert_file": "tls.crt", "key_file": "tls.key"}  # and what the Secret calls them
@@ -58,6 +64,7 @@ _ERROR: Final = re.compile(
 _FORWARDING: Final = re.compile(r"Forwarding from (127\.0\.0\.1:\d+) ")
 _ROLE: Final = "deploy/kubectl/role.yaml grants what this command needs"
 _DENIED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
+_SHOWN: Final = 5  # namespaces by name
 _SECONDS: Final = 3.0  # that a completion waits for the API server
 _NO_FILES: Final = 4  # cobra's directive ShellCompDirectiveNoFileComp, which kubectl reads
 _SHELLS: Final = ("bash", "zsh")
@@ -164,7 +171,7 @@ class ServicePod(NamedTuple):
         return cls(
             pod["metadata"]["namespace"],
             pod["metadata"]["name"],
-            int(ports.get(port, port)),
+            port if isinstance(port, int) else ports.get(port, _PORT),
             probe.get("scheme", "HTTP").lower(),
             status.get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"],
             conditions.get("Ready") == "True",
@@ -215,22 +222,20 @@ def _find_pod(kube: Kube, namespace: str) -> ServicePod:
 
 
 async def _pods(connection: Connection, namespace: str) -> list[ServicePod]:
-    """The pods of the extender in this namespace, else in those of deploy/, else in all. Raises CommandError for none."""
-    denied, found = list[str](), list[ServicePod]()
-    for place in [namespace] if namespace else (*NAMESPACES, ""):
-        if not place and found:
-            break
-        try:
-            path = f"/api/v1/namespaces/{place}/pods" if place else "/api/v1/pods"
-            items = await read_list(connection, path, labelSelector=LABELS)
-        except KubeError as error:
-            if error.status not in _DENIED:
-                raise
-            denied.append(place or "all namespaces")
-        else:
-            found += filter(None, (ServicePod.of(orjson.loads(each)) for each in items))
-    if found:
+    """The pods of the extender in this namespace, else in those of deploy/, else where its permissions are. Raises CommandError for none."""
+    denied = list[str]()
+    if found := await _pods_in(connection, [namespace] if namespace else NAMESPACES, denied):
         return found
+    if not namespace and (found := await _pods_in(connection, await _granted(connection), denied)):
+        say(f"asks pods in {found[0].namespace}, the namespace of ClusterRoleBinding {BINDING}…", to=sys.stderr)
+        return found
+    if not namespace and (claimed := await _pods_in(connection, [""], denied)):
+        names = sorted({each.namespace for each in claimed})
+        raise CommandError(
+            f"pods in {_some(names)} have the labels of the extender, which any tenant can write, "
+            f"and no ClusterRoleBinding {BINDING}… that can be read names an account there",
+            "choose the namespace of the extender with --extender-namespace",
+        )
     if denied:
         raise CommandError(
             f"no pod of the extender was found, and pods may not be listed in {', '.join(denied)}", _ROLE
@@ -239,6 +244,40 @@ async def _pods(connection: Connection, namespace: str) -> list[ServicePod]:
         f"no pod of the extender was found in {namespace or 'any namespace'} (labels {LABELS})",
         "install it as deploy/README.md says, or give the address of one that runs elsewhere with --url",
     )
+
+
+async def _pods_in(connection: Connection, namespaces: Iterable[str], denied: list[str]) -> list[ServicePod]:
+    """The pods with the labels; "" is every namespace. Adds those that may not be read to ``denied``."""
+    found = list[ServicePod]()
+    for place in namespaces:
+        path = f"/api/v1/namespaces/{place}/pods" if place else "/api/v1/pods"
+        try:
+            items = await read_list(connection, path, labelSelector=LABELS)
+        except KubeError as error:
+            if error.status not in _DENIED:
+                raise
+            denied.append(place or "all namespaces")
+        else:
+            found += filter(None, (ServicePod.of(orjson.loads(each)) for each in items))
+    return found
+
+
+async def _granted(connection: Connection) -> list[str]:
+    """The namespaces of the accounts that may read what the extender needs; none where the user may not read that."""
+    try:
+        items = await read_list(connection, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings")
+    except KubeError:
+        return []
+    bindings = [one for each in items if (one := orjson.loads(each))["metadata"]["name"].startswith(BINDING)]
+    subjects = [each for binding in bindings for each in binding.get("subjects") or ()]
+    return sorted(
+        {each["namespace"] for each in subjects if each["kind"] == "ServiceAccount" and each.get("namespace")}
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 async def _leader(connection: Connection, namespace: str) -> str:
@@ -340,7 +379,7 @@ class _Parser(argparse.ArgumentParser):
             if action.dest == "url":
                 action.help = "URL of the service, in place of a port-forward to one of its pods"
         if "url" in known:
-            text = "namespace of the extender (found by its labels)"
+            text = "namespace of the extender (found in those of deploy/, and by its ClusterRoleBinding)"
             self.add_argument("--extender-namespace", metavar="NS", default="", help=text)
 
     def inner(self) -> Mapping[str, _Parser]:

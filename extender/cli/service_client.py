@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from http.client import HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -86,10 +86,11 @@ def read_service(url: str, trust: Trust) -> ServiceState:
     try:
         settings = parse_settings(orjson.loads(configz)[_CONFIGZ_NAME])
         samples = [Sample(name, labels, value) for name, labels, value in read_page(page.decode())]
+        checks = _checks(ready.decode())
     except (ValueError, KeyError, TypeError, DocumentError) as error:
         remedy = "check that --url is the address of the extender, and that it has the version of this command"
         raise ServiceError("service", f"{base} has an unexpected answer: {error}", remedy) from None
-    return ServiceState(settings, _checks(ready.decode()), samples, sent)
+    return ServiceState(settings, checks, samples, sent)
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
@@ -139,7 +140,7 @@ def _ask(url: str, trust: Trust, body: bytes = b"") -> tuple[bytes, float | None
             return answer.read(), parsedate_to_datetime(date).timestamp() if date else None
     except urllib.error.HTTPError:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:  # the last: what answers is no HTTP
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         if isinstance(reason, ssl.SSLError):
             problem = f"the TLS handshake with {url} fails: {reason}"
@@ -194,7 +195,7 @@ def webhook_fault(url: str, authorities: bytes) -> tuple[str, bool]:
         _open(url, context, b"", {}, _SECONDS).close()
     except urllib.error.HTTPError as error:
         return (f"{error.code} Not Found", True) if error.code == HTTPStatus.NOT_FOUND else ("", True)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:  # the last: what answers is no HTTP
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         return str(reason), isinstance(reason, ssl.SSLError | ConnectionRefusedError)
     return "", True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from extender.model.units import Address
 from extender.server.request_checks import client_names
 from extender.settings.configuration import default_settings
 from extender.simulator.apiserver.fault_points import Call
+from extender.simulator.apiserver.kinds import NAMESPACES as SPACES
 from extender.simulator.apiserver.kinds import PODS, SECRETS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
@@ -40,11 +42,23 @@ APART = anti_affinity(term(HOSTNAME, app="web"))
 
 
 class Leading(ApiServer):
-    """With the EndpointSlice of the leader, once it has one."""
+    """With the EndpointSlice of the leader, and the ClusterRoleBinding of an account, once there are such."""
 
     leader = ""
+    granted = ""
 
     async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+        if self.granted and call.path.endswith("/clusterrolebindings"):
+            subjects = [
+                {"kind": "User", "name": "a"},
+                {"kind": "ServiceAccount", "name": "b", "namespace": self.granted},
+            ]
+            other = {"kind": "ServiceAccount", "name": "b", "namespace": "shop"}
+            bindings: list[JsonObject] = [
+                {"metadata": {"name": "view"}, "subjects": [other]},
+                {"metadata": {"name": "placement-extender-reader-service"}, "subjects": subjects},
+            ]
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": bindings})
         if self.leader and call.path.endswith(f"/placement-extender/endpointslices/{LEADER_SLICE}"):
             return web.json_response({"endpoints": [{"targetRef": {"kind": "Pod", "name": self.leader}}]})
         return await super()._special(request, call)
@@ -68,12 +82,20 @@ class Plugin:
         return self.capsys.readouterr().out.splitlines()
 
     def add(
-        self, name: str, space: str, *, phase: str = "Running", ready: str = "True", scheme: str = "HTTP", **status: Any
+        self,
+        name: str,
+        space: str,
+        *,
+        phase: str = "Running",
+        ready: str = "True",
+        scheme: str = "HTTP",
+        port: int | str = 8888,
+        **status: Any,
     ) -> None:
         """A pod of the extender."""
         status |= {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
         made = pod(name, space, on="node-a", labels=LABELS)
-        probe = {"httpGet": {"path": "/livez", "port": 8888, "scheme": scheme}}
+        probe = {"httpGet": {"path": "/livez", "port": port, "scheme": scheme}}
         made["spec"]["containers"][0] |= {"name": "extender", "livenessProbe": probe}
         self.api.operations.change(
             PODS, self.api.operations.create(PODS, made).key, lambda one: one.update(status=status)
@@ -195,13 +217,59 @@ async def test_an_image_that_is_a_placeholder_is_said(plugin: Plugin) -> None:
     assert len(plugin.forwarded()) == 1
 
 
-async def test_pods_with_the_labels_in_other_namespaces_count_only_where_the_overlays_have_none(plugin: Plugin) -> None:
-    plugin.add("of-a-tenant", "shop")
-    assert (await plugin.run("explain", "web-2"))[0] == 0
+async def test_pods_with_the_labels_are_asked_elsewhere_only_where_the_cluster_or_the_user_says_so(
+    plugin: Plugin,
+) -> None:
+    """A tenant can write the labels, and the Secret of the certificate that a pod would be shown."""
+    plugin.add("of-a-tenant", "shop", scheme="HTTPS")
+    code, _, error = await plugin.run("explain", "web-2")
+    assert (code, plugin.forwarded()) == (1, [])
+    assert "pods in shop have the labels of the extender, which any tenant can write" in error
+    assert "choose the namespace of the extender with --extender-namespace" in error
+    plugin.api.operations.create(SPACES, namespace("own"))
+    plugin.add("extender-1", "own")
+    plugin.api.granted = "own"
+    code, _, error = await plugin.run("explain", "web-2")
+    assert (code, error) == (0, "asks pods in own, the namespace of ClusterRoleBinding placement-extender-reader…\n")
+    plugin.api.granted = ""
+    assert (await plugin.run("explain", "web-2", "--extender-namespace", "own"))[0] == 0
     plugin.add("unready", "placement-extender", ready="False")
     plugin.add("usual", "placement-extender")
+    plugin.api.granted = "own"
     assert (await plugin.run("explain", "web-2"))[0] == 0
-    assert [line.split("pod/")[1].strip() for line in plugin.forwarded()] == ["of-a-tenant :8888", "usual :8888"]
+    asked = [line.split("pod/")[1].strip() for line in plugin.forwarded()]
+    assert asked == ["extender-1 :8888", "extender-1 :8888", "usual :8888"]
+
+
+async def test_a_probe_of_a_port_without_a_number_is_that_of_the_manifests(plugin: Plugin) -> None:
+    plugin.add("extender-1", "kube-system", port="metrics")
+    assert (await plugin.run("explain", "web-2"))[0] == 0
+    assert "pod/extender-1 :8888" in plugin.forwarded()[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b"[" * 200_000, "unexpected answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 200006\r\n\r\n" + b'{"x":' + b"[" * 200_001, "unexpected answer"),
+        (b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{"pod":"\xff"}', "unexpected answer"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "cannot be reached"),
+    ],
+    ids=["deep", "deep in a field", "no UTF-8", "no HTTP"],
+)
+async def test_an_answer_that_is_none_of_the_service_is_said(plugin: Plugin, answer: bytes, problem: str) -> None:
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"Content-Length: (\d+)", head)
+        await reader.readexactly(int(length[1]) if length else 0)
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(send, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for command in (("explain", "web-2"), ("whatif", "--delete", "pod/web-1")):
+            code, _, error = await plugin.run(*command, "--url", url)
+            assert (code, problem in error) == (1, True), error
 
 
 async def test_of_several_ready_pods_the_leader_is_asked(plugin: Plugin) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.cli.kubectl import LABELS, LEADER_SLICE, SECRET, ServicePod
+from extender.cli.kubectl import BINDING, LABELS, LEADER_SLICE, SECRET, ServicePod
 from extender.cli.main import main
 from extender.doctor.facts import needed_permissions
 from extender.settings.configuration import Settings, default_settings, parse_settings
@@ -77,6 +77,7 @@ def test_kubectl_placement_finds_the_pods_of_every_overlay_and_how_they_answer(n
     found = ServicePod.of({"metadata": {"name": "p", "namespace": "n"}, "spec": template["spec"]})
     assert found is not None
     assert (found.port, found.scheme) == (8888, "https" if name in DEPLOYED else "http")
+    assert any(one["metadata"]["name"].startswith(BINDING) for one in of_kind(overlay(name), "ClusterRoleBinding"))
 
 
 def test_the_schemas_reject_a_field_that_does_not_exist() -> None:
