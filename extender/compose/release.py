@@ -24,8 +24,8 @@ from extender.tasks.release.writes import PlacementWriter, PodReleaser
 from extender.tasks.takeover import is_caught_up
 from extender.telemetry import scraped
 from extender.verbs.release.choice import Rest, propose_in_steps
-from extender.verbs.release.placing import Trials
 from extender.verbs.release.progress import GroupState
+from extender.verbs.slots.placing import Trials
 from extender.wire.objects.kinds import GROUP_PLACEMENTS
 
 _LOG = logging.getLogger(__name__)

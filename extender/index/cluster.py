@@ -128,6 +128,7 @@ class ClusterIndex:
             self.journal,
             self._observe,
             self.room,
+            (self.reserved.held, self._move_slot),
         )
         self.assume = self.assumed.assume
         self.view = ClusterView(self)
@@ -250,8 +251,15 @@ class ClusterIndex:
     def _change_release(self, uid: str, old: Pod | None, new: Pod | None) -> None:
         """Applies a change of a pod that is, or was, released with a group or waits for it."""
         if uid in self.reserved.held:
+            if new is not None and new.node:
+                self._move_slot(uid, new.node)
             self.reserved.observe(uid, new)
         self.gated.change(uid, old, new)
+
+    def _move_slot(self, uid: str, node: str) -> None:
+        """A pod that has a slot counts on a node now."""
+        number = self.topology.known.get(node)
+        self.reserved.follow(uid, node, () if number is None else self.nodes.pods_on(number))
 
     def _change_signature(self, old: Pod | None, new: Pod | None) -> None:
         """Counts the pods of each signature, placed or not: constraints of signatures without a pod are idle.

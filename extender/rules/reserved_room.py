@@ -2,13 +2,23 @@
 
 The pods of a group that is released together have slots on nodes, from the decision until they are bound. kube-scheduler
 knows nothing of them, so without this rule a pod that arrives meanwhile takes the room, and a group lands in part. The rule
-counts as node fit does, and beside the slots of other pods, siblings included. It rejects no pod on the node of its own slot.
-It decides in both modes, and costs a request nothing while no room is reserved.
+counts as node fit does, and beside the slots of other pods. It decides in both modes, and costs a request nothing while no room
+is reserved.
+
+A pod with a slot is held to the domain of its group by its node selector, and to no node by this rule. It passes
+
+- on the node of its slot;
+- on a node that holds it beside all slots, those of its siblings included;
+- in place of an equal sibling that has its slot there, as the two exchange their slots then (`Reservations.follow`).
+
+An equal sibling that is on its way to one of several nodes has taken one of these places, and the scheduler knows which: it does
+not offer a node on which the pod does not fit beside the sibling. So such a sibling counts only where the room that it may
+take is reserved for others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
@@ -19,7 +29,13 @@ from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.model.resources import PODS
 from extender.rules.frames import Frame
-from extender.rules.free_resources import NodeTrial, conflicting_nominated_pods, free_beside, free_resources_on
+from extender.rules.free_resources import (
+    NodeTrial,
+    conflicting_nominated_pods,
+    free_beside,
+    free_resources_on,
+    static_rejection,
+)
 from extender.rules.rule import MOST_BLAMED, SUCCESS, PreparedFilter, Rule, Status
 
 _NAME = "ReservedRoom"
@@ -43,10 +59,14 @@ def _claims_on(node: str, pod: Pod, view: ClusterView, undetermined: Mapping[str
 
 @dataclass(frozen=True, slots=True)
 class ReservedRoomFilter(PreparedFilter):
-    """The nodes without slots, that of the pod's own slot, and those with enough room beside the slots of others."""
+    """The nodes without slots, those with enough room beside the slots of others, and those where the pod can have a slot.
+
+    ``own``: the node of the pod's own slot, ``siblings``: the UIDs of the pods of its group that have slots.
+    """
 
     pod: Pod
     own: str
+    siblings: Collection[str]
     frame: Frame
     view: ClusterView
     undetermined: Mapping[str, Mapping[str, Pod]]
@@ -68,11 +88,27 @@ class ReservedRoomFilter(PreparedFilter):
         claims = _claims_on(there.name, self.pod, self.view, self.undetermined.get(there.name, _NONE))
         free = free_beside(there, claims.values(), self.view)
         short = free.shortage(self.pod.requests)
-        if not short:
+        if not short or (self.own and self._takes_from_siblings(there, claims)):
             return None
         pods = [each.full_name for each in _claims_on(there.name, self.pod, self.view, _NONE).values()]
         count, limit = (1, free.slots) if short == PODS else (self.pod.requests[short], free.free.get(short, 0))
         return Rejection(_NAME, Reason.RESERVED, count=count, limit=limit, blamed=(short, *sorted(pods)[:MOST_BLAMED]))
+
+    def _takes_from_siblings(self, there: Node, claims: Mapping[str, Pod]) -> bool:
+        """Whether the pod fits in its own slot, or in that of an equal sibling, beside the claims of others. O(claims)."""
+        view, reserved = self.view, self.view.reserved
+        equal = {uid for uid in claims.keys() & self.siblings if reserved.are_alike(self.pod.uid, uid)}
+        others = [each for uid, each in claims.items() if uid not in equal]
+        if others:
+            others += [claims[uid] for uid in equal & self.undetermined.get(there.name, _NONE).keys()]
+        if free_beside(there, others, view).shortage(self.pod.requests):
+            return False
+        slots = equal & reserved.by_node.get(there.name, _NONE).keys()
+        number = view.known.get(self.own)
+        node = None if number is None else view.node(number)
+        if there.name == self.own or not slots or node is None:
+            return True
+        return any(static_rejection(claims[uid], node) is None for uid in slots)
 
     def _has_plenty(self, position: int) -> bool:
         """Whether it is certain that the node passes: without slots, or with room beside all of them. O(resources)."""
@@ -99,7 +135,9 @@ class ReservedRoomFilter(PreparedFilter):
     def _with_slots(self, position: int) -> Node | None:
         """The node at a position where the rule may reject it, else None."""
         there = self.frame.node(position, self.view)
-        if there is None or there.name not in self.view.reserved.by_node or there.name == self.own:
+        if there is None or there.name not in self.view.reserved.by_node:
+            return None
+        if there.name == self.own and self.undetermined.get(there.name, _NONE).keys().isdisjoint(self.siblings):
             return None
         return there
 
@@ -118,16 +156,20 @@ class ReservedRoomRule(Rule):
         return view.reserved.version
 
     def pod_key(self, pod: Pod, view: ClusterView) -> Hashable:
-        """The pod's own slot and requests, and its priority, which nominated pods are compared by; None without slots."""
-        if not view.reserved.by_node:
+        """The pod's own slot, its group and requests, and its priority, which nominated pods are compared by; None without slots."""
+        reserved = view.reserved
+        if not reserved.by_node:
             return None
-        return view.reserved.node_of(pod.uid), pod.priority, frozenset(pod.requests.items())
+        return reserved.node_of(pod.uid), reserved.group_of(pod.uid), pod.priority, frozenset(pod.requests.items())
 
     def prepare_filter(
         self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, frame: Frame
     ) -> ReservedRoomFilter:
         """The filter. O(1), but for `AssumedPods.undetermined_on`."""
-        return ReservedRoomFilter(pod, view.reserved.node_of(pod.uid), frame, view, view.undetermined_on())
+        reserved, uid = view.reserved, pod.uid
+        return ReservedRoomFilter(
+            pod, reserved.node_of(uid), reserved.siblings_of(uid), frame, view, view.undetermined_on()
+        )
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
         """Reserved room that was freed."""

@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeVar, get_args
 from extender.kube.timing import Clock
 from extender.model.answers.explanations import Cause, NotExplained
 from extender.rules.constraint_states import Steps
-from extender.verbs.release.placing import Trials
+from extender.verbs.slots.placing import Trials
 
 SHORT_SLICE: Final = 0.00015
 LONG_SLICE: Final = 0.0005

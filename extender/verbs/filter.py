@@ -92,12 +92,15 @@ class FilterVerb:
         every assumed pod that it may depend on: both depend on more than the names that pass.
 
         Where the scheduler chooses among several nodes, their scores are to count the pods that it placed just before: the
-        request waits too for pods answered after ``scored_since`` that its scores count.
+        request waits too for pods answered after ``scored_since`` that its scores count. A pod with a slot waits for its siblings
+        where they may have taken all room of the group among the requested nodes.
         """
         view, settings = self._view, self.settings
         pod = effective_pod(args.pod, view, settings) if view.policies.version else args.pod
         compiled = view.compiled(pod.signature)
         if scored_since < inf and view.is_score_undetermined(compiled, scored_since):
+            return True
+        if view.reserved.node_of(pod.uid) and self._lacks_room_of_siblings(pod, args):
             return True
         if not view.is_undetermined(compiled):
             return False
@@ -107,6 +110,14 @@ class FilterVerb:
         best = catalog.prepare_filters(pod, compiled, view, requested.frame.best_case(view))
         at_best = _ranks(Search(compiled, best, requested, view, settings))
         return _ranks(prepared(pod, requested, view, settings)) != at_best if at_best else may_plan(pod, view, settings)
+
+    def _lacks_room_of_siblings(self, pod: Pod, args: ExtenderArgs) -> bool:
+        """Whether no node passes while siblings are on their way to one of several nodes. O(assumed pods + names × clauses)."""
+        view = self._view
+        siblings = view.reserved.siblings_of(pod.uid)
+        if not any(each.uid in siblings and not is_doubted for each, _, is_doubted in view.undetermined()):
+            return False
+        return not prepared(pod, requested_nodes(args, view), view, self.settings).first_passing(1, 0)
 
     def would_pass(self, args: ExtenderArgs) -> bool:
         """Whether `decide` would let a node of a request by names pass now. Counts and caches nothing. O(names × clauses)."""

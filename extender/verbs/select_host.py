@@ -40,6 +40,7 @@ from extender.verbs.dry_run import KeptNodes
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.ranking import best_equals, best_passing
 from extender.verbs.request import WINDOW, RequestedNodes, Search, every_node, prepared
+from extender.verbs.slots.exchange import GroupTrial, trial_of
 
 # How many equal nodes are enough to choose from by their resources. Names are read by the hundred, so it is mostly more.
 ENOUGH = 32
@@ -68,10 +69,12 @@ def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[st
     requested, settings, filters = search.requested, search.settings, search.filters
     if filters.rejects_every_node:
         return ()
-    if search.view.reserved.by_node and (own := _own_slot(search, pod)):
-        return (own,)
+    if search.view.reserved.by_node and (trial := trial_of(pod, search.view)) is not None:
+        found = _hosts_that_leave_room(search, pod, seed, avoid, trial)
+        if found:
+            return found
     most = settings.answers.shortlist
-    if len(requested) > 1 and answers_one(search.compiled, search.view, settings):
+    if len(requested) > 1 and _answers_one(search, pod):
         return requested.names_at(select_host(search, pod, seed % len(requested), avoid))
     if most and len(requested) > most:
         start = seed % len(requested)
@@ -135,13 +138,33 @@ def _best_for_scheduler(search: Search, pod: Pod, most: int, start: int) -> list
     return [ranked[at][1] for at in order[:most]]
 
 
-def _own_slot(search: Search, pod: Pod) -> str:
-    """The requested node where room is reserved for the pod, if it passes: its group was placed with the pod there."""
-    own = search.view.reserved.node_of(pod.uid)
-    if not own or own not in search.requested.names:
-        return ""
-    position = search.requested.position(own)
-    return own if position is not None and search.filters.reason(position) is None else ""
+def _answers_one(search: Search, pod: Pod) -> bool:
+    """The same for a pod that may have a slot: it takes room that a sibling may have to leave for it."""
+    if answers_one(search.compiled, search.view, search.settings):
+        return True
+    return search.settings.placement == "decisive" and bool(search.view.reserved.node_of(pod.uid))
+
+
+def _hosts_that_leave_room(search: Search, pod: Pod, seed: int, avoid: str, trial: GroupTrial) -> Sequence[str]:
+    """The same of the nodes on which the group of the pod still fits; empty where the node of its slot does not pass.
+
+    As many others are tried as the trial has time for, the best first.
+    """
+    requested, filters = search.requested, search.filters
+    own = requested.position(trial.own) if trial.own in requested.names else None
+    if own is None or filters.reason(own) is not None:
+        return ()
+    start = seed % len(requested)
+    if not _answers_one(search, pod):
+        names = requested.names_at(_shortlist(search, pod, search.settings.answers.shortlist or len(requested), start))
+        allowed = [name for name in names if trial.allows(name)]
+        return allowed if trial.own in allowed else [*allowed, trial.own]
+    tried = set[int]()
+    while trial.has_time and (found := select_host(replace(search, excluded=tried), pod, start, avoid)):
+        if trial.allows(requested.names_at(found)[0]):
+            return requested.names_at(found)
+        tried.update(found)
+    return (trial.own,)
 
 
 def select_host(search: Search, pod: Pod, start: int, avoid: str) -> Sequence[int]:
@@ -152,10 +175,13 @@ def select_host(search: Search, pod: Pod, start: int, avoid: str) -> Sequence[in
     """
     reluctant = _reluctant(search, pod)
     avoided = search.requested.position(avoid) if avoid else None
-    others = _NONE if avoided is None else {avoided}
+    excluded = search.excluded
+    others = excluded if avoided is None else excluded | {avoided}
     if reluctant and (found := _select(replace(search, excluded=reluctant | others), pod, start)):
         return found
-    if others and (found := _select(replace(search, excluded=others), pod, start, weighs_taints=bool(reluctant))):
+    if avoided is not None and (
+        found := _select(replace(search, excluded=others), pod, start, weighs_taints=bool(reluctant))
+    ):
         return found
     return _select(search, pod, start, weighs_taints=bool(reluctant))
 

@@ -58,19 +58,90 @@ def test_another_pod_gets_the_room_once_it_is_freed(mode: str, end: str) -> None
 
 
 @BOTH_MODES
-def test_a_pod_passes_on_the_node_of_its_own_slot_and_is_answered_that_node_alone(mode: str) -> None:
+def test_a_pod_passes_on_every_node_that_holds_it_beside_the_slots_of_others(mode: str) -> None:
     scene = Scene(mode=mode)
-    assert [scene.passed(name) for name in "ab"] == [["n0"], ["n0"]]
+    assert [scene.passed(name) for name in "ab"] == [["n0", "n1"], ["n0", "n1"]]
 
 
-def test_a_pod_whose_slot_is_not_among_the_requested_nodes_is_answered_others() -> None:
-    assert Scene().passed("a", "n1") == ["n1"]
+def test_decisive_placement_answers_one_node_for_a_pod_with_a_slot_and_by_its_own_score() -> None:
+    """n1 is empty, and half of n0 is in use."""
+    scene = Scene(contender("x", cpu=HALF, on="n0"), placement="decisive")
+    scene.index.upsert(stage("n0", cpu=2 * CPU))
+    scene.index.upsert(stage("n1", cpu=2 * CPU))
+    assert scene.passed("a") == ["n1"]
 
 
-def test_a_pod_does_not_take_the_room_of_its_siblings() -> None:
-    scene = Scene(contender("d", cpu=HALF))
-    scene.index.reserved.reserve(GROUP, [Slot("uid-a", "n0"), Slot("uid-b", "n0"), Slot("uid-d", "n1")], until=60.0)
-    assert scene.ask("d", "n0").result.unresolvable == {"n0": Reason.RESERVED.text}
+def test_a_pod_takes_the_place_of_an_equal_sibling_which_gets_its_own() -> None:
+    """Each node holds one of the two."""
+    scene = Scene()
+    for name in ("n0", "n1"):
+        scene.index.upsert(stage(name, cpu=HALF))
+    scene.index.reserved.reserve(GROUP, [Slot("uid-a", "n0"), Slot("uid-b", "n1")], until=60.0)
+    assert scene.passed("a") == ["n0", "n1"]
+    freed: list[object] = []
+    scene.index.reserved.changes.subscribe(freed.append)
+    scene.index.assume(contender("a", cpu=HALF), ("n1",), 0.0)
+    assert scene.index.reserved.slots_of(GROUP) == (Slot("uid-a", "n1"), Slot("uid-b", "n0"))
+    assert scene.passed("c") == []
+    assert freed == []
+    scene.index.assumed.forget("uid-a")
+    assert scene.passed("c") == [], "the binding failed: both have room as before"
+    scene.index.upsert(contender("a", cpu=HALF, on="n0"))
+    assert scene.index.reserved.slots_of(GROUP) == (Slot("uid-b", "n1"),)
+
+
+def test_a_pod_does_not_take_the_room_of_a_sibling_that_does_not_fit_into_its_own() -> None:
+    """n1 holds the large sibling, and its place would be one for the pod; n0 is too small for the sibling."""
+    scene = Scene(contender("d", cpu=CPU))
+    scene.index.upsert(stage("n0", cpu=HALF))
+    scene.index.reserved.reserve(GROUP, [Slot("uid-a", "n0"), Slot("uid-d", "n1")], until=60.0)
+    assert scene.passed("a") == ["n0"]
+    assert scene.ask("a", "n1").result.unresolvable == {"n1": Reason.RESERVED.text}
+
+
+def test_a_pod_does_not_take_the_room_of_an_equal_sibling_that_may_not_use_its_node() -> None:
+    scene = Scene(contender("d", cpu=HALF, node_selector={"disk": "ssd"}))
+    scene.index.upsert(stage("n1", cpu=HALF, labels={"disk": "ssd"}))
+    scene.index.reserved.reserve(GROUP, [Slot("uid-a", "n0"), Slot("uid-d", "n1")], until=60.0)
+    assert scene.passed("a") == ["n0"]
+
+
+def test_a_sibling_that_goes_to_one_of_several_nodes_leaves_each_other_pod_of_the_group_a_node() -> None:
+    """The scheduler knows where it is, and does not offer that node: whichever it is, another one passes."""
+    names = ("n0", "n1", "n2")
+    scene = Scene(stage("n2"), contender("d", cpu=HALF))
+    for name in names:
+        scene.index.upsert(stage(name, cpu=HALF))
+    scene.index.reserved.reserve(
+        GROUP, [Slot(f"uid-{pod}", name) for pod, name in zip("abd", names, strict=True)], until=60.0
+    )
+    assert scene.passed("a", *names) == list(names)
+    scene.index.assume(contender("a", cpu=HALF), names, 0.0)
+    for taken in names:
+        offered = [name for name in names if name != taken]
+        assert scene.passed("b", *offered) == offered
+    assert scene.passed("c", *names) == []
+    scene.index.upsert(contender("a", cpu=HALF, on="n1"))
+    assert scene.index.reserved.slots_of(GROUP) == (Slot("uid-b", "n0"), Slot("uid-d", "n2"))
+
+
+def test_a_sibling_on_its_way_is_not_given_room_that_is_reserved_for_others() -> None:
+    """n0 has room for the slot of another group and one more pod, which the sibling may have taken."""
+    other = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "job-2")
+    scene = Scene(contender("o", cpu=HALF))
+    scene.index.upsert(stage("n1", cpu=HALF))
+    scene.index.reserved.reserve(other, [Slot("uid-o", "n0")], until=60.0)
+    scene.index.reserved.reserve(GROUP, [Slot("uid-a", "n1"), Slot("uid-b", "n0")], until=60.0)
+    scene.index.assume(contender("a", cpu=HALF), ("n0", "n1"), 0.0)
+    args = scene.args("b", "n0")
+    assert not scene.verb.decide(args, 0).result.passed
+    assert scene.verb.should_wait(args)
+    assert not scene.verb.should_wait(scene.args("b")), "n1 passes"
+    assert not scene.verb.should_wait(scene.args("c", "n0")), "a pod without a slot"
+    scene.index.assumed.doubt("uid-a")
+    assert not scene.verb.should_wait(args), "it may be on no node, and then nothing would end the wait"
+    scene.index.upsert(contender("a", cpu=HALF, on="n1"))
+    assert list(scene.verb.decide(args, 0).result.passed) == ["n0"]
 
 
 def test_room_beside_the_slots_is_free() -> None:

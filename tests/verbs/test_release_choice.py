@@ -29,9 +29,10 @@ from extender.model.release import (
     Slot,
     Strategy,
 )
-from extender.verbs.release import choice, placing
+from extender.verbs.release import choice
 from extender.verbs.release.choice import Rest, propose, propose_in_steps
-from extender.verbs.release.placing import Trials, kinds_of
+from extender.verbs.slots import placing
+from extender.verbs.slots.placing import Trials, kinds_of
 from extender.wire.objects.kinds import PODS
 from tests.builders import settings, spread, taint, term
 from tests.contenders import cluster, contender, stage

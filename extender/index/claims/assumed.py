@@ -79,14 +79,17 @@ class AssumedPods:
         journal: Journal | None = None,
         observe: Callable[[Pod], None] | None = None,
         room: RoomTable | None = None,
+        slots: tuple[Container[str], Callable[[str, str], None]] = ((), lambda _uid, _node: None),
     ) -> None:
         """``pods``: those that the watch shows, by UID. ``count`` adds a pod to its node (1) or removes it (-1).
 
         ``known``: numbers of the existing nodes, by name. ``observe`` is called with each pod whose assumption has begun or
-        ended. ``room`` is where pods of undetermined node keep room, if that is counted.
+        ended. ``room`` is where pods of undetermined node keep room, if that is counted. ``slots``: the UIDs of pods with room that is
+        reserved for their group, and what is called with one of them and its node once it counts there.
         """
         self._pods = pods
         self._room = room
+        self._slots, self._move_slot = slots
         self.held: dict[str, Assumed] = {}
         self.several = 0
         self.doubted = 0
@@ -125,6 +128,8 @@ class AssumedPods:
         if len(nodes) == 1 and not doubted:
             pod = msgspec.structs.replace(pod, node=nodes[0])
         self._begin(Assumed(pod, tuple(nodes), now, doubted, answered=not doubted))
+        if pod.node and pod.uid in self._slots:
+            self._move_slot(pod.uid, pod.node)
 
     def _begin(self, assumed: Assumed) -> None:
         self._put(assumed, 1)

@@ -1,8 +1,9 @@
 """Room on nodes that is reserved for the pods of decided groups: a slot for each pod, from the decision until it is bound.
 
-A slot is a node for a pod without one. Its requests are taken from the node's free room for every other pod, also for
-those of its own group, which have slots of their own. A slot ends when its pod is bound, deleted or finished, when the
-slots of its group are replaced or released, and when they expire. A pod that is assumed on the node of its slot counts
+A slot is room on a node for a pod without one, and no address: the pod may go to another node. Then its slot follows it, and an
+equal pod of its group that had its slot there gets the room that the pod has left (`Reservations.follow`). The requests of
+a slot are taken from the free room of the node for pods of other groups. A slot ends when its pod is bound, deleted or finished,
+when the slots of its group are replaced or released, and when they expire. A pod that is assumed on the node of its slot counts
 there already: readers of slots leave it out, so that a binding that fails leaves the room reserved.
 
 While any room is reserved, `Reservations` also notes which schedulers ask (`Requests`): a group whose scheduler has a long
@@ -13,7 +14,7 @@ Invariant: a pod has at most one slot, which `node_of` holds. Time comes in as `
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -88,6 +89,7 @@ class ReservedView:
     def __init__(self, nominations: Nominations) -> None:
         self._nominations = nominations
         self._held: dict[str, _Held] = {}
+        self._groups: dict[GroupKey, _Group] = {}
         self._rooms: dict[str, dict[str, int]] = {}
         self._version = 0
         self._nominated = 0
@@ -104,6 +106,26 @@ class ReservedView:
         """The node of a pod's slot, empty where it has none. O(1)."""
         found = self._held.get(uid)
         return "" if found is None else found.node
+
+    def siblings_of(self, uid: str) -> Collection[str]:
+        """The UIDs of the pods of its group that have slots, the pod itself with them; none for a pod without a slot. O(1)."""
+        held = self._held.get(uid)
+        return () if held is None else self._groups[held.group].pods
+
+    def group_of(self, uid: str) -> GroupKey | None:
+        """The group of a pod that has a slot. O(1)."""
+        held = self._held.get(uid)
+        return None if held is None else held.group
+
+    def are_alike(self, uid: str, other: str) -> bool:
+        """Whether two pods with slots can exchange them: the room of one is room for the other. O(resources)."""
+        one, two = self._held[uid].pod, self._held[other].pod
+        return (
+            one.requests == two.requests
+            and one.host_ports == two.host_ports
+            and one.signature.node_affinity == two.signature.node_affinity
+            and one.signature.tolerations == two.signature.tolerations
+        )
 
     def room_of(self, namespace: str) -> Resources:
         """What is reserved for the pods of a namespace together; ``pods`` is how many there are. O(1)."""
@@ -126,7 +148,6 @@ class Reservations(ReservedView):
         self.changes = Subscribers()
         self.held = self._held
         self.requests = Requests()
-        self._groups: dict[GroupKey, _Group] = {}
 
     @property
     def groups(self) -> Collection[GroupKey]:
@@ -196,6 +217,24 @@ class Reservations(ReservedView):
             self._end(uid, is_freed=True)
             self._begin(held.group, uid, held.node, until)
 
+    def follow(self, uid: str, node: str, here: Container[str]) -> None:
+        """A pod that is ``held`` is on a node, or assumed there alone: its slot is there from now on. O(slots on the node).
+
+        Where an equal pod of its group has a slot there, the two slots are exchanged, as one pod may have taken the room of the other.
+        ``here``: the UIDs of the pods on the node, which have taken their room already.
+        """
+        held = self.held[uid]
+        if held.node == node:
+            return
+        siblings = self._groups[held.group].pods
+        slots = self.by_node.get(node, {}).keys() & siblings
+        other = next((each for each in sorted(slots) if each not in here and self.are_alike(uid, each)), "")
+        self._move(uid, node)
+        if other:
+            self._move(other, held.node)
+        else:
+            self.changes.notify(Slot(uid, held.node), None)
+
     def note_request(self, pod: Pod, now: float) -> None:
         """The scheduler of a pod asks about it. O(1)."""
         self.requests.note(pod.scheduler, now)
@@ -219,26 +258,39 @@ class Reservations(ReservedView):
         pod = self._pods[uid]
         self.held[uid] = _Held(group, node, pod)
         self._groups.setdefault(group, _Group(until)).pods.add(uid)
-        self.by_node.setdefault(node, {})[uid] = pod
-        _add(self.totals, node, pod, 1)
+        self._put(pod, node)
         _add(self._rooms, pod.namespace, pod, 1)
+
+    def _put(self, pod: Pod, node: str) -> None:
+        self.by_node.setdefault(node, {})[pod.uid] = pod
+        _add(self.totals, node, pod, 1)
         self._version += 1
+
+    def _take(self, pod: Pod, node: str) -> None:
+        here = self.by_node[node]
+        del here[pod.uid]
+        if not here:
+            del self.by_node[node]
+        _add(self.totals, node, pod, -1)
+        self._version += 1
+
+    def _move(self, uid: str, node: str) -> None:
+        """The slot of a pod is on another node from now on. Its caller notifies of the room that is free then."""
+        held = self.held[uid]
+        self._take(held.pod, held.node)
+        self._put(held.pod, node)
+        self.held[uid] = held._replace(node=node)
 
     def _end(self, uid: str, *, is_freed: bool) -> None:
         """Ends a slot. ``is_freed``: its pod is not on its node, so that another one may get the room."""
         group, node, pod = self.held.pop(uid)
         self.requests.pods.discard(uid)
-        here = self.by_node[node]
-        del here[uid]
-        if not here:
-            del self.by_node[node]
         found = self._groups[group]
         found.pods.discard(uid)
         if not found.pods:
             del self._groups[group]
-        _add(self.totals, node, pod, -1)
+        self._take(pod, node)
         _add(self._rooms, pod.namespace, pod, -1)
-        self._version += 1
         if is_freed:
             self.changes.notify(Slot(uid, node), None)
 

@@ -20,8 +20,8 @@ from extender.tasks.release.groups import GroupMemory, Memories, budget_excess, 
 from extender.tasks.release.waiting import DecisionLines
 from extender.tasks.sliced_work import in_slices
 from extender.telemetry.metrics import ReleaseMetrics
-from extender.verbs.release.placing import Trials
 from extender.verbs.release.progress import Do, GroupState, Reason, Step, beyond, coarser_levels, message_of
+from extender.verbs.slots.placing import Trials
 
 _MOST_TRIES: Final = 3  # of a proposal
 _PLACED_PER_SECOND: Final = 1e6  # one after the other, at any rate

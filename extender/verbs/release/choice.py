@@ -33,7 +33,7 @@ from extender.model.release import (
 from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
-from extender.verbs.release.placing import (
+from extender.verbs.slots.placing import (
     NODES_A_STEP,
     Budget,
     Capacity,
@@ -43,6 +43,7 @@ from extender.verbs.release.placing import (
     Search,
     Trials,
     is_alone_on_its_node,
+    is_unconstrained,
     kinds_of,
     most_frequent,
     place_equal,
@@ -130,7 +131,7 @@ class _Choice:
         self._counts = Counter(self._kinds.values())
         for pod in self._pods:
             self._examples.setdefault(self._kinds[pod.uid], pod)
-        self._is_free = all(_is_unconstrained(pod, self._view) for pod in self._examples.values())
+        self._is_free = all(is_unconstrained(pod, self._view) for pod in self._examples.values())
 
     def still_fit(self, slots: Sequence[Slot]) -> bool:
         """Whether there is room for all slots as the cluster is now. O(slots + nodes × claims)."""
@@ -392,10 +393,3 @@ def narrowed(signature: PodSignature, levels: Sequence[Level]) -> PodSignature:
     for level in levels:
         nodes = nodes.within(level.key, level.values) if level.values else nodes
     return replace(signature, node_affinity=replace(nodes, node_selector=node_selector(pinned)))
-
-
-def _is_unconstrained(pod: Pod, view: ClusterView) -> bool:
-    """Whether no rule that counts pods can reject a node for the pod, whatever pods of its group are placed."""
-    compiled = view.compiled(pod.signature)
-    is_rejected = compiled.is_malformed or compiled.excess is not None
-    return not (is_rejected or compiled.filter_groups() or pod.signature.enforced is not None)

@@ -27,8 +27,8 @@ from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.release.reconciler import GroupReconciler
 from extender.tasks.release.writes import PlacementWriter, PodReleaser
 from extender.telemetry.metrics import ReleaseMetrics
-from extender.verbs.release.placing import Trials
 from extender.verbs.release.progress import GroupState
+from extender.verbs.slots.placing import Trials
 from extender.wire.objects.kinds import PODS
 from tests.fakes import PATIENCE, settle
 from tests.gangs import gated_json, release_policy

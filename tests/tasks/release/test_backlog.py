@@ -17,8 +17,8 @@ from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods
 from extender.verbs.filter import FilterVerb
 from extender.verbs.release.choice import Rest, propose_in_steps
-from extender.verbs.release.placing import Trials
 from extender.verbs.release.progress import GroupState
+from extender.verbs.slots.placing import Trials
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.objects.kinds import PODS as DECODED
 from tests.contenders import contender, contender_json, stage

@@ -9,8 +9,8 @@ import pytest
 from extender.kube.effects import PodRef
 from extender.kube.errors import Rejected, Unreachable
 from extender.model.release import Growth, OnTimeout, Proposal, Replacement
-from extender.verbs.release.placing import Trials
 from extender.verbs.release.progress import GroupState
+from extender.verbs.slots.placing import Trials
 from tests.tasks.release.scene import Scene
 
 

@@ -11,8 +11,8 @@ import pytest
 from extender.kube.effects import PodRef
 from extender.kube.errors import Unreachable
 from extender.model.release import Growth, OnTimeout, Proposal
-from extender.verbs.release.placing import Trials
 from extender.verbs.release.progress import GroupState, Reason
+from extender.verbs.slots.placing import Trials
 from tests.gangs import gated_json
 from tests.tasks.release.scene import Scene
 from tests.tasks.release.test_queue import failing

@@ -403,6 +403,17 @@ class Capacity:
         claims = self._claims(room.number, room.name, pod)
         return free_resources_on(self._view, room.number, node, claims.values())
 
+    def on(self, name: str, pod: Pod) -> NodeRoom:
+        """The room for pods like this one on a single node. O(terms + resources + claims)."""
+        number = self._view.known.get(name)
+        node = None if number is None else self._view.node(number)
+        if number is None or node is None:
+            return NodeRoom(-1, name, 0, Reason.UNKNOWN_NODE)
+        rejected = static_rejection(pod, node)
+        if rejected is not None:
+            return NodeRoom(number, name, 0, rejected.reason)
+        return self._beside_claims(number, node, pod)
+
     def holds(self, name: str, pods: Sequence[Pod]) -> bool:
         """Whether a node takes all of these pods together. O(pods + claims)."""
         number = self._view.known.get(name)
@@ -482,6 +493,13 @@ def is_alone_on_its_node(pod: Pod, view: ClusterView) -> bool:
         term.topology_key == HOSTNAME and term.selects(signature.namespace, signature.labels, labels)
         for term in signature.affinity.required_anti
     )
+
+
+def is_unconstrained(pod: Pod, view: ClusterView) -> bool:
+    """Whether no rule that counts pods can reject a node for the pod, whatever pods of its group are placed."""
+    compiled = view.compiled(pod.signature)
+    is_rejected = compiled.is_malformed or compiled.excess is not None
+    return not (is_rejected or compiled.filter_groups() or pod.signature.enforced is not None)
 
 
 def whole_pods(free: FreeResources, requests: Resources) -> int:

@@ -1,0 +1,102 @@
+"""Whether a released pod may leave its slot for a better node: only if its group still fits then.
+
+A slot is room, so a pod may go to any node that holds it beside the slots of others (`rules/reserved_room.py`). Where pods of
+the group have required constraints, room is not enough: in another rack a pod may leave its siblings no place. Then the
+siblings are placed again on a trial, in the slots of the group, with the pod on the other node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from extender.index.view import ClusterView
+from extender.model.objects import Pod, PodSignature
+from extender.verbs.slots.placing import (
+    Budget,
+    Capacity,
+    RuleChecks,
+    Search,
+    Trials,
+    is_unconstrained,
+    kinds_of,
+)
+
+T = TypeVar("T")
+
+_MOST_PLACED: Final = 128  # siblings that are placed on trials for one request: 80 µs each
+_MOST_VISITS: Final = 500  # nodes that are looked at again in one trial
+_ITSELF: Final = "the pod itself"  # a kind of its own: it has one node
+
+
+@dataclass(slots=True)
+class GroupTrial:
+    """Trials of other nodes for one pod. ``siblings``: the pods of its group with slots that are on no node."""
+
+    view: ClusterView
+    pod: Pod
+    own: str
+    siblings: Sequence[Pod]
+    left: int
+
+    @property
+    def has_time(self) -> bool:
+        """Whether one more node can be tried."""
+        return self.left >= len(self.siblings)
+
+    def allows(self, name: str) -> bool:
+        """Whether the siblings fit in the slots of the group with the pod on this node; no, where there is no time left.
+
+        O(siblings × (clauses + slots)).
+        """
+        view, pod, siblings = self.view, self.pod, self.siblings
+        if name == self.own:
+            return True
+        if not self.has_time:
+            return False
+        self.left -= max(len(siblings), 1)
+        kinds: dict[str, Hashable] = {**_result(kinds_of(siblings, view)), pod.uid: _ITSELF}
+        capacity = Capacity(view, {pod.uid, *(each.uid for each in siblings)})
+        places = sorted({view.reserved.node_of(each.uid) for each in siblings} | {self.own})
+        examples = {kinds[each.uid]: (each, places) for each in siblings} | {_ITSELF: (pod, [name])}
+        rooms = {kind: [capacity.on(place, each) for place in there] for kind, (each, there) in examples.items()}
+        open_ = {kind: [room for room in each if room.holds] for kind, each in rooms.items()}
+        checks = RuleChecks(view, self._narrowed())
+        search = Search([pod, *siblings], kinds, open_, capacity, checks, Budget(_MOST_VISITS))
+        return bool(_result(search.run()).slots)
+
+    def _narrowed(self) -> Mapping[PodSignature, PodSignature]:
+        """Siblings that are still at their gate, as they are once they are released like the pod."""
+        reserved, nodes = self.view.reserved, self.pod.signature.node_affinity
+        alike = [each.signature for each in self.siblings if reserved.are_alike(self.pod.uid, each.uid)]
+        return {each: replace(each, node_affinity=nodes) for each in alike}
+
+
+def trial_of(pod: Pod, view: ClusterView) -> GroupTrial | None:
+    """What a pod has to pass to leave its slot; None where it has none, or room is enough for its group. O(siblings)."""
+    own = view.reserved.node_of(pod.uid)
+    if not own:
+        return None
+    siblings = [view.pods[uid] for uid in sorted(view.reserved.siblings_of(pod.uid)) if uid != pod.uid]
+    examples = {each.signature: each for each in (*siblings, pod)}
+    if all(is_unconstrained(each, view) for each in examples.values()):
+        return None
+    free = [each for each in siblings if not _is_placed(each, view)]
+    return GroupTrial(view, pod, own, free, _MOST_PLACED)
+
+
+def _is_placed(pod: Pod, view: ClusterView) -> bool:
+    """Whether a pod with a slot is assumed on its node, where it counts already."""
+    number = view.known.get(view.reserved.node_of(pod.uid))
+    return number is not None and pod.uid in view.pods_on(number)
+
+
+def _result(steps: Trials[T]) -> T:
+    """Goes through all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found

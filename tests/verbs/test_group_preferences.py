@@ -1,0 +1,180 @@
+"""Where the pods of a released group land: by their preferences, as they would without a gate, in both placements.
+
+A small scheduler asks filter about each released pod, as kube-scheduler does, and chooses among the answered nodes by the scores of
+the in-tree plugins that know preferences: NodeAffinity, TaintToleration, NodeResourcesFit, and the points of the extender.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.model.constraints.labels import HOSTNAME, ZONE
+from extender.model.constraints.taints import PREFER_NO_SCHEDULE
+from extender.model.objects import Node, Object, Pod
+from extender.model.release import Decision, Domain, GroupKey, ReleaseSpec
+from extender.model.resources import CPU
+from extender.rules.free_resources import free_resources_on, static_rejection
+from extender.simulator.apiserver.patching import STRATEGIC, apply_patch
+from extender.verbs.filter import FilterVerb
+from extender.verbs.prioritize import prioritize_nodes
+from extender.verbs.release.choice import Rest, propose
+from extender.verbs.release.progress import release_patch
+from extender.wire.objects.kinds import PODS
+from tests.builders import PREFERRED, Json, asking, settings, spread, taint, term, weighted
+from tests.contenders import cluster, contender, stage
+from tests.gangs import gated_json
+
+MACHINE = "machine"
+POLICY = "ClusterPodSchedulingPolicy/gangs"
+BOTH_PLACEMENTS = pytest.mark.parametrize("placement", ["decisive", "cooperative"])
+
+
+class Board:
+    """A cluster, and groups that are decided, released and scheduled there. ``answers``: the nodes of each answer, by pod."""
+
+    def __init__(self, placement: str, *objects: Object, **answers: Any) -> None:
+        self.index = cluster(*objects)
+        wide = {"answers": {"shortlist": 0, "scoreScale": "inTree", **answers}}
+        self.settings = settings(placement=placement, **wide)
+        self.verb = FilterVerb(self.index.view, self.settings)
+        self.answers: dict[str, Sequence[str]] = {}
+
+    def place(self, group: str, count: int, *, topology: Sequence[str] = (ZONE,), **fields: Any) -> dict[str, str]:
+        """The node of each pod of a group, by name. ``domains`` are those of the policy, the rest are fields of the pods."""
+        domains = fields.pop("domains", ())
+        given = {"preferred_nodes": None, "cpu": 1000} | fields
+        wanted = given.pop("preferred_nodes")
+        bodies = [gated_json(f"{group}-{number}", group, **given) for number in range(count)]
+        for body in bodies:
+            body["metadata"]["resourceVersion"] = "1"
+            if wanted is not None:
+                body["spec"].setdefault("affinity", {})["nodeAffinity"] = {PREFERRED: wanted}
+        return self.schedule(group, bodies, ReleaseSpec(tuple(topology), domains=domains))
+
+    def schedule(self, group: str, bodies: Sequence[Json], spec: ReleaseSpec) -> dict[str, str]:
+        key = GroupKey("default", POLICY, group)
+        pods = [decoded(body) for body in bodies]
+        for pod in pods:
+            self.index.upsert(pod)
+        proposal = propose(Rest(key, spec, pods), self.index.view, self.settings)
+        assert len(proposal.slots) == len(pods)
+        self.index.reserved.reserve(key, proposal.slots, until=60.0)
+        decision = Decision(key, spec.gate, len(pods), proposal.levels, datetime(2026, 1, 1, tzinfo=UTC))
+        found = {}
+        for body in bodies:
+            released = apply_patch(body, release_patch(body, decision), STRATEGIC)
+            self.index.upsert(decoded(released))
+            found[body["metadata"]["name"]] = self._schedule(released)
+        return found
+
+    def _schedule(self, body: Json) -> str:
+        pod, view = decoded(body), self.index.view
+        names = [name for name in sorted(view.known) if self._fits(pod, name)]
+        passed = self.answers[pod.name] = list(self.verb.decide(asking(body, *names), 0).result.passed)
+        self.index.assume(pod, passed, 0.0)
+        chosen = self._best(pod, body, passed)
+        self.index.upsert(decoded({**body, "spec": {**body["spec"], "nodeName": chosen}}))
+        return chosen
+
+    def _node(self, name: str) -> Node:
+        node = self.index.view.node(self.index.view.known[name])
+        assert node is not None
+        return node
+
+    def _fits(self, pod: Pod, name: str) -> bool:
+        view, node = self.index.view, self._node(name)
+        return static_rejection(pod, node) is None and not free_resources_on(view, view.known[name], node).shortage(
+            pod.requests
+        )
+
+    def _best(self, pod: Pod, body: Json, names: Sequence[str]) -> str:
+        """The first of the nodes with the most points of the scheduler's plugins and of the extender."""
+        view = self.index.view
+        own = prioritize_nodes(asking(body, *names), view, self.settings)
+        weights = {name: _weight(pod, self._node(name)) for name in names}
+        taints = {name: sum(each.effect == PREFER_NO_SCHEDULE for each in self._node(name).taints) for name in names}
+        most, worst = max(weights.values()) or 1, max(taints.values()) or 1
+        used = {name: view.requested(view.known[name]).get(CPU, 0) for name in names}
+
+        def points(name: str) -> float:
+            free = 1 - used[name] / self._node(name).allocatable[CPU]
+            by_taints = 300 - 300 * taints[name] / worst
+            return own.get(name, 0) + 200 * weights[name] / most + by_taints + 100 * free
+
+        return max(sorted(names), key=points)
+
+
+def decoded(body: Json) -> Pod:
+    return PODS.decode_object(orjson.dumps(body))
+
+
+def _weight(pod: Pod, node: Node) -> int:
+    """Of the preferred node terms that match."""
+    return sum(each.weight for each in pod.signature.preferred_nodes if each.term.matches(node.name, node.labels))
+
+
+def prefers(key: str, *values: str, weight: int = 50) -> list[Json]:
+    expressions = [{"key": key, "operator": "In", "values": list(values)}]
+    return [{"weight": weight, "preference": {"matchExpressions": expressions}}]
+
+
+def nodes(count: int, cpu: int = 4, **fields: Any) -> list[Node]:
+    return [stage(f"s{number}", "a", cpu=1000 * cpu, **fields) for number in range(count)]
+
+
+@BOTH_PLACEMENTS
+def test_a_gang_with_soft_spread_by_host_lands_on_as_many_nodes_as_it_has_pods(placement: str) -> None:
+    board = Board(placement, *nodes(4))
+    assert set(board.place("x", 4, spreads=[spread("host", hard=False, gang="x")]).values()) == {"s0", "s1", "s2", "s3"}
+
+
+@BOTH_PLACEMENTS
+def test_a_gang_lands_on_the_nodes_that_its_domain_prefers(placement: str) -> None:
+    kinds = {"s0": "m", "s1": "m", "s2": "n", "s3": "n"}
+    board = Board(placement, *(stage(name, "a", cpu=2000, labels={MACHINE: kind}) for name, kind in kinds.items()))
+    domains = (Domain("both", ("m", "n"), preferred=("n",)),)
+    found = board.place("x", 4, topology=[MACHINE], domains=domains)
+    assert Counter(found.values()) == {"s2": 2, "s3": 2}
+
+
+@BOTH_PLACEMENTS
+def test_a_gang_lands_on_the_node_that_its_pods_prefer(placement: str) -> None:
+    board = Board(placement, *nodes(3))
+    assert set(board.place("x", 2, preferred_nodes=prefers(HOSTNAME, "s2")).values()) == {"s2"}
+
+
+@BOTH_PLACEMENTS
+def test_pods_of_a_gang_land_beside_those_that_they_prefer_and_away_from_those_that_they_avoid(placement: str) -> None:
+    db = contender("db", cpu=1000, on="s2", app="db")
+    near, away = [weighted(50, term("host", app="db"))], [weighted(50, term("host", gang="y"))]
+    board = Board(placement, *nodes(4), db)
+    assert set(board.place("x", 2, prefers=near).values()) == {"s2"}
+    board = Board(placement, *nodes(4), db)
+    assert Counter(board.place("y", 4, avoids=away).values()) == {"s0": 1, "s1": 1, "s2": 1, "s3": 1}
+
+
+@BOTH_PLACEMENTS
+def test_a_gang_stays_away_from_nodes_with_taints_that_its_pods_do_not_tolerate(placement: str) -> None:
+    soft = [taint("old", "yes", PREFER_NO_SCHEDULE)]
+    tainted = (stage(name, "a", taints=soft) for name in ("s0", "s1"))
+    board = Board(placement, *tainted, stage("s2", "a"), stage("s3", "a"))
+    assert set(board.place("x", 4).values()) == {"s2", "s3"}
+
+
+@BOTH_PLACEMENTS
+def test_a_gang_without_preferences_lands_where_the_least_is_requested(placement: str) -> None:
+    board = Board(placement, *nodes(4), contender("big", cpu=3000, on="s0"))
+    assert Counter(board.place("x", 3).values()) == {"s1": 1, "s2": 1, "s3": 1}
+
+
+@BOTH_PLACEMENTS
+def test_every_node_of_the_domain_that_holds_the_pod_is_answered_in_cooperative_placement(placement: str) -> None:
+    board = Board(placement, *nodes(3), stage("other", "b", cpu=1000))
+    board.place("x", 2)
+    assert [len(board.answers[name]) for name in ("x-0", "x-1")] == ([1, 1] if placement == "decisive" else [3, 3])
