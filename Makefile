@@ -19,7 +19,8 @@ run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 # Collected once before: six workers that begin without byte code would each compile the tests, for 16 s on two cores.
 test: check ## everything but what needs real binaries, thousands of nodes or much time; six tests at a time, as half of them wait, or JOBS=1
 	$(BIN)/pytest --collect-only --quiet >/dev/null || true  # what is wrong is told below
-	$(BIN)/pytest -n $(or $(JOBS),6) --dist worksteal
+	$(BIN)/pytest -m alone
+	$(BIN)/pytest -n $(or $(JOBS),6) --dist worksteal -m "not e2e and not scale and not bench and not alone"
 
 check: $(READY) ## what can be said without running the code
 	$(BIN)/ruff check .

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from extender.simulator.apiserver.kinds import PODS
@@ -21,8 +20,6 @@ from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
 from tests.e2e.programs import free_ports
 from tests.quick_start import KUBEADM, blocks, follow, prepared, shell
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
-
-pytestmark = pytest.mark.timeout(120)
 
 
 async def place_a_pod(api: ApiServer, configuration: str, name: str = "web", **spec: Any) -> str:

@@ -47,7 +47,7 @@ async def _seen_until(words: str, times: int = 1) -> str:
     process = await asyncio.create_subprocess_exec(*DEMO, stdout=PIPE)
     assert process.stdout
     seen = ""
-    async with asyncio.timeout(PATIENCE * 3):
+    async with asyncio.timeout(PATIENCE):
         while seen.count(words) < times:
             line = (await process.stdout.readline()).decode()
             assert line, f"it ended by itself:\n{seen}"
@@ -82,7 +82,7 @@ async def test_without_a_terminal_it_prints_lines_until_it_is_reported_to_end(nu
     process = await asyncio.create_subprocess_exec(*DEMO, stdout=PIPE)
     assert process.stdout
     seen = ""
-    async with asyncio.timeout(PATIENCE * 3):
+    async with asyncio.timeout(PATIENCE):
         while not re.search(r"^shop\S*/web-0: on \S+ in \w+$", seen, re.MULTILINE):
             line = (await process.stdout.readline()).decode()
             assert line, f"it ended by itself:\n{seen}"
@@ -104,7 +104,7 @@ async def test_on_a_terminal_it_draws_a_page_and_ctrl_c_ends_it() -> None:
     loop = asyncio.get_running_loop()
     seen = b""
     try:
-        async with asyncio.timeout(PATIENCE * 3):
+        async with asyncio.timeout(PATIENCE):
             while b"Pods per zone" not in seen:
                 seen += await loop.run_in_executor(None, os.read, ours, 65_536)
             process.send_signal(signal.SIGINT)

@@ -118,7 +118,6 @@ async def test_advised_by_us_the_scheduler_acts_and_cannot_help_the_lonely() -> 
     assert outcome.metric("extender_preemption_attempts_total") == 0
 
 
-@pytest.mark.timeout(90)
 async def test_writes_that_fail_in_every_way_leave_no_pod_without_a_node(caplog: pytest.LogCaptureFixture) -> None:
     faults = [
         {"fail": {"verbs": ["write"], "probability": 0.15}},

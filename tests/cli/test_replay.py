@@ -25,6 +25,7 @@ from extender.simulator.apiserver.kinds import KINDS, PODS
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.wire.recordings.redaction import WORDS, Redactor
+from tests.fakes import PATIENCE
 
 LAST_POD = {"metadata": {"name": "last", "namespace": "default"}, "spec": {"schedulerName": "of-the-last-question"}}
 
@@ -70,7 +71,7 @@ async def record(
 
 
 async def _ask_until(holds: Callable[[], bool], url: str, pod: Any) -> None:
-    async with asyncio.timeout(30), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
         while not holds():
             async with session.post(f"{url}/filter", json={"Pod": pod, "NodeNames": ["open-0"]}) as answer:
                 assert answer.status == 200

@@ -112,9 +112,9 @@ def lease(api: ApiServer) -> dict[str, Any]:
     return spec
 
 
-async def eventually(condition: Callable[[], Any], most: float = PATIENCE) -> None:
+async def eventually(condition: Callable[[], Any]) -> None:
     """Wait for something that another process brings about; the condition may be a coroutine function's result."""
-    async with asyncio.timeout(most):
+    async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110 (other processes)
             await asyncio.sleep(0.02)
 
@@ -127,8 +127,8 @@ def is_listening(url: str) -> bool:
     return True
 
 
-async def the_ready_one(found: list[Replica], most: float = PATIENCE) -> Replica:
-    async with asyncio.timeout(most):
+async def the_ready_one(found: list[Replica]) -> Replica:
+    async with asyncio.timeout(PATIENCE):
         while True:
             for each in found:
                 if each.process.returncode is None and (await each.readiness())[0] == HTTPStatus.OK:
@@ -189,7 +189,7 @@ async def test_without_the_apiserver_no_replica_answers_and_with_it_one_does_aga
                 await asyncio.sleep(0.02)
         assert [(await each.readiness())[0] for each in found] == [503, 503]
         await api.start(port)
-        await the_ready_one(found, most=30.0)
+        await the_ready_one(found)
 
 
 # -- under load -----------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class Traffic:
         begun = time.monotonic()
         await eventually(lambda: any(found.requested_at > begun for found in self.decisions[-IN_FLIGHT:]))
         enough = len(self.decisions) + number
-        await eventually(lambda: len(self.decisions) >= enough, 2 * PATIENCE)
+        await eventually(lambda: len(self.decisions) >= enough)
 
     async def end(self) -> None:
         if self._arriving:

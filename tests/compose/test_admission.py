@@ -272,7 +272,7 @@ async def test_a_pod_that_another_replica_has_admitted_counts_as_an_application_
         record = {"": {"policies": [{"policy": "PodSchedulingPolicy/default/one"}]}}
         made["metadata"]["annotations"] = {"placement.extender.dev/injected": json.dumps(record)}
         cluster.api.operations.create(KIND_OF_PODS, made)
-        async with asyncio.timeout(PATIENCE * 2):
+        async with asyncio.timeout(PATIENCE):
             while not (await cluster.client.get(f"{POLICIES}/one"))[1].get("status", {}).get("lastApplied"):  # noqa: ASYNC110 -- no event across the wire
                 await asyncio.sleep(0.05)
 

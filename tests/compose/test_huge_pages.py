@@ -17,6 +17,7 @@ from extender.compose.foundation import make_index, settle_memory
 from extender.compose.process import join_pages, join_pages_in_background
 from extender.settings.configuration import Settings
 from tests.builders import pod, settings
+from tests.fakes import PATIENCE
 
 PROGRAM = """
 from pathlib import Path
@@ -33,7 +34,9 @@ assert held[-1] == ("399999", 399_999)
     not Path("/proc/self/smaps_rollup").exists(), reason="/proc/self/smaps_rollup is missing: this test needs Linux"
 )
 def test_the_heap_is_in_huge_pages_and_takes_hardly_more_memory() -> None:
-    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
     (joined,) = map(int, re.findall(r"joined (\d+)", ended.stdout))
     if not joined:
         pytest.skip("the kernel joins no pages: this test needs Linux 6.1 with transparent huge pages")

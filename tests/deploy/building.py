@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from tests.fakes import PATIENCE
 from tests.programs import tool
 
 Json: TypeAlias = dict[str, Any]
@@ -32,7 +33,7 @@ class SchemaError(ValueError):
 @cache
 def _built(folder: Path) -> str:
     command = [tool("kubectl"), "kustomize", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert done.stderr == "", "kustomize warns"
     return done.stdout

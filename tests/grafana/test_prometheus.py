@@ -6,16 +6,11 @@ import asyncio
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.fakes import PATIENCE
 from tests.programs import tool
 from tests.tools.dashboards.catalogue import entries
 from tests.tools.dashboards.files import DASHBOARDS
 from tests.tools.dashboards.observed import Prometheus, observed
-
-PATIENCE = 30.0  # seconds for a query to have data: some scrapes after the events
-
-pytestmark = pytest.mark.timeout(240)
 
 
 def panel_queries() -> dict[str, str]:

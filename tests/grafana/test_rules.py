@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.fakes import PATIENCE
 from tests.programs import tool
 from tests.tools.dashboards.catalogue import entries
 from tests.tools.dashboards.files import FOLDER, README, load
@@ -69,7 +70,7 @@ def test_promtool_passes_them(command: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=150,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SUCCESS" in done.stdout + done.stderr
@@ -78,7 +79,7 @@ def test_promtool_passes_them(command: str) -> None:
 def test_the_commands_of_the_readme_make_a_prometheus_rule_of_each_file() -> None:
     readme = README.read_text("utf-8")
     (command,) = re.findall(r"^    for name in .*?^    done", readme, re.MULTILINE | re.DOTALL)
-    done = subprocess.run(["sh", "-c", command], cwd=FOLDER.parent, capture_output=True, check=True, timeout=50)  # noqa: S607 (the machine's own)
+    done = subprocess.run(["sh", "-c", command], cwd=FOLDER.parent, capture_output=True, check=True, timeout=PATIENCE)  # noqa: S607 (the machine's own)
     made = [document for document in yaml.safe_load_all(done.stdout) if document]
     assert {document["kind"] for document in made} == {"PrometheusRule"}
     assert [document["spec"] for document in made] == [load("rules.yaml"), load("alerts.yaml")]

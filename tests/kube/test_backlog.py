@@ -21,7 +21,7 @@ from extender.kube.reflector_status import Phase, WatchOptions
 from extender.kube.session import open_session
 from extender.model.objects import Namespace
 from extender.wire.objects.kinds import NAMESPACES
-from tests.fakes import FakeClock, FakeSink, until
+from tests.fakes import PATIENCE, FakeClock, FakeSink, until
 from tests.kube.scripted import bookmark, event, namespace
 
 FULL = 1_000_000  # bytes in a socket that may have held up its sender
@@ -200,7 +200,6 @@ async def test_bytes_that_turn_out_to_be_no_data_are_not_waited_for() -> None:
 #    does
 # The server runs in threads, so that it can go on while the loop of the test stands still.
 
-PATIENCE = 30.0
 LIST = orjson.dumps({"metadata": {"resourceVersion": "1"}, "items": [namespace("a")]})
 
 

@@ -18,6 +18,7 @@ from extender.compose.process import allow_connections
 from extender.model.units import Address, ByteSize, Duration
 from extender.server.app import listening
 from extender.server.collaborators import COLLABORATORS, Verbs
+from extender.server.transport import connection_slots
 from extender.server.transport.connection_slots import Stage
 from extender.server.transport.connections import Connection, ConnectionLimits, Connections
 from extender.server.transport.tls import ServerTls
@@ -233,8 +234,7 @@ async def test_empty_lines_are_no_request() -> None:
     """The framework ignores them, so a connection that they kept open would be answered never."""
     async with served(Server(request_timeout=Duration(0.5))) as url, wire(url) as connection:
         await connection.send(b"\r\n\r\n")
-        async with asyncio.timeout(30):
-            assert await connection.closed()
+        assert await connection.closed()
     async with served(Server()) as url, wire(url) as connection:
         await connection.send(b"\r\n\r\n" + head_of("GET", "/livez"))
         assert await connection.status() == 200
@@ -303,6 +303,7 @@ def bind(uid: object) -> bytes:
     return whole("POST", "/bind", orjson.dumps({"PodName": "a", "PodNamespace": "b", "PodUID": str(uid), "Node": "n"}))
 
 
+@pytest.mark.alone
 async def test_5000_bindings_at_once_are_answered_under_the_default_limits() -> None:
     count, binding = 5000, Binding()
     assert allow_connections() > 2 * count + 500, "both sides of each connection are open files of this process"
@@ -314,7 +315,7 @@ async def test_5000_bindings_at_once_are_answered_under_the_default_limits() -> 
             return connection
 
         connections = await asyncio.gather(*(call(uid) for uid in range(count)))
-        async with asyncio.timeout(10 * PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             for _ in range(count):
                 await binding.count.acquire()
             async with wire(url) as probe:
@@ -340,8 +341,12 @@ async def test_a_binding_under_way_keeps_its_connection_and_takes_no_place_from_
         assert [await second.status(), await third.status()] == [200, 200]
 
 
-async def test_of_bindings_that_end_together_those_beyond_the_limit_are_told_that_their_connection_ends() -> None:
-    """Not closed later: the scheduler could have begun another call on it."""
+@pytest.mark.parametrize("new", [1.0, 0.0], ids=["on a fast machine", "on one where the answers take longer than that"])
+async def test_of_bindings_that_end_together_those_beyond_the_limit_are_told_that_their_connection_ends(
+    new: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not closed later: the scheduler could have begun another call on it, whose answer would be lost."""
+    monkeypatch.setattr(connection_slots, "_NEW_SECONDS", new)
     count, kept, binding = 20, 4, Binding()
     async with binding.served(Server(paths=BIND, max_connections_per_peer=kept)) as url, AsyncExitStack() as stack:
         connections = []

@@ -18,7 +18,7 @@ from extender.model.units import ByteSize, Duration
 from extender.server.collaborators import COLLABORATORS, Verbs
 from extender.settings.connections import Kube, Server
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
-from tests.fakes import until
+from tests.fakes import PATIENCE, until
 from tests.server.serving import (
     AGREEABLE,
     BY_NAMES,
@@ -274,7 +274,7 @@ async def test_nothing_is_decided_for_a_client_that_has_hung_up(aiohttp_client: 
     with socket.create_connection((client.server.host, client.server.port)) as caller:
         caller.sendall(head.encode() + body)
     failed = 'extender_request_failures_total{reason="abandoned",verb="filter"} 1.0'
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while failed not in await (await client.get("/metrics")).text():  # noqa: ASYNC110 (a page has no event)
             await asyncio.sleep(0)
 

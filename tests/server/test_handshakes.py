@@ -154,8 +154,9 @@ def test_a_connection_that_was_set_apart_counts_again_once_it_is_answered() -> N
     slots.rejoin(slot)
     assert not slots.has_room("a")
     slots.release(other)
-    assert slots.first_to_close("a", 1.5, begins=False) is None, "it has just begun to wait"
-    assert slots.first_to_close("a", 3, begins=False) is slot
+    assert slots.first_to_close("a", 1.5, since=1.4) is None, "it has just begun to wait"
+    assert slots.first_to_close("a", 3, since=1) is None, "it was not waiting yet"
+    assert slots.first_to_close("a", 3, since=1.1) is slot
     slots.release(slot)
     slots.rejoin(slot)
     assert len(slots) == 0, "what was closed stays closed"

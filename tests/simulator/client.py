@@ -10,6 +10,7 @@ import aiohttp
 
 from extender.simulator.apiserver.patching import MERGE
 from extender.simulator.json_objects import JsonObject
+from tests.fakes import PATIENCE
 
 PODS, NODES, NAMESPACES = "/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces"
 
@@ -21,7 +22,7 @@ class Stream:
         self.response = response
 
     async def next(self) -> JsonObject:
-        line = await asyncio.wait_for(self.response.content.readline(), 5)
+        line = await asyncio.wait_for(self.response.content.readline(), PATIENCE)
         if not line:
             raise EOFError
         event: JsonObject = json.loads(line)
@@ -31,7 +32,7 @@ class Stream:
         return [await self.next() for _ in range(count)]
 
     async def ends(self) -> bool:
-        return await asyncio.wait_for(self.response.content.readline(), 5) == b""
+        return await asyncio.wait_for(self.response.content.readline(), PATIENCE) == b""
 
 
 class Client:

@@ -103,13 +103,16 @@ class ConnectionSlots:
                 slot.is_apart = True
         return not self._is_full(peer)
 
-    def first_to_close(self, peer: str, now: float, *, begins: bool = True) -> ConnectionSlot | None:
-        """The connection to close for one of the peer where `has_room` found none; one that has just begun only if ``begins``."""
+    def first_to_close(self, peer: str, now: float, *, since: float | None = None) -> ConnectionSlot | None:
+        """The connection to close for one of the peer where `has_room` found none.
+
+        ``since`` leaves out connections that entered their stage at that time or later, and those that have just begun.
+        """
         is_full = self._of_peer[peer] >= self._per_peer
         crowd = peer if is_full else self._largest()
-        found = _first_to_close((slot for slot in self._counted if slot.peer == crowd), now, begins=begins)
+        found = _first_to_close((slot for slot in self._counted if slot.peer == crowd), now, since)
         if found is None and not is_full:
-            found = _first_to_close(self._counted, now, begins=begins)
+            found = _first_to_close(self._counted, now, since)
         return found
 
     def rejoin(self, slot: ConnectionSlot) -> None:
@@ -167,7 +170,7 @@ class ConnectionSlots:
         return self._of_peer.most_common(1)[0][0]
 
 
-def _first_to_close(slots: Iterable[ConnectionSlot], now: float, *, begins: bool) -> ConnectionSlot | None:
+def _first_to_close(slots: Iterable[ConnectionSlot], now: float, since: float | None) -> ConnectionSlot | None:
     """The connection in the earliest stage, and of these the one that has been in it for the longest.
 
     New connections are closed last, the oldest of them first: otherwise, among many idle connections, each handshake would
@@ -175,7 +178,11 @@ def _first_to_close(slots: Iterable[ConnectionSlot], now: float, *, begins: bool
     and the next iteration of the event loop reads it. Where all have, as handshakes that wait for their turn, the first is closed.
     """
     ordered = sorted(
-        (slot for slot in slots if slot.stage is not Stage.DECIDING and (begins or not _begins(slot, now))),
+        (
+            slot
+            for slot in slots
+            if slot.stage is not Stage.DECIDING and (since is None or (slot.since < since and not _begins(slot, now)))
+        ),
         key=lambda slot: _rank(slot, now),
     )
     first = ordered[0] if ordered else None

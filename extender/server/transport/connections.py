@@ -81,6 +81,7 @@ class Connection(web.RequestHandler):
     """
 
     __slots__ = (
+        "_asked",
         "_begun",
         "_connections",
         "_held",
@@ -99,6 +100,7 @@ class Connection(web.RequestHandler):
         self.slot = slot
         self._connections = connections
         self._time = loop.time
+        self._asked = 0.0  # when the request that is answered now had come whole
         self._begun = b""  # what has come of a head
         self._left = 0  # bytes of the body that are to come
         self._held = bytearray()  # what has come after the request that is answered now
@@ -180,7 +182,7 @@ class Connection(web.RequestHandler):
                 self.enter(Stage.READING)
             super().data_received(data)
             return
-        self._left = 0
+        self._left, self._asked = 0, self._time()
         self.enter(Stage.IDLE if self._is_answered else Stage.DECIDING)
         super().data_received(data[:end])
         if end < len(data):
@@ -248,7 +250,7 @@ class Connection(web.RequestHandler):
     def _has_room(self) -> bool:
         """Whether the connection may stay open for the next request once this one is answered: it counts again then."""
         connections, peer = self._connections, self.slot.peer
-        return not self.slot.is_apart or connections.slots.has_room(peer) or connections.make_room(peer)
+        return not self.slot.is_apart or connections.slots.has_room(peer) or connections.make_room(peer, self._asked)
 
     def _write_at_once(self, request: web.BaseRequest, answer: Answer) -> bool:
         """Writes a short answer, unless the framework must: it closes connections, and waits for clients that do not read."""
@@ -383,13 +385,14 @@ class Connections:
         for slot in self.slots.beyond(self._limits.waiting_bytes):
             self._close(slot, "unread answers hold too much memory")
 
-    def make_room(self, peer: str) -> bool:
+    def make_room(self, peer: str, asked: float) -> bool:
         """Closes a connection for one that is about to be answered, and counts again then. Whether there was one to close.
 
-        None that has just begun to wait: of thousands of bindings that are answered at once some connections are kept, and the
-        others end with their answer.
+        ``asked``: when the request came that is answered. Only a connection that waits for longer than that is closed. Of thousands
+        of bindings that are answered at once some connections are kept, and the others end with their answer, however long the
+        answers take: a scheduler that has just been answered may have begun its next call.
         """
-        other = self.slots.first_to_close(peer, asyncio.get_running_loop().time(), begins=False)
+        other = self.slots.first_to_close(peer, asyncio.get_running_loop().time(), since=asked)
         if other is not None:
             self._close(other, _REPLACED)
         return other is not None

@@ -8,7 +8,7 @@ import pytest
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.json_objects import JsonObject, condition_of
-from tests.fakes import until
+from tests.fakes import PATIENCE, until
 from tests.simulator.client import PODS, Client, connect
 from tests.simulator.plain import ZONE, namespace, node, pod
 
@@ -147,5 +147,5 @@ async def test_ending_pods_are_forgotten_when_the_server_stops() -> None:
         api.operations.create(NAMESPACES, namespace("default"))
         await client.post(DEFAULT, pod("a", on="n1"))
         await client.request("DELETE", f"{DEFAULT}/a")
-        await asyncio.wait_for(api.stop(), 5)
+        await asyncio.wait_for(api.stop(), PATIENCE)
         assert api.pods._ending == {}

@@ -10,7 +10,7 @@ from extender.simulator.apiserver.kinds import NODES as NODE_KIND
 from extender.simulator.apiserver.kinds import PODS as POD_KIND
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.apiserver.store import Store
-from tests.fakes import until
+from tests.fakes import PATIENCE, until
 from tests.simulator.client import PODS, Client, connect, names
 from tests.simulator.plain import namespace, node, pod
 
@@ -114,6 +114,6 @@ async def test_a_stalled_answer_does_not_hold_a_restart_up() -> None:
         api.faults = stall
         asking = asyncio.create_task(client.get(PODS))
         await until(lambda: stall.entered)
-        await asyncio.wait_for(api.restart(0.01), 1.5)
+        await asyncio.wait_for(api.restart(0.01), PATIENCE)
         with pytest.raises(aiohttp.ClientError):
             await asking

@@ -8,7 +8,7 @@ from extender.simulator.apiserver.kinds import NAMESPACES as NAMESPACE_KIND
 from extender.simulator.apiserver.kinds import PODS as POD_KIND
 from extender.simulator.apiserver.kinds import Target
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
-from tests.fakes import until
+from tests.fakes import PATIENCE, until
 from tests.simulator.client import NAMESPACES, PODS, Client, connect, names
 from tests.simulator.plain import namespace, pod
 
@@ -153,7 +153,7 @@ async def test_stopping_the_server_ends_its_watches() -> None:
     await api.start()
     async with connect(api.url) as client:
         stream = await client.watch(PODS, resourceVersion=api.store.version)
-        await asyncio.wait_for(api.stop(), 5)
+        await asyncio.wait_for(api.stop(), PATIENCE)
         assert await stream.ends()
     assert api.store.table(POD_KIND)._listeners == []
 

@@ -15,6 +15,7 @@ from extender.simulator.apiserver.kinds import PODS as POD_KIND
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.scenario.faults import CONDITIONS, Condition, FaultInjector, read_part
+from tests.fakes import PATIENCE
 from tests.simulator.client import NAMESPACES, PODS, Client, Stream, names
 from tests.simulator.plain import namespace, pod
 
@@ -53,7 +54,7 @@ def create(api: ApiServer, *pods: str) -> None:
 
 
 async def rest(stream: Stream) -> bytes:
-    return await asyncio.wait_for(stream.response.content.read(), 5)
+    return await asyncio.wait_for(stream.response.content.read(), PATIENCE)
 
 
 async def test_a_line_is_cut_in_the_middle(api: ApiServer) -> None:
@@ -74,7 +75,7 @@ async def _everything(reader: asyncio.StreamReader) -> bytes:
     """What arrives until the connection is reset."""
     got = b""
     with suppress(ConnectionError):
-        while piece := await asyncio.wait_for(reader.read(65_536), 5):
+        while piece := await asyncio.wait_for(reader.read(65_536), PATIENCE):
             got += piece
     return got
 
