@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
 from extender.compose.foundation import Foundation, Job
 from extender.model.objects import Pod
 from extender.tasks.filter_service import OnRejection
+from extender.tasks.overlooked_pods import OverlookedPods
 from extender.tasks.rejected_pods import Nominator, NominatorOptions, Rechecker, RejectedPodWriter, Requeuer
 from extender.tasks.rejection_events import Explain, RejectionEvents
 from extender.tasks.sliced_work import Traffic
 from extender.telemetry import scraped
 from extender.verbs.filter import FilterVerb
+from extender.verbs.preempt import node_with_victims
 from extender.verbs.select_host import find_node_elsewhere
 
 
 def rejected_pods_of_cluster(
     base: Foundation, verb: FilterVerb, explain: Explain, traffic: Traffic
-) -> tuple[list[OnRejection], list[Job]]:
-    """What each rejection is passed to, and the jobs about rejected pods: those that the settings switch on."""
+) -> tuple[list[OnRejection], Callable[[], None], list[Job]]:
+    """What each rejection is passed to, what a refused preemption is told to, and the jobs: those that the settings switch on."""
     chosen, index, clock, writer = base.settings.rejected_pods, base.index, base.clock, base.writer()
+    executes = base.settings.preemption.mode == "execute"
 
     def find(pod: Pod) -> tuple[str, bool]:
         return find_node_elsewhere(pod, index.view, base.settings, base.rng.getrandbits(32))
+
+    def find_victims(pod: Pod) -> str:
+        if not (executes or chosen.nominate_elsewhere):  # without the permission to nominate
+            return ""
+        return node_with_victims(pod, index.view, base.settings, base.rng.getrandbits(32))
 
     shared = RejectedPodWriter(index, writer, find)
     base.metrics.report(scraped.REJECTED_POD_ACTIONS, lambda: shared.results)
@@ -39,9 +48,18 @@ def rejected_pods_of_cluster(
         calls += [requeuer.consider, rechecker.consider]
         jobs.append(base.while_leading("requeue rejected pods", requeuer.run))
         jobs.append(base.while_leading("recheck rejected pods", rechecker.run))
+    note = requeuer.note_pending if chosen.requeue else None
+    overlooked = OverlookedPods(shared, find_victims, clock, chosen.per_second, note)
+
+    async def look() -> None:
+        await base.reflectors.wait_until_synced()
+        await overlooked.run()
+
+    if chosen.requeue or executes:
+        jobs.append(base.while_leading("requeue overlooked pods", look))
     if chosen.events:
         events = RejectionEvents(shared, writer, explain, clock, partial(datetime.now, UTC))
         calls.append(events.consider)
         jobs.append(base.while_leading("events on rejected pods", events.run))
         base.metrics.report(scraped.REJECTION_EVENTS, lambda: events.results)
-    return [*calls, *search_elsewhere], jobs
+    return [*calls, *search_elsewhere], overlooked.note_refused, jobs

@@ -157,7 +157,9 @@ def service_of_cluster(
     explainer = ExplainService(
         index.view, settings, clock, partial(_assumed_nodes, index), work, partial(_group_of, index)
     )
-    on_rejection, rejected_pod_jobs = rejected_pods_of_cluster(base, parts.filter, explainer.rejection, traffic)
+    on_rejection, on_refused, rejected_pod_jobs = rejected_pods_of_cluster(
+        base, parts.filter, explainer.rejection, traffic
+    )
     missed = EventRecorder(base.writer().create_event, clock, EventLimit())
     pods = _watched_pods(base)
     filter_service = FilterService(
@@ -176,7 +178,7 @@ def service_of_cluster(
     report_assumed_pods(metrics, index, filter_service)
     unanswered = UnansweredBindings(index, base.writer(), clock)
     preempt_service = PreemptService(
-        index.view, settings, rng, plans, pods.find, parts.on_preemption, parts.filter.meter
+        index.view, settings, rng, plans, pods.find, parts.on_preemption, parts.filter.meter, on_refused
     )
     metrics.report(scraped.PREEMPTIONS_LEFT, preempt_service.left)
     if shadow is not None:
@@ -185,6 +187,7 @@ def service_of_cluster(
         filter=filter_service.filter if shadow is None else shadow.beside(filter_service.filter),
         prioritize=parts.prioritize,
         preempt=preempt_service.preempt,
+        preempt_refused=on_refused,
         bind=BindService(index, base.writer(), clock, unanswered).bind,
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.freshness.catch_up,

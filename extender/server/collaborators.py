@@ -37,6 +37,10 @@ async def _reject_bind(_args: BindingArgs) -> str:
     return "this service answers from a snapshot and binds nothing"
 
 
+def _ignore_refusal() -> None:
+    """A service that follows no cluster requeues no pod."""
+
+
 def _ignore_failed_attempt(_pod: Pod) -> None:
     """A service that follows no cluster assumes no pod."""
 
@@ -48,7 +52,8 @@ class Verbs:
     A decision is a synchronous function, so it sees one state of the index. Before it, filter and preempt may wait for
     the watch to show the pod, and filter for the assumed pods that it depends on. ``catch_up`` is awaited before each: it
     returns once all events that have arrived by then are in the index. It is None in a service that follows no cluster.
-    ``attempt_failed`` takes the pod of a request that is not decided. ``traffic`` is told of the requests in flight.
+    ``attempt_failed`` takes the pod of a request that is not decided. ``preempt_refused`` is called after each call of preempt
+    that got no decision. ``traffic`` is told of the requests in flight.
     ``is_handed_over``: where replicas take turns behind a Service, waits until this replica answers, or returns that another does;
     it takes how often the call was redirected. ``shadow``: so many of the last differences, with the figures, where decisions are
     compared with those of the scheduler's own plugins.
@@ -59,6 +64,7 @@ class Verbs:
     preempt: Callable[[PreemptionArgs], Awaitable[Sequence[Candidate]]]
     bind: Callable[[BindingArgs], Awaitable[str]] = _reject_bind
     attempt_failed: Callable[[Pod], None] = _ignore_failed_attempt
+    preempt_refused: Callable[[], None] = _ignore_refusal
     catch_up: Callable[[], Awaitable[None]] | None = None
     traffic: Traffic = field(default_factory=lambda: Traffic(SystemClock()))
     is_handed_over: Callable[[int], Awaitable[bool]] | None = None

@@ -167,6 +167,8 @@ class VerbEndpoint:
         if isinstance(error, Stale | Late) and (passing := self._fall_back(call, error)) is not None:
             return _OK, passing, None
         failure = _log_failure(error, call.request, call.app, self.path)
+        if self.verb == "preempt":
+            call.app.verbs.preempt_refused()  # kube-scheduler does not repeat it
         if failure.reason != "moved":  # a call that is answered elsewhere has not failed
             self._metrics.record_failure(failure.reason)
         if self.verb == "filter" and failure.concerns_the_pod:

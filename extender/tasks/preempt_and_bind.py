@@ -118,9 +118,14 @@ class PreemptService:
         find: FindPod,
         on_decision: OnPreemption | None = None,
         meter: RuleMeter | None = None,
+        on_unknown: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_decision`` is called with each request as it was decided, the seed and the decision. ``meter`` counts and times rules."""
+        """``on_decision`` is called with each request as it was decided, the seed and the decision. ``meter`` counts and times rules.
+
+        ``on_unknown`` is called where the watch does not show the pod as pending.
+        """
         self._meter = meter
+        self._on_unknown = on_unknown
         self._view = view
         self._settings = settings
         self._rng = rng
@@ -137,10 +142,11 @@ class PreemptService:
     async def preempt(self, args: PreemptionArgs) -> Sequence[Candidate]:
         """The candidates that remain; a plan is submitted before they are answered.
 
-        Where there is no such pod no candidate helps it. The scheduler tries again when something changes.
+        Where there is no such pod no candidate helps it. The scheduler tries again when something changes, or when it is found overlooked.
         """
         pod = await self._find(args.pod)
         if not isinstance(pod, Pod):
+            self._on_unknown()
             return ()
         args = replace(args, pod=pod)
         seed = self._rng.getrandbits(32)

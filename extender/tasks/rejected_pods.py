@@ -238,6 +238,13 @@ class Requeuer:
         """Records a pod whose requested nodes were all rejected. O(1)."""
         self._index.rejected.add(args.pod, dependency_version(args.pod, self._index.view))
 
+    def note_pending(self, pod: Pod) -> None:
+        """Records a pod that an earlier leader may have rejected, as of now: one that a rule may reject. O(groups)."""
+        view = self._index.view
+        compiled = view.compiled(known_effective_pod(pod, view).signature)
+        if pod.uid not in self._index.rejected.held and catalog.active(compiled, view):
+            self._index.rejected.add(pod, dependency_version(pod, view))
+
     def await_request(self, pod: Pod, node: str) -> None:
         """Records a pod that was nominated, and assumed in doubt, until the scheduler asks about it. O(1)."""
         self._nominated[pod.uid] = node, 0.0

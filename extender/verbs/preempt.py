@@ -33,6 +33,7 @@ from extender.rules.free_resources import conflicting_nominated_pods
 from extender.rules.meter import POST_FILTER, RuleMeter
 from extender.settings.configuration import Settings
 from extender.verbs.dry_run import (
+    MOST_VISITED,
     DryRun,
     Removal,
     best_among,
@@ -151,6 +152,26 @@ def _plan(
     # A node of the next sample may help, and so may these nodes once the nominated pods are bound or deleted.
     has_others = not sees_everything and not view.known.keys() <= names
     return PreemptionDecision(requeue=has_others or run.depends_on_nominated)
+
+
+def node_with_victims(pod: Pod, view: ClusterView, settings: Settings, seed: int) -> str:
+    """A node that would take a pending pod once pods of lower priority have left it, "" if no node tried would.
+
+    For a pod whose last attempt may be lost: the scheduler and the preempt verb decide. It may be wrong where the index does not
+    hold all needs. Within the budget of one preemptor.
+    """
+    if pod.never_preempts or not view.has_below(pod.priority) or node_of_running_plan(pod, view):
+        return ""
+    run = DryRun(effective_pod(pod, view, settings), view, across=settings.preemption.cross_node)
+    nodes = list(view.known.items())
+    for at in range(min(len(nodes), MOST_VISITED)):
+        if run.fits_nowhere or run.budget.is_spent():
+            break
+        name, number = nodes[(seed + at) % len(nodes)]
+        found = run.on(number, checks_fit=True)
+        if found is not None and found.victims:
+            return name
+    return ""
 
 
 # -- offered candidates -----------------------------------------------------------------------------------------------

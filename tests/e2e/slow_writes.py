@@ -1,6 +1,6 @@
-"""A way to the apiserver on which every write takes longer: what stands between it and a client when it is overloaded.
+"""A way to the apiserver on which every write takes longer, or waits for a test: what stands between it and a client.
 
-Speaks HTTPS with the apiserver's own certificate, hands bytes on as they come, and delays what is not a GET before it
+Speaks HTTPS with the apiserver's own certificate, hands bytes on as they come, and waits with what is not a GET before it
 hands it on. Understands nothing of what passes.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -22,9 +22,24 @@ _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"
 _MOST_BYTES = 2**26
 
 
+Wait = Callable[[web.Request], Awaitable[None]]
+"""Called before a write is handed on."""
+
+
 @asynccontextmanager
 async def slow_writes(plane: ControlPlane, seconds: float) -> AsyncIterator[str]:
     """The URL of the slow way, until the block is left."""
+
+    async def wait(_request: web.Request) -> None:
+        await asyncio.sleep(seconds)
+
+    async with way_round(plane, wait) as url:
+        yield url
+
+
+@asynccontextmanager
+async def way_round(plane: ControlPlane, wait: Wait) -> AsyncIterator[str]:
+    """The URL of a way on which writes wait, until the block is left."""
     here = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     here.load_cert_chain(plane.folder / CERTIFICATE, plane.folder / KEY)
     there = ssl.create_default_context(cafile=str(plane.authority))
@@ -37,7 +52,7 @@ async def slow_writes(plane: ControlPlane, seconds: float) -> AsyncIterator[str]
     ) as session:
 
         async def pass_on(request: web.Request) -> web.StreamResponse:
-            return await _pass_on(request, session, seconds)
+            return await _pass_on(request, session, wait)
 
         app = web.Application(client_max_size=_MOST_BYTES)
         app.router.add_route("*", "/{path:.*}", pass_on)
@@ -52,10 +67,10 @@ async def slow_writes(plane: ControlPlane, seconds: float) -> AsyncIterator[str]
             await runner.cleanup()
 
 
-async def _pass_on(request: web.Request, session: aiohttp.ClientSession, seconds: float) -> web.StreamResponse:
+async def _pass_on(request: web.Request, session: aiohttp.ClientSession, wait: Wait) -> web.StreamResponse:
     body = await request.read()
     if request.method != "GET":
-        await asyncio.sleep(seconds)
+        await wait(request)
     headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
     async with session.request(
         request.method, request.rel_url, data=body or None, headers=headers, allow_redirects=False

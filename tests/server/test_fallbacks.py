@@ -56,6 +56,11 @@ def nothing_decided(_: object) -> Never:
     raise AssertionError
 
 
+def nothing_refused() -> Never:
+    """What must not be told."""
+    raise AssertionError
+
+
 def short(policy: Policy = "error", most: int = 100) -> Server:
     """A deadline that comes soon, and not before a slow machine has read a request or has answered one."""
     return Server(request_timeout=Duration(0.25), on_deadline=policy, max_in_flight=most)
@@ -135,6 +140,26 @@ async def test_on_an_old_picture_filter_answers_an_error_and_the_others_503(aioh
         answer = await client.post(f"/{verb}", json=QUESTIONS[verb])
         assert (answer.status, answer.headers["Retry-After"]) == (HTTPStatus.SERVICE_UNAVAILABLE, "1")
         assert await answer.json() == {"error": STALE_TEXT}
+
+
+@pytest.mark.parametrize(("verb", "told"), [("preempt", 1), ("filter", 0), ("prioritize", 0)])
+@pytest.mark.parametrize("why", ["stale", "not ready", "a bug"])
+async def test_a_call_of_preempt_without_a_decision_is_told_of_as_the_scheduler_does_not_repeat_it(
+    aiohttp_client: AiohttpClient, verb: str, told: int, why: str
+) -> None:
+    refused: list[str] = []
+    decisions = replace(
+        Verbs(nothing_decided, nothing_decided, nothing_decided), preempt_refused=lambda: refused.append(verb)
+    )
+    readiness = {"stale": stale(), "not ready": Switch({"pods": "listing"}), "a bug": None}[why]
+    client = await aiohttp_client(app_with(decisions, readiness))
+    await client.post(f"/{verb}", json=QUESTIONS[verb])
+    assert len(refused) == told
+
+
+async def test_a_preemption_that_is_decided_is_not_told_of(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(replace(AGREEABLE, preempt_refused=nothing_refused)))
+    assert (await client.post("/preempt", json=PREEMPTION)).status == HTTPStatus.OK
 
 
 async def test_decisions_come_back_with_the_news(aiohttp_client: AiohttpClient) -> None:

@@ -137,6 +137,10 @@ class Plans:
     def __init__(self) -> None:
         self.submitted: list[tuple[str, list[str]]] = []
         self.requeued: list[tuple[str, str]] = []
+        self.unknown = 0
+
+    def note_unknown(self) -> None:
+        self.unknown += 1
 
     def submit(self, plan: PreemptionPlan) -> bool:
         self.submitted.append((plan.node, [each.name for each in plan.victims]))
@@ -153,7 +157,7 @@ async def preempted(*objects: Object) -> tuple[list[str], Plans]:
     async def find(pod: Pod) -> Pod | Unconfirmed:
         return watched_pod(pod.uid, pod.signature.namespace, pod.name, held.view)
 
-    service = PreemptService(held.view, EXECUTE, Random(1), plans, find)
+    service = PreemptService(held.view, EXECUTE, Random(1), plans, find, on_unknown=plans.note_unknown)
     candidates = await service.preempt(preempting(LARGE, {"n1": ["uid-a"]}))
     return [each.node for each in candidates], plans
 
@@ -177,6 +181,7 @@ async def test_nothing_is_preempted_for_a_pod_that_the_watch_does_not_show_pendi
     bound = await preempted(*FULL, contender("incoming", on="n1", priority=IMPORTANT))
     modest = await preempted(*FULL, contender("incoming", priority=-1, cpu=2000))
     assert [(answered, plans.submitted) for answered, plans in (missing, bound, modest)] == [([], [])] * 3
+    assert [plans.unknown for _, plans in (missing, bound, modest)] == [1, 1, 0], "it may be pending by now"
 
 
 # -- Preemption by the Eviction API: what disruption budgets forbid is left alone until they change, and what is

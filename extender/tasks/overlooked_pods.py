@@ -1,0 +1,165 @@
+"""Requeues pods that kube-scheduler gave up on while no extender answered, or that an earlier leader was to requeue.
+
+kube-scheduler does not repeat a preemption attempt before something changes. So an attempt is lost if the call of preempt is
+refused, or if the extender ends between its answer and the nomination. What a leader has rejected is in its memory alone.
+Therefore the pending pods are looked at after the start of each term, and after a call of preempt without a decision:
+(1) a pod that a node takes is requeued; (2) so is one that fits once pods of lower priority have left a node;
+(3) any other one is noted, so that a change that may help requeues it (`Requeuer`).
+
+The namespaces take turns. Cost: one search over the cluster and the dry runs of one preemptor for equal pods, in a tenth of the
+loop's time; three writes at most for a pod that is requeued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable
+from math import inf
+from typing import Final
+
+from extender.kube.timing import Clock
+from extender.model.objects import Pod, PodSignature
+from extender.rules import catalog
+from extender.tasks.fair_queue import FairBacklog
+from extender.tasks.rejected_pods import RejectedPodWriter
+
+_LOG = logging.getLogger(__name__)
+
+# Seconds before each look. The first one is after the condition of a pod that was refused a moment ago; the second one after
+# calls that a Service has led nowhere until the address of the new leader was known everywhere.
+WAITS: Final = (1.0, 9.0)
+_PODS_PER_SLICE: Final = 200  # pods that are only compared, before the event loop serves requests again
+_PAUSES: Final = 9  # times as long as a search took
+_PREEMPTOR_PAUSE: Final = 0.2  # the end of one nomination makes kube-scheduler try all pods of this priority or lower
+_CLEARINGS: Final = (0.0, 0.5, 2.0, 4.0, 8.0)  # seconds before each attempt to end a nomination
+_FIRST_WAIT, _LONGEST_WAIT = 5.0, 60.0  # before the same pod is requeued again, doubled each time
+_GIVEN_UP: Final = "Unschedulable: "  # after any other reason kube-scheduler tries the pod again by itself
+
+_Equals = tuple[PodSignature, Hashable]
+
+
+class OverlookedPods:
+    """One look at all pending pods after each start and each refusal. ``looks`` counts them, ``requeued`` the pods.
+
+    ``find_victims`` returns a node on which a pod may preempt others, "" if there is none. ``note`` is called with each pod
+    that only a change can help.
+    """
+
+    def __init__(
+        self,
+        writer: RejectedPodWriter,
+        find_victims: Callable[[Pod], str],
+        clock: Clock,
+        per_second: float,
+        note: Callable[[Pod], None] | None = None,
+    ) -> None:
+        """Without ``note`` only preemptors are requeued."""
+        self.looks = 0
+        self.requeued = 0
+        self._writer = writer
+        self._index = writer.index
+        self._find_victims = find_victims
+        self._clock = clock
+        self._pause = 1 / per_second
+        self._note = note
+        self._refused = asyncio.Event()
+        self._waits: dict[str, tuple[float, float]] = {}  # by UID how long and until when, of pods that were requeued
+        self._next = inf  # when a pod may be requeued that a look has passed over
+
+    def note_refused(self) -> None:
+        """A call of preempt got no decision: its pod is not known. O(1)."""
+        self._refused.set()
+
+    async def run(self) -> None:
+        """Looks at the start, and again after refusals, until cancelled. Begin with a synced index."""
+        while True:
+            self._refused.clear()
+            passed_over = [await self._look_after(seconds) for seconds in WAITS]
+            await self._wait_until(passed_over[0])  # what the others pass over has been requeued in this round
+
+    async def _wait_until(self, moment: float) -> None:
+        """Until a call is refused, or until a time of the clock."""
+        if moment == inf:
+            await self._refused.wait()
+            return
+        refused = asyncio.ensure_future(self._refused.wait())
+        due = asyncio.ensure_future(self._clock.sleep(max(moment - self._clock.now(), 0.0)))
+        try:
+            await asyncio.wait({refused, due}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            refused.cancel()
+            due.cancel()
+
+    async def _look_after(self, seconds: float) -> float:
+        """One look; returns when the first pod may be requeued that it has passed over."""
+        await self._clock.sleep(seconds)
+        self._next, unplaced = inf, self._index.unplaced
+        self._waits = {uid: wait for uid, wait in self._waits.items() if uid in unplaced}
+        backlog: FairBacklog[Pod] = FairBacklog(self._clock)
+        for number, pod in enumerate(list(unplaced.values())):
+            if number % _PODS_PER_SLICE == _PODS_PER_SLICE - 1:
+                await self._clock.sleep(0)
+            if self._is_given_up(pod):
+                backlog.add(pod.namespace, pod)
+        hopeless, compared = set[_Equals](), 0
+        while (found := backlog.pop()) is not None:
+            shown = self._index.pods.get(found.uid)
+            if shown is None or not self._is_given_up(shown):
+                continue
+            equals = shown.signature, catalog.NODE_FIT.pod_key(shown, self._index.view)
+            if equals not in hopeless:
+                if await self._help(shown):
+                    continue
+                hopeless.add(equals)
+            if self._note is not None:
+                self._note(shown)
+            compared += 1
+            if compared % _PODS_PER_SLICE == 0:
+                await self._clock.sleep(0)
+        self.looks += 1
+        return self._next
+
+    def _is_given_up(self, pod: Pod) -> bool:
+        """Whether kube-scheduler has rejected the pod, and neither waits for a preemption nor has an answer since. O(1)."""
+        view = self._index.view
+        if not pod.rejection.startswith(_GIVEN_UP) or view.plan_node(pod.uid) or pod.uid in self._index.assumed.held:
+            return False
+        return self._writer.is_writable(pod)
+
+    async def _help(self, pod: Pod) -> bool:
+        """Requeues a pod that may be placed now, unless it was lately; False if nothing helps it. O(cluster)."""
+        begun, (wait, until) = self._clock.now(), self._waits.get(pod.uid, (0.0, 0.0))
+        if begun < until:
+            self._next = min(self._next, until)
+            return True
+        node, _ = self._writer.find(pod)
+        preempts_on = "" if node else self._find_victims(pod)
+        await self._clock.sleep(_PAUSES * (self._clock.now() - begun))
+        if not (node or preempts_on):
+            return False
+        if node and self._note is None:
+            return True
+        shown = self._index.pods.get(pod.uid)
+        if shown is None or not self._is_given_up(shown):
+            return True
+        wait = min(2 * wait, _LONGEST_WAIT) or _FIRST_WAIT
+        self._waits[pod.uid] = wait, self._clock.now() + wait
+        _LOG.info("overlooked pod requeued", extra={"pod": pod.full_name, "node": node or preempts_on})
+        stamp = f"{self._clock.now():.3f}"
+        is_done = await (
+            self._writer.requeue(shown, stamp) if node else self._end_nomination(shown, preempts_on, stamp)
+        )
+        self.requeued += is_done
+        await self._clock.sleep(self._pause if node else max(self._pause, _PREEMPTOR_PAUSE))
+        return True
+
+    async def _end_nomination(self, pod: Pod, node: str, stamp: str) -> bool:
+        """Requeues a pod that in-tree plugins rejected: by a nomination that ends, as kube-scheduler ignores the annotation then."""
+        if not await self._writer.nominate(pod, node):
+            return False
+        for seconds in _CLEARINGS:
+            await self._clock.sleep(seconds)
+            if await self._writer.nominate(pod, ""):
+                return await self._writer.requeue(pod, stamp)
+        return False

@@ -1,0 +1,161 @@
+"""The extender is killed between the answer of a preemption and its last write, or is away when it is asked: nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from extender.simulator.json_objects import JsonObject
+from tests.e2e.cluster import Cluster, eventually_ready
+from tests.e2e.control_plane import scheduler_document
+from tests.e2e.serving import Extender
+from tests.e2e.slow_writes import way_round
+from tests.e2e.test_preemption import WEB, low, prepare, standing
+from tests.simulator.plain import HOSTNAME, affinity, anti_affinity, namespace, pod, term
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+VICTIMS = 4
+# The nomination, then a condition and a deletion for each victim; and one more, which may not come.
+MOMENTS = range(1 + 2 * VICTIMS + 1)
+WITHIN = 60.0  # of which the restart takes a few; kube-scheduler alone would look again after five minutes
+
+
+class Held:
+    """Hands so many writes to pods on, and holds all others until their client has gone."""
+
+    def __init__(self, count: int) -> None:
+        self.reached = asyncio.Event()
+        self._left = count
+
+    async def wait(self, request: web.Request) -> None:
+        if "/pods/" not in request.path:
+            return
+        self._left -= 1
+        if self._left < 0:
+            self.reached.set()
+            await asyncio.Event().wait()
+
+
+class Killed:
+    """An extender that is killed, and starts again on the same address."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @asynccontextmanager
+    async def asked(self, kubeconfig: str = "") -> AsyncIterator[Extender]:
+        """An extender that kube-scheduler asks."""
+        plane = self._cluster.plane
+        own = self._cluster.folder / "round.kubeconfig"
+        if kubeconfig:
+            plane.write_access(kubeconfig, self._cluster.folder / "unused.kubeconfig", own)
+        with Extender(self._cluster.folder, own if kubeconfig else plane.extender_kubeconfig) as extender:
+            await eventually_ready(extender)
+            await asyncio.to_thread(plane.start_scheduler, scheduler_document("offload", extender.url))
+            try:
+                yield extender
+            finally:
+                plane.scheduler.stop()
+
+    @asynccontextmanager
+    async def again(self, extender: Extender) -> AsyncIterator[None]:
+        """The next one, after a kill."""
+        port = int(extender.url.rpartition(":")[2])
+        plane = self._cluster.plane
+        with Extender(self._cluster.folder, plane.extender_kubeconfig, port=port) as other:
+            await eventually_ready(other)
+            yield
+
+
+async def full_node(cluster: Cluster, count: int = VICTIMS) -> str:
+    [name] = await cluster.add_nodes(zones=1, per_zone=1, cpu=str(count))
+    await prepare(cluster, [low(number, on=name, cpu="1") for number in range(count)])
+    return name
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_an_extender_that_is_killed_before_any_write_of_a_preemption_loses_none(
+    cluster: Cluster, moment: int
+) -> None:
+    name = await full_node(cluster)
+    held, killed = Held(moment), Killed(cluster)
+    high = pod("high", priorityClassName="high", cpu=str(VICTIMS))
+    async with way_round(cluster.plane, held.wait) as url, killed.asked(url) as extender:
+        await cluster.api.create(high)
+        if moment < MOMENTS[-1]:
+            async with asyncio.timeout(WITHIN):
+                await held.reached.wait()
+            await cluster.calm()
+        else:
+            await cluster.board.until(lambda: not standing(cluster))
+        extender.program.kill()
+        async with killed.again(extender):
+            assert await cluster.board.bound(high, within=WITHIN) == [name]
+    assert await cluster.faults() == []
+
+
+async def test_a_preemption_that_is_asked_for_while_no_extender_answers_is_made_once_one_does(cluster: Cluster) -> None:
+    name = await full_node(cluster)
+    killed, high = Killed(cluster), pod("high", priorityClassName="high", cpu=str(VICTIMS))
+    async with killed.asked() as extender:
+        extender.program.kill()
+        await cluster.api.create(high)
+        assert "connection refused" in await cluster.board.rejected(high)
+        await cluster.calm()
+        async with killed.again(extender):
+            assert await cluster.board.bound(high, within=WITHIN) == [name]
+
+
+async def test_a_pod_that_was_rejected_before_a_restart_is_bound_after_the_change_that_helps_it(
+    cluster: Cluster,
+) -> None:
+    names = await cluster.add_nodes(zones=2, per_zone=2)
+    await cluster.api.create(namespace("db"), pod("db", "db", on=names[0], labels={"app": "db"}))
+    near: JsonObject = affinity(term(HOSTNAME, namespaces={"matchLabels": {"team": "a"}}, app="db"))
+    killed, web_pod = Killed(cluster), pod("web", affinity=near)
+    async with killed.asked() as extender:
+        await cluster.api.create(web_pod)
+        await cluster.board.rejected(web_pod)
+        await cluster.calm()
+        extender.program.kill()
+        async with killed.again(extender):
+            await cluster.calm(3.0)
+            await cluster.api.patch("/api/v1/namespaces/db", {"metadata": {"labels": {"team": "a"}}})
+            assert await cluster.board.bound(web_pod) == [names[0]]
+
+
+async def test_a_pod_of_lower_priority_is_bound_where_a_preemptor_has_lost_its_room(cluster: Cluster) -> None:
+    [name] = await cluster.add_nodes(zones=1, per_zone=1, cpu="2")
+    await prepare(cluster, [])
+    victim = pod("low-0", labels=WEB, priorityClassName="low", cpu="2", on=name)
+    victim["metadata"]["finalizers"] = ["tests.placement.extender.dev/held"]
+    await cluster.api.create(victim)
+    middle = pod("middle", priorityClassName="high", cpu="2")
+    async with cluster.scheduled():
+        await cluster.api.create(middle)
+        path = "/api/v1/namespaces/default/pods"
+        await cluster.board.until(lambda: "deletionTimestamp" in cluster.board.pods["default/low-0"]["metadata"])
+        await cluster.api.create(pod("highest", priorityClassName="system-node-critical", cpu="1", on=name))
+        await cluster.api.patch(f"{path}/low-0", {"metadata": {"finalizers": []}})
+        await cluster.api.create(small := pod("small", priorityClassName="low", cpu="900m"))
+        assert await cluster.board.bound(small) == [name]
+
+
+async def test_a_lonely_preemptor_whose_room_only_our_rules_know_survives_a_kill_too(cluster: Cluster) -> None:
+    [name] = await cluster.add_nodes(zones=1, per_zone=1)
+    await prepare(cluster, [low(0, on=name)])
+    held, killed = Held(0), Killed(cluster)
+    high = pod("high", priorityClassName="high", affinity=anti_affinity(term(HOSTNAME, app="web")))
+    async with way_round(cluster.plane, held.wait) as url, killed.asked(url) as extender:
+        await cluster.api.create(high)
+        async with asyncio.timeout(WITHIN):
+            await held.reached.wait()
+        await cluster.calm()
+        extender.program.kill()
+        async with killed.again(extender):
+            assert await cluster.board.bound(high, within=WITHIN) == [name]

@@ -1,0 +1,222 @@
+"""Pods that kube-scheduler gave up on while no extender answered, or that an earlier leader has rejected, are requeued."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.kube.effects import PodRef
+from extender.kube.errors import Unreachable
+from extender.model.objects import Object, Pod
+from extender.settings.configuration import Settings
+from extender.tasks.overlooked_pods import WAITS, OverlookedPods
+from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer
+from extender.verbs.preempt import node_with_victims
+from extender.verbs.select_host import find_node_elsewhere
+from tests.builders import index_of, namespace, node, pod, term
+from tests.contenders import contender, stage
+from tests.fakes import FakeClock, FakeWriter, running, settle, until
+
+GIVEN_UP = "Unschedulable: 0/3 nodes are available"
+PER_SECOND = 50.0
+IN_TEAM = {**term("host", app="web"), "namespaceSelector": {"matchLabels": {"team": "a"}}}
+
+
+def given_up(found: Pod, why: str = GIVEN_UP, **fields: Any) -> Pod:
+    """The pod as the watch shows it after an attempt of kube-scheduler."""
+    return msgspec.structs.replace(found, rejection=why, **fields)
+
+
+class FailingWriter(FakeWriter):
+    """So many times a nomination cannot be cleared."""
+
+    uncleared = 0
+
+    async def nominate(self, pod: PodRef, node: str) -> None:
+        if not node and self.uncleared:
+            self.uncleared -= 1
+            raise Unreachable("cut")
+        await super().nominate(pod, node)
+
+
+class LookClock(FakeClock):
+    """Time that passes for so many looks, and no further."""
+
+    looks = 1
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds in WAITS:
+            if not self.looks:
+                await asyncio.Event().wait()
+            self.looks -= 1
+        await super().sleep(seconds)
+
+
+class Scene:
+    """A cluster after the start of a leader. ``searched`` are the pods for which all nodes were searched."""
+
+    def __init__(self, *objects: Object) -> None:
+        self.clock, self.writer = LookClock(), FailingWriter()
+        self.index = index_of(*objects)
+        self.settings = Settings()
+        self.searched: list[str] = []
+        self.writes = RejectedPodWriter(self.index, self.writer, self._find)
+        self.requeuer = Requeuer(self.writes, self.clock, PER_SECOND)
+        self.overlooked = OverlookedPods(
+            self.writes,
+            lambda found: node_with_victims(found, self.index.view, self.settings, 0),
+            self.clock,
+            PER_SECOND,
+            self.requeuer.note_pending,
+        )
+
+    def _find(self, found: Pod) -> tuple[str, bool]:
+        self.searched.append(found.name)
+        return find_node_elsewhere(found, self.index.view, self.settings, 0)
+
+    @asynccontextmanager
+    async def looked(self, times: int = 1) -> AsyncIterator[Scene]:
+        """The leader has looked so many times, and looks no more before a test lets it."""
+        self.clock.looks = times
+        async with running(self.overlooked.run):
+            await until(lambda: self.overlooked.looks >= times)
+            yield self
+
+    def effects(self) -> list[str]:
+        """The writes, without the time of the annotation."""
+        return [effect.partition("=")[0] for effect in self.writer.effects]
+
+
+ANNOTATED = "annotate asking placement.extender.dev/requeued"
+ASKING = contender("asking", priority=100, cpu=4000)
+FULL: Sequence[Object] = (stage("n1"), contender("low", on="n1", cpu=4000))
+
+
+async def test_a_pod_that_a_node_takes_now_is_requeued() -> None:
+    async with Scene(stage("n1"), given_up(ASKING)).looked() as s:
+        assert s.effects() == [ANNOTATED]
+
+
+async def test_a_pod_whose_preemption_was_lost_is_requeued_by_a_nomination_that_ends() -> None:
+    """kube-scheduler does not try a pod again for its annotation that in-tree plugins have rejected."""
+    async with Scene(*FULL, given_up(ASKING)).looked() as s:
+        assert s.effects() == ["nominate asking n1", "nominate asking -", ANNOTATED]
+
+
+async def test_a_pod_whose_victims_only_our_rules_know_is_requeued_too() -> None:
+    lonely = contender("asking", priority=100, apart=[term("host", app="web")])
+    async with Scene(stage("n1"), contender("low", on="n1", app="web"), given_up(lonely)).looked() as s:
+        assert s.effects()[-1] == ANNOTATED
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        ASKING,  # was not tried yet
+        given_up(ASKING, "SchedulerError: connection refused"),  # kube-scheduler repeats it by itself
+        given_up(ASKING, gated=True),
+        given_up(ASKING, nominated_node="n1"),
+        given_up(ASKING, terminating=True),
+        given_up(contender("asking", priority=0, cpu=4000)),  # no pod of lower priority is there
+        given_up(contender("asking", priority=100, cpu=4000, never_preempts=True)),
+        given_up(contender("asking", priority=100, cpu=9000)),
+    ],
+)
+async def test_no_other_pod_is_written_to(asking: Pod) -> None:
+    async with Scene(*FULL, asking).looked() as s:
+        assert s.effects() == []
+
+
+@pytest.mark.parametrize("why", ["a plan runs for it", "it has passed since"])
+async def test_a_pod_that_is_on_its_way_is_left_alone(why: str) -> None:
+    s = Scene(*FULL, given_up(ASKING))
+    if why == "a plan runs for it":
+        s.index.nominate_in_memory(ASKING, "n1", ["uid-low"])
+    else:
+        s.index.assume(ASKING, ("n1",), 0.0)
+    async with s.looked():
+        assert s.effects() == []
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+async def test_a_pod_that_an_earlier_leader_has_rejected_is_requeued_after_the_change_that_helps_it(
+    *, is_noted: bool
+) -> None:
+    web = pod("web", on="n1", namespace="shop", app="web")
+    apart = given_up(pod("asking", apart=[IN_TEAM]))
+    s = Scene(node("n1"), namespace("shop", team="a"), namespace("default"), web, apart)
+    async with running(s.requeuer.run):
+        if is_noted:
+            async with s.looked():
+                assert s.effects() == []
+        s.index.upsert(namespace("shop", team="b"))
+        await settle()
+    assert s.effects() == ([ANNOTATED] if is_noted else [])
+
+
+async def test_a_pod_that_no_rule_concerns_is_not_noted() -> None:
+    async with Scene(stage("n1"), given_up(contender("asking", cpu=9000))).looked() as s:
+        assert not s.index.rejected.held
+
+
+async def test_equal_pods_that_nothing_helps_cost_one_search() -> None:
+    pods = [given_up(contender(f"asking-{number}", priority=100, cpu=9000)) for number in range(500)]
+    async with Scene(*FULL, *pods).looked() as s:
+        assert len(s.searched) == 1
+
+
+async def test_the_first_pod_of_a_namespace_does_not_wait_for_those_of_another() -> None:
+    noise = [given_up(pod(f"noise-{number}", namespace="noise")) for number in range(300)]
+    s = Scene(stage("n1"), *noise, given_up(pod("honest", namespace="shop")))
+    async with s.looked():
+        at = next(place for place, effect in enumerate(s.effects()) if "honest" in effect)
+        assert at < 3
+
+
+async def test_a_refused_preemption_leads_to_another_look() -> None:
+    async with Scene(*FULL).looked(len(WAITS)) as s:
+        await settle()
+        s.index.upsert(given_up(ASKING))
+        await settle()
+        assert s.effects() == []
+        s.clock.looks = 1
+        s.overlooked.note_refused()
+        await until(lambda: s.overlooked.looks > len(WAITS))
+        assert s.effects()[-1] == ANNOTATED
+
+
+async def test_a_pod_that_stays_pending_is_requeued_ever_more_rarely() -> None:
+    """Any client of the port can have its calls of preempt refused."""
+    s = Scene(stage("n1"), given_up(ASKING))
+    async with s.looked(len(WAITS)):
+        s.clock.looks = 1000
+        for _ in range(60):
+            s.overlooked.note_refused()
+            before = s.overlooked.looks
+            await until(lambda before=before: s.overlooked.looks >= before + len(WAITS))  # type: ignore[misc]  # bound early
+        times = [float(effect.partition("=")[2]) for effect in s.writer.effects]
+    waits = [later - earlier for earlier, later in pairwise(times)]
+    assert 5 <= waits[0] < 15
+    assert all(60 <= each < 75 for each in waits[4:-1])
+
+
+async def test_a_pod_that_a_look_has_passed_over_is_looked_at_when_its_time_has_come() -> None:
+    s = Scene(stage("n1"), given_up(ASKING))
+    async with s.looked(len(WAITS)):
+        s.clock.looks = 1000
+        assert len(s.writer.effects) == 2
+        s.overlooked.note_refused()
+        await until(lambda: len(s.writer.effects) > 2)
+
+
+async def test_a_nomination_that_cannot_be_cleared_at_once_is_cleared_later() -> None:
+    s = Scene(*FULL, given_up(ASKING))
+    s.writer.uncleared = 3
+    async with s.looked():
+        assert s.effects() == ["nominate asking n1", "nominate asking -", ANNOTATED]
