@@ -5,32 +5,24 @@ Examines the running service, the scheduler's configuration and the cluster, as 
 """
 
 import argparse
-import asyncio
-import base64
-import binascii
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from http import HTTPStatus
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-import orjson
-
-from extender.certificates.rotation import is_verified, last_day
+from extender.certificates.rotation import last_day
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
 from extender.cli.groups import read_unbound_groups
-from extender.cli.main import CommandError, Commands, say
+from extender.cli.main import Commands, say
+from extender.cli.policy_facts import DENIED, LOCAL, content_of, read_policy_facts
 from extender.cli.service_client import (
     ServiceError,
     add_trust,
     read_service,
     trust_of,
     try_as_scheduler,
-    webhook_fault,
 )
 from extender.cli.sources import add_cluster, add_output, cluster_of, print_document, table
 from extender.compose.process import run_on_loop
@@ -38,41 +30,33 @@ from extender.doctor.facts import (
     Facts,
     Finding,
     Permission,
-    PolicyFacts,
-    PolicyInUse,
     SchedulingQueue,
     ago,
     needed_permissions,
 )
 from extender.doctor.policies import examine_groups, examine_policies, examine_quotas
-from extender.doctor.scheduler_config import entry_of, examine_scheduler
+from extender.doctor.scheduler_config import entry_of, examine_scheduler, read_scheduler
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import EXPIRES_SOON, examine_schedulers, examine_surroundings
 from extender.kube.credentials import Access
 from extender.kube.diagnosis import AccessReviews, read_pod_conditions
 from extender.kube.effects import Lease
-from extender.kube.errors import KubeError, NotFound, Unreachable
+from extender.kube.errors import KubeError, NotFound
 from extender.kube.listing import read_list
-from extender.kube.session import Connection, Session, open_session
+from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.model.objects import PodQuota
-from extender.model.policies import CLUSTER_KIND, GROUP, VERSION, InvalidPolicy, Policy
 from extender.model.units import counted
 from extender.server.transport.tls import readable_by_all
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
 from extender.settings.jobs import LeaderElection
 from extender.wire.errors import WireError
-from extender.wire.objects.kinds import GROUP_PLACEMENTS, RESOURCE_QUOTAS, is_policy_kind, watched_kinds
-from extender.wire.policies.policies_v1 import PolicyError, read_policy, spec_fields
-from extender.wire.webhook_configurations import GROUP as WEBHOOKS_GROUP
-from extender.wire.webhook_configurations import MUTATING, VALIDATING
+from extender.wire.objects.kinds import RESOURCE_QUOTAS
+from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration, Profile
 
-_DENIED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
-_LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
-_PARTS: Final = ("ca", "cert", "key")  # of tlsConfig
 _NAMESPACE: Final = 2  # of the parts of "system:serviceaccount:NAMESPACE:NAME"
 _RANK: Final = {"info": 0, "warning": 1, "error": 2}
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (distinguished from other addresses, not bound to)
@@ -108,16 +92,17 @@ def run(arguments: argparse.Namespace) -> int:
 def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     """The findings, and the parts that could be checked."""
     configured = read_settings(arguments.config) if arguments.config else None
-    scheduler = _scheduler_document(arguments.scheduler_config) if arguments.scheduler_config else None
-    findings: list[Finding] = []
+    file = arguments.scheduler_config
+    scheduler, findings = read_scheduler(read_yaml(file)) if file else (None, [])
     checked: list[str] = []
-    facts = Facts(configured or Settings(), time.time())
+    facts = Facts(configured or Settings(), time.time(), knows_settings=configured is not None)
     url = arguments.url or _address(facts.settings)
     try:
         state = read_service(url, trust_of(arguments))
         # From here on the settings are those of the running service; the file may have changed since its start.
         clocks = {"the service": state.date - facts.now} if state.date is not None else {}
         facts = replace(facts, settings=state.settings, readiness=state.readiness, samples=state.samples, clocks=clocks)
+        facts = replace(facts, knows_settings=True)
         findings += examine_differences(configured, state.settings) if configured is not None else ()
         checked.append(f"service {url}")
     except ServiceError as error:
@@ -126,19 +111,17 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     if not arguments.no_cluster:
         try:
             cluster = _ClusterAccess.of(arguments, url, facts.settings)
-            facts = run_on_loop(_with_cluster(facts, cluster, scheduler or {}))
+            facts = run_on_loop(_with_cluster(facts, cluster, scheduler))
             checked.append("cluster")
         except KubeError as error:
             remedy = "give a kubeconfig with --kubeconfig, or skip the cluster with --no-cluster"
             findings.append(Finding("error", "cluster", f"the API server cannot be read: {error}", remedy))
     if scheduler is not None:
-        nodes = int(facts.total("extender_index_entries", kind="nodes"))
-        findings += examine_scheduler(scheduler, facts.settings, nodes)
-        entry = entry_of(scheduler.get("extenders") or (), facts.settings) or {}
-        tried = _examine_tls(entry, url, facts)
-        findings += tried or ()
-        unseen = " without its certificates, which are not on this machine" if tried is None else ""
-        checked.append(f"scheduler configuration {arguments.scheduler_config}{unseen}")
+        found, how = _examine_scheduler(scheduler, url, facts)
+        findings += found
+        checked.append(f"scheduler configuration {file}{how}")
+    elif file:
+        checked.append(f"scheduler configuration {file}, which kube-scheduler cannot read")
     findings += [
         *examine_service(facts),
         *examine_schedulers(facts, None if scheduler is None else _profiles(scheduler)),
@@ -150,16 +133,19 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     return findings, checked
 
 
-def _scheduler_document(path: str) -> Mapping[str, Any]:
-    document = read_yaml(path)
-    if not isinstance(document, dict):
-        raise CommandError(f"{path}: expected a mapping")
-    return document
+def _examine_scheduler(scheduler: KubeSchedulerConfiguration, url: str, facts: Facts) -> tuple[list[Finding], str]:
+    """What is found in the scheduler's configuration, and what was not compared."""
+    nodes = int(facts.total("extender_index_entries", kind="nodes"))
+    findings = examine_scheduler(scheduler, facts.settings if facts.knows_settings else None, nodes)
+    how = "" if facts.knows_settings else " alone, without the settings of the extender"
+    tried = _examine_tls(entry_of(scheduler.extenders, facts.settings) or Extender(), url, facts)
+    how += " without its certificates, which are not on this machine" if tried is None else ""
+    return [*findings, *(tried or ())], how
 
 
-def _profiles(scheduler: Mapping[str, Any] | None) -> frozenset[str]:
-    profiles = (scheduler or {}).get("profiles") or [{}]
-    return frozenset(str(profile.get("schedulerName", _DEFAULT_SCHEDULER)) for profile in profiles)
+def _profiles(scheduler: KubeSchedulerConfiguration | None) -> frozenset[str]:
+    profiles = (Profile(),) if scheduler is None else scheduler.all_profiles
+    return frozenset(profile.name for profile in profiles)
 
 
 class _ClusterAccess(NamedTuple):
@@ -189,7 +175,7 @@ class _ClusterAccess(NamedTuple):
         """
         own, given, account = settings.kube.kubeconfig, arguments.kubeconfig, arguments.account
         # Only in a pod the leader keeps the Service; its loopback address is that of a port-forward.
-        is_here = urlsplit(url).hostname in _LOCAL and not settings.leader_election.service and not arguments.forward
+        is_here = urlsplit(url).hostname in LOCAL and not settings.leader_election.service and not arguments.forward
         if account or given or arguments.context:
             is_own = bool(account) or given == own
             return cls(
@@ -212,7 +198,7 @@ def _address(settings: Settings) -> str:
     return f"{scheme}://[{host}]:{bound.port}" if ":" in host else f"{scheme}://{host}:{bound.port}"
 
 
-async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: Mapping[str, Any]) -> Facts:
+async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: KubeSchedulerConfiguration | None) -> Facts:
     settings = facts.settings
     # A list of bound pods is expensive, and is used only to explain why filter was never called.
     is_called = facts.samples is None or facts.total("extender_requests_total", verb="filter") > 0
@@ -220,13 +206,15 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: Mappin
         reviews = AccessReviews(session.reads, cluster.account)
         there = await reviews.server_time()
         clocks = {} if there is None else {"the API server": there.timestamp() - time.time()}
-        denied = await _denied(reviews, settings)
-        account = cluster.uncertain if denied is not None else cluster.account
-        facts = replace(facts, denied=denied, clocks={**facts.clocks, **clocks}, account=account)
+        facts = replace(facts, clocks={**facts.clocks, **clocks})
+        if facts.knows_settings:
+            denied = await _denied(reviews, settings)
+            account = cluster.uncertain if denied is not None else cluster.account
+            facts = replace(facts, denied=denied, account=account)
         try:
             facts = replace(facts, queue=await _queue(session, facts, scheduler, is_called=is_called))
         except KubeError as error:
-            if error.status not in _DENIED:
+            if error.status not in DENIED:
                 raise
             facts = replace(facts, unread_pods=str(error))
         if settings.policies.enabled:
@@ -246,12 +234,14 @@ async def _denied(reviews: AccessReviews, settings: Settings) -> Sequence[Permis
     try:
         return [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.review_arguments)]
     except KubeError as error:
-        if error.status in _DENIED:
+        if error.status in DENIED:
             return None
         raise
 
 
-async def _queue(session: Session, facts: Facts, scheduler: Mapping[str, Any], *, is_called: bool) -> SchedulingQueue:
+async def _queue(
+    session: Session, facts: Facts, scheduler: KubeSchedulerConfiguration | None, *, is_called: bool
+) -> SchedulingQueue:
     """What the pods of this scheduler's profiles show. Raises KubeError."""
     pods = await read_pod_conditions(session.reads, "spec.nodeName=")
     pods += [] if is_called else await read_pod_conditions(session.reads, "spec.nodeName!=")
@@ -260,16 +250,17 @@ async def _queue(session: Session, facts: Facts, scheduler: Mapping[str, Any], *
     asked = {one.labels["scheduler"] for one in facts.series("extender_scheduler_decisions_total") if one.value}
     called_at = facts.latest("extender_last_request_timestamp_seconds") if asked <= profiles else 0.0
     untried = [pod.untried_since for pod in ours if pod.untried_since]
-    entries = scheduler.get("extenders") or ()
-    others = [str(each["urlPrefix"]) for each in entries if each is not entry_of(entries, facts.settings)]
-    kubeconfig = str((scheduler.get("clientConnection") or {}).get("kubeconfig") or "")
+    entries = () if scheduler is None or not facts.knows_settings else scheduler.extenders
+    entry = entry_of(entries, facts.settings)
+    others = [one.url_prefix for one in entries if one is not entry and one.url_prefix]
+    kubeconfig = "" if scheduler is None else scheduler.client_connection.kubeconfig
     return SchedulingQueue(
         scheduled=sum(pod.scheduled_at > started for pod in ours),
         rejected=tuple(sorted({pod.rejection for pod in ours if pod.rejection})),
         # Without the scheduler's configuration those of all schedulers, which name the address that they call.
         failed=tuple(
             pod.failure
-            for pod in (ours if scheduler else pods)
+            for pod in (pods if scheduler is None else ours)
             if pod.failure and not any(prefix in pod.failure for prefix in others)
         ),
         untried=len(untried),
@@ -279,11 +270,16 @@ async def _queue(session: Session, facts: Facts, scheduler: Mapping[str, Any], *
     )
 
 
-def _examine_tls(entry: Mapping[str, Any], url: str, facts: Facts) -> list[Finding] | None:
+def _examine_tls(entry: Extender, url: str, facts: Facts) -> list[Finding] | None:
     """Findings about the files with which kube-scheduler calls the service; None where this machine does not have them."""
-    tls, address = entry.get("tlsConfig") or {}, urlsplit(str(entry.get("urlPrefix", "")))
-    pem = {part: _decoded(tls.get(f"{part}Data")) or _content(str(tls.get(f"{part}File", ""))) for part in _PARTS}
-    if any(tls.get(f"{part}File") and not content for part, content in pem.items()):
+    tls = entry.tls_config
+    given = {
+        "ca": (tls.ca_data, tls.ca_file),
+        "cert": (tls.cert_data, tls.cert_file),
+        "key": (tls.key_data, tls.key_file),
+    }
+    pem = {part: data or content_of(path) for part, (data, path) in given.items()}
+    if any(path and not pem[part] for part, (_, path) in given.items()):
         return None
     findings: list[Finding] = []
     ends = {part: last_day(pem[part]) for part in ("ca", "cert")}
@@ -293,8 +289,9 @@ def _examine_tls(entry: Mapping[str, Any], url: str, facts: Facts) -> list[Findi
             remedy = "renew it (`extender certs`, or cert-manager), and restart kube-scheduler"
             findings.append(Finding("warning", "certificate", problem, remedy))
     if pem["ca"] and facts.samples is not None and url.startswith("https:"):
-        with suppress(OSError):
-            fault = try_as_scheduler(url, str(tls.get("serverName") or address.hostname), pem, ends["cert"])
+        with suppress(OSError, ValueError):
+            host = urlsplit(entry.url_prefix).hostname
+            fault = try_as_scheduler(url, tls.server_name or str(host), pem, ends["cert"])
             findings += [] if fault is None else [Finding("error", "scheduler", *fault)]
     return findings
 
@@ -304,7 +301,7 @@ async def _quotas(session: Session) -> Sequence[PodQuota] | None:
     try:
         items = await read_list(session.reads, RESOURCE_QUOTAS.path)
     except KubeError as error:
-        if error.status in _DENIED:
+        if error.status in DENIED:
             return None
         raise
     found: list[PodQuota] = []
@@ -324,7 +321,7 @@ async def _lease(session: Session, settings: LeaderElection, namespace: str) -> 
     except NotFound:
         return Lease(namespace, settings.lease_name)
     except KubeError as error:
-        if error.status in _DENIED:
+        if error.status in DENIED:
             return None
         raise
 
@@ -353,145 +350,3 @@ def _print(findings: Sequence[Finding], checked: Sequence[str], form: str) -> No
             say(f"{one.severity}: {one.check}: {one.problem}", f"    {one.remedy}")
     counts = [counted(sum(one.severity == name for one in findings), name) for name in ("error", "warning")]
     say(f"{', '.join(counts)}; checked: {', '.join(checked) or 'nothing'}")
-
-
-JsonObject = dict[str, Any]
-_Get = Callable[..., Awaitable[JsonObject | None]]
-
-_PAGE: Final = 500  # policies of each kind; a diagnosis must not read a whole large cluster
-_CONFIGURATIONS: Final = {
-    MUTATING: "MutatingWebhookConfiguration",
-    VALIDATING: "ValidatingWebhookConfiguration",
-}
-
-
-async def read_policy_facts(connection: Connection, settings: Settings, *, is_here: bool) -> PolicyFacts:
-    """What is known about the policies of these settings. Raises ``KubeError`` if the API server cannot be reached.
-
-    ``is_here``: the service runs on this machine, so its loopback addresses can be tried.
-    """
-    get = partial(_read, connection)
-    not_served, policies = list[str](), list[PolicyInUse]()
-    for each in watched_kinds(settings):
-        if not is_policy_kind(each) and each.kind is not GROUP_PLACEMENTS:
-            continue
-        group, resource = each.kind.group, each.kind.resource
-        found = await get(each.kind.path, {"limit": str(_PAGE if is_policy_kind(each) else 1)})
-        if found == {}:
-            not_served.append(f"{resource}.{group}")
-        for item in (found or {}).get("items") or () if is_policy_kind(each) else ():
-            policy = _policy({**item, "apiVersion": f"{group}/{VERSION}"}, each.api_kind, settings)
-            policies.append(PolicyInUse(policy, (item.get("status") or {}).get("matchedPods")))
-    webhook = settings.policies.webhook
-    configurations = {
-        f"{kind} {webhook.configuration}": await get(f"/apis/{WEBHOOKS_GROUP}/v1/{resource}/{webhook.configuration}")
-        for resource, kind in _CONFIGURATIONS.items()
-    }
-    clients = {
-        name: [each.get("clientConfig") or {} for each in found.get("webhooks") or ()]
-        for name, found in configurations.items()
-        if found
-    }
-    leaf = await _serving_certificate(get, settings, clients)
-    faults = {
-        url: await asyncio.to_thread(webhook_fault, url, _decoded(one.get("caBundle")))
-        for each in clients.values()
-        for one in each
-        if (url := one.get("url")) and (is_here or urlsplit(url).hostname not in _LOCAL)
-    }
-    return PolicyFacts(
-        not_served=tuple(not_served),
-        dropped=_dropped(await get(f"/openapi/v3/apis/{GROUP}/{VERSION}")),
-        no_configuration=tuple(name for name, found in configurations.items() if found == {}),
-        untrusted=tuple(
-            name
-            for name, each in clients.items()
-            if leaf and not all(is_verified(leaf, _decoded(one.get("caBundle"))) for one in each)
-        ),
-        lost_urls={url: why for url, (why, is_sure) in faults.items() if why and is_sure},
-        unproven={url: why for url, (why, is_sure) in faults.items() if why and not is_sure},
-        services={name: await _ready_endpoints(get, *name.split("/")) for name in _services(clients)},
-        policies=tuple(policies),
-    )
-
-
-async def _read(connection: Connection, path: str, query: Mapping[str, str] | None = None) -> JsonObject | None:
-    """The object as JSON: empty where it does not exist, None where it may not be read."""
-    try:
-        found = orjson.loads(await connection.call("GET", path, query=query or {}))
-    except NotFound:
-        return {}
-    except KubeError as error:
-        if error.status in _DENIED:
-            return None
-        raise
-    except orjson.JSONDecodeError as error:
-        raise Unreachable(f"GET {path}: {error}") from error
-    return found if isinstance(found, dict) else None
-
-
-def _policy(item: JsonObject, kind: str, settings: Settings) -> Policy | InvalidPolicy:
-    try:
-        return read_policy(item, settings.limits, kind=kind)
-    except PolicyError as error:
-        return error.invalid
-
-
-def _dropped(openapi: JsonObject | None) -> dict[str, tuple[str, ...]]:
-    """By kind the fields of a spec that the published schema does not have; nothing where no schema is published."""
-    found = {}
-    for name, schema in ((openapi or {}).get("components") or {}).get("schemas", {}).items():
-        kind = name.rpartition(".")[2]
-        fields = ((schema.get("properties") or {}).get("spec") or {}).get("properties")
-        if fields is None or not kind.endswith("PodSchedulingPolicy"):
-            continue
-        dropped = tuple(f"spec.{each}" for each in spec_fields(is_cluster=kind == CLUSTER_KIND) if each not in fields)
-        if dropped:
-            found[kind] = dropped
-    return found
-
-
-def _services(clients: Mapping[str, list[JsonObject]]) -> list[str]:
-    """The Services of the webhooks, each once, as namespace/name; none where the API server calls a URL."""
-    found = (each["service"] for several in clients.values() for each in several if "service" in each)
-    return sorted({f"{each['namespace']}/{each['name']}" for each in found})
-
-
-async def _ready_endpoints(get: _Get, namespace: str, name: str) -> int | None:
-    """How many endpoints are ready; None without the Service. What may not be read counts as one."""
-    service = await get(f"/api/v1/namespaces/{namespace}/services/{name}")
-    if service == {}:
-        return None
-    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
-    slices = await get(path, {"labelSelector": f"kubernetes.io/service-name={name}"})
-    if not slices:
-        return 1
-    endpoints = [each for one in slices.get("items") or () for each in one.get("endpoints") or ()]
-    # No value means ready: https://kubernetes.io/docs/reference/kubernetes-api/service-resources/endpoint-slice-v1/
-    return sum((each.get("conditions") or {}).get("ready") is not False for each in endpoints)
-
-
-async def _serving_certificate(get: _Get, settings: Settings, clients: Mapping[str, list[JsonObject]]) -> bytes:
-    """The certificate that the replicas serve, in PEM; empty where it cannot be read from here."""
-    webhook = settings.policies.webhook
-    if webhook.certificates != "own":
-        return _content(webhook.cert_file)
-    # The leader writes the Service's namespace, which is that of the Secret, into the configurations.
-    spaces = [name.partition("/")[0] for name in _services(clients)] or [own_namespace()]
-    space = webhook.service_namespace or spaces[0]
-    secret = await get(f"/api/v1/namespaces/{space}/secrets/{webhook.secret}")
-    return _decoded(((secret or {}).get("data") or {}).get("tls.crt"))
-
-
-def _content(path: str) -> bytes:
-    """The content of a file; empty where this machine does not have it, or the account may not read it."""
-    with suppress(OSError):
-        return Path(path).read_bytes()
-    return b""
-
-
-def _decoded(text: object) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
-    except binascii.Error:
-        return b""

@@ -61,9 +61,14 @@ def read_yaml(path: str) -> object:
     return _parsed(path, lambda body: yaml.load(body, Loader=_StrictLoader))  # noqa: S506 (a SafeLoader)
 
 
+def read_yaml_documents(path: str) -> list[object]:
+    """All documents of a YAML or JSON file, each as `read_yaml` reads one."""
+    return _parsed(path, lambda body: list(yaml.load_all(body, Loader=_StrictLoader)))
+
+
 def read_documents(path: str) -> list[dict[str, Any]]:
     """The objects of a YAML or JSON file with one or more documents, and those in its Lists, as plain JSON."""
-    documents = _parsed(path, lambda body: list(yaml.load_all(body, Loader=_StrictLoader)))
+    documents = read_yaml_documents(path)
     found: list[dict[str, Any]] = []
     for document in documents:
         try:
@@ -147,7 +152,20 @@ class _StrictLoader(yaml.SafeLoader):
         """Builds a mapping. Called for each one, with the arguments of the base class."""
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                problem = "expected text as a key, got a mapping or a list; a template such as {{ .Values.x }} must be rendered first"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             if key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f'"{key.value}" is set twice', problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 (overrides)
+        """Builds a value. Called for each one, with the arguments of the base class, which lets Python's own errors through."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError) as error:
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.MarkedYAMLError(
+                problem=f'"{node.value}" is no {kind}: {error}', problem_mark=node.start_mark
+            ) from None

@@ -24,9 +24,8 @@ from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
-from extender.cli.files import read_bytes, read_yaml
+from extender.cli.files import read_yaml, read_yaml_documents
 from extender.cli.main import CommandError, Commands, say
 from extender.compose.embedded import FREE_PORT, StartError, service_running
 from extender.compose.process import run_on_loop
@@ -275,11 +274,7 @@ def read_objects(play: Play, path: str) -> list[dict[str, Any]]:
 
 
 def _documents(path: str) -> Iterator[dict[str, Any]]:
-    try:
-        documents = list(yaml.safe_load_all(read_bytes(path)))
-    except yaml.YAMLError as error:
-        raise CommandError(f"{path}: {error}") from None
-    for document in documents:
+    for document in read_yaml_documents(path):
         if not isinstance(document, dict):
             if document is not None:
                 raise CommandError(f"{path}: expected Kubernetes objects, got {type(document).__name__}")

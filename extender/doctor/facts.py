@@ -185,6 +185,9 @@ class Groups:
 class Facts:
     """The facts. Times are Unix seconds. `clocks`: by how many seconds each other clock is ahead of the local one.
 
+    ``knows_settings``: whether ``settings`` are those of the service, or of its file; else the defaults stand in, and
+    nothing is compared with them.
+
     ``denied``: needed permissions that the API server denies, None where they could not be reviewed. ``account``: for which account,
     where that may not be the service's own, or where they could not be. ``unread_pods``: why the pods were refused to
     this command, where they were. ``policies``, ``quotas``, ``groups``: None also where they are disabled; of groups only the pods without a
@@ -205,6 +208,7 @@ class Facts:
     policies: PolicyFacts | None = None
     quotas: Sequence[PodQuota] | None = None
     groups: Groups | None = None
+    knows_settings: bool = True
 
     def series(self, name: str) -> Iterator[Sample]:
         """The series of a metric."""

@@ -1,97 +1,157 @@
-"""Findings about a KubeSchedulerConfiguration, given as the parsed file, that does not fit the extender's settings.
+"""Findings about a KubeSchedulerConfiguration: what keeps kube-scheduler from starting, and what does not fit the extender's settings.
 
 https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, get_args
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
 
 from extender.doctor.facts import Finding
-from extender.model.units import Duration
+from extender.doctor.scheduler_validation import CHECK, FATAL, validate
+from extender.model.documents import DocumentError, write_document
 from extender.rules import catalog
+from extender.rules.rule import Rule
 from extender.settings.configuration import Settings
-from extender.settings.rules import ScoringStrategy
+from extender.settings.rules import DefaultConstraint, ScoringStrategy
 from extender.verbs.prioritize import has_scores
-
-Document = Mapping[str, Any]
+from extender.wire.scheduler_config import (
+    API_VERSION,
+    Extender,
+    InterPodAffinityArgs,
+    KubeSchedulerConfiguration,
+    NodeResourcesFitArgs,
+    PodTopologySpreadArgs,
+    Profile,
+    read_scheduler_config,
+)
 
 _LARGEST_WEIGHT: Final = 10
 _DEFAULT_TIMEOUT: Final = 5.0
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
-_CHECK: Final = "scheduler"
+_POINTS: Final = ("preFilter", "filter", "preScore", "score")  # of each plugin that a rule replaces
 
 SAMPLED_PERCENTAGE: Final = 2
 """The recommended percentageOfNodesToScore in offload mode; see "Sampling" in config/explanation/placement.md."""
 _LEAST_SAMPLED: Final = 100  # kube-scheduler samples no fewer nodes (minFeasibleNodesToFind)
 _ALL, _LARGE = 100, 1000  # of percent; nodes that a scheduler filters for each pod without being slow
-_FATAL: Final = ": kube-scheduler does not start with it"
 _LEAST_ALLOCATED: Final = "LeastAllocated"
+_SUGGESTION: Final = re.compile(r'(?P<problem>.*), did you mean "(?P<name>\w+)"\?')
 
 
-def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) -> list[Finding]:
-    """Every finding. `nodes`: how many nodes the cluster has, 0 if unknown."""
-    if document.get("kind") != "KubeSchedulerConfiguration":
-        return [
-            _error(
-                f"kind is {document.get('kind')}, not KubeSchedulerConfiguration", "give the scheduler's --config file"
-            )
-        ]
-    entries = document.get("extenders") or []
-    unread = list(examine_fields(document))
-    ours = entry_of(entries, settings)
+def read_scheduler(document: object) -> tuple[KubeSchedulerConfiguration | None, list[Finding]]:
+    """The configuration in a parsed file, None where kube-scheduler could not read it, and what keeps kube-scheduler from starting."""
+    try:
+        config = read_scheduler_config(document)
+    except DocumentError as error:
+        return None, [_unreadable(problem) for problem in error.problems]
+    return config, list(validate(config))
+
+
+def _unreadable(problem: str) -> Finding:
+    if found := _SUGGESTION.fullmatch(problem):
+        return _error(f"{found['problem']}{FATAL}", f"write {found['name']}")
+    remedies = {
+        "kind is": "give the scheduler's --config file",
+        "apiVersion is": f"set {API_VERSION}, and what that version has of the fields",
+    }
+    remedy = next((text for start, text in remedies.items() if problem.startswith(start)), "")
+    other = "remove it" if problem.endswith(": unknown field") else "correct it: kube-scheduler reads its file strictly"
+    return _error(f"{problem}{FATAL}", remedy or other)
+
+
+def examine_scheduler(config: KubeSchedulerConfiguration, settings: Settings | None, nodes: int = 0) -> list[Finding]:
+    """Every finding. `nodes`: how many nodes the cluster has, 0 if unknown.
+
+    ``settings``: None where they are not known; then only what is wrong with any settings is found.
+    """
+    ours = entry_of(config.extenders, settings or Settings())
     if ours is None:
-        remedy = "add the extenders entry that `extender config generate` prints"
-        return [*unread, _error(f"none of the {len(entries)} extenders has the port and paths of this service", remedy)]
+        return [_without_entry(len(config.extenders), is_sure=settings is not None or not config.extenders)]
+    alone = [*_connection(ours), *_weight(ours), *_nodes_in_calls(ours)]
+    if settings is None:
+        return [*alone, *_lost_arguments(config, None)]
     return [
-        *unread,
         *_verbs(ours, settings),
         *_transport(ours, settings),
-        *_weight(ours),
-        *_limits(ours, settings),
+        *alone,
+        *_timeout(ours, settings),
         *_fallback(ours, settings),
-        *_plugins(document, settings),
-        *_strategy(document, settings),
-        *_sampling(document, settings, nodes),
+        *_plugins(config, settings),
+        *_lost_arguments(config, settings),
+        *_strategy(config, settings),
+        *_sampling(config, settings, nodes),
     ]
 
 
-def entry_of(entries: Sequence[Document], settings: Settings) -> Document | None:
-    """The extenders entry with the port of this service, else the only entry."""
+def _without_entry(others: int, *, is_sure: bool) -> Finding:
+    remedy = "add the extenders entry that `extender config generate` prints"
+    if others:
+        remedy += ", and leave those of other extenders as they are"
+    if is_sure:
+        return _error(f"none of the {others} extenders has the port and paths of this service", remedy)
+    problem = f"none of the {others} extenders has the port and paths that this service has by default"
+    return _warning(problem, f"{remedy}; where the service has others, compare with its file by --config")
+
+
+def entry_of(entries: Sequence[Extender], settings: Settings) -> Extender | None:
+    """The extenders entry with the port of this service, else the only one that leads to its paths."""
     port = settings.server.bind_address.port
-    # Behind a Service the port of the URL is another one, so a single entry is taken to be ours.
-    at_port = [entry for entry in entries if _port(entry) == port]
+    at_port = [entry for entry in entries if _address(entry).port == port]
     if at_port:
         return at_port[0]
-    return entries[0] if len(entries) == 1 and entries[0].get("filterVerb") else None
+    # Behind a Service the port of the URL is another one.
+    alike = [entry for entry in entries if _leads_here(entry, settings)]
+    return alike[0] if len(alike) == 1 else None
 
 
-def _port(entry: Document) -> int | None:
+def _leads_here(entry: Extender, settings: Settings) -> bool:
+    paths = settings.server.paths
+    verbs = ((entry.filter_verb, paths.filter), (entry.preempt_verb, paths.preempt))
+    is_like = any(verb and _path_of(entry, verb) == path for verb, path in verbs)
+    # What manages some resources at another port of this machine has a common verb, and is another extender.
+    return is_like and not (entry.managed_resources and _address(entry).hostname in _LOCAL)
+
+
+def _address(entry: Extender) -> SplitResult:
+    """The parts of urlPrefix, empty where it is no URL."""
     try:
-        return urlsplit(str(entry.get("urlPrefix", ""))).port
+        parts = urlsplit(entry.url_prefix)
+        _ = parts.port
     except ValueError:
-        return None
+        return SplitResult("", "", "", "", "")
+    return parts
 
 
-def _verbs(entry: Document, settings: Settings) -> Iterator[Finding]:
-    paths, prefix = settings.server.paths, urlsplit(str(entry.get("urlPrefix", ""))).path.rstrip("/")
-    port = settings.server.bind_address.port
-    if port and _port(entry) != port:
+def _path_of(entry: Extender, verb: str) -> str:
+    return f"{_address(entry).path.rstrip('/')}/{verb.lstrip('/')}"
+
+
+def _verbs(entry: Extender, settings: Settings) -> Iterator[Finding]:
+    paths, port = settings.server.paths, settings.server.bind_address.port
+    if port and _address(entry).port != port:
         yield _warning(
-            f"urlPrefix is {entry.get('urlPrefix')}, but the extender listens on port {port}",
+            f"urlPrefix is {entry.url_prefix}, but the extender listens on port {port}",
             "nothing to do behind a Service with another port; else correct urlPrefix",
         )
-    for field, path, need in (
-        ("filterVerb", paths.filter, "set it: without it the extender decides nothing"),
+    for field, verb, path, need in (
+        ("filterVerb", entry.filter_verb, paths.filter, "set it: without it the extender decides nothing"),
         (
             "prioritizeVerb",
+            entry.prioritize_verb,
             paths.prioritize,
-            "set it: without it preferred terms and soft spread have no effect",
+            "set it, and weight: 1: without it preferred terms and soft spread have no effect",
         ),
-        ("preemptVerb", paths.preempt, "set it: without it the scheduler preempts on nodes that the extender rejects"),
+        (
+            "preemptVerb",
+            entry.preempt_verb,
+            paths.preempt,
+            "set it: without it the scheduler preempts on nodes that the extender rejects",
+        ),
     ):
-        verb = entry.get(field)
         is_vain = field == "prioritizeVerb" and not has_scores(settings)
         if not verb:
             if not is_vain:
@@ -100,15 +160,23 @@ def _verbs(entry: Document, settings: Settings) -> Iterator[Finding]:
         if is_vain:
             problem = f"{field} is set, but with placement decisive every answer to it is empty"
             yield _info(problem, "remove it: it costs a call for each pod without constraints")
-        yield from _path(field, f"{prefix}/{str(verb).lstrip('/')}", path)
-    if bind := entry.get("bindVerb"):
+        yield from _path(field, _path_of(entry, verb), path)
+    if entry.bind_verb:
         if paths.bind:
-            yield from _path("bindVerb", f"{prefix}/{str(bind).lstrip('/')}", paths.bind)
+            yield from _path("bindVerb", _path_of(entry, entry.bind_verb), paths.bind)
         else:
             problem = "bindVerb is set, but the extender does not bind (server.paths.bind is empty): no pod is bound"
             yield _error(problem, "remove bindVerb; or set server.paths.bind, and add deploy/bind to the overlay")
-    if entry.get("managedResources"):
-        problem = "managedResources is set: the scheduler calls the extender only for pods that request them"
+    yield from _managed(entry, settings)
+
+
+def _managed(entry: Extender, settings: Settings) -> Iterator[Finding]:
+    if not entry.managed_resources:
+        return
+    problem = "managedResources is set: the scheduler calls the extender only for pods that request them"
+    if settings.mode == "offload":
+        yield _error(f"{problem}, and places all others without their constraints", "remove it")
+    else:
         yield _warning(problem, "remove it")
 
 
@@ -118,19 +186,17 @@ def _path(field: str, leads: str, answers: str) -> Iterator[Finding]:
         yield _error(problem, "make urlPrefix and the verb together equal to server.paths")
 
 
-def _transport(entry: Document, settings: Settings) -> Iterator[Finding]:
-    address, tls = urlsplit(str(entry.get("urlPrefix", ""))), entry.get("tlsConfig") or {}
-    secure = address.scheme == "https" or bool(entry.get("enableHTTPS"))
-    if secure != bool(settings.server.tls.cert_file):
-        ours = "HTTPS" if settings.server.tls.cert_file else "plain HTTP"
-        yield _error(f"urlPrefix is {entry.get('urlPrefix')}, but the extender serves {ours}", "use the same for both")
-    if secure and (tls.get("insecure") or not (tls.get("caFile") or tls.get("caData"))):
+def _is_secure(entry: Extender) -> bool:
+    return _address(entry).scheme == "https" or entry.enable_https
+
+
+def _connection(entry: Extender) -> Iterator[Finding]:
+    address, secure = _address(entry), _is_secure(entry)
+    if secure and not entry.tls_config.has_ca:
         problem = "https without a CA: kube-scheduler does not verify the extender's certificate, and does not log that"
         yield _error(problem, "set tlsConfig.caFile or caData, and remove insecure")
-    if secure and not entry.get("enableHTTPS"):
+    if secure and not entry.enable_https:
         yield _error("urlPrefix is https but enableHTTPS is not set: tlsConfig is not used", "set enableHTTPS: true")
-    if secure and settings.server.tls.client_ca_file and not (tls.get("certFile") or tls.get("certData")):
-        yield _error("the extender requires a client certificate, but tlsConfig has none", "set certFile and keyFile")
     if not secure and address.hostname and address.hostname not in _LOCAL:
         yield _warning(f"requests go to {address.hostname} in plain HTTP", "set server.tls (`extender certs`)")
     if address.hostname and ".svc" in f"{address.hostname}.":
@@ -138,40 +204,42 @@ def _transport(entry: Document, settings: Settings) -> Iterator[Finding]:
         yield _info(problem, "use the Service's clusterIP for such a scheduler")
 
 
-def _weight(entry: Document) -> Iterator[Finding]:
+def _transport(entry: Extender, settings: Settings) -> Iterator[Finding]:
+    secure, tls = _is_secure(entry), settings.server.tls
+    if secure != bool(tls.cert_file):
+        ours = "HTTPS" if tls.cert_file else "plain HTTP"
+        yield _error(f"urlPrefix is {entry.url_prefix}, but the extender serves {ours}", "use the same for both")
+    if secure and tls.client_ca_file and not entry.tls_config.has_certificate:
+        yield _error("the extender requires a client certificate, but tlsConfig has none", "set certFile and keyFile")
+
+
+def _weight(entry: Extender) -> Iterator[Finding]:
     # Without a prioritizeVerb kube-scheduler ignores the weight.
-    weight = entry.get("weight", 1) if entry.get("prioritizeVerb") else 1
-    if not isinstance(weight, int) or weight < 1:
-        yield _error(f"weight is {weight}: kube-scheduler rejects it with a prioritizeVerb", "set 1")
-    elif weight > _LARGEST_WEIGHT:
-        problem = f"weight is {weight}: one point of the extender counts {weight * 10}, and a plugin gives at most 100"
+    if entry.prioritize_verb and entry.weight > _LARGEST_WEIGHT:
+        problem = (
+            f"weight is {entry.weight}: one point of the extender counts {entry.weight * 10}, "
+            "and a plugin gives at most 100"
+        )
         yield _warning(problem, "set 1 to 10")
 
 
-def _limits(entry: Document, settings: Settings) -> Iterator[Finding]:
-    if not entry.get("nodeCacheCapable") and misspelt(entry, "nodeCacheCapable") is None:
+def _nodes_in_calls(entry: Extender) -> Iterator[Finding]:
+    if not entry.node_cache_capable:
         yield _warning("nodeCacheCapable is off: every request contains whole nodes", "set nodeCacheCapable: true")
-    limit = _seconds(entry.get("httpTimeout"))
-    if limit is not None and limit <= settings.server.request_timeout:
+
+
+def _timeout(entry: Extender, settings: Settings) -> Iterator[Finding]:
+    limit = entry.http_timeout or _DEFAULT_TIMEOUT
+    if limit <= settings.server.request_timeout:
         problem = (
             f"httpTimeout ({limit:g}s) is not longer than server.requestTimeout ({settings.server.request_timeout})"
         )
         yield _warning(problem, "make it a second longer, so that the scheduler gets an answer before it times out")
 
 
-def _seconds(text: object) -> float | None:
-    """The seconds of a Go duration, the scheduler's default if there is none; None if `examine_fields` reports it."""
-    if text is None:
-        return _DEFAULT_TIMEOUT
-    try:
-        return float(Duration.parse(text)) if isinstance(text, str) else None
-    except ValueError:
-        return None
-
-
-def _fallback(entry: Document, settings: Settings) -> Iterator[Finding]:
+def _fallback(entry: Extender, settings: Settings) -> Iterator[Finding]:
     down = "while the extender is down"
-    if not entry.get("ignorable"):
+    if not entry.ignorable:
         if settings.mode == "augment" and not (settings.quota.rejects or settings.schedulers == "many"):
             problem = f"ignorable is off in augment mode: {down} no pod is placed"
             yield _warning(problem, "set ignorable: true; the in-tree plugins still apply the constraints")
@@ -186,58 +254,108 @@ def _fallback(entry: Document, settings: Settings) -> Iterator[Finding]:
         yield _warning(problem, "set ignorable: false")
 
 
-def _plugins(document: Document, settings: Settings) -> Iterator[Finding]:
+def _plugins(config: KubeSchedulerConfiguration, settings: Settings) -> Iterator[Finding]:
     # Extenders apply to all profiles, so each profile must fit the mode.
-    profiles = document.get("profiles") or [{"schedulerName": "default-scheduler"}]
-    for profile in profiles:
-        name, plugins = profile.get("schedulerName", "default-scheduler"), profile.get("plugins") or {}
-        everywhere = _disabled(plugins, "multiPoint")
+    for profile in config.all_profiles:
         for plugin, rule in catalog.replaced_plugins():
-            is_off = plugin in everywhere or "*" in everywhere
-            ours = settings.mode == "offload" and rule.is_enabled(settings.rules)
-            if ours and not is_off:
-                # Disabled at filter and score only, the plugin still recounts all pods in preFilter.
-                partly = plugin in _disabled(plugins, "filter") | _disabled(plugins, "score")
-                state = "disabled at some extension points only" if partly else "enabled"
-                problem = f"profile {name}: {plugin} is {state}, so it counts all pods as well as the extender"
-                yield _warning(problem, f"disable {plugin} under plugins.multiPoint")
-            if is_off and not ours:
-                problem = f"profile {name}: {plugin} is disabled, and the extender does not decide in its place"
+            active = _active_points(profile, plugin)
+            if _replaces(settings, rule):
+                if active:
+                    # Disabled at filter and score only, the plugin still recounts all pods in preFilter.
+                    state = "enabled" if len(active) == len(_POINTS) else "disabled at some extension points only"
+                    problem = (
+                        f"profile {profile.name}: {plugin} is {state}, so it counts all pods as well as the extender"
+                    )
+                    yield _warning(problem, f"disable {plugin} under plugins.multiPoint")
+            elif "filter" not in active:
+                where = " at filter" if active else ""
+                problem = f"profile {profile.name}: {plugin} is disabled{where}, and the extender does not decide in its place"
                 yield _error(problem, "enable it, or use mode offload with that rule enabled")
 
 
-def _strategy(document: Document, settings: Settings) -> Iterator[Finding]:
+def _active_points(profile: Profile, plugin: str) -> list[str]:
+    return [point for point in _POINTS if profile.plugins.is_active(plugin, point)]
+
+
+def _replaces(settings: Settings, rule: Rule) -> bool:
+    """Whether the extender decides by this rule in the place of a plugin."""
+    return settings.mode == "offload" and rule.is_enabled(settings.rules)
+
+
+def _lost_arguments(config: KubeSchedulerConfiguration, settings: Settings | None) -> Iterator[Finding]:
+    """Arguments of plugins that are disabled, which the rules in their place do not have, as far as ``settings`` are known."""
+    rules = dict(catalog.replaced_plugins())
+    ours = Settings() if settings is None else settings
+    for profile in config.all_profiles:
+        for plugin, lost, section in (_lost_spread(profile, ours), _lost_affinity(profile, ours)):
+            if not lost or _active_points(profile, plugin) or not _replaces(ours, rules[plugin]):
+                continue
+            has = "have" if lost[1:] or lost[0].endswith("s") else "has"
+            problem = (
+                f"profile {profile.name}: {' and '.join(lost)} of {plugin} {has} no effect, as the plugin is disabled"
+            )
+            remedy = f"set {section} of the extender, and restart it"
+            yield _warning(problem, remedy if settings else f"unless the extender has it already, {remedy}")
+
+
+def _lost_spread(profile: Profile, settings: Settings) -> tuple[str, list[str], str]:
+    plugin, ours = "PodTopologySpread", settings.rules.topology_spread
+    given = profile.arguments(PodTopologySpreadArgs)
+    if given is None:
+        return plugin, [], ""
+    kind = given.defaulting_type or "System"
+    wanted = [_spread_rule(write_document(constraint)) for constraint in given.default_constraints]
+    present = [_spread_rule(write_document(constraint)) for constraint in ours.default_constraints]
+    lost = ["defaultConstraints"] if wanted != present else []
+    lost += ["defaultingType"] if kind != ours.defaulting_type and not lost else []
+    section = msgspec.json.encode({"defaultingType": kind, "defaultConstraints": wanted}).decode()
+    return plugin, lost, f"rules.topologySpread: {section}"
+
+
+def _spread_rule(constraint: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a default constraint that the rule has too, without those that have their defaults."""
+    usual = {"nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}
+    names = (field.encode_name for field in msgspec.structs.fields(DefaultConstraint))
+    found = {name: constraint.get(name) for name in names}
+    return {name: value for name, value in found.items() if value is not None and value != usual.get(name)}
+
+
+def _lost_affinity(profile: Profile, settings: Settings) -> tuple[str, list[str], str]:
+    plugin, ours = "InterPodAffinity", settings.rules.inter_pod_affinity
+    given = profile.arguments(InterPodAffinityArgs)
+    if given is None:
+        return plugin, [], ""
+    wanted: dict[str, object] = {}
+    if given.hard_pod_affinity_weight != ours.hard_pod_affinity_weight:
+        wanted["hardPodAffinityWeight"] = given.hard_pod_affinity_weight
+    if given.ignore_preferred_terms_of_existing_pods != ours.ignore_preferred_terms_of_existing_pods:
+        wanted["ignorePreferredTermsOfExistingPods"] = given.ignore_preferred_terms_of_existing_pods
+    return plugin, list(wanted), f"rules.interPodAffinity: {msgspec.json.encode(wanted).decode()}"
+
+
+def _strategy(config: KubeSchedulerConfiguration, settings: Settings) -> Iterator[Finding]:
     """Where the node of a decisive answer is chosen by other resources than the profile chooses by."""
     ours = settings.answers.scoring_strategy
     if settings.placement != "decisive" or ours == "Ignored":
         return
-    for profile in document.get("profiles") or ():
-        theirs = _scoring_strategy(profile)
+    for profile in config.all_profiles:
+        given = profile.arguments(NodeResourcesFitArgs)
+        theirs = _LEAST_ALLOCATED
+        if given is not None and given.scoring_strategy is not None:
+            theirs = given.scoring_strategy.type or _LEAST_ALLOCATED
         if theirs != ours:
-            name = profile.get("schedulerName", "default-scheduler")
-            problem = f"profile {name}: NodeResourcesFit scores by {theirs}, and answers.scoringStrategy is {ours}"
+            problem = (
+                f"profile {profile.name}: NodeResourcesFit scores by {theirs}, and answers.scoringStrategy is {ours}"
+            )
             remedy = "use the same for both: pods with constraints are placed by the second, all others by the first"
             if theirs not in get_args(ScoringStrategy):
                 remedy = "set answers.scoringStrategy to the nearer of LeastAllocated and MostAllocated, or to Ignored"
             yield _info(problem, remedy)
 
 
-def _scoring_strategy(profile: Document) -> str:
-    """`scoringStrategy.type` of NodeResourcesFitArgs, LeastAllocated where it is not set."""
-    for each in profile.get("pluginConfig") or ():
-        if isinstance(each, Mapping) and each.get("name") == "NodeResourcesFit":
-            strategy = (each.get("args") or {}).get("scoringStrategy") or {}
-            return str(strategy.get("type") or _LEAST_ALLOCATED)
-    return _LEAST_ALLOCATED
-
-
-def _disabled(plugins: Document, point: str) -> set[str]:
-    return {str(entry.get("name")) for entry in (plugins.get(point) or {}).get("disabled") or []}
-
-
-def _sampling(document: Document, settings: Settings, nodes: int) -> Iterator[Finding]:
+def _sampling(config: KubeSchedulerConfiguration, settings: Settings, nodes: int) -> Iterator[Finding]:
     is_offload, elsewhere = settings.mode == "offload", settings.rejected_pods.nominate_elsewhere
-    share = document.get("percentageOfNodesToScore") or 0
+    share = config.percentage_of_nodes_to_score or 0
     if not elsewhere and is_offload and share != _ALL:
         problem = (
             "the scheduler samples the nodes and rejectedPods.nominateElsewhere is off: a pod that fits few nodes may "
@@ -245,11 +363,8 @@ def _sampling(document: Document, settings: Settings, nodes: int) -> Iterator[Fi
         )
         yield _warning(problem, "enable rejectedPods.nominateElsewhere, or set percentageOfNodesToScore: 100")
         return
-    own = {
-        f"profile {each.get('schedulerName', 'default-scheduler')}: ": each for each in document.get("profiles") or ()
-    }
-    for whose, section in {"": document, **own}.items():
-        given = section.get("percentageOfNodesToScore") or 0
+    own = {f"profile {profile.name}: ": profile.percentage_of_nodes_to_score or 0 for profile in config.profiles}
+    for whose, given in {"": share, **own}.items():
         if given * nodes > _ALL * max(_LARGE, _adaptive(nodes)):
             problem = f"{whose}percentageOfNodesToScore is {given}: the scheduler filters {given * nodes // _ALL} of {nodes} nodes for each pod"
             remedy = f"set {SAMPLED_PERCENTAGE}" if is_offload else "remove it"
@@ -268,72 +383,12 @@ def _adaptive(nodes: int) -> int:
 
 
 def _error(problem: str, remedy: str) -> Finding:
-    return Finding("error", _CHECK, problem, remedy)
+    return Finding("error", CHECK, problem, remedy)
 
 
 def _warning(problem: str, remedy: str) -> Finding:
-    return Finding("warning", _CHECK, problem, remedy)
+    return Finding("warning", CHECK, problem, remedy)
 
 
 def _info(problem: str, remedy: str) -> Finding:
-    return Finding("info", _CHECK, problem, remedy)
-
-
-def _fields(names: str) -> frozenset[str]:
-    return frozenset(names.split())
-
-
-_TOP: Final = _fields(
-    "apiVersion clientConnection delayCacheUntilActive enableContentionProfiling enableProfiling extenders kind leaderElection "
-    "parallelism percentageOfNodesToScore podInitialBackoffSeconds podMaxBackoffSeconds profiles"
-)
-_CONNECTION: Final = _fields("acceptContentTypes burst contentType kubeconfig qps")
-_PROFILE: Final = _fields("percentageOfNodesToScore pluginConfig plugins schedulerName")
-_EXTENDER: Final = _fields(
-    "bindVerb enableHTTPS filterVerb httpTimeout ignorable managedResources nodeCacheCapable preemptVerb prioritizeVerb "
-    "tlsConfig urlPrefix weight"
-)
-_TLS: Final = _fields("caData caFile certData certFile insecure keyData keyFile serverName")
-
-
-def examine_fields(document: Document) -> Iterator[Finding]:
-    """One finding for each such field, in the sections that concern an extender."""
-    yield from _unknown(document, _TOP, "")
-    yield from _unknown(document.get("clientConnection"), _CONNECTION, "clientConnection.")
-    for number, profile in enumerate(document.get("profiles") or ()):
-        yield from _unknown(profile, _PROFILE, f"profiles[{number}].")
-    for number, entry in enumerate(document.get("extenders") or ()):
-        path = f"extenders[{number}]."
-        yield from _unknown(entry, _EXTENDER, path)
-        yield from _unknown(entry.get("tlsConfig"), _TLS, f"{path}tlsConfig.")
-        yield from _duration(entry.get("httpTimeout"), f"{path}httpTimeout")
-
-
-def misspelt(section: Document, name: str) -> str | None:
-    """A field that differs from `name` only in case; None if there is none."""
-    return next((field for field in section if field != name and field.lower() == name.lower()), None)
-
-
-def _unknown(section: object, known: frozenset[str], path: str) -> Iterator[Finding]:
-    for field in section if isinstance(section, Mapping) else ():
-        if field not in known:
-            yield _error(
-                f"{path}{field} is not a field of KubeSchedulerConfiguration{_FATAL}", _suggestion(field, known)
-            )
-
-
-def _suggestion(field: str, known: frozenset[str]) -> str:
-    # A wrong case is the most frequent mistake, so names are compared without it.
-    by_case = {name.lower(): name for name in known}
-    close = get_close_matches(field.lower(), by_case, n=1, cutoff=0.8)
-    return f"write {by_case[close[0]]}" if close else "remove it"
-
-
-def _duration(value: object, path: str) -> Iterator[Finding]:
-    if value is not None and not isinstance(value, str):
-        yield _error(f"{path} is the number {value} without a unit{_FATAL}", f"write {value}s")
-    elif isinstance(value, str):
-        try:
-            Duration.parse(value)
-        except ValueError as error:
-            yield _error(f"{path}: {error}{_FATAL}", "write a number with a unit, such as 5s")
+    return Finding("info", CHECK, problem, remedy)

@@ -34,6 +34,7 @@ _BY_FLAG: Final = frozenset({"server.bindAddress", "logging.level"})  # a flag o
 def examine_service(facts: Facts) -> list[Finding]:
     """Every finding about the service. O(samples)."""
     return [
+        *_unknown_settings(facts),
         *_readiness(facts),
         *_calls(facts),
         *_forms(facts),
@@ -44,6 +45,13 @@ def examine_service(facts: Facts) -> list[Finding]:
         *_shadow(facts),
         *_settings(facts),
     ]
+
+
+def _unknown_settings(facts: Facts) -> Iterator[Finding]:
+    if not facts.knows_settings:
+        problem = "the settings of the extender are not known, so permissions, policies and the scheduler's configuration are not compared with them"
+        remedy = "give the extender's configuration file with --config"
+        yield Finding("info", "settings", problem, remedy)
 
 
 def _readiness(facts: Facts) -> Iterator[Finding]:
@@ -138,7 +146,7 @@ _UNTRIED_SECONDS: Final = 15.0
 
 def _failed_calls(facts: Facts, queue: SchedulingQueue) -> Iterator[Finding]:
     """What kube-scheduler itself says of its calls, in the conditions of its pods; and whether it runs at all."""
-    faults = [fault for message in queue.failed if (fault := _fault_in(message, facts.settings))]
+    faults = [fault for message in queue.failed if (fault := _fault_in(message, facts))]
     for fault, pods in Counter(faults).items():
         problem = (
             f"kube-scheduler's calls fail, {counted(pods, 'pod')} {agreeing(pods, 'waits', 'wait')}: {fault.problem}"
@@ -152,20 +160,22 @@ def _failed_calls(facts: Facts, queue: SchedulingQueue) -> Iterator[Finding]:
         yield Finding("error", "called", problem, remedy)
 
 
-def _fault_in(message: str, settings: Settings) -> Fault | None:
+def _fault_in(message: str, facts: Facts) -> Fault | None:
     """The fault of a call that a scheduler's message tells; None where it tells of something else."""
     if found := _NO_ANSWER.search(message):
         fault = next(fault for part, fault in _GO_FAULTS if part in found["why"])
-        if settings.server.tls.client_ca_file and any(each in found["why"] for each in _ENDED):
+        if facts.settings.server.tls.client_ca_file and any(each in found["why"] for each in _ENDED):
             fault = _REJECTED_CLIENT
         return Fault(f"{fault.problem} ({found[0]})", fault.remedy)
     if found := _STATUS.search(message):
-        return Fault(f"{found[0]}", _remedy_of_status(found["code"], settings))
+        return Fault(f"{found[0]}", _remedy_of_status(found["code"], facts))
     return None
 
 
-def _remedy_of_status(code: str, settings: Settings) -> str:
-    paths = settings.server.paths
+def _remedy_of_status(code: str, facts: Facts) -> str:
+    paths = facts.settings.server.paths
+    if code == "404" and not facts.knows_settings:
+        return "correct urlPrefix and the verbs: the extender answers at server.paths of its configuration"
     if code == "404":
         answers = ", ".join(filter(None, (paths.filter, paths.prioritize, paths.preempt, paths.bind)))
         bind = "" if paths.bind else ", and remove bindVerb or set server.paths.bind"

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import shutil
 import ssl
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping
@@ -112,6 +114,7 @@ async def load_credentials(access: Access, clock: Clock) -> Credentials:
             file = _KubeconfigFile.read(access)
             if not file.user.keys() & {"exec", "auth-provider"}:
                 return await file.credentials(clock)
+            file.require_plugin()
         return await _by_the_library(access, clock)
     except Exception as error:
         # A malformed file is met with whatever its line happened to raise: YAML errors, asserts, key errors.
@@ -189,6 +192,15 @@ class _KubeconfigFile:
                 found: Mapping[str, Any] = each[kind] or {}
                 return found
         raise BadAccess(f"no {kind} is named {name}")
+
+    def require_plugin(self) -> None:
+        """Raises ``BadAccess`` where the program is missing that the user's credentials come from. Its error would not name it."""
+        plugin = self.user.get("exec") or {}
+        command = str(plugin.get("command", ""))
+        # A path with a separator is relative to the file, as for kubectl.
+        if command and not shutil.which(str(self._folder / command) if os.sep in command else command):
+            hint = f": {plugin['installHint']}" if plugin.get("installHint") else ""
+            raise BadAccess(f"the credential plugin {command} is not installed, or not in PATH{hint}")
 
     async def credentials(self, clock: Clock) -> Credentials:
         """Those of a user without a plugin."""

@@ -7,6 +7,7 @@ settings and the scenarios bring their structs. Not for the hot path, where `wir
 import difflib
 import re
 from collections.abc import Callable, Iterable
+from types import UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
@@ -77,6 +78,9 @@ def without_nulls(value: object) -> object:
 def _problems(value: object, kind: Any, path: str) -> list[str]:
     """Every fault of a value that should become `kind`; the fields below a faulty one are not checked again."""
     found: list[str] = []
+    struct = next((part for part in get_args(kind) if isinstance(part, type) and issubclass(part, Struct)), None)
+    if struct is not None and get_origin(kind) is UnionType and isinstance(value, dict):  # a section that may be absent
+        return _problems(value, struct, path)
     if isinstance(kind, type) and issubclass(kind, Struct) and isinstance(value, dict):
         fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
         for name, item in value.items():
@@ -117,8 +121,10 @@ def _unknown(name: object, known: Iterable[str], path: str) -> str:
     """The message for a field that does not exist, with the nearest that does."""
     if name == "labelSelector":
         return f"{path}: must not be set, selectors are deduced for each pod"
-    near = difflib.get_close_matches(str(name), list(known), n=1)
-    return f"{path}: unknown field" + (f', did you mean "{near[0]}"?' if near else "")
+    # A wrong case is the most frequent mistake, so names are compared without it.
+    by_case = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(str(name).lower(), list(by_case), n=1)
+    return f"{path}: unknown field" + (f', did you mean "{by_case[near[0]]}"?' if near else "")
 
 
 def _read_unit(kind: type, value: object) -> object:

@@ -304,7 +304,47 @@ def test_a_service_that_is_not_there_is_an_error_with_a_remedy(capsys: pytest.Ca
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("error: service: http://127.0.0.1:9/configz cannot be reached: ")
     assert lines[1] == "    check that it runs, and that --url has its address and port"
-    assert lines[2] == "1 error, 0 warnings; checked: nothing"
+    assert lines[2].startswith("info: settings: the settings of the extender are not known")
+    assert lines[3] == "    give the extender's configuration file with --config"
+    assert lines[4] == "1 error, 0 warnings; checked: nothing"
+
+
+RIGHT = sorted([*ROOT.glob("config/kube-scheduler-*.yaml"), *ROOT.glob("deploy/overlays/*/kube-scheduler.yaml")])
+
+
+@pytest.mark.parametrize("path", RIGHT, ids=lambda path: str(path.relative_to(ROOT)))
+def test_in_an_outage_a_right_configuration_of_the_scheduler_gets_no_advice(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outage = ["doctor", "--no-cluster", "-o", "json", "--url", "http://127.0.0.1:9", "--scheduler-config", str(path)]
+    assert main(outage) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert {one for one in checks(document) if one[0] != "info"} == {("error", "service")}
+    assert ("info", "settings") in checks(document)
+    assert document["checked"][0].startswith(f"scheduler configuration {path} alone, without the settings")
+    ours = path.parent / "extender.yaml"
+    if ours.exists() and path.parent.name != "config":  # it says what the running service would
+        main([*outage, "--config", str(ours)])
+        found = json.loads(capsys.readouterr().out)["findings"]
+        assert [one["problem"] for one in found if one["check"] == "scheduler" and one["severity"] != "info"] == []
+
+
+def test_in_an_outage_what_keeps_the_scheduler_from_starting_is_still_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = yaml.safe_load((ROOT / "config/kube-scheduler-offload.yaml").read_text("utf-8"))
+    (path := tmp_path / "kube-scheduler.yaml").write_text(json.dumps(document | {"parallelism": 0}), "utf-8")
+    main(["doctor", "--no-cluster", "-o", "json", "--url", "http://127.0.0.1:9", "--scheduler-config", str(path)])
+    found = json.loads(capsys.readouterr().out)
+    assert ("error", "scheduler") in checks(found)
+
+
+async def test_in_an_outage_no_permission_is_compared_with_settings_that_may_not_be_in_use(tmp_path: Path) -> None:
+    async with set_up(tmp_path) as setup:
+        setup.api.denied = frozenset({"delete/pods", "patch/pods/status"})
+        setup.url = "http://127.0.0.1:9"
+        _, document = await setup.doctor()
+    assert checks(document) == [("error", "service"), ("info", "settings")]
 
 
 @asynccontextmanager

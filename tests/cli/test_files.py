@@ -4,8 +4,9 @@ import io
 from pathlib import Path
 
 import pytest
+import yaml
 
-from extender.cli.files import access_to, read_bytes, read_snapshot
+from extender.cli.files import access_to, own_file, read_bytes, read_snapshot
 from extender.cli.main import CommandError, main
 from extender.kube.credentials import ACCOUNT_FOLDER, Access
 from extender.settings.connections import Kube
@@ -125,3 +126,48 @@ def test_what_is_not_one_yaml_mapping_is_rejected_with_its_place(
     path = write(tmp_path, text)
     assert main(["config", "validate", path]) == 1
     assert capsys.readouterr().err == f"{path}: {problem}\n"
+
+
+# -- any command ------------------------------------------------------------------------------------------------------
+
+READERS = {
+    "config validate": ["config", "validate"],
+    "serve": ["serve", "--config"],
+    "simulate": ["simulate"],
+    "doctor --config": ["doctor", "--no-cluster", "--config"],
+    "doctor --scheduler-config": ["doctor", "--no-cluster", "--scheduler-config"],
+    "explain": ["explain", "--url", "http://127.0.0.1:9", "-f"],
+    "whatif": ["whatif", "--url", "http://127.0.0.1:9", "-f"],
+    "policy test": ["policy", "test", "--pod", "/nowhere/pod.yaml"],
+    "policy export": ["policy", "export", "--as", "MutatingAdmissionPolicy"],
+}
+UNRENDERED = "kind: Pod\nmetadata: {name: web, labels: {{ .Values.labels }}}\n"
+
+
+@pytest.mark.parametrize("command", READERS.values(), ids=READERS)
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (UNRENDERED, "line 2, column 32: expected text as a key"),
+        ("kind: Pod\nmetadata: {? [a] : b}\n", "line 2, column 14: expected text as a key"),
+        ("kind: Pod\nsince: 2024-13-45\n", 'line 2, column 8: "2024-13-45" is no timestamp'),
+        ("kind: Pod\nsize: !!int many\n", 'line 2, column 7: "many" is no int'),
+        ("kind: Pod\nsize: !!bool perhaps\n", 'line 2, column 7: "perhaps" is no bool'),
+    ],
+    ids=["a template that is not rendered", "a list as a key", "no date", "no integer", "no boolean"],
+)
+def test_what_yaml_cannot_be_is_named_with_its_line_by_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], text: str, place: str
+) -> None:
+    path = write(tmp_path, text)
+    assert main([*command, path]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{path}: {place}" in line
+
+
+def test_a_file_of_a_scenario_that_is_no_yaml_is_named_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = write(tmp_path, UNRENDERED, "objects.yaml")
+    head = yaml.safe_load((own_file("demo/scenario.yaml")).read_text("utf-8"))
+    scenario = yaml.safe_dump({**head, "cluster": {"files": [objects]}})
+    assert main(["simulate", write(tmp_path, scenario, "scenario.yaml")]) == 1
+    assert f"{objects}: line 2" in capsys.readouterr().err

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from typing import Any
 
 import pytest
+import yaml
 
-from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE, examine_scheduler
+from extender.doctor.facts import Finding
+from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE, examine_scheduler, read_scheduler
 from extender.settings.configuration import Settings
 from tests.doctor.test_findings import settings
 
@@ -20,6 +24,12 @@ STANZA: dict[str, Any] = {
     "ignorable": False,
 }
 OFF = {"multiPoint": {"disabled": [{"name": "InterPodAffinity"}, {"name": "PodTopologySpread"}]}}
+PEM = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
+NEEDED_ALONE = {
+    "multiPoint": {"disabled": [{"name": "*"}], "enabled": [{"name": "PrioritySort"}, {"name": "DefaultBinder"}]}
+}
+OFF_AT_EACH_POINT = dict.fromkeys(("preFilter", "filter", "preScore", "score"), OFF["multiPoint"])
+ON_AGAIN = {"multiPoint": OFF["multiPoint"] | {"enabled": [{"name": "InterPodAffinity"}]}}
 SLOW = {"schedulerName": "default-scheduler", "plugins": OFF, "percentageOfNodesToScore": 50}
 ALONE = {"nominateElsewhere": False}
 TLS = {"tls": {"certFile": "/tls.crt", "keyFile": "/tls.key", "clientCAFile": "/ca.crt"}}
@@ -34,8 +44,18 @@ def document(plugins: object = OFF, top: dict[str, Any] | None = None, **changes
     """A good configuration for offload mode, with changes of the stanza; None takes a field out."""
     stanza = {name: value for name, value in {**STANZA, **changes}.items() if value is not None}
     profile = {"schedulerName": "default-scheduler", "plugins": plugins}
-    good = {"kind": "KubeSchedulerConfiguration", "percentageOfNodesToScore": SAMPLED_PERCENTAGE}
+    good = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "percentageOfNodesToScore": SAMPLED_PERCENTAGE,
+    }
     return good | {"profiles": [profile], "extenders": [stanza], **(top or {})}
+
+
+def examine(given: object, ours: Settings | None, nodes: int = 0) -> list[Finding]:
+    """All that doctor finds in a file."""
+    config, faults = read_scheduler(given)
+    return faults if config is None else [*faults, *examine_scheduler(config, ours, nodes)]
 
 
 def scoring(**changes: Any) -> dict[str, Any]:
@@ -55,7 +75,18 @@ def scoring(**changes: Any) -> dict[str, Any]:
         (scoring(), Settings(), ["info"], "every answer to it is empty"),
         (document(prioritizeVerb="priorities"), Settings(), ["info", "error"], "every answer to it is empty"),
         (document(preemptVerb=None), Settings(), ["warning"], "preemptVerb is missing"),
-        (document(managedResources=[{"name": "x/y"}]), Settings(), ["warning"], "managedResources"),
+        (
+            document(managedResources=[{"name": "x/y"}]),
+            Settings(),
+            ["error"],
+            "places all others without their constraints",
+        ),
+        (
+            scoring(plugins={}, ignorable=True, managedResources=[{"name": "x/y"}]),
+            settings(mode="augment"),
+            ["warning"],
+            "managedResources is set",
+        ),
         (
             document(urlPrefix="https://127.0.0.1:8888", enableHTTPS=True, tlsConfig={"caFile": "/ca"}),
             Settings(),
@@ -78,7 +109,7 @@ def scoring(**changes: Any) -> dict[str, Any]:
             document(**SECURE | {"tlsConfig": {"caFile": "/ca.crt", "insecure": True, "certFile": "/c"}}),
             settings(server=TLS),
             ["error"],
-            "without a CA",
+            "extenders[0].tlsConfig.insecure is set beside a CA",
         ),
         (document(**SECURE | {"enableHTTPS": False}), settings(server=TLS), ["error"], "enableHTTPS is not set"),
         (
@@ -94,18 +125,19 @@ def scoring(**changes: Any) -> dict[str, Any]:
             ["info"],
             "cluster DNS",
         ),
-        (scoring(weight=0), settings(placement="cooperative"), ["error"], "weight is 0"),
+        (scoring(weight=0), settings(placement="cooperative"), ["error"], "extenders[0].weight is 0 or missing"),
+        (scoring(weight=None), settings(placement="cooperative"), ["error"], "extenders[0].weight is 0 or missing"),
         (scoring(weight=100), settings(placement="cooperative"), ["warning"], "counts 1000"),
         (document(nodeCacheCapable=False), Settings(), ["warning"], "nodeCacheCapable is off"),
-        (document(httpTimeout=5), Settings(), ["error"], "extenders[0].httpTimeout is the number 5 without a unit"),
+        (document(httpTimeout=5), Settings(), ["error"], "extenders[0].httpTimeout: expected a duration"),
         (document(httpTimeout="5x"), Settings(), ["error"], "extenders[0].httpTimeout: expected a duration"),
         (
             document(nodeCacheCapable=None, nodeCachecapable=True),
             Settings(),
             ["error"],
-            "extenders[0].nodeCachecapable is not a field",
+            "extenders[0].nodeCachecapable: unknown field",
         ),
-        (document(top={"clientConection": {}}), Settings(), ["error"], "clientConection is not a field"),
+        (document(top={"clientConection": {}}), Settings(), ["error"], "clientConection: unknown field"),
         (document(httpTimeout="4s"), Settings(), ["warning"], "not longer than server.requestTimeout (4s)"),
         (document(ignorable=True), Settings(), ["error"], "ignorable is on"),
         (scoring(plugins={}, ignorable=False), settings(mode="augment"), ["warning"], "ignorable is off"),
@@ -122,7 +154,14 @@ def scoring(**changes: Any) -> dict[str, Any]:
             ["warning", "warning"],
             "at some extension points only",
         ),
+        (document(plugins=ON_AGAIN), Settings(), ["warning"], "InterPodAffinity is enabled"),
         (scoring(ignorable=True), settings(mode="augment"), ["error", "error"], "does not decide in its place"),
+        (
+            scoring(ignorable=True, plugins={"filter": OFF["multiPoint"]}),
+            settings(mode="augment"),
+            ["error", "error"],
+            "is disabled at filter, and the extender does not decide in its place",
+        ),
         (document(), settings(rejectedPods={"nominateElsewhere": False}), ["warning"], "scheduler samples the nodes"),
         (document(top={"percentageOfNodesToScore": 100}), Settings(), ["warning"], "filters 5000 of 5000 nodes"),
         (document(top={"percentageOfNodesToScore": 100}), settings(rejectedPods=ALONE), ["warning"], "filters 5000 of"),
@@ -143,7 +182,7 @@ def scoring(**changes: Any) -> dict[str, Any]:
 def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
     given: dict[str, Any], ours: Settings, severities: list[str], words: str
 ) -> None:
-    found = examine_scheduler(given, ours, nodes=5000)
+    found = examine(given, ours, nodes=5000)
     assert [finding.severity for finding in found] == severities
     assert {finding.check for finding in found} == {"scheduler"}
     assert words in found[0].problem
@@ -155,7 +194,7 @@ def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
     [("clientConection", "write clientConnection"), ("leaderelection", "write leaderElection"), ("none", "remove it")],
 )
 def test_a_field_that_is_near_to_another_one_is_taken_for_it(field: str, remedy: str) -> None:
-    (found,) = examine_scheduler(document(top={field: {}}), Settings(), nodes=5000)
+    (found,) = examine(document(top={field: {}}), Settings(), nodes=5000)
     assert found.remedy == remedy
 
 
@@ -164,14 +203,15 @@ def test_a_field_that_is_near_to_another_one_is_taken_for_it(field: str, remedy:
     [
         (document(), Settings()),
         (document(**SECURE), settings(server=TLS)),
-        (document(**SECURE | {"tlsConfig": {"caData": "Q0E=", "certData": "Yw=="}}), settings(server=TLS)),
+        (document(**SECURE | {"tlsConfig": {"caData": PEM, "certData": PEM}}), settings(server=TLS)),
         (scoring(plugins={}, ignorable=True), settings(mode="augment")),
         (scoring(plugins={}), settings(mode="augment", quota={"enabled": True})),
         (scoring(plugins={}, ignorable=True), settings(mode="augment", quota={"enabled": True, "mode": "Audit"})),
         (scoring(), settings(placement="cooperative")),
         (document(weight=0), Settings()),
         (scoring(), settings(answers={"shortlist": 0})),
-        (document(plugins={"multiPoint": {"disabled": [{"name": "*"}]}}), Settings()),
+        (document(plugins=NEEDED_ALONE), Settings()),
+        (document(plugins=OFF_AT_EACH_POINT), Settings()),
         (document(bindVerb="bind"), settings(server={"paths": {"bind": "/bind"}})),
         (scoring(plugins={}, ignorable=True, top={"percentageOfNodesToScore": 20}), settings(mode="augment")),
     ],
@@ -185,25 +225,29 @@ def test_a_field_that_is_near_to_another_one_is_taken_for_it(field: str, remedy:
         "cooperative",
         "no scores",
         "no shortlist",
-        "all plugins off",
+        "all plugins off but those that must be on",
+        "off at each point",
         "bindings",
         "augment with another sample",
     ],
 )
 def test_a_good_configuration_of_the_scheduler_gives_no_finding(given: dict[str, Any], ours: Settings) -> None:
-    assert examine_scheduler(given, ours, nodes=5000) == []
+    assert examine(given, ours, nodes=5000) == []
 
 
 def test_in_a_cluster_that_is_not_sampled_the_percentage_does_not_matter() -> None:
     given = document(top={"percentageOfNodesToScore": 50})
-    assert [len(examine_scheduler(given, Settings(), nodes=nodes)) for nodes in (0, 100, 101)] == [0, 0, 1]
+    assert [len(examine(given, Settings(), nodes=nodes)) for nodes in (0, 100, 101)] == [0, 0, 1]
     given = document(top={"percentageOfNodesToScore": 100})
-    assert examine_scheduler(given, settings(rejectedPods=ALONE), nodes=1000) == []
+    assert examine(given, settings(rejectedPods=ALONE), nodes=1000) == []
 
 
 def packing(strategy: str) -> dict[str, Any]:
     """A good configuration whose profile scores resources so."""
-    args = {"scoringStrategy": {"type": strategy, "resources": [{"name": "cpu", "weight": 1}]}}
+    chosen: dict[str, Any] = {"type": strategy, "resources": [{"name": "cpu", "weight": 1}]}
+    if strategy == "RequestedToCapacityRatio":
+        chosen["requestedToCapacityRatio"] = {"shape": [{"utilization": 0, "score": 0}]}
+    args = {"scoringStrategy": chosen}
     given = document()
     given["profiles"][0]["pluginConfig"] = [{"name": "InterPodAffinity"}, {"name": "NodeResourcesFit", "args": args}]
     return given
@@ -227,12 +271,109 @@ def packing(strategy: str) -> dict[str, Any]:
 def test_a_profile_that_scores_resources_otherwise_than_decisive_placement_is_named(
     given: dict[str, Any], ours: dict[str, Any], words: str
 ) -> None:
-    found = [each for each in examine_scheduler(given, settings(**ours)) if "scoringStrategy" in each.problem]
+    found = [each for each in examine(given, settings(**ours)) if "scoringStrategy" in each.problem]
     assert [each.severity for each in found] == (["info"] if words else [])
     assert all(words in each.problem for each in found)
     assert all(("nearer" in each.remedy) == ("Ratio" in words) for each in found)
 
 
 def test_with_cooperative_placement_the_profile_scores_all_pods_itself() -> None:
-    found = examine_scheduler(packing("MostAllocated"), settings(placement="cooperative"))
+    found = examine(packing("MostAllocated"), settings(placement="cooperative"))
     assert not any("scoringStrategy" in each.problem for each in found)
+
+
+def configured(**arguments: Any) -> dict[str, Any]:
+    """A good configuration with arguments of plugins."""
+    given = document()
+    given["profiles"][0]["pluginConfig"] = [{"name": name, "args": args} for name, args in arguments.items()]
+    return given
+
+
+ZONES = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+LISTED = {"defaultingType": "List", "defaultConstraints": [ZONES]}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (configured(PodTopologySpread=LISTED), "defaultConstraints of PodTopologySpread have no effect"),
+        (configured(PodTopologySpread={"defaultingType": "List"}), "defaultingType of PodTopologySpread has no effect"),
+        (configured(InterPodAffinity={"hardPodAffinityWeight": 5}), "hardPodAffinityWeight of InterPodAffinity has no"),
+        (
+            configured(InterPodAffinity={"hardPodAffinityWeight": 5, "ignorePreferredTermsOfExistingPods": True}),
+            "hardPodAffinityWeight and ignorePreferredTermsOfExistingPods of InterPodAffinity have no effect",
+        ),
+    ],
+)
+def test_arguments_of_a_disabled_plugin_are_named_and_the_remedy_keeps_them(given: dict[str, Any], words: str) -> None:
+    (found,) = examine(given, Settings())
+    assert found.severity == "warning"
+    assert words in found.problem
+    section = yaml.safe_load(re.fullmatch("set (.*) of the extender, and restart it", found.remedy)[1])  # type: ignore[index]
+    assert examine(given, settings(**section_of(section))) == []
+    (unknown,) = examine(given, None)  # where the settings are not known it may be set
+    assert (unknown.problem, unknown.remedy) == (
+        found.problem,
+        f"unless the extender has it already, {found.remedy}",
+    )
+
+
+def section_of(remedy: dict[str, Any]) -> dict[str, Any]:
+    """Settings from `rules.NAME: {...}`."""
+    ((path, value),) = remedy.items()
+    return {"rules": {path.removeprefix("rules."): value}}
+
+
+def test_arguments_of_a_plugin_that_decides_are_its_own() -> None:
+    given = configured(PodTopologySpread=LISTED, InterPodAffinity={"hardPodAffinityWeight": 5})
+    given["profiles"][0]["plugins"] = {}
+    given["extenders"][0] |= {"ignorable": True, "prioritizeVerb": "prioritize"}
+    assert examine(given, settings(mode="augment")) == []
+
+
+FOREIGN = {
+    "urlPrefix": "http://127.0.0.1:9251",
+    "filterVerb": "predicate",
+    "prioritizeVerb": "prioritize",
+    "weight": 100,
+    "managedResources": [{"name": "example.com/capacity", "ignoredByScheduler": True}],
+}
+
+
+@pytest.mark.parametrize(
+    "foreign", [FOREIGN, FOREIGN | {"filterVerb": "filter"}, FOREIGN | {"urlPrefix": "http://gpu:8001/scheduler"}]
+)
+def test_the_entry_of_another_extender_is_left_as_it_is(foreign: dict[str, Any]) -> None:
+    for others in ([], [foreign | {"managedResources": [], "filterVerb": "predicate"}]):
+        (found,) = examine(document(top={"extenders": [foreign, *others]}), Settings())
+        assert found.problem.startswith("none of the")
+        assert found.remedy.startswith("add the extenders entry")
+    assert examine(document(top={"extenders": [foreign, STANZA]}), Settings()) == []
+
+
+def test_the_entry_that_leads_to_a_service_is_found_beside_others() -> None:
+    behind = STANZA | {"urlPrefix": "http://127.0.0.1:443"}
+    (found,) = examine(document(top={"extenders": [FOREIGN, behind]}), Settings())
+    assert "but the extender listens on port 8888" in found.problem
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (document(plugins={}, ignorable=True, filterVerb="filter", preemptVerb=None, httpTimeout="1s"), []),
+        (document(urlPrefix="https://10.0.0.9:443", enableHTTPS=True, tlsConfig={"caFile": "/ca"}), []),
+        (document(nodeCacheCapable=False), [("warning", "nodeCacheCapable is off")]),
+        (document(**SECURE | {"tlsConfig": {}}), [("error", "https without a CA")]),
+        (document(urlPrefix="http://10.0.0.9:8888"), [("warning", "requests go to 10.0.0.9 in plain HTTP")]),
+        (scoring(weight=100), [("warning", "weight is 100")]),
+        (document(top={"extenders": []}), [("error", "none of the 0 extenders has the port and paths of this")]),
+        (document(top={"extenders": [FOREIGN]}), [("warning", "none of the 1 extenders has the port and paths that")]),
+    ],
+)
+def test_without_the_settings_only_what_is_wrong_with_any_of_them_is_found(
+    given: dict[str, Any], found: list[tuple[str, str]]
+) -> None:
+    told = examine(given, None, nodes=5000)
+    assert [finding.severity for finding in told] == [severity for severity, _ in found]
+    assert all(words in finding.problem for finding, (_, words) in zip(told, found, strict=True))
+    assert not any("ignorable" in finding.remedy or "disable" in finding.remedy for finding in told)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from extender.doctor.facts import Facts, Finding, Sample
 from extender.doctor.scheduler_config import examine_scheduler
 from extender.doctor.surroundings import examine_schedulers
 from extender.settings.configuration import Settings
+from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration
 from tests.doctor.test_findings import NOW, settings
 
 MANY = settings(schedulers="many")
@@ -63,16 +65,11 @@ def test_a_profile_that_never_asks_may_lack_the_extender() -> None:
 
 
 def test_several_schedulers_must_not_go_on_without_the_extender() -> None:
-    document = {
-        "kind": "KubeSchedulerConfiguration",
-        "extenders": [{"urlPrefix": "http://127.0.0.1:8888", "filterVerb": "filter", "ignorable": True}],
-    }
+    entry = Extender(url_prefix="http://127.0.0.1:8888", filter_verb="filter", ignorable=True)
     augment = settings(schedulers="many", mode="augment")
-    problems = {each.problem for each in examine_scheduler(document, augment) if each.severity == "error"}
-    assert (
-        "ignorable is on with schedulers many: while the extender is down schedulers give one room away twice"
-        in problems
-    )
-    document["extenders"][0]["ignorable"] = False  # type: ignore[index]  # of a plain document
-    remedies = {each.remedy for each in examine_scheduler(document, augment)}
-    assert not any("ignorable" in each for each in remedies)
+    found = examine_scheduler(KubeSchedulerConfiguration(extenders=(entry,)), augment)
+    assert "ignorable is on with schedulers many: while the extender is down schedulers give one room away twice" in {
+        finding.problem for finding in found if finding.severity == "error"
+    }
+    found = examine_scheduler(KubeSchedulerConfiguration(extenders=(replace(entry, ignorable=False),)), augment)
+    assert not any("ignorable" in finding.remedy for finding in found)

@@ -157,6 +157,14 @@ async def test_a_plugin_s_token_is_renewed_before_it_runs_out_and_not_earlier(tm
     assert await found.authorization() == "Bearer 2"
 
 
+@pytest.mark.parametrize("command", ["no-such-plugin", "bin/no-such-plugin"])
+async def test_a_plugin_that_is_not_there_is_named(tmp_path: Path, command: str) -> None:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "installHint": "install the other"}
+    access = write_kubeconfig(tmp_path / "config", "http://here:1", {"exec": plugin})
+    with pytest.raises(BadAccess, match=f"the credential plugin {command} is not installed, .*: install the other"):
+        await load_credentials(access, FakeClock())
+
+
 @pytest.mark.parametrize(
     "content",
     ["", "{", "current-context: gone\ncontexts: []\nclusters: []\nusers: []\n", "- a list\n"],

@@ -1,0 +1,171 @@
+"""What `doctor` reads of a cluster about scheduling policies: kinds, webhook configurations, the way to the webhook, policies."""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+
+from extender.certificates.rotation import is_verified
+from extender.cli.files import own_namespace
+from extender.cli.service_client import webhook_fault
+from extender.doctor.facts import PolicyFacts, PolicyInUse
+from extender.kube.errors import KubeError, NotFound, Unreachable
+from extender.kube.session import Connection
+from extender.model.policies import CLUSTER_KIND, GROUP, VERSION, InvalidPolicy, Policy
+from extender.settings.configuration import Settings
+from extender.wire.objects.kinds import GROUP_PLACEMENTS, TOPOLOGY_DOMAINS, is_policy_kind, watched_kinds
+from extender.wire.policies.policies_v1 import PolicyError, read_policy, spec_fields
+from extender.wire.webhook_configurations import GROUP as WEBHOOKS_GROUP
+from extender.wire.webhook_configurations import MUTATING, VALIDATING
+
+LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+DENIED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
+
+JsonObject = dict[str, Any]
+_Get = Callable[..., Awaitable[JsonObject | None]]
+
+_PAGE: Final = 500  # policies of each kind; a diagnosis must not read a whole large cluster
+_CONFIGURATIONS: Final = {
+    MUTATING: "MutatingWebhookConfiguration",
+    VALIDATING: "ValidatingWebhookConfiguration",
+}
+
+
+async def read_policy_facts(connection: Connection, settings: Settings, *, is_here: bool) -> PolicyFacts:
+    """What is known about the policies of these settings. Raises ``KubeError`` if the API server cannot be reached.
+
+    ``is_here``: the service runs on this machine, so its loopback addresses can be tried.
+    """
+    get = partial(_read, connection)
+    not_served, policies = list[str](), list[PolicyInUse]()
+    for each in watched_kinds(settings):
+        if not is_policy_kind(each) and each.kind not in (GROUP_PLACEMENTS, TOPOLOGY_DOMAINS):
+            continue
+        group, resource = each.kind.group, each.kind.resource
+        found = await get(each.kind.path, {"limit": str(_PAGE if is_policy_kind(each) else 1)})
+        if found == {}:
+            not_served.append(f"{resource}.{group}")
+        for item in (found or {}).get("items") or () if is_policy_kind(each) else ():
+            policy = _policy({**item, "apiVersion": f"{group}/{VERSION}"}, each.api_kind, settings)
+            policies.append(PolicyInUse(policy, (item.get("status") or {}).get("matchedPods")))
+    webhook = settings.policies.webhook
+    configurations = {
+        f"{kind} {webhook.configuration}": await get(f"/apis/{WEBHOOKS_GROUP}/v1/{resource}/{webhook.configuration}")
+        for resource, kind in _CONFIGURATIONS.items()
+    }
+    clients = {
+        name: [each.get("clientConfig") or {} for each in found.get("webhooks") or ()]
+        for name, found in configurations.items()
+        if found
+    }
+    leaf = await _serving_certificate(get, settings, clients)
+    faults = {
+        url: await asyncio.to_thread(webhook_fault, url, _decoded(one.get("caBundle")))
+        for each in clients.values()
+        for one in each
+        if (url := one.get("url")) and (is_here or urlsplit(url).hostname not in LOCAL)
+    }
+    return PolicyFacts(
+        not_served=tuple(not_served),
+        dropped=_dropped(await get(f"/openapi/v3/apis/{GROUP}/{VERSION}")),
+        no_configuration=tuple(name for name, found in configurations.items() if found == {}),
+        untrusted=tuple(
+            name
+            for name, each in clients.items()
+            if leaf and not all(is_verified(leaf, _decoded(one.get("caBundle"))) for one in each)
+        ),
+        lost_urls={url: why for url, (why, is_sure) in faults.items() if why and is_sure},
+        unproven={url: why for url, (why, is_sure) in faults.items() if why and not is_sure},
+        services={name: await _ready_endpoints(get, *name.split("/")) for name in _services(clients)},
+        policies=tuple(policies),
+    )
+
+
+async def _read(connection: Connection, path: str, query: Mapping[str, str] | None = None) -> JsonObject | None:
+    """The object as JSON: empty where it does not exist, None where it may not be read."""
+    try:
+        found = orjson.loads(await connection.call("GET", path, query=query or {}))
+    except NotFound:
+        return {}
+    except KubeError as error:
+        if error.status in DENIED:
+            return None
+        raise
+    except orjson.JSONDecodeError as error:
+        raise Unreachable(f"GET {path}: {error}") from error
+    return found if isinstance(found, dict) else None
+
+
+def _policy(item: JsonObject, kind: str, settings: Settings) -> Policy | InvalidPolicy:
+    try:
+        return read_policy(item, settings.limits, kind=kind)
+    except PolicyError as error:
+        return error.invalid
+
+
+def _dropped(openapi: JsonObject | None) -> dict[str, tuple[str, ...]]:
+    """By kind the fields of a spec that the published schema does not have; nothing where no schema is published."""
+    found = {}
+    for name, schema in ((openapi or {}).get("components") or {}).get("schemas", {}).items():
+        kind = name.rpartition(".")[2]
+        fields = ((schema.get("properties") or {}).get("spec") or {}).get("properties")
+        if fields is None or not kind.endswith("PodSchedulingPolicy"):
+            continue
+        dropped = tuple(f"spec.{each}" for each in spec_fields(is_cluster=kind == CLUSTER_KIND) if each not in fields)
+        if dropped:
+            found[kind] = dropped
+    return found
+
+
+def _services(clients: Mapping[str, list[JsonObject]]) -> list[str]:
+    """The Services of the webhooks, each once, as namespace/name; none where the API server calls a URL."""
+    found = (each["service"] for several in clients.values() for each in several if "service" in each)
+    return sorted({f"{each['namespace']}/{each['name']}" for each in found})
+
+
+async def _ready_endpoints(get: _Get, namespace: str, name: str) -> int | None:
+    """How many endpoints are ready; None without the Service. What may not be read counts as one."""
+    service = await get(f"/api/v1/namespaces/{namespace}/services/{name}")
+    if service == {}:
+        return None
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    slices = await get(path, {"labelSelector": f"kubernetes.io/service-name={name}"})
+    if not slices:
+        return 1
+    endpoints = [each for one in slices.get("items") or () for each in one.get("endpoints") or ()]
+    # No value means ready: https://kubernetes.io/docs/reference/kubernetes-api/service-resources/endpoint-slice-v1/
+    return sum((each.get("conditions") or {}).get("ready") is not False for each in endpoints)
+
+
+async def _serving_certificate(get: _Get, settings: Settings, clients: Mapping[str, list[JsonObject]]) -> bytes:
+    """The certificate that the replicas serve, in PEM; empty where it cannot be read from here."""
+    webhook = settings.policies.webhook
+    if webhook.certificates != "own":
+        return content_of(webhook.cert_file)
+    # The leader writes the Service's namespace, which is that of the Secret, into the configurations.
+    spaces = [name.partition("/")[0] for name in _services(clients)] or [own_namespace()]
+    space = webhook.service_namespace or spaces[0]
+    secret = await get(f"/api/v1/namespaces/{space}/secrets/{webhook.secret}")
+    return _decoded(((secret or {}).get("data") or {}).get("tls.crt"))
+
+
+def content_of(path: str) -> bytes:
+    """The content of a file; empty where this machine does not have it, or the account may not read it."""
+    with suppress(OSError):
+        return Path(path).read_bytes()
+    return b""
+
+
+def _decoded(text: object) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+    except binascii.Error:
+        return b""
