@@ -160,6 +160,15 @@ def pod_json(
     return {"metadata": meta | _present(optional), "spec": _present(spec), "status": {"phase": phase or "Running"}}
 
 
+def resizing(body: Json, *, allocated: Mapping[str, str], actual: Mapping[str, str], pending: str = "") -> Json:
+    """A pod that is resized in place: what its first container has, and why the resize is pending (Infeasible, Deferred)."""
+    name = body["spec"]["containers"][0]["name"]
+    shown = {"name": name, "allocatedResources": dict(allocated), "resources": {"requests": dict(actual)}}
+    conditions = [{"type": "PodResizePending", "status": "True", "reason": pending}] if pending else []
+    more = _present({"containerStatuses": [shown], "conditions": conditions})
+    return body | {"status": body["status"] | more}
+
+
 def _affinity(
     near: Sequence[Json],
     apart: Sequence[Json],

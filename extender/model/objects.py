@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 from weakref import ReferenceType
 
 import msgspec
@@ -111,13 +111,15 @@ class QuotaFacts(msgspec.Struct, frozen=True, gc=False):
     """What quotas of the scope CrossNamespacePodAffinity read of a pod beside its signature and its requests.
 
     ``created``: its creation time as the API server writes it, which sorts. ``limits``: the effective limits of CPU and memory.
-    ``has_deadline``: it has an activeDeadlineSeconds. ``best_effort``: its QoS class is BestEffort.
+    ``has_deadline``: it has an activeDeadlineSeconds. ``best_effort``: its QoS class is BestEffort. ``requests``: what it is
+    charged for where that is not what it counts with on its node.
     """
 
     created: str = ""
     limits: Resources = NO_RESOURCES
     has_deadline: bool = False
     best_effort: bool = False
+    requests: Resources | None = None
 
 
 NO_FACTS = QuotaFacts()
@@ -140,6 +142,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     ``quota``: only of a pod that carries terms which name namespaces, see `model/constraints/terms.py`.
     ``scheduler``: the name of the scheduler that is to place it. ``deletion_cost``: its annotation of that name as it stands;
     ``has_own_cost``: by the annotation beside it we have written it.
+    ``requests``: what it counts with where it is. ``spec_requests``: what a copy of it would request, None where that is the same;
+    it differs while the kubelet resizes the pod in place.
     """
 
     uid: str
@@ -166,6 +170,12 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     on_its_way: bool = False
     deletion_cost: str = ""
     has_own_cost: bool = False
+    spec_requests: Resources | None = None
+
+    def recreated(self) -> Self:
+        """The pod as its controller would create it anew: on no node, and with the requests of its spec."""
+        requests = self.requests if self.spec_requests is None else self.spec_requests
+        return msgspec.structs.replace(self, node="", nominated_node="", requests=requests, spec_requests=None)
 
     @property
     def key(self) -> str:

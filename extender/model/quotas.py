@@ -35,14 +35,18 @@ def charged(name: str, pod: Pod) -> int:
         return 1
     if name.startswith(_LIMITS):
         return pod.quota.limits.get(name.removeprefix(_LIMITS), 0)
-    return pod.requests.get(name.removeprefix(_REQUESTS), 0)
+    return _requests(pod).get(name.removeprefix(_REQUESTS), 0)
+
+
+def _requests(pod: Pod) -> Resources:
+    return pod.requests if pod.quota.requests is None else pod.quota.requests
 
 
 def charges(hard: Resources, pod: Pod) -> Iterator[tuple[str, int]]:
     """The limits that a pod uses up, each with how much of it. O(limits), or O(requests) where there are many limits."""
     names: Iterable[str] = hard
     if len(hard) > _FEW:
-        requests = chain(pod.requests, (_REQUESTS + name for name in pod.requests))
+        requests = chain(_requests(pod), (_REQUESTS + name for name in _requests(pod)))
         found = chain(NUMBERS, requests, (_LIMITS + name for name in pod.quota.limits))
         names = [name for name in found if name in hard]
     for name in names:

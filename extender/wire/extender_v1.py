@@ -20,7 +20,8 @@ from extender.model.rejections import Reason
 from extender.settings.limits import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects.constraints import DEFAULT_LIMITS, decode
-from extender.wire.objects.objects_json import Count, NodeJson, PodJson, PodSpecJson, ResourcesJson
+from extender.wire.objects.objects_json import Count, NodeJson, PodJson, PodSpecJson, PodStatusJson, ResourcesJson
+from extender.wire.objects.resizes import amounts_shown
 from extender.wire.objects.trim import trim_node, trim_pod
 
 
@@ -312,13 +313,15 @@ def _check_counts(parsed: _PreemptionArgsJson) -> None:
 
 def _check_requests(pods: Iterable[PodJson], path: str) -> None:
     """Rejects pods with many times the containers of any usual pod. The watch has no such limit: its pods count."""
-    if sum(_requests_of(pod.spec) for pod in pods if pod.spec is not None) > _MOST_REQUESTS:
+    if sum(_requests_of(pod.spec, pod.status) for pod in pods if pod.spec is not None) > _MOST_REQUESTS:
         raise WireError(path, f"holds more than {_MOST_REQUESTS} containers and resource requests")
 
 
-def _requests_of(spec: PodSpecJson) -> int:
+def _requests_of(spec: PodSpecJson, status: PodStatusJson | None) -> int:
     """How many containers a pod has, and resource requests in all of them. O(bytes of requests): a colon for each."""
     total = bytes(spec.overhead).count(b":")
+    if status is not None:
+        total += sum(raw.count(b":") for raw in amounts_shown(spec, status))
     for containers in (spec.containers or (), spec.init_containers or ()):
         total += len(containers)
         if total <= _MOST_REQUESTS:

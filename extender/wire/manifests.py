@@ -146,7 +146,8 @@ def decode_manifest(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Pod:
         raise WireError("spec", "is missing")
     raw.metadata.namespace = raw.metadata.namespace or _NO_NAMESPACE
     raw.metadata.uid = None
-    return msgspec.structs.replace(trim_pod(raw, limits), node="", nominated_node="", terminating=False)
+    found = trim_pod(raw, limits).recreated()
+    return msgspec.structs.replace(found, terminating=False)
 
 
 # -- what-ifs

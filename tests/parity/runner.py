@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from tests.parity import picking, placement, policies, quota, updates
+from tests.parity import picking, placement, policies, quota, resizes, updates
 
 Case = dict[str, Any]
 
@@ -37,6 +37,8 @@ def check_of(case: Case) -> Callable[[Case], list[str]]:
         return picking.differences
     if "crossNamespace" in case:
         return quota.differences
+    if "resize" in case:
+        return resizes.differences
     if case.get("kind") in ("inject", "validate"):
         return policies.differences
     if "config" in case and "nodes" in case:

@@ -14,7 +14,16 @@ from tests.parity.runner import cases, run
 CASES = Path(__file__).parent / "cases"
 
 
-_FILES = ("edges", "malformed", "placement-open", "policies-open", "preemption-pick", "quota", "updates-open")
+_FILES = (
+    "edges",
+    "malformed",
+    "placement-open",
+    "policies-open",
+    "preemption-pick",
+    "quota",
+    "resizes",
+    "updates-open",
+)
 
 
 @pytest.mark.parametrize("name", _FILES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from extender.index.audit import audit
@@ -16,7 +17,8 @@ from extender.rules.catalog import counts_of_rules
 from extender.rules.frames import IndexFrame
 from extender.settings.rules import Rules
 from extender.verbs.preempt import decide_preemption
-from tests.builders import asking, node, node_json, preempting, settings
+from extender.wire.objects.kinds import PODS
+from tests.builders import asking, node, node_json, preempting, resizing, settings
 from tests.contenders import CPU, contender, contender_json, stage
 from tests.index.counting import Calls
 from tests.rules.judging import Asker
@@ -193,6 +195,42 @@ def test_the_audit_sees_room_that_is_counted_wrong() -> None:
     scene.index.room.free["cpu"][0] += 1
     (line,) = audit(scene.index)
     assert line.startswith("free on n0: (110, {'cpu': 4001,")
+
+
+@pytest.mark.parametrize(
+    ("allocated", "actual", "pending", "free"),
+    [
+        pytest.param(1, 1, "Infeasible", CPU - 1, id="infeasible: the kubelet will never grant it"),
+        pytest.param(1, 1, "Deferred", 0, id="deferred: it may be granted later"),
+        pytest.param(1, 1, "", 0, id="wanted"),
+        pytest.param(CPU, 1, "", 0, id="allocated"),
+        pytest.param(HALF, CPU, "Infeasible", 0, id="not given back yet"),
+    ],
+)
+def test_a_resize_in_place_counts_as_the_scheduler_counts_it(
+    allocated: int, actual: int, pending: str, free: int
+) -> None:
+    body = contender_json("a", cpu=CPU, on="n0")
+    status = {"allocated": {"cpu": f"{allocated}m"}, "actual": {"cpu": f"{actual}m"}}
+    scene = Scene(PODS.decode_object(orjson.dumps(resizing(body, **status, pending=pending))))
+    assert scene.passed("b", "n0", cpu=free) == ["n0"]
+    assert scene.passed("b", "n0", cpu=free + 1) == []
+    assert audit(scene.index) == []
+
+
+def test_room_that_a_resize_gives_back_is_free_once_the_container_has_less() -> None:
+    """The spec wants less at once. A rejection from before ends as well."""
+    body = contender_json("a", cpu=CPU, on="n0")
+    less, more = {"cpu": f"{HALF}m"}, {"cpu": f"{CPU}m"}
+    scene = Scene(PODS.decode_object(orjson.dumps(resizing(body, allocated=more, actual=more))))
+    found = []
+    body["spec"]["containers"][0]["resources"]["requests"] = less
+    for allocated, actual in ((more, more), (less, more), (less, less)):
+        shown = resizing(body, allocated=allocated, actual=actual)
+        scene.index.upsert(PODS.decode_object(orjson.dumps(shown)))
+        found.append(scene.passed("b", "n0"))
+    assert found == [[], [], ["n0"]]
+    assert audit(scene.index) == []
 
 
 # -- what a rejection depends on ---------------------------------------------------------------------------------------

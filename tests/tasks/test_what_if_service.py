@@ -34,7 +34,8 @@ from extender.tasks.what_if import computing
 from extender.tasks.what_if.computing import answer_body
 from extender.tasks.what_if.service import Meter, WhatIfService, start_child
 from extender.wire.errors import WireError
-from tests.builders import Json, index_of, matching, namespace, node, node_json, pod, pod_json, settings, term
+from extender.wire.objects.kinds import PODS
+from tests.builders import Json, index_of, matching, namespace, node, node_json, pod, pod_json, resizing, settings, term
 from tests.explaining import finished
 from tests.fakes import PATIENCE, until
 from tests.policies import policy_json
@@ -415,6 +416,16 @@ def test_pods_of_a_deleted_node_are_placed_again_unless_they_belong_to_it() -> N
         "either": ("placed", "n1"),
         **dict.fromkeys(("agent", "mirror", "named", "leaving"), ("gone", "")),
     }
+
+
+def test_a_pod_of_a_deleted_node_comes_back_with_the_requests_of_its_spec() -> None:
+    """What the kubelet had allocated for it, or would not grant, was a matter of that node."""
+    objects = [node("n0", allocatable=ROOM), node("n1", allocatable=ROOM | {"cpu": "1"})]
+    for wanted, had, state in (("1500m", "1", "rejected"), ("1", "1500m", "placed")):
+        body = pod_json("resized", on="n0", requests={"cpu": wanted})
+        body = resizing(body, allocated={"cpu": had}, actual={"cpu": had}, pending="Infeasible")
+        found = without("n0", *objects, PODS.decode_object(orjson.dumps(body)))
+        assert found["resized"][0] == state
 
 
 def test_all_pods_of_a_deleted_node_are_gone_where_that_is_asked() -> None:

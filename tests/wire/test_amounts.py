@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from extender.wire.objects.constraints import parse_label_selector
 from extender.wire.objects.kinds import DISRUPTION_BUDGETS, NODES, PODS, RESOURCE_QUOTAS, Kind
-from tests.builders import Json
+from tests.builders import Json, resizing
 
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "x.io/a"]), st.integers(0, 5), max_size=3)
 MANY = 5000
 
 
 def a_pod(containers: Sequence[Json], init: Sequence[Json] = ()) -> Json:
-    spec = {"containers": list(containers), "initContainers": list(init)}
+    spec = {"nodeName": "n", "containers": list(containers), "initContainers": list(init)}
     return {"metadata": {"name": "a", "namespace": "ns", "uid": "u"}, "spec": spec}
 
 
@@ -67,6 +67,14 @@ def test_sidecars_of_a_resource_each_take_the_memory_of_their_resources() -> Non
 LARGE: dict[str, tuple[Kind, Json]] = {  # type: ignore[type-arg]
     "resources": (PODS, a_pod([container({f"x.io/{at}": f"{at}Mi" for at in range(MANY)})])),
     "containers": (PODS, a_pod([container({"cpu": f"{at}m"}) for at in range(MANY)])),
+    "resources of a status": (
+        PODS,
+        resizing(
+            a_pod([container({"cpu": "1"}, name="main")]) | {"status": {}},
+            allocated={f"x.io/{at}": f"{at}Mi" for at in range(MANY)},
+            actual={},
+        ),
+    ),
     "init containers": (PODS, a_pod([], [container({"cpu": f"{at}m"}) for at in range(MANY)])),
     "node": (NODES, {"metadata": {"name": "n"}, "status": {"allocatable": {f"x.io/{at}": "1" for at in range(MANY)}}}),
     "quota": (

@@ -21,7 +21,7 @@ from extender.wire.errors import WireError
 from extender.wire.extender_v1 import MOST_NODES, decode_args, decode_preemption_args
 from extender.wire.objects import trim
 from extender.wire.objects.kinds import NODES, PODS, Kind, pods_within
-from tests.builders import REQUIRED, Json, matching, node_json, pod_json, requirement, spread, term, weighted
+from tests.builders import REQUIRED, Json, matching, node_json, pod_json, requirement, resizing, spread, term, weighted
 
 LIMITS: Final = Limits()
 HUGE: Final = msgspec.structs.replace(LIMITS, pod_bytes=2**30)
@@ -236,6 +236,10 @@ def test_more_is_rejected_by_its_field(body: bytes, problem: str) -> None:
         decode_args(body)
 
 
+def resized_to(amounts: Json) -> Json:
+    return resizing(pod_json("victim", on="n", requests={"cpu": "1"}), allocated=amounts, actual={})
+
+
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
@@ -245,6 +249,10 @@ def test_more_is_rejected_by_its_field(body: bytes, problem: str) -> None:
         ({"NodeNameToVictims": {"n": {"Pods": [{}] * 5001}}}, "NodeNameToVictims: holds more than 5000 pods"),
         (
             {"NodeNameToVictims": {"n": {"Pods": [{"spec": {"containers": [{}] * 11}}] * 2000}}},
+            "NodeNameToVictims: holds more than 20000 containers and resource requests",
+        ),
+        (
+            {"NodeNameToVictims": {"n": {"Pods": [resized_to({f"x.io/{n}": "1" for n in range(5000)})] * 5}}},
             "NodeNameToVictims: holds more than 20000 containers and resource requests",
         ),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from extender.model.changes import (
@@ -46,7 +46,7 @@ from extender.wire.recordings.recording import (
     filter_answer,
 )
 from extender.wire.recordings.redaction import WORDS, Redactor
-from tests.builders import Json, matching, node, pod, requirement, settings, term, workload
+from tests.builders import Json, matching, node, pod, pod_json, requirement, resizing, settings, term, workload
 from tests.policies import policy_json
 from tests.strategies import pods
 
@@ -81,7 +81,17 @@ def same(one: Pod, other: Pod) -> bool:
     )
 
 
+RESIZED = resizing(
+    pod_json(on="n", requests={"cpu": "1"}, apart=[term("zone", namespace_selector={})])
+    | {"status": {"resources": {"requests": {"cpu": "3"}}}},
+    allocated={"cpu": "2"},
+    actual={},
+)
+RESIZED["spec"]["resources"] = {"requests": {"cpu": "2"}}
+
+
 @given(pods())
+@example(RESIZED)
 def test_a_pod_is_read_as_it_was(body: Json) -> None:
     found = PODS.decode_object(orjson.dumps(body))
     (change,) = through(ObjectChange(found))

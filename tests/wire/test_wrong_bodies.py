@@ -46,6 +46,7 @@ def on_nodes(term: Json) -> Json:
     return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}}
 
 
+WITHOUT_AMOUNT: Json = {"name": "c", "resources": {"requests": {"cpu": "much"}}}
 POD_FAULTS: dict[str, tuple[Json, str]] = {
     "labels of a number": ({"metadata": {"labels": {"a": 5}}}, "Pod.metadata.labels[...]"),
     "labels as a list": ({"metadata": {"labels": []}}, "Pod.metadata.labels"),
@@ -70,6 +71,14 @@ POD_FAULTS: dict[str, tuple[Json, str]] = {
     "tolerations as an object": ({"spec": {"tolerations": {"key": "a"}}}, "Pod.spec.tolerations"),
     "nodeSelector of a number": ({"spec": {"nodeSelector": {"a": 1}}}, "Pod.spec.nodeSelector[...]"),
     "owners as text": ({"metadata": {"ownerReferences": "me"}}, "Pod.metadata.ownerReferences"),
+    "statuses as an object": (
+        {"spec": {"nodeName": "n"}, "status": {"containerStatuses": {"resources": {}}}},
+        "Pod.status.containerStatuses",
+    ),
+    "a quantity of a status that is none": (
+        {"spec": {"nodeName": "n", "containers": [{"name": "c"}]}, "status": {"containerStatuses": [WITHOUT_AMOUNT]}},
+        "Pod.status.containerStatuses.resources",
+    ),
     "a quantity that is none": (
         {"spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}},
         "Pod.spec.containers.resources.requests",

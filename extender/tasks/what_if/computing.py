@@ -160,7 +160,7 @@ class _Changes:
                 index.delete(pod)
                 self.decided.append(Placement(pod=pod.full_name, state="gone", origin="displaced", was=node))
             else:
-                self._wait(structs.replace(pod, node="", nominated_node=""), "displaced", node)
+                self._wait(pod.recreated(), "displaced", node)
         known = index.topology.known
         for uid in [uid for uid, each in index.assumed.held.items() if known.keys().isdisjoint(each.nodes)]:
             index.assumed.forget(uid)  # it is pending again

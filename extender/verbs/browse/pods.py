@@ -7,8 +7,6 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
-from msgspec import structs
-
 from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState
 from extender.model.answers.pages import (
@@ -157,7 +155,7 @@ _FINDS_A_STEP: Final = 600  # at 0.3 µs: they are all over the memory
 
 def constraints_page(pod: Pod, view: ClusterView, settings: Settings) -> Steps[ConstraintsPage]:
     """The page, also of a pod that has a node. O(domains + nodes with a counted pod) for each constraint."""
-    replica = effective_pod(structs.replace(pod, node=""), view, settings)
+    replica = effective_pod(pod.recreated(), view, settings)
     compiled = view.compiled(replica.signature)
     frame = worst_case(IndexFrame(), compiled, view)
     before = catalog.dependencies(replica, compiled, view)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import structs
-
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
@@ -148,7 +146,7 @@ def is_helped_by_moving(incoming: Incoming, moved: Pod, number: NodeNumber, targ
     if not fits_without(pod, number, (moved,), view):
         return ""
     # Compiled before anything is taken: a group that is made in the trial would count the pod that left.
-    own, placed = view.compiled(moved.signature), structs.replace(moved, node="")
+    own, placed = view.compiled(moved.signature), moved.recreated()
     if view.is_undetermined(own):
         return ""
     with view.what_if() as tried:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -28,11 +28,10 @@ from extender.model.resources import (
 )
 from extender.wire.errors import WireError
 from extender.wire.objects.constraints import decode, held_by
-from extender.wire.objects.objects_json import PodSpecJson, Quantity, ResourcesJson
+from extender.wire.objects.objects_json import Quantity
+from extender.wire.objects.resizes import Amounts, Parts, Resized
 
 Quantities: TypeAlias = Mapping[str, Quantity]
-Parts: TypeAlias = tuple[tuple[bytes, ...], tuple[tuple[bool, bytes], ...], bytes, bytes]
-"""Raw JSON: the amounts of containers, those of init containers with whether each is a sidecar, overhead, those of the pod."""
 
 _AMOUNTS_BYTES: Final = 2**20
 _AMOUNT_BYTES: Final = 300
@@ -41,68 +40,118 @@ _SMALL: Final = 2**14  # bytes of resources that are read at once
 _A_STEP: Final = 2000  # amounts or containers, at 0.3 to 3 µs
 
 _PATH: Final = "spec.containers.resources.requests"
+_STATUS_PATH: Final = "status.containerStatuses.resources"
 _AMOUNTS_JSON = msgspec.json.Decoder(dict[str, Quantity] | None)
 _CPU: Final = re.compile(r"(requests\.|limits\.)?cpu")
 
 
-def limits_of(spec: PodSpecJson) -> Resources:
-    """The effective limits of CPU and memory, without those that are not set. Overhead adds to those that are."""
-    return _summed_limits(
-        tuple([_limits(each.resources) for each in spec.containers or ()]),
-        tuple([(each.restart_policy == "Always", _limits(each.resources)) for each in spec.init_containers or ()]),
-        bytes(spec.overhead),
-        _limits(spec.resources),
-    )
+class Requested(NamedTuple):
+    """What a pod requests. ``anew``: what a copy of it would request, where a resize in place makes another amount count."""
+
+    now: Resources
+    anew: Resources | None = None
 
 
-def _limits(resources: ResourcesJson | None) -> bytes:
-    return bytes(resources.limits) if resources else b""
+def limits_of(parts: Parts) -> Resources:
+    """The effective limits of CPU and memory, of these `Parts`, without those that are not set. Overhead adds to those that are."""
+    return _summed_limits(*parts)
 
 
 def _summed_bytes(
-    containers: tuple[bytes, ...], init: tuple[tuple[bool, bytes], ...], overhead: bytes, pod_level: bytes
+    containers: tuple[Amounts, ...], init: tuple[tuple[bool, Amounts], ...], overhead: bytes, pod_level: Amounts
 ) -> int:
-    return sum(held_by(len(each)) for each in (*containers, *(raw for _, raw in init), overhead, pod_level))
+    return held_by(len(overhead)) + sum(map(_held, (*containers, *(raw for _, raw in init), pod_level)))
+
+
+def _held(amounts: Amounts) -> int:
+    return held_by(len(amounts) if isinstance(amounts, bytes) else sum(map(len, amounts[:3])))
 
 
 @cached(_AMOUNTS_BYTES, _summed_bytes)
 def summed(
-    containers: tuple[bytes, ...], init: tuple[tuple[bool, bytes], ...], overhead: bytes, pod_level: bytes
-) -> Resources:
+    containers: tuple[Amounts, ...], init: tuple[tuple[bool, Amounts], ...], overhead: bytes, pod_level: Amounts
+) -> Requested:
     """What a pod requests, of these `Parts`. Raises ``WireError``."""
     return REQUESTS.read((containers, init, overhead, pod_level))
 
 
-def _summing(parts: Parts) -> Steps[Resources]:
+def _summing(parts: Parts) -> Steps[Requested]:
+    containers, init, overhead, pod_level = parts
+    now = yield from _sum(parts)
+    if not any(isinstance(each, Resized) for each in (*containers, *(each for _, each in init), pod_level)):
+        return Requested(now)
+    by_spec = (
+        tuple(map(_of_spec, containers)),
+        tuple([(is_sidecar, _of_spec(each)) for is_sidecar, each in init]),
+        overhead,
+        _of_spec(pod_level),
+    )
+    anew = yield from _sum(by_spec)
+    return Requested(now, None if anew == now else anew)
+
+
+def _of_spec(amounts: Amounts) -> bytes:
+    return amounts if isinstance(amounts, bytes) else amounts.spec
+
+
+def _sum(parts: Parts) -> Steps[Resources]:
     """What a pod needs: the sum of containers and sidecars, or the largest init container (KEP-753)."""
     containers, init, overhead, pod_level = parts
     needed: dict[str, int] = {}
     for at, raw in enumerate(containers, start=1):
-        add(needed, (_parsed(raw) if len(raw) <= _SMALL else (yield from _parsed_in_steps(raw))))
+        add(needed, (yield from _effective(raw)))
         if not at % _A_STEP:
             yield
     if init:
-        # An init container runs together with the sidecars that were started before it. What these take only grows, and counts
-        # in the sum, so its own resources are all that it can raise.
-        peaks: dict[str, int] = {}
-        sidecars: dict[str, int] = {}
-        for at, (is_sidecar, raw) in enumerate(init, start=1):
-            amounts = _parsed(raw) if len(raw) <= _SMALL else (yield from _parsed_in_steps(raw))
-            if is_sidecar:
-                add(sidecars, amounts)
-            else:
-                for name, amount in amounts.items():
-                    if amount:
-                        peaks[name] = max(peaks.get(name, 0), amount + sidecars.get(name, 0))
-            if not at % _A_STEP:
-                yield
+        sidecars, peaks = yield from _initial(init)
         add(needed, sidecars)
         needed = largest((needed, peaks))
-    needed.update((yield from _parsed_in_steps(pod_level)))  # KEP-2837: pod-level requests replace the sum
-    add(needed, (yield from _parsed_in_steps(overhead)))
+    if pod_level:
+        # KEP-2837: pod-level requests replace the sum. While they are resized the spec still says for which resources.
+        amounts, named = (yield from _effective(pod_level)), (yield from _raw(_of_spec(pod_level)))
+        needed.update((name, amounts.get(name, 0)) for name in named if _is_of_pod_level(name))
+    add(needed, (yield from _raw(overhead)))
     if len(needed) > SHARED_NAMES:
         return needed
     return {shared(name): amount for name, amount in needed.items()} if needed else NO_RESOURCES
+
+
+def _initial(init: tuple[tuple[bool, Amounts], ...]) -> Steps[tuple[dict[str, int], dict[str, int]]]:
+    """The sum of the sidecars, and the most that is needed while an init container runs.
+
+    It runs together with the sidecars that were started before it. What these take only grows, and counts in the sum, so its
+    own resources are all that it can raise.
+    """
+    peaks: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    for at, (is_sidecar, raw) in enumerate(init, start=1):
+        amounts = yield from _effective(raw)
+        if is_sidecar:
+            add(sidecars, amounts)
+        else:
+            for name, amount in amounts.items():
+                if amount:
+                    peaks[name] = max(peaks.get(name, 0), amount + sidecars.get(name, 0))
+        if not at % _A_STEP:
+            yield
+    return sidecars, peaks
+
+
+def _is_of_pod_level(name: str) -> bool:
+    return name in (CPU, MEMORY) or name.startswith("hugepages-")
+
+
+def _effective(amounts: Amounts) -> Steps[dict[str, int]]:
+    """The amounts that count: see `resizes`."""
+    if isinstance(amounts, bytes):
+        return (yield from _raw(amounts))
+    allocated = yield from _raw(amounts.allocated, _STATUS_PATH)
+    actual = yield from _raw(amounts.actual, _STATUS_PATH)
+    return largest(((yield from _raw(b"" if amounts.is_infeasible else amounts.spec)), allocated, actual))
+
+
+def _raw(raw: bytes, path: str = _PATH) -> Steps[dict[str, int]]:
+    return _parsed(raw, path) if len(raw) <= _SMALL else (yield from _parsed_in_steps(raw, path))
 
 
 REQUESTS: Final = Prepared(_summing)
@@ -110,22 +159,22 @@ REQUESTS: Final = Prepared(_summing)
 
 @cached(_AMOUNTS_BYTES, _summed_bytes)
 def _summed_limits(
-    containers: tuple[bytes, ...], init: tuple[tuple[bool, bytes], ...], overhead: bytes, pod_level: bytes
+    containers: tuple[Amounts, ...], init: tuple[tuple[bool, Amounts], ...], overhead: bytes, pod_level: Amounts
 ) -> Resources:
-    found, added = summed(containers, init, b"", pod_level), _parsed(overhead)
+    found, added = summed(containers, init, b"", pod_level).now, _parsed(overhead)
     return {name: found[name] + added.get(name, 0) for name in (CPU, MEMORY) if found.get(name)} or NO_RESOURCES
 
 
-def _parsed(raw: bytes) -> dict[str, int]:
-    amounts = decode(_AMOUNTS_JSON, raw, _PATH) or {}
+def _parsed(raw: bytes, path: str = _PATH) -> dict[str, int]:
+    amounts = decode(_AMOUNTS_JSON, raw, path) or {}
     try:
         return parse_resources(amounts)
     except QuantityError as error:
-        raise WireError(_PATH, str(error)) from None
+        raise WireError(path, str(error)) from None
 
 
-def _parsed_in_steps(raw: bytes) -> Steps[dict[str, int]]:
-    return (yield from _read(decode(_AMOUNTS_JSON, raw, _PATH) or {}, _PATH))
+def _parsed_in_steps(raw: bytes, path: str) -> Steps[dict[str, int]]:
+    return (yield from _read(decode(_AMOUNTS_JSON, raw, path) or {}, path))
 
 
 def _read(amounts: Quantities, path: str) -> Steps[dict[str, int]]:

@@ -78,6 +78,7 @@ class PortJson(_Json):
 class ContainerJson(_Json):
     """Container. ``restart_policy`` Always marks a sidecar among init containers (KEP-753)."""
 
+    name: str | None = None
     resources: ResourcesJson | None = None
     restart_policy: str | None = None
     ports: list[PortJson] | None = None
@@ -111,12 +112,24 @@ class PodSpecJson(_Json):
     scheduler_name: str | None = None
 
 
+class ContainerStatusJson(_Json):
+    """What the kubelet has allocated for a container, and what the container has now (KEP-1287)."""
+
+    name: str | None = None
+    allocated_resources: Raw = NOTHING
+    resources: ResourcesJson | None = None
+
+
 class PodStatusJson(_Json):
     phase: str | None = None
     nominated_node_name: str | None = None
     start_time: Time | None = None
     qos_class: str | None = None
     conditions: Raw = NOTHING
+    container_statuses: Raw = NOTHING
+    init_container_statuses: Raw = NOTHING
+    allocated_resources: Raw = NOTHING
+    resources: ResourcesJson | None = None
 
 
 class ConditionJson(_Json):

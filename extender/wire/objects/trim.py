@@ -45,13 +45,13 @@ from extender.model.objects import (
 from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, INJECTED_ANNOTATION
 from extender.model.quotas import CROSS_NAMESPACE_SCOPE
 from extender.model.release import MOST_GATES, MOST_NUMBERS, RELEASED_ANNOTATION, Gating
+from extender.model.resources import Resources
 from extender.model.units import read_time
 from extender.settings.limits import Limits
 from extender.wire.objects.amounts import (
     OFFERED,
     QUOTA_AMOUNTS,
     REQUESTS,
-    Parts,
     limits_of,
     node_resources,
     summed,
@@ -89,11 +89,11 @@ from extender.wire.objects.objects_json import (
     PortJson,
     QuotaJson,
     QuotaSpecJson,
-    ResourcesJson,
     TopologyDomainsJson,
     TopologyDomainsSpecJson,
     WorkloadJson,
 )
+from extender.wire.objects.resizes import Parts, Resized, limit_parts, request_parts
 
 _NO_META = MetaJson()
 _NO_SPEC = PodSpecJson()
@@ -173,6 +173,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
     if signature is None:
         counts = bool(spec.node_name or status.nominated_node_name)
         signature = _signature(template, counts=counts, ports=excess_of_ports)
+    requested = summed(*request_parts(spec, status))
     cost, is_own = _deletion_cost(bytes(meta.annotations)) if _COST in bytes(meta.annotations) else ("", False)
     return Pod(
         meta.uid or f"{namespace}/{name}",
@@ -185,7 +186,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         spec.priority or 0,
         spec.preemption_policy == "Never",
         status.nominated_node_name or "",
-        summed(*_request_parts(spec)),
+        requested.now,
         status.start_time,
         # The Eviction API marks for any client: a pod that it has not deleted is no victim.
         b'"PreemptionByScheduler"' in conditions or (is_terminating and b'"EvictionByEvictionAPI"' in conditions),
@@ -201,6 +202,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         ON_ITS_WAY in rejection,
         cost,
         is_own,
+        requested.anew,
     )
 
 
@@ -359,19 +361,6 @@ def _large_signature(template: Template, size: int, *, counts: bool) -> PodSigna
 def _labels(raw: bytes) -> dict[str, str]:
     parsed = parse_strings(raw, "metadata.labels")
     return parsed if len(parsed) > SHARED_NAMES else {shared(key): shared(each) for key, each in parsed.items()}
-
-
-def _request_parts(spec: PodSpecJson) -> Parts:
-    return (
-        tuple([_amounts(each.resources) for each in spec.containers or ()]),
-        tuple([(each.restart_policy == "Always", _amounts(each.resources)) for each in spec.init_containers or ()]),
-        bytes(spec.overhead),
-        _amounts(spec.resources),
-    )
-
-
-def _amounts(resources: ResourcesJson | None) -> bytes:
-    return bytes(resources.requests) if resources else b""
 
 
 # -- objects other than pods
@@ -541,12 +530,20 @@ def _quota_facts(raw: PodJson) -> QuotaFacts:
     """What quotas read of a pod beside its signature and its requests. Called for the few pods in the scope only."""
     if raw.metadata is None or raw.spec is None:
         return NO_FACTS
+    status = raw.status or _NO_STATUS
     return QuotaFacts(
         raw.metadata.creation_timestamp or "",
-        limits_of(raw.spec),
+        limits_of(limit_parts(raw.spec, status)),
         raw.spec.active_deadline_seconds is not None and raw.spec.active_deadline_seconds >= 0,
-        raw.status is not None and raw.status.qos_class == "BestEffort",
+        status.qos_class == "BestEffort",
+        _quota_requests(request_parts(raw.spec, status)),
     )
+
+
+def _quota_requests(parts: Parts) -> Resources | None:
+    """What a quota charges where it is other than what kube-scheduler counts: it takes those of the pod itself from the spec."""
+    containers, init, overhead, pod_level = parts
+    return summed(containers, init, overhead, pod_level.spec).now if isinstance(pod_level, Resized) else None
 
 
 # -- objects so large that they are read in steps, before the functions above find what was read
@@ -555,7 +552,7 @@ def _quota_facts(raw: PodJson) -> QuotaFacts:
 def prepare_pod(raw: PodJson) -> Steps[None]:
     """The requests of a pod. Raises ``WireError``."""
     if raw.spec is not None:
-        yield from REQUESTS.prepare(_request_parts(raw.spec))
+        yield from REQUESTS.prepare(request_parts(raw.spec, raw.status or _NO_STATUS))
 
 
 def prepare_node(raw: NodeJson) -> Steps[None]:
