@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 import pytest
+from msgspec import Struct
 
 from extender import settings as settings_module
 from extender.model.documents import DocumentError
@@ -96,6 +97,32 @@ def test_a_document_must_say_what_it_is() -> None:
     assert problems_of({}) == ["apiVersion: is missing", "kind: is missing"]
 
 
+def _numbers(kind: Any, path: str) -> Iterator[tuple[str, int | None]]:
+    """The whole numbers among the fields of a section, and of those below it, each with its upper bound."""
+    if kind is int or (get_origin(kind) is Annotated and get_args(kind)[0] is int):
+        yield path, None if kind is int else get_args(kind)[1].le
+    elif isinstance(kind, type) and issubclass(kind, Struct):
+        for field in msgspec.structs.fields(kind):
+            yield from _numbers(field.type, f"{path}.{field.encode_name}")
+    else:
+        for part in get_args(kind):
+            yield from _numbers(part, path)
+
+
+def test_every_number_of_the_settings_has_an_upper_bound() -> None:
+    """One beyond 64 bits is no number of anything, and fails far from the field that has it."""
+    numbers = dict(_numbers(Settings, "settings"))
+    assert len(numbers) > 20
+    assert [path for path, most in numbers.items() if most is None] == []
+
+
+def test_many_problems_are_told_in_part() -> None:
+    document = HEAD | {f"k{number}": 1 for number in range(100_000)}
+    problems = problems_of(document)
+    assert len(problems) == 101
+    assert problems[-1] == "and 99900 more problems"
+
+
 def test_every_problem_is_reported_not_only_the_first() -> None:
     document = HEAD | {"mode": "offlaod", "server": {"maxInFlight": 0, "bindAdress": ":1"}, "answers": 5}
     assert problems_of(document) == [
@@ -118,6 +145,10 @@ def test_every_problem_is_reported_not_only_the_first() -> None:
         ("server.requestTimeout", 5, 'expected a duration such as "15s", got int'),
         ("server.requestTimeout", "-5s", 'expected a duration such as "15s", "1m30s" or "250ms", got "-5s"'),
         ("server.requestTimeout", "0s", "must be more than zero"),
+        ("server.requestTimeout", f"{'9' * 400}h", "longer than 2562047h, the longest duration"),
+        ("server.maxBodyBytes", 2**70, "expected a size from 0 to 8 EiB"),
+        ("server.maxBodyBytes", f"{'9' * 5000}Gi", "expected a size from 0 to 8 EiB"),
+        ("server.maxInFlight", 2**70, "expected int <= 2147483647"),
         ("server.onDeadline", "drop", "expected error or pass, got 'drop'"),
         ("kube.onStale", "ignore", "expected error or pass, got 'ignore'"),
         ("server.paths.filter", "filter", 'expected a path such as "/filter", got "filter"'),

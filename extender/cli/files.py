@@ -4,6 +4,7 @@ Returns values. Every error is a CommandError with the name of the file.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -13,6 +14,7 @@ import orjson
 import yaml
 
 from extender.cli.main import CommandError
+from extender.cli.yaml_bounds import BoundedLoader
 from extender.kube.credentials import ACCOUNT_FOLDER, Access
 from extender.model.documents import DocumentError
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, parse_settings
@@ -25,7 +27,10 @@ from extender.wire.webhook_configurations import OwnPod
 
 T = TypeVar("T")
 
+MOST_VALUES: Final = 100_000  # of a file with settings, a scenario or policies; 4 s of a processor
+MOST_VALUES_OF_OBJECTS: Final = 2_000_000  # of a cluster of 5,000 nodes and their pods
 STDIN: Final = "-"
+_NO_DECIMAL: Final = re.compile(r"[-+]?0[0-9_]+|.*:.*")  # of base 8, and of base 60
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 # The folders of the project's own files: in the working directory, in the checkout of this code, or in the installed
 # package, to which pyproject.toml copies config/.
@@ -58,17 +63,17 @@ def own_file(name: str) -> Path:
 
 def read_yaml(path: str) -> object:
     """The document of a YAML or JSON file. A field that is set twice is an error, as in Kubernetes."""
-    return _parsed(path, lambda body: yaml.load(body, Loader=_StrictLoader))  # noqa: S506 (a SafeLoader)
+    return _parsed(path, lambda body: _OwnLoader(body, MOST_VALUES).get_single_data())
 
 
-def read_yaml_documents(path: str) -> list[object]:
+def read_yaml_documents(path: str, most_values: int = MOST_VALUES_OF_OBJECTS) -> list[object]:
     """All documents of a YAML or JSON file, each as `read_yaml` reads one."""
-    return _parsed(path, lambda body: list(yaml.load_all(body, Loader=_StrictLoader)))
+    return _parsed(path, lambda body: _StrictLoader(body, most_values).documents())
 
 
-def read_documents(path: str) -> list[dict[str, Any]]:
+def read_documents(path: str, most_values: int = MOST_VALUES_OF_OBJECTS) -> list[dict[str, Any]]:
     """The objects of a YAML or JSON file with one or more documents, and those in its Lists, as plain JSON."""
-    documents = read_yaml_documents(path)
+    documents = read_yaml_documents(path, most_values)
     found: list[dict[str, Any]] = []
     for document in documents:
         try:
@@ -145,7 +150,7 @@ def own_pod() -> OwnPod | None:
     return OwnPod(*found) if all(found) else None
 
 
-class _StrictLoader(yaml.SafeLoader):
+class _StrictLoader(BoundedLoader):
     """A YAML loader that rejects a field that is set twice, of which the base class takes the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 (overrides)
@@ -169,3 +174,21 @@ class _StrictLoader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(
                 problem=f'"{node.value}" is no {kind}: {error}', problem_mark=node.start_mark
             ) from None
+
+
+class _OwnLoader(_StrictLoader):
+    """For the project's own documents: refuses a number that most readers take for another one.
+
+    In objects of Kubernetes `defaultMode: 0644` is usual, and means what YAML 1.1 says.
+    """
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Builds a number, with the arguments of the base class."""
+        found: int = super().construct_yaml_int(node)
+        if _NO_DECIMAL.fullmatch(node.value):
+            problem = f"{node.value} is read as {found}: write it as a decimal number, without a leading 0 or a colon"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return found
+
+
+_OwnLoader.add_constructor("tag:yaml.org,2002:int", _OwnLoader.construct_yaml_int)

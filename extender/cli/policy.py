@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import orjson
 import yaml
 
-from extender.cli.files import read_bytes, read_documents
+from extender.cli.files import MOST_VALUES, read_bytes, read_documents
 from extender.cli.main import CommandError, Commands, say
 from extender.cli.sources import (
     add_cluster,
@@ -163,7 +163,7 @@ def _policies(paths: Iterable[str], settings: Settings, index: ClusterIndex) -> 
     """The policies of the files. The index gets them, the invalid ones apart, as in the service, and the TopologyDomains."""
     found, table = list[PolicyFound](), index.policies
     for path in paths:
-        for document in read_documents(path):
+        for document in read_documents(path, MOST_VALUES):
             group = str(document.get("apiVersion")).rpartition("/")[0]
             if group == GROUP and document.get("kind") == DOMAINS_KIND:
                 index.upsert(_decoded(path, TOPOLOGY_DOMAINS, document))

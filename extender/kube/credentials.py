@@ -161,7 +161,7 @@ def contexts_of(access: Access) -> tuple[str, Mapping[str, str]]:
             current = current or document.get("current-context") or ""
             for each in document.get("contexts") or ():
                 found.setdefault(each["name"], (each.get("context") or {}).get("namespace") or "default")
-        except (yaml.YAMLError, OSError, LookupError, AttributeError, TypeError, ValueError) as error:
+        except (yaml.YAMLError, OSError, LookupError, AttributeError, TypeError, ValueError, RecursionError) as error:
             raise BadAccess(f"kubeconfig {path}: {error}") from None
     if not current:
         raise BadAccess(f"kubeconfig {access.kubeconfig}: it does not exist, or sets no current context")

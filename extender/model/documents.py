@@ -8,7 +8,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 from types import UnionType
-from typing import Any, Final, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -27,11 +27,20 @@ _READERS: Final[dict[type, tuple[Callable[[str], object], str]]] = {
 }
 
 
+MOST_PROBLEMS: Final = 100  # that an error names
+_INT32: Final = 2**31 - 1
+
+AtLeastOne: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=_INT32)]
+NotNegative: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_INT32)]
+
+
 class DocumentError(ValueError):
     """A document that cannot be used; `problems` holds one "path: what is wrong" for each problem."""
 
     def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
+        found = list(problems)
+        more = [f"and {len(found) - MOST_PROBLEMS} more problems"] if len(found) > MOST_PROBLEMS else []
+        self.problems = (*found[:MOST_PROBLEMS], *more)
         super().__init__("; ".join(self.problems))
 
 
@@ -85,7 +94,8 @@ def _problems(value: object, kind: Any, path: str) -> list[str]:
         fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
         for name, item in value.items():
             below = f"{path}.{name}" if path else str(name)
-            found += _problems(item, fields[name], below) if name in fields else [_unknown(name, fields, below)]
+            near = fields if len(found) < MOST_PROBLEMS else ()
+            found += _problems(item, fields[name], below) if name in fields else [_unknown(name, near, below)]
     elif get_origin(kind) is tuple and isinstance(value, list):
         for number, item in enumerate(value):
             found += _problems(item, get_args(kind)[0], f"{path}[{number}]")
@@ -129,8 +139,8 @@ def _unknown(name: object, known: Iterable[str], path: str) -> str:
 
 def _read_unit(kind: type, value: object) -> object:
     """Read a duration, a size, an address, a label key or a name. Raises ValueError or TypeError, which become the field's problem."""
-    if kind is ByteSize and type(value) is int and value >= 0:
-        return ByteSize(value)
+    if kind is ByteSize and type(value) is int:
+        return ByteSize.of(value)
     parse, example = _READERS[kind]
     if not isinstance(value, str):
         raise TypeError(f"expected {example}, got {type(value).__name__}")

@@ -12,6 +12,9 @@ _SECONDS_PER_UNIT: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s"
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _BYTES_PER_UNIT: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 _SIZE: Final = re.compile(r"(\d+)(k|M|G|Ki|Mi|Gi)?")
+_LONGEST: Final = 2562047 * 3600.0  # 292 years, as in Go
+_MOST_BYTES: Final = 2**63
+_LONGEST_NUMBER: Final = 30  # digits, more than any size below that has
 _HIGHEST_PORT: Final = 65535
 
 
@@ -28,7 +31,10 @@ class Duration(float):
             return cls(0)
         if not parts or "".join(part.group() for part in parts) != text:
             raise ValueError(f'expected a duration such as "15s", "1m30s" or "250ms", got "{text}"')
-        return cls(sum(float(part[1]) * _SECONDS_PER_UNIT[part[2]] for part in parts))
+        seconds = sum(float(part[1]) * _SECONDS_PER_UNIT[part[2]] for part in parts)
+        if seconds > _LONGEST:
+            raise ValueError(f"longer than {cls(_LONGEST)}, the longest duration")
+        return cls(seconds)
 
     def __str__(self) -> str:
         """Hours, minutes and seconds where it lasts a second, else milliseconds."""
@@ -37,7 +43,7 @@ class Duration(float):
         minutes, seconds = divmod(float(self), 60)
         hours, minutes = divmod(int(minutes), 60)
         parts = [(hours, "h"), (minutes, "m"), (round(seconds, 3), "s")]
-        return "".join(f"{count:g}{unit}" for count, unit in parts if count) or "0s"
+        return "".join(f"{count:.15g}{unit}" for count, unit in parts if count) or "0s"
 
 
 class ByteSize(int):
@@ -51,7 +57,14 @@ class ByteSize(int):
         match = _SIZE.fullmatch(text)
         if match is None:
             raise ValueError(f'expected a size such as "32Mi", "500k" or "4096", got "{text}"')
-        return cls(int(match[1]) * _BYTES_PER_UNIT[match[2] or ""])
+        return cls.of(int(match[1][:_LONGEST_NUMBER]) * _BYTES_PER_UNIT[match[2] or ""])
+
+    @classmethod
+    def of(cls, count: int) -> "ByteSize":
+        """This many bytes. Raises ValueError where no machine has them."""
+        if not 0 <= count < _MOST_BYTES:
+            raise ValueError("expected a size from 0 to 8 EiB")
+        return cls(count)
 
     def __str__(self) -> str:
         """Exact: a size that is no multiple of a unit is written in bytes."""

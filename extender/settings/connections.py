@@ -1,12 +1,11 @@
 """The settings of the log and of both sides of the connections: the sections `logging`, `server` and `kube`."""
 
 import re
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import msgspec
-from msgspec import Meta
 
-from extender.model.documents import Section, require_positive
+from extender.model.documents import AtLeastOne, Section, require_positive
 from extender.model.units import Address, ByteSize, Duration
 
 # A verb at one of these paths would hide the service's own endpoint.
@@ -98,10 +97,10 @@ class Server(Section, frozen=True):
     max_body_bytes: ByteSize = ByteSize(8 * 2**20)
     request_timeout: Duration = Duration(4)  # below the scheduler's httpTimeout, 5 s by default
     on_deadline: Literal["error", "pass"] = "error"
-    max_in_flight: Annotated[int, Meta(ge=1)] = 100  # a scheduler sends one call at a time, and a bind for each pod
-    max_binds_in_flight: Annotated[int, Meta(ge=1)] = 8192
-    max_connections: Annotated[int, Meta(ge=1)] = 1024
-    max_connections_per_peer: Annotated[int, Meta(ge=1)] = 512
+    max_in_flight: AtLeastOne = 100  # a scheduler sends one call at a time, and a bind for each pod
+    max_binds_in_flight: AtLeastOne = 8192
+    max_connections: AtLeastOne = 1024
+    max_connections_per_peer: AtLeastOne = 512
     idle_timeout: Duration = Duration(120)  # above the 90 s after which Go's client closes an idle connection
     page: bool = True
     hosts: tuple[str, ...] = ()
@@ -129,7 +128,7 @@ class Watch(Section, frozen=True):
     """How reflectors list and watch. `inactivity_timeout` counts from the last event or bookmark."""
 
     inactivity_timeout: Duration = Duration(150)  # two missed bookmarks, which come every minute
-    list_page_size: Annotated[int, Meta(ge=1)] = 500  # as in client-go
+    list_page_size: AtLeastOne = 500  # as in client-go
     watch_list: bool = True  # KEP-3157; pages are listed where the API server does not support it
     backoff: Backoff = Backoff()
 

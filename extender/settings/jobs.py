@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from extender.model.constraints.labels import ObjectName, is_dns_label
-from extender.model.documents import Section, require_positive
+from extender.model.documents import AtLeastOne, Section, require_positive
 from extender.model.units import ByteSize, Duration
 from extender.settings.connections import Backoff
 
@@ -31,7 +31,7 @@ class RejectedPods(Section, frozen=True):
     nominate_elsewhere: bool = True
     requeue: bool = True
     events: bool = True
-    per_second: Annotated[int, Meta(ge=1)] = 50
+    per_second: AtLeastOne = 50
 
 
 class Preemption(Section, frozen=True):
@@ -40,8 +40,8 @@ class Preemption(Section, frozen=True):
     mode: Literal["advise", "execute", "off"] = "execute"
     eviction: Literal["delete", "evict"] = "delete"
     cross_node: bool = False
-    max_parallel_deletes: Annotated[int, Meta(ge=1)] = 32
-    writes_per_second: Annotated[int, Meta(ge=1)] = 500
+    max_parallel_deletes: AtLeastOne = 32
+    writes_per_second: AtLeastOne = 500
     deadline: Duration = Duration(30)
     stuck_after: Duration = Duration(60)
     backoff: Backoff = Backoff(initial=Duration(0.1), max=Duration(5))

@@ -3,14 +3,8 @@
 A file of its own beside `settings`, which includes the section.
 """
 
-from typing import Annotated
-
-from msgspec import Meta
-
-from extender.model.documents import Section, require_positive
+from extender.model.documents import AtLeastOne, Section, require_positive
 from extender.model.units import ByteSize
-
-AtLeastOne = Annotated[int, Meta(ge=1)]
 
 
 class NamespaceLimits(Section, frozen=True, cache_hash=True):

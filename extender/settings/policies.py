@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from extender.model.constraints.labels import ObjectName, is_dns_label
-from extender.model.documents import Section, require_positive
+from extender.model.documents import AtLeastOne, Section, require_positive
 from extender.model.policies import Exempt
 from extender.model.units import Address, Duration
 
@@ -119,11 +119,11 @@ class Policies(Section, frozen=True):
     )
     exempt_namespaces: tuple[str, ...] = ("kube-system",)
     exemptions: Exemptions = Exemptions()
-    max_terms: Annotated[int, msgspec.Meta(ge=1)] = 64
-    max_templates: Annotated[int, msgspec.Meta(ge=1)] = 100
-    max_of_cluster: Annotated[int, msgspec.Meta(ge=1)] = 2000
-    max_per_namespace: Annotated[int, msgspec.Meta(ge=1)] = 100
-    max_per_pod: Annotated[int, msgspec.Meta(ge=1)] = 100
+    max_terms: AtLeastOne = 64
+    max_templates: AtLeastOne = 100
+    max_of_cluster: AtLeastOne = 2000
+    max_per_namespace: AtLeastOne = 100
+    max_per_pod: AtLeastOne = 100
     webhook: Webhook = Webhook()
 
     def __post_init__(self) -> None:
@@ -146,9 +146,6 @@ class Policies(Section, frozen=True):
         if not namespace or namespace in self.exempt_namespaces:
             return self
         return msgspec.structs.replace(self, exempt_namespaces=(*self.exempt_namespaces, namespace))
-
-
-AtLeastOne = Annotated[int, Meta(ge=1)]
 
 
 class Release(Section, frozen=True):

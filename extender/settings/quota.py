@@ -5,13 +5,13 @@ limits such pods when they are created: https://kubernetes.io/docs/concepts/poli
 """
 
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
 from extender.model.constraints.labels import LabelKey, is_dns_label
 from extender.model.constraints.selectors import LabelSelector, SelectorError, parse_selector, requirement
-from extender.model.documents import Section
+from extender.model.documents import AtLeastOne, NotNegative, Section
 
 Mode = Literal["Enforce", "Audit"]
 """Audit rejects no pod, and counts those that Enforce would have rejected."""
@@ -57,7 +57,7 @@ class UncoveredPods(Section, frozen=True):
 class MaxNamespaces(Section, frozen=True):
     """How many namespaces beside its own a term may reach now; `limit` null: any number."""
 
-    limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    limit: NotNegative | None = None
     mode: Mode = "Enforce"
 
 
@@ -119,7 +119,7 @@ class Quota(Section, frozen=True):
     exempt_namespaces: tuple[str, ...] = ("kube-system",)
     exempt_priority_classes: tuple[str, ...] = ()  # tenants may use any class, also system-cluster-critical
     reach: Reach = Reach()
-    max_per_namespace: Annotated[int, msgspec.Meta(ge=1)] = 100
+    max_per_namespace: AtLeastOne = 100
 
     def __post_init__(self) -> None:
         for namespace in self.exempt_namespaces:

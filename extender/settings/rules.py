@@ -6,7 +6,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from extender.model.constraints.labels import LabelKey
-from extender.model.documents import Section
+from extender.model.documents import AtLeastOne, NotNegative, Section
 from extender.model.units import ByteSize
 
 
@@ -25,10 +25,10 @@ class InterPodAffinity(Section, frozen=True):
 class DefaultConstraint(Section, frozen=True):
     """A spread constraint for pods without one. It has no selector: that is derived from each pod's workload."""
 
-    max_skew: Annotated[int, Meta(ge=1)]
+    max_skew: AtLeastOne
     topology_key: LabelKey
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
-    min_domains: Annotated[int, Meta(ge=1)] | None = None
+    min_domains: AtLeastOne | None = None
     node_affinity_policy: Literal["Honor", "Ignore"] = "Honor"
     node_taints_policy: Literal["Honor", "Ignore"] = "Ignore"
 
@@ -87,5 +87,5 @@ class Answers(Section, frozen=True):
 
     score_scale: Literal["extender", "inTree"] = "extender"
     scoring_strategy: ScoringStrategy = "LeastAllocated"
-    shortlist: Annotated[int, Meta(ge=0)] = 50
+    shortlist: NotNegative = 50
     rejection_cache_bytes: ByteSize = ByteSize(16 * 2**20)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.cli.files import access_to, own_file, read_bytes, read_snapshot
+from extender.cli.files import access_to, own_file, read_bytes, read_documents, read_snapshot
 from extender.cli.main import CommandError, main
 from extender.kube.credentials import ACCOUNT_FOLDER, Access
 from extender.settings.connections import Kube
@@ -68,6 +68,11 @@ def test_a_snapshot_that_cannot_be_read_is_rejected_with_file_and_field(tmp_path
 
 # -- `extender config validate` ----------------------------------------------------------------------------------------
 
+DECIMAL = "write it as a decimal number, without a leading 0 or a colon"
+ALIASES = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{number}: &a{number} [{','.join([f'*a{number - 1}'] * 10)}]\n" for number in range(1, 10)
+)  # 10^10 values in 500 bytes
+MANY_KEYS = "".join(f"k{number}: 1\n" for number in range(60_000))
 GOOD = "apiVersion: placement.extender.dev/v1alpha1\nkind: ExtenderConfiguration\n"
 
 
@@ -117,8 +122,17 @@ def test_of_several_files_one_bad_one_is_enough_for_exit_code_1(
         (GOOD + "mode: offload\nmode: augment\n", 'line 4, column 1: "mode" is set twice'),
         ("", "expected a mapping, got NoneType"),
         ("--- 1\n--- 2\n", "line 2, column 1: but found another document"),
+        (ALIASES, "line 5, column 38: more than 100,000 values, with those of each alias"),
+        ("a: [[1]]\nb: &b {c: [*b]}\n", "line 2, column 12: an alias within what it stands for"),
+        ("a: " + "[" * 100_000 + "\n", "line 1, column 103: more than 100 levels"),
+        (MANY_KEYS, "line 50001, column 1: more than 100,000 values"),
+        (GOOD + "server: {maxInFlight: 010}\n", f"line 3, column 23: 010 is read as 8: {DECIMAL}"),
+        (GOOD + "server: {maxInFlight: 1:30}\n", f"line 3, column 23: 1:30 is read as 90: {DECIMAL}"),
     ],
-    ids=["broken", "a field twice", "empty", "two documents"],
+    ids=[
+        *("broken", "a field twice", "empty", "two documents"),
+        *("aliases", "a loop of aliases", "levels", "keys", "base 8", "base 60"),
+    ],
 )
 def test_what_is_not_one_yaml_mapping_is_rejected_with_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str
@@ -171,3 +185,42 @@ def test_a_file_of_a_scenario_that_is_no_yaml_is_named_too(tmp_path: Path, capsy
     scenario = yaml.safe_dump({**head, "cluster": {"files": [objects]}})
     assert main(["simulate", write(tmp_path, scenario, "scenario.yaml")]) == 1
     assert f"{objects}: line 2" in capsys.readouterr().err
+
+
+# -- manifests ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [ALIASES, "a: &a [*a]\n", "a: " + "{b: " * 5_000], ids=["aliases", "loop", "levels"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["policy", "test", "FILE", "--pod", "POD"],
+        ["policy", "test", "POLICY", "--pod", "FILE"],
+        ["policy", "export", "--as", "MutatingAdmissionPolicy", "FILE"],
+        ["explain", "-f", "FILE", "--snapshot", "FILE"],
+        ["whatif", "-f", "FILE", "--snapshot", "FILE"],
+        ["doctor", "--scheduler-config", "FILE", "--no-cluster"],
+        ["simulate", "FILE"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_no_file_keeps_a_command_busy_or_ends_it_with_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], text: str
+) -> None:
+    """What a bound refuses is named with its place. `ALIASES` has more values than fit into any memory."""
+    meta = (
+        "apiVersion: placement.extender.dev/v1alpha1\nkind: ClusterPodSchedulingPolicy\nmetadata: {name: a}\nspec: {}\n"
+    )
+    files = {
+        "FILE": write(tmp_path, text),
+        "POD": write(tmp_path, "kind: Pod\nmetadata: {name: a}\nspec: {}\n", "pod.yaml"),
+        "POLICY": write(tmp_path, meta, "policy.yaml"),
+    }
+    assert main([files.get(word, word) for word in command]) == 1
+    assert f"{files['FILE']}: line " in capsys.readouterr().err
+
+
+def test_an_alias_stands_for_the_same_value_and_a_mode_is_octal_in_a_manifest(tmp_path: Path) -> None:
+    text = "kind: A\nx: &x {mode: 0644}\ny: *x\n---\nkind: B\nx: &x [1]\ny: [*x, *x]\n"
+    one, two = read_documents(write(tmp_path, text))
+    assert (one["y"], two["y"]) == ({"mode": 420}, [[1], [1]])

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from extender.model.documents import DocumentError, read_document, without_nulls
+from extender.model.documents import AtLeastOne, DocumentError, read_document, without_nulls
 from extender.model.units import ByteSize, Duration
 from extender.simulator.scenario.faults import Condition, Fault, read_conditions, read_faults, read_part
 
@@ -43,7 +43,7 @@ class Template(_Part, frozen=True):
     annotations: Labels = {}
     cpu: str = "100m"
     memory: str = "64Mi"
-    variants: Annotated[int, Meta(ge=1)] = 1
+    variants: AtLeastOne = 1
     controller: Literal["", "ReplicaSet", "StatefulSet"] = ""
     spec: dict[str, Any] = {}
 
@@ -53,7 +53,7 @@ class NodeGroup(_Part, frozen=True):
 
     count: Amount = 1
     name: str = "node-{i}"
-    zones: Annotated[int, Meta(ge=1)] = 3
+    zones: AtLeastOne = 3
     zone: str = "zone-{z}"
     labels: Labels = {}
     taints: tuple[dict[str, str], ...] = ()
@@ -160,7 +160,7 @@ class ScaleDown(_Part, frozen=True):
 
     namespaces: str = "*"
     selector: Labels = {}
-    by: Annotated[int, Meta(ge=1)] | None = None
+    by: AtLeastOne | None = None
 
 
 class ReplacePods(_Part, frozen=True):
@@ -302,7 +302,7 @@ class SchedulerPart(_Part, frozen=True):
     preemption: Literal["none", "sync", "async"] = "none"
     sends_empty_candidates: bool = False  # as after kubernetes#135486
     queueing_hints: bool = True  # false: as before 1.32, a change of a pod's status does not wake it
-    weight: Annotated[int, Meta(ge=1)] = 1
+    weight: AtLeastOne = 1
     http_timeout: Duration = Duration(5)
     ignorable: bool = False
 
@@ -310,8 +310,8 @@ class SchedulerPart(_Part, frozen=True):
 class ApiServerPart(_Part, frozen=True):
     """The settings of the simulated API server."""
 
-    history: Annotated[int, Meta(ge=1)] = 20_000
-    slow_after: Annotated[int, Meta(ge=1)] = 10_000
+    history: AtLeastOne = 20_000
+    slow_after: AtLeastOne = 10_000
     bookmark_every: Duration = Duration(1)
     kubelet_delay: Duration = Duration(0)  # how long a deleted pod takes to end, at most its grace period
     max_kubelet_delay: Duration = Duration(0)  # where it is longer: a random time between both
@@ -327,7 +327,7 @@ class CostComparison(_Part, frozen=True, kw_only=True):
     """
 
     without: str
-    rounds: Annotated[int, Meta(ge=1)] = 1
+    rounds: AtLeastOne = 1
     max_slowdown: Annotated[float, Meta(gt=0)] | None = None
     max_growth: ByteSize | None = None
     max_wait: Annotated[float, Meta(gt=0)] | None = None
