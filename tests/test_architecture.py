@@ -143,6 +143,33 @@ def test_at_most_a_tenth_of_the_modules_is_short() -> None:
     assert len(short) <= len(modules) * 0.1, short
 
 
+# Where the time of day is read, and what for. It may jump, so nothing that is decided is measured by it: `kube/timing.py` has
+# the clocks for that.
+TIME_OF_DAY = {
+    "extender/kube/timing.py": "WallClock, which compares dates of others",
+    "extender/server/transport/tls.py": "whether a certificate is valid, as its peers find it",
+    "extender/server/verbs.py": "shown with a decision",
+    "extender/telemetry/metrics.py": "a metric",
+    "extender/telemetry/verb_metrics.py": "a metric",
+    "extender/compose/service.py": "shown, a metric, and a snapshot that is read once",
+    "extender/compose/leadership.py": "written into the Lease; expiry is decided by the monotonic clock",
+    "extender/compose/preemption.py": "written into conditions and events",
+    "extender/compose/rejected_pods.py": "written into events",
+    "extender/compose/recording.py": "written into a recording",
+    "extender/compose/admission.py": "written into the status of policies",
+}
+
+
+def test_the_time_of_day_is_read_where_it_is_shown_or_written() -> None:
+    reads = re.compile(r"\btime\.time\b|\bdatetime\.now\b|from time import .*\btime\b|set_to_current_time")
+    found = {
+        name_of(path)
+        for path in modules_below("")
+        if reads.search(text_of(path)) and path.relative_to(PACKAGE).parts[0] not in ("cli", "simulator")
+    }
+    assert found == TIME_OF_DAY.keys()
+
+
 def test_a_package_holds_its_docstring_and_nothing_else() -> None:
     """Nothing is exported a second time."""
     packages = [path for path in MODULES if path.name == "__init__.py"]

@@ -28,7 +28,6 @@ from extender.model.policies import FailurePolicy
 from extender.model.units import Address
 from extender.server.admission import AdmissionService, JsonObject, admitting
 from extender.server.transport.tls import WebhookTls
-from extender.settings.configuration import Settings
 from extender.tasks.endpoints import Endpoint, WebhookEndpoint
 from extender.tasks.events import EventRecorder
 from extender.tasks.policy_status import EVENT_LIMIT, PolicyStatus
@@ -187,7 +186,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     service.prepare = partial(_prepare, verb, namespaces)
     objects = WebhookObjects(session.writes, observe=metrics.record_write)
     target = target_of(policies, namespace)
-    certificates = _certificates(settings, objects, target, clock, tls)
+    certificates = _certificates(base, objects, target, tls)
     wanted = {
         MUTATING: partial(mutating_webhooks, policies, target),
         VALIDATING: partial(validating_webhooks, policies, target),
@@ -217,19 +216,17 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     return AdmissionPart(service, tls, address, readiness, certificates, keeper, status, endpoint, clock, drain, jobs)
 
 
-def _certificates(
-    settings: Settings, objects: WebhookObjects, target: WebhookTarget, clock: Clock, tls: WebhookTls
-) -> Source:
-    webhook = settings.policies.webhook
+def _certificates(base: Foundation, objects: WebhookObjects, target: WebhookTarget, tls: WebhookTls) -> Source:
+    webhook = base.settings.policies.webhook
     if webhook.certificates != "own":
-        return FileCertificates(webhook.cert_file, webhook.key_file, webhook.ca_file, clock, tls.use)
+        return FileCertificates(webhook.cert_file, webhook.key_file, webhook.ca_file, base.clock, tls.use)
     options = OwnCertificatesOptions(
         namespace=webhook.service_namespace,
         secret=webhook.secret,
         names=_names(target),
         lifetime=timedelta(seconds=webhook.lifetime),
     )
-    return OwnCertificates(objects, options, clock, partial(datetime.now, UTC), tls.use)
+    return OwnCertificates(objects, options, base.clock, base.wall.utc, tls.use)
 
 
 def _names(target: WebhookTarget) -> tuple[str, ...]:

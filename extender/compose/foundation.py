@@ -15,7 +15,7 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import Connection, Session
-from extender.kube.timing import BackoffOptions, Clock
+from extender.kube.timing import BackoffOptions, Clock, WallClock
 from extender.kube.writer import Writer
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
@@ -40,7 +40,7 @@ _STALE_FACTOR: Final = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Foundation:
-    """Passed to the builder of each part. ``namespace`` is that of this pod."""
+    """Passed to the builder of each part. ``namespace`` is that of this pod, ``wall`` the time of day that decisions compare dates with."""
 
     settings: Settings
     index: ClusterIndex
@@ -51,6 +51,7 @@ class Foundation:
     metrics: Metrics
     replica: Replica
     namespace: str
+    wall: WallClock
 
     def while_leading(self, name: str, run: Callable[[], Awaitable[None]]) -> Job:
         """A job that runs while this replica leads."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 
 from extender.compose.foundation import Foundation, Job
@@ -39,7 +38,7 @@ def release_of_cluster(base: Foundation) -> list[Job]:
     settings, index, clock, metrics = base.settings, base.index, base.clock, base.metrics
     if not (settings.policies.enabled and settings.release.enabled):
         return []
-    chosen, utc_now, recorder = settings.release, partial(datetime.now, UTC), metrics.release()
+    chosen, utc_now, recorder = settings.release, base.wall.utc, metrics.release()
     store = ReleaseObjects(base.session.writes, observe=metrics.record_write, check=base.replica.check_term)
     patches = RateLimiter(clock, chosen.max_parallel_patches, chosen.patches_per_second)
     releaser = PodReleaser(store, patches, clock, BackoffOptions(first=0.1, longest=2.0), base.rng)

@@ -40,7 +40,7 @@ from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.index.crossing import Crossing, count_crossing, measure_crossing
 from extender.kube.session import Session
-from extender.kube.timing import Clock, SystemClock
+from extender.kube.timing import Clock, SystemClock, WallClock
 from extender.model.objects import Object, Pod
 from extender.model.policies import PolicyKey
 from extender.server.app import listening, make_app
@@ -138,7 +138,9 @@ def service_of_cluster(
     reflectors = make_reflectors(index, shadow or sink, settings, session, clock, rng)
     metrics = metrics_of(index, parts.filter)
     replica = replica_of(settings.leader_election, session, reflectors, clock, rng, metrics)
-    base = Foundation(settings, index, session, clock, rng, reflectors, metrics, replica, namespace)
+    base = Foundation(
+        settings, index, session, clock, rng, reflectors, metrics, replica, namespace, wall=WallClock(clock)
+    )
     admission = _admission(base, pod, injected)
     beside = () if admission is None else admission.parts_of_pod
     readiness = Readiness(reflectors.freshness, replica=replica.state, beside=beside)
@@ -320,7 +322,7 @@ def _policy_jobs(base: Foundation, missed: EventRecorder) -> list[Job]:
     base.metrics.report(scraped.MISSED_ADMISSION_EVENTS, lambda: missed.results)
     recount = PolicyRecount(base.index.counts, base.index.policies, base.index.view.namespace_changes, base.clock)
     upkeep = GroupUpkeep(base.index.gated, base.clock)
-    exclusions = ExclusionClock(base.index.domains, base.clock, time.time)
+    exclusions = ExclusionClock(base.index.domains, base.clock, base.wall.seconds)
     base.metrics.report(scraped.EXCLUDED_DOMAINS, base.index.domains.counts)
     costs = DeletionCosts(
         base.index,

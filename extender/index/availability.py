@@ -291,13 +291,22 @@ class DomainTable(DomainsView):
         ends = (each.until for found in self._by_operator.values() for each in found.values())
         return min([inf, *ends, *(each.next_after(self.now) for each in self._tracked.values())])
 
-    def step(self, now: float) -> None:
-        """Applies a time, in seconds of the Unix epoch. O(nodes) where domains are new that were never available, else O(domains)."""
-        now = max(now, self.now)
-        times = list(self._times(now))
+    def step(self, now: float, jumped: float = 0.0) -> None:
+        """Applies a time, in seconds of the Unix epoch. O(nodes) where domains are new that were never available, else O(domains).
+
+        ``jumped``: so many seconds of the time since the last step have not passed, as the clock was set. What has been measured is
+        moved by as many, so that domains are unavailable for as long as before. Without it the time never goes back.
+        """
+        if not jumped:
+            now = max(now, self.now)
+        times = [*(self._moved(jumped) if jumped else ()), *self._times(now)]
         if self._journal.note is not None:
             self._journal.note(DomainTimes(now, tuple(times)))
         self.restore(now, times)
+
+    def _moved(self, seconds: float) -> Iterator[tuple[str, str, float]]:
+        for key, tracked in self._tracked.items():
+            yield from ((key, domain, at + seconds) for domain, at in tracked.since.items())
 
     def _times(self, now: float) -> Iterator[tuple[str, str, float]]:
         """Since when domains are unavailable that have no time yet: those that were available from now on, else by their nodes."""
@@ -316,7 +325,7 @@ class DomainTable(DomainsView):
 
     def restore(self, now: float, times: Iterable[tuple[str, str, float]]) -> None:
         """Applies a step that was noted: a topology key, a domain and a time for each domain that is unavailable from then on."""
-        before, self.now = self.now, max(now, self.now)
+        before, self.now = self.now, now
         is_changed = any(each.begins(before, self.now) for each in self._tracked.values())
         for key, domain, at in times:
             tracked = self._tracked.get(key)

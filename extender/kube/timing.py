@@ -1,14 +1,18 @@
-"""The clock that this package and the tasks use, exponential back-off, and work in steps.
+"""The clocks that this package and the tasks use, exponential back-off, and work in steps.
 
-No module reads a clock of its own, so that tests can pass a fake one. Times are monotonic seconds.
+No module reads a clock of its own, so that tests can pass a fake one. Times are monotonic seconds: the time of day may jump, so
+nothing is measured by it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
+from math import inf
 from random import Random
 from typing import Final, Protocol, TypeVar
 
@@ -41,6 +45,39 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Waits on the running event loop."""
         await asyncio.sleep(seconds)
+
+
+_JUMP: Final = 0.5  # seconds; what is less is a clock that is slewed
+_ADOPTED_AFTER: Final = 60.0
+
+
+class WallClock:
+    """The time of day, to compare with dates that others have written. A jump counts once it has lasted for a minute.
+
+    Until then the time goes on as the monotonic clock does. So a clock that is wrong for some seconds decides nothing. Read it
+    at least once a minute.
+    """
+
+    def __init__(self, clock: Clock, read: Callable[[], float] = time.time) -> None:
+        """``read``: seconds of the Unix epoch."""
+        self._clock = clock
+        self._read = read
+        self._ahead = read() - clock.now()  # of the monotonic clock
+        self._jumped = inf  # when
+
+    def seconds(self) -> float:
+        """Seconds of the Unix epoch. O(1)."""
+        now = self._clock.now()
+        ahead = self._read() - now
+        if abs(ahead - self._ahead) >= _JUMP:
+            self._jumped = min(self._jumped, now)
+        if abs(ahead - self._ahead) < _JUMP or now - self._jumped >= _ADOPTED_AFTER:
+            self._ahead, self._jumped = ahead, inf
+        return now + self._ahead
+
+    def utc(self) -> datetime:
+        """The same as a date."""
+        return datetime.fromtimestamp(self.seconds(), UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,12 +123,14 @@ class GroupUpkeep:
 
 STEP_SECONDS: Final = 1.0
 _MOST_TOLD: Final = 100  # domains
+_JUMP: Final = 0.5  # seconds between the clocks; less is a clock that is slewed
 
 
 class ExclusionClock:
     """Applies the time to what is excluded of topology domains, at most once a second, and tells which come and go. On every replica.
 
-    ``steps`` counts how often it did. ``wall``: seconds of the Unix epoch, as the times of nodes and operators are.
+    How long a domain has been unavailable is measured by the monotonic clock. The wall clock only reads the dates of nodes and operators.
+    ``steps`` counts how often a time was applied. ``wall``: seconds of the Unix epoch.
     """
 
     def __init__(self, domains: DomainTable, clock: Clock, wall: Callable[[], float]) -> None:
@@ -140,10 +142,14 @@ class ExclusionClock:
 
     async def run(self) -> None:
         """Until cancelled. A domain that returns is counted at once, without a step."""
+        ahead = self._wall() - self._clock.now()
         while True:
-            if self._domains.due() <= self._wall():
+            now = self._wall()
+            before, ahead = ahead, now - self._clock.now()
+            jumped = ahead - before if abs(ahead - before) >= _JUMP else 0.0
+            if jumped or self._domains.due() <= now:
                 self.steps += 1
-                self._domains.step(self._wall())
+                self._domains.step(now, jumped)
             self._tell()
             await self._clock.sleep(STEP_SECONDS)
 

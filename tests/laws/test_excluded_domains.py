@@ -115,6 +115,11 @@ class Cluster:
         self.since = {zone: self.since.get(zone, self.now) for zone in lost}
         self.index.domains.step(self.now)
         self.now += self.rng.choice([0.0, 1.0, 4.0])
+        if self.rng.random() < 0.1:  # the clock is set: nothing is unavailable for longer or shorter by that
+            jumped = self.rng.choice([-3600.0, -2.0, 2.0, 3600.0])
+            self.now += jumped
+            self.since = {zone: since + jumped for zone, since in self.since.items()}
+            self.index.domains.step(self.now, jumped)
         if self.index.domains.due() <= self.now:
             self.index.domains.step(self.now)
 

@@ -8,12 +8,14 @@ import logging
 import orjson
 import pytest
 
+from extender.kube.timing import WallClock
 from extender.model.constraints.labels import ZONE
+from extender.model.objects import ExcludedDomain, TopologyDomains
 from extender.model.policies import PolicyObject
 from extender.tasks.index_upkeep import STEP_SECONDS, ExclusionClock
 from extender.wire.objects import kinds
 from tests.builders import Json, index_of, node_json, taint
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, running
 from tests.policies import policy
 
 LOST = taint("node.kubernetes.io/unreachable", effect="NoExecute")
@@ -66,3 +68,67 @@ async def test_time_is_applied_where_it_is_due_and_each_domain_is_told_once(capl
     task.cancel()
     told = [each.getMessage() for each in caplog.records if "topology domain" in each.getMessage()]
     assert told == ["topology domain is excluded from spread", "topology domain counts again for spread"]
+
+
+class Zone:
+    """A policy that excludes zones which are unavailable for 30 s, a node, and a wall clock that can be set."""
+
+    def __init__(self, until: float | None = None) -> None:
+        directive = {"topologyKey": ZONE, "unavailableDomains": "Exclude", "after": "30s"}
+        self.index = index_of(PolicyObject(policy(spread=[directive])))
+        self.clock, self.set_by = SteppedClock(), 0.0
+        self.begun = BEGUN + self.clock.now()
+        self.job = ExclusionClock(self.index.domains, self.clock, WallClock(self.clock, self.read).seconds)
+        if until is not None:
+            self.index.upsert(TopologyDomains("zones", ZONE, ("b",), (ExcludedDomain("b", self.begun + until),)))
+        self.put()
+
+    def read(self) -> float:
+        return BEGUN + self.clock.now() + self.set_by
+
+    def put(self, *taints: Json) -> None:
+        self.index.upsert(kinds.NODES.decode_object(orjson.dumps(node_json("n", zone="a", taints=taints))))
+
+    async def excluded_after(self, seconds: float) -> set[str]:
+        for _ in range(round(seconds / STEP_SECONDS)):
+            await self.clock.advance(STEP_SECONDS)
+        return set(self.index.domains.excluded(ZONE, 30.0))
+
+
+BEGUN = 1_767_225_600.0
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+@pytest.mark.parametrize("lasts", [8.0, 300.0], ids=["a moment", "for good"])
+async def test_a_clock_that_is_set_neither_delays_nor_hastens_an_exclusion(jump: float, lasts: float) -> None:
+    """Also in the moment when the time of day is adopted, and when it is set back."""
+    zone = Zone()
+    async with running(zone.job.run):
+        await zone.excluded_after(2)
+        for _ in range(3):
+            zone.set_by += jump
+            zone.put(LOST)
+            assert await zone.excluded_after(min(lasts, 28.0)) == set()
+            if lasts < HOUR / 60:
+                zone.set_by -= jump
+            assert await zone.excluded_after(max(35.0 - lasts, 7.0)) == {"a"}
+            assert await zone.excluded_after(lasts) == {"a"}
+            zone.put()
+            assert await zone.excluded_after(2) == set()
+
+
+@pytest.mark.parametrize(("jump", "left"), [(HOUR, set[str]()), (-HOUR, {"b"})])
+async def test_the_end_that_an_operator_has_written_is_a_time_of_day(jump: float, left: set[str]) -> None:
+    zone = Zone(until=600.0)
+    async with running(zone.job.run):
+        assert await zone.excluded_after(2) == {"b"}
+        zone.set_by = jump
+        assert await zone.excluded_after(8) == {"b"}, "a jump counts once it has lasted for a minute"
+        zone.set_by = 0.0
+        assert await zone.excluded_after(100) == {"b"}
+        zone.set_by = jump
+        assert await zone.excluded_after(62) == left
+        zone.set_by = 0.0
+        assert await zone.excluded_after(62) == {"b"}
+        assert await zone.excluded_after(600) == set()
