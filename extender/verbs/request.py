@@ -20,6 +20,7 @@ from itertools import chain, islice
 import msgspec
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.nodes.requested_shares import SharesView
 from extender.index.view import ClusterView
 from extender.model.objects import Node, Pod, PodSignature
 from extender.rules import catalog
@@ -165,7 +166,8 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     """One request ready to be searched: the requested nodes, the constraints, and the filters that a node must pass.
 
     ``excluded`` are positions that the search leaves out, though they may pass. ``meter`` counts and times the rules
-    that score. ``offered`` knows which nodes are seldom requested; without it nodes of equal preference are equal.
+    that score. ``offered`` knows which nodes are seldom requested; without it nodes of equal preference are equal. ``shares``: what is
+    requested of the nodes, in place of what the index counts.
     """
 
     compiled: CompiledConstraints
@@ -176,6 +178,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     meter: RuleMeter | None = None
     excluded: AbstractSet[int] = _NONE
     offered: OfferedNodes | None = None
+    shares: SharesView | None = None
 
     @property
     def watch(self) -> Stopwatch | None:

@@ -117,12 +117,14 @@ def _reluctant(search: Search, pod: Pod) -> AbstractSet[int]:
     """
     if search.requested.view is None:
         nodes = search.requested.nodes
-        return {position for position, node in enumerate(nodes) if node.taints and _untolerated(node.taints, pod)}
+        return {
+            position for position, node in enumerate(nodes) if node.taints and untolerated_preferences(node.taints, pod)
+        }
     soft = search.view.soft_taints
     if not soft:
         return _NONE
     tolerates = bool(pod.signature.tolerations)
-    found = [nodes for taints, nodes in soft.items() if not tolerates or _untolerated(taints, pod)]
+    found = [nodes for taints, nodes in soft.items() if not tolerates or untolerated_preferences(taints, pod)]
     return found[0] if len(found) == 1 else frozenset[int]().union(*found)
 
 
@@ -133,7 +135,7 @@ def _best_for_scheduler(search: Search, pod: Pod, most: int, start: int) -> list
         return [node for _, node in best_passing(search, most, start)]
 
     ranked = best_passing(search, len(requested), start)
-    preferences = _node_preferences([requested.node(position) for _, position in ranked], signature)
+    preferences = node_preferences([requested.node(position) for _, position in ranked], signature)
     order = sorted(range(len(ranked)), key=lambda at: (ranked[at][0], preferences[at]), reverse=True)
     return [ranked[at][1] for at in order[:most]]
 
@@ -204,7 +206,7 @@ def _select(search: Search, pod: Pod, start: int, *, weighs_taints: bool = False
     offered = search.offered if is_scarce and strategy != "MostAllocated" else None
     near: Sequence[int] = equals
     if strategy != "Ignored":
-        preferred = _preferred_by_resources(equals, search.requested, pod, search.view, strategy)
+        preferred = _preferred_by_resources(equals, search, pod, strategy)
         near = (preferred,) if offered is None else _equally_free(equals, preferred, search.view.shares)
     return near[:1] if offered is None else (offered.choose(near, equals, len(search.view.node_names)),)
 
@@ -266,6 +268,8 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
 
 _NODE_AFFINITY: Final = 2
 _TAINT_TOLERATION: Final = 3
+TAINT_POINTS: Final = _TAINT_TOLERATION * MAX_SCORE
+"""What a node without taints PreferNoSchedule gets (TaintToleration)."""
 
 # The share of a node that a pod may take before each node is looked at with it, which is four look-ups in place of one.
 _SMALL: Final = 0.03
@@ -281,12 +285,12 @@ def _weighed_best(search: Search, pod: Pod, start: int) -> list[int]:
     rules = search.settings.rules
     own = catalog.points(search.compiled, search.view, requested.frame, passing, rules, search.watch).of
     nodes = [requested.node(position) for position in passing]
-    weights = _node_preferences(nodes, signature)
-    taints = [0 if node is None else _untolerated(node.taints, pod) for node in nodes]
+    weights = node_preferences(nodes, signature)
+    taints = [0 if node is None else untolerated_preferences(node.taints, pod) for node in nodes]
     most, worst = max(weights, default=0) or 1, max(taints, default=0) or 1
     points = [
         own.get(position, 0)
-        + _NODE_AFFINITY * (MAX_SCORE * weight // most)
+        + affinity_points(weight, most)
         + _TAINT_TOLERATION * (MAX_SCORE - MAX_SCORE * count // worst)
         for position, weight, count in zip(passing, weights, taints, strict=True)
     ]
@@ -294,7 +298,12 @@ def _weighed_best(search: Search, pod: Pod, start: int) -> list[int]:
     return [position for position, total in zip(passing, points, strict=True) if total == best]
 
 
-def _node_preferences(nodes: Sequence[Node | None], signature: PodSignature) -> list[int]:
+def affinity_points(weight: int, most: int) -> int:
+    """What a node gets for preferred terms of this weight, where one gets the most for ``most`` (NodeAffinity)."""
+    return _NODE_AFFINITY * (MAX_SCORE * weight // most)
+
+
+def node_preferences(nodes: Sequence[Node | None], signature: PodSignature) -> list[int]:
     """Of each node the weights of the pod's preferred terms that match it (NodeAffinity). O(nodes × clauses)."""
     weights = [0] * len(nodes)
     if not signature.preferred_nodes:
@@ -306,23 +315,24 @@ def _node_preferences(nodes: Sequence[Node | None], signature: PodSignature) -> 
     return [0 if node is None else weight for node, weight in zip(nodes, weights, strict=True)]
 
 
-def _untolerated(taints: Sequence[Taint], pod: Pod) -> int:
+def untolerated_preferences(taints: Sequence[Taint], pod: Pod) -> int:
     """How many of the taints PreferNoSchedule the pod does not tolerate (TaintToleration)."""
     tolerations = pod.signature.tolerations
     soft = [taint for taint in taints if taint.effect == PREFER_NO_SCHEDULE]
     return sum(not any(each.tolerates(taint) for each in tolerations) for taint in soft)
 
 
-def _preferred_by_resources(
-    positions: Sequence[int], requested: RequestedNodes, pod: Pod, view: ClusterView, strategy: ScoringStrategy
-) -> int:
+def _preferred_by_resources(positions: Sequence[int], search: Search, pod: Pod, strategy: ScoringStrategy) -> int:
     """The first of the positions that NodeResourcesFit and balanced allocation prefer, with the pod on it. O(positions).
 
     Where the pod takes little of the node that is the emptiest without it, no other node is better by more than that.
     With LeastAllocated that is the node whose larger requested share is the smallest, with MostAllocated the one whose
     smaller share is the largest (`index/nodes/requested_shares.py`).
     """
-    shares: SharesView = view.shares if requested.view is not None else _SharesOfRequest(positions, requested, view)
+    requested, view = search.requested, search.view
+    shares: SharesView = search.shares or view.shares
+    if requested.view is None:
+        shares = _SharesOfRequest(positions, requested, view)
     cpu, memory = scored_requests(pod.requests)
     if strategy == "MostAllocated":
         return max(positions, key=lambda node: _smaller(*_with_pod(shares, node, cpu, memory)))

@@ -17,7 +17,7 @@ import pytest
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.constraints.taints import PREFER_NO_SCHEDULE
 from extender.model.objects import Node, Object, Pod
-from extender.model.release import Decision, Domain, GroupKey, ReleaseSpec
+from extender.model.release import Decision, Domain, GroupKey, Proposal, ReleaseSpec
 from extender.model.resources import CPU
 from extender.rules.free_resources import free_resources_on, static_rejection
 from extender.simulator.apiserver.patching import STRATEGIC, apply_patch
@@ -47,31 +47,46 @@ class Board:
 
     def place(self, group: str, count: int, *, topology: Sequence[str] = (ZONE,), **fields: Any) -> dict[str, str]:
         """The node of each pod of a group, by name. ``domains`` are those of the policy, the rest are fields of the pods."""
-        domains = fields.pop("domains", ())
-        given = {"preferred_nodes": None, "cpu": 1000} | fields
-        wanted = given.pop("preferred_nodes")
-        bodies = [gated_json(f"{group}-{number}", group, **given) for number in range(count)]
-        for body in bodies:
-            body["metadata"]["resourceVersion"] = "1"
-            if wanted is not None:
-                body["spec"].setdefault("affinity", {})["nodeAffinity"] = {PREFERRED: wanted}
-        return self.schedule(group, bodies, ReleaseSpec(tuple(topology), domains=domains))
-
-    def schedule(self, group: str, bodies: Sequence[Json], spec: ReleaseSpec) -> dict[str, str]:
-        key = GroupKey("default", POLICY, group)
-        pods = [decoded(body) for body in bodies]
-        for pod in pods:
-            self.index.upsert(pod)
-        proposal = propose(Rest(key, spec, pods), self.index.view, self.settings)
-        assert len(proposal.slots) == len(pods)
+        spec = ReleaseSpec(tuple(topology), domains=fields.pop("domains", ()))
+        bodies = [self.body(f"{group}-{number}", group, **fields) for number in range(count)]
+        key, proposal = GroupKey("default", POLICY, group), self.propose(group, bodies, spec)
         self.index.reserved.reserve(key, proposal.slots, until=60.0)
-        decision = Decision(key, spec.gate, len(pods), proposal.levels, datetime(2026, 1, 1, tzinfo=UTC))
+        decision = Decision(key, spec.gate, count, proposal.levels, datetime(2026, 1, 1, tzinfo=UTC))
         found = {}
         for body in bodies:
             released = apply_patch(body, release_patch(body, decision), STRATEGIC)
             self.index.upsert(decoded(released))
             found[body["metadata"]["name"]] = self._schedule(released)
         return found
+
+    def body(self, name: str, group: str, *, preferred_nodes: Sequence[Json] = (), **fields: Any) -> Json:
+        """A gated pod of a group."""
+        body = gated_json(name, group, **({"cpu": 1000} | fields))
+        body["metadata"]["resourceVersion"] = "1"
+        if preferred_nodes:
+            body["spec"].setdefault("affinity", {})["nodeAffinity"] = {PREFERRED: list(preferred_nodes)}
+        return body
+
+    def propose(self, group: str, bodies: Sequence[Json], spec: ReleaseSpec) -> Proposal:
+        """What is proposed for a group of these pods, which fit."""
+        pods = [decoded(body) for body in bodies]
+        for pod in pods:
+            self.index.upsert(pod)
+        found = propose(Rest(GroupKey("default", POLICY, group), spec, pods), self.index.view, self.settings)
+        assert len(found.slots) == len(pods)
+        return found
+
+    def slots(self, group: str, count: int, *, reserve: bool = False, **fields: Any) -> list[str]:
+        """The nodes of the slots that are proposed for a group of equal pods."""
+        bodies = [self.body(f"{group}-{number}", group, **fields) for number in range(count)]
+        return self.reserved(group, bodies, reserve=reserve)
+
+    def reserved(self, group: str, bodies: Sequence[Json], *, reserve: bool = False) -> list[str]:
+        """The same of these pods."""
+        found = self.propose(group, bodies, ReleaseSpec((ZONE,))).slots
+        if reserve:
+            self.index.reserved.reserve(GroupKey("default", POLICY, group), found, until=60.0)
+        return [slot.node for slot in found]
 
     def _schedule(self, body: Json) -> str:
         pod, view = decoded(body), self.index.view
@@ -178,3 +193,68 @@ def test_every_node_of_the_domain_that_holds_the_pod_is_answered_in_cooperative_
     board = Board(placement, *nodes(3), stage("other", "b", cpu=1000))
     board.place("x", 2)
     assert [len(board.answers[name]) for name in ("x-0", "x-1")] == ([1, 1] if placement == "decisive" else [3, 3])
+
+
+@BOTH_PLACEMENTS
+def test_groups_that_each_need_one_node_are_spread_over_all_nodes(placement: str) -> None:
+    """150 groups of four on ten nodes, each of which is a domain: they were packed on six (kubernetes 107888)."""
+    board = Board(placement, *nodes(10, cpu=100))
+    found = Counter[str]()
+    for number in range(150):
+        (node,) = set(board.place(f"x{number}", 4, topology=[HOSTNAME]).values())
+        found[node] += 1
+    assert found == {f"s{number}": 15 for number in range(10)}
+
+
+@BOTH_PLACEMENTS
+@pytest.mark.parametrize("wanted", ["labels", "pods", "taints"])
+def test_of_nodes_that_are_domains_a_group_gets_the_one_that_its_pods_prefer(placement: str, wanted: str) -> None:
+    """s0 is the tightest, and s2 the one that is preferred."""
+    soft = [taint("old", "yes", PREFER_NO_SCHEDULE)] if wanted == "taints" else []
+    tainted = [stage(name, "a", taints=soft) for name in ("s0", "s1")]
+    board = Board(placement, *tainted, stage("s2", "a", cpu=8000), contender("db", cpu=1000, on="s2", app="db"))
+    fields: Json = {
+        "labels": {"preferred_nodes": prefers(HOSTNAME, "s2")},
+        "pods": {"prefers": [weighted(50, term("host", app="db"))]},
+        "taints": {},
+    }
+    assert set(board.place("x", 2, topology=[HOSTNAME], **fields[wanted]).values()) == {"s2"}
+
+
+@BOTH_PLACEMENTS
+def test_of_equal_zones_a_group_gets_the_one_that_its_pods_prefer(placement: str) -> None:
+    board = Board(placement, *(stage(f"n-{zone}", zone) for zone in "abc"))
+    assert set(board.place("x", 2, preferred_nodes=prefers(ZONE, "c")).values()) == {"n-c"}
+    assert set(board.place("y", 2).values()) == {"n-c"}, "the tightest one, whatever comes first by its name"
+
+
+def test_room_is_reserved_where_the_pods_prefer_to_be() -> None:
+    """So that other pods cannot take it before they are scheduled. The nodes are not used up, and the first ones fit too."""
+    board = Board("cooperative", *nodes(6))
+    assert len(set(board.slots("x", 6, spreads=[spread("host", hard=False, gang="x")]))) == 6
+    assert set(board.slots("y", 2, preferred_nodes=prefers(HOSTNAME, "s4"))) == {"s4"}
+    board.index.upsert(contender("big", cpu=3000, on="s0"))
+    assert sorted(board.slots("z", 5)) == ["s1", "s2", "s3", "s4", "s5"]
+
+
+def test_room_is_reserved_where_the_group_fits_if_it_does_not_fit_where_its_pods_prefer_to_be() -> None:
+    """Two pods that prefer the large node would leave the third one, which needs it, no room."""
+    board = Board("cooperative", stage("s0", "a", cpu=2000), stage("s1", "a", cpu=2000))
+    bodies = [
+        board.body(f"x-{number}", "x", cpu=cpu, preferred_nodes=prefers(HOSTNAME, "s1"))
+        for number, cpu in enumerate((1000, 1000, 2000))
+    ]
+    assert sorted(board.reserved("x", bodies)) == ["s0", "s0", "s1"]
+
+
+def test_what_is_reserved_for_other_groups_counts_as_requested() -> None:
+    board = Board("cooperative", *nodes(4))
+    assert len({*board.slots("x", 2, reserve=True), *board.slots("y", 2, reserve=True)}) == 4
+
+
+@pytest.mark.parametrize(("strategy", "node"), [("LeastAllocated", "s2"), ("MostAllocated", "s0"), ("Ignored", "s1")])
+def test_room_is_reserved_by_the_scoring_strategy(strategy: str, node: str) -> None:
+    """Five eighths of s0 are in use, and s1 is the tightest."""
+    used = contender("x", cpu=5000, on="s0")
+    sizes = (stage(name, "a", cpu=cpu) for name, cpu in (("s0", 8000), ("s1", 2000), ("s2", 9000)))
+    assert Board("cooperative", *sizes, used, scoringStrategy=strategy).slots("x", 2) == [node, node]

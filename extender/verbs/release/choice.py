@@ -1,8 +1,10 @@
 """The choice of a domain for a group of gated pods: the first, by the policy's strategy, that holds all of its pods.
 
-From the coarsest key of the topology to finer ones: a finer domain is taken where one holds the group too. Everything is
-deterministic: equal domains come in the order of their names. What is found has room when the last step ends, and its caller
-reserves it before it awaits anything.
+From the coarsest key of the topology to finer ones: a finer domain is taken where one holds the group too. Of domains that
+are equal to the strategy it is the one that the pods prefer, then the first by name, so that everything is deterministic. Domains
+that are single nodes are slots: `Strategy.BEST_FIT` orders them by filter's own score. Within the domain the pods are placed by
+that score (`verbs/release/scoring.py`). What is found has room when the last step ends, and its caller reserves it before it
+awaits anything.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Final, TypeAlias
 
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
+from extender.model.constraints.labels import HOSTNAME
 from extender.model.constraints.node_affinity import node_selector
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Reason
@@ -33,6 +36,7 @@ from extender.model.release import (
 from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
+from extender.verbs.release.scoring import Scoring, best_nodes, preference_of
 from extender.verbs.slots.placing import (
     NODES_A_STEP,
     Budget,
@@ -101,8 +105,8 @@ def propose_in_steps(rest: Rest, view: ClusterView, settings: Settings) -> Trial
     if not rest.pods:
         return Proposal(tuple(rest.levels or ()))
     for _ in range(_MOST_TRIES):
-        choice = _Choice(rest, view)
-        yield from choice.prepare(settings)
+        choice = _Choice(rest, view, settings)
+        yield from choice.prepare()
         found = yield from (choice.in_decided(tuple(rest.levels)) if rest.levels is not None else choice.any_domain())
         if not found.slots or choice.still_fit(found.slots):
             return found
@@ -110,9 +114,10 @@ def propose_in_steps(rest: Rest, view: ClusterView, settings: Settings) -> Trial
 
 
 class _Choice:
-    def __init__(self, rest: Rest, view: ClusterView) -> None:
+    def __init__(self, rest: Rest, view: ClusterView, settings: Settings) -> None:
         self._rest = rest
         self._view = view
+        self._settings = settings
         self._pods: list[Pod] = []
         self._kinds: Mapping[str, Hashable] = {}
         self._counts: Mapping[Hashable, int] = {}
@@ -122,10 +127,10 @@ class _Choice:
         self._budget = Budget()
         self._rejected: list[RejectedDomain] = []
 
-    def prepare(self, settings: Settings) -> Trials[None]:
+    def prepare(self) -> Trials[None]:
         """Finds the kinds of pods. O(pods + signatures × (policies + terms))."""
         for pod in self._rest.pods:
-            self._pods.append(effective_pod(pod, self._view, settings))
+            self._pods.append(effective_pod(pod, self._view, self._settings))
             yield True
         self._kinds = yield from kinds_of(self._pods, self._view)
         self._counts = Counter(self._kinds.values())
@@ -147,7 +152,7 @@ class _Choice:
         rooms = yield from self._all_rooms(levels)
         placed = yield from self._place(rooms, levels)
         if placed.slots or not levels:
-            return Proposal(levels, placed.slots)
+            return Proposal(levels, (yield from self._by_score(placed, rooms, levels)))
         return Proposal(levels, rejected=(self._rejection(levels[-1], rooms, placed.most, placed.reasons),))
 
     def any_domain(self) -> Trials[Proposal]:
@@ -164,7 +169,8 @@ class _Choice:
             return Proposal((growing,), (), rejected)
         if self._rest.release.mode is ReleaseMode.REQUIRED or prefix:
             return Proposal(rejected=rejected)
-        return Proposal((), (yield from self._place(rooms, ())).slots, rejected)
+        placed = yield from self._place(rooms, ())
+        return Proposal((), (yield from self._by_score(placed, rooms, ())), rejected)
 
     def _best(
         self, path: tuple[Level, ...], rooms: Rooms, keys: Sequence[str], prefix: Sequence[Level]
@@ -196,7 +202,7 @@ class _Choice:
             elif (owner := self._taken(here, whole=True)) is not None:
                 self._reject(here, RejectedDomain(level, len(self._pods), taken_by=str(owner)))
             else:
-                return here, placed.slots
+                return here, (yield from self._by_score(placed, there, here))
         return None
 
     def _closed(self, path: Sequence[Level]) -> RejectedDomain | None:
@@ -272,7 +278,7 @@ class _Choice:
                     domains.setdefault(level, {}).setdefault(kind, []).extend(nodes)
         if listed and release.strategy is Strategy.IN_ORDER:
             return [(level, domains[level]) for level in listed]
-        ranks = yield from self._ranks(domains)
+        ranks = yield from (self._ranks_of_nodes(domains) if key == HOSTNAME else self._ranks(domains))
         items = list(domains.items())
         names = [level.value for level, _ in items]
         order = sorted(range(len(items)), key=names.__getitem__)
@@ -281,16 +287,50 @@ class _Choice:
         yield True
         return [items[at] for at in order]
 
-    def _ranks(self, domains: Mapping[Level, Rooms]) -> Trials[list[float]]:
-        """Of each domain what the strategy orders them by. O(nodes)."""
-        strategy, found = self._rest.release.strategy, list[float]()
+    def _ranks(self, domains: Mapping[Level, Rooms]) -> Trials[list[tuple[float, float]]]:
+        """Of each domain what the strategy orders them by, and then how much the pods prefer less of it. O(nodes)."""
+        strategy, found = self._rest.release.strategy, list[tuple[float, float]]()
+        has_preferences = bool(self._view.soft_taints) or any(
+            pod.signature.preferred_nodes for pod in self._examples.values()
+        )
         for there in domains.values():
             if strategy in {Strategy.BEST_FIT, Strategy.IN_ORDER}:
-                found.append(self._times(there))
+                rank = self._times(there)
             else:
                 share = self._free_share(there)
-                found.append(-share if strategy is Strategy.MOST_FREE else share)
+                rank = -share if strategy is Strategy.MOST_FREE else share
             yield True
+            preferred = (yield from self._preference(there)) if has_preferences else 0.0
+            found.append((rank, -preferred))
+        return found
+
+    def _preference(self, rooms: Rooms) -> Trials[float]:
+        """How much the pods prefer a domain."""
+        total = 0.0
+        for kind, count in self._counts.items():
+            each = yield from preference_of(self._examples[kind], count, rooms.get(kind, ()), self._view)
+            total += each * count
+        return total
+
+    def _ranks_of_nodes(self, domains: Mapping[Level, Rooms]) -> Trials[list[tuple[float, float]]]:
+        """The same of domains that are single nodes: with `Strategy.BEST_FIT` they are slots, and ordered by filter's own score."""
+        if self._rest.release.strategy is not Strategy.BEST_FIT:
+            return (yield from self._ranks(domains))
+        found = []
+        rooms: dict[str, NodeRoom] = {}
+        for there in domains.values():
+            times = self._times(there)
+            found.append((1.0, times))
+            if times >= 1:
+                room = next(iter(there.values()))[0]
+                rooms[room.name] = room
+            yield True
+        best = yield from best_nodes(self._pods, list(rooms.values()), self._view, self._settings)
+        places = {name: place for place, name in enumerate(best)}
+        for at, there in enumerate(domains.values()):
+            each = next(iter(there.values()), ())
+            if each and each[0].name in places:
+                found[at] = (0.0, places[each[0].name])
         return found
 
     def _times(self, rooms: Rooms, lost: Mapping[Hashable, int] = MappingProxyType({})) -> float:
@@ -320,6 +360,16 @@ class _Choice:
         open_ = {kind: [room for room in each if room.holds] for kind, each in rooms.items()}
         checks = None if self._is_free else RuleChecks(self._view, self._narrowed(path))
         return (yield from Search(self._pods, self._kinds, open_, self._capacity, checks, self._budget).run())
+
+    def _by_score(self, placed: Placed, rooms: Rooms, path: Sequence[Level]) -> Trials[tuple[Slot, ...]]:
+        """The slots by filter's own score, and where the pods do not fit that way, as they were placed."""
+        by_uid = {pod.uid: pod for pod in self._pods}
+        pods = [by_uid[slot.pod] for slot in placed.slots]  # in the order of the search
+        if not pods:
+            return ()
+        checks = None if self._is_free else RuleChecks(self._view, self._narrowed(path))
+        scoring = Scoring(self._view, self._settings, pods, self._kinds, self._capacity, checks)
+        return tuple((yield from scoring.run(rooms, path))) or placed.slots
 
     def _narrowed(self, path: Sequence[Level]) -> Mapping[PodSignature, PodSignature]:
         """What pods with spread constraints are once they are released into the domain."""

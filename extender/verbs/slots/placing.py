@@ -24,6 +24,7 @@ from extender.index.counts.counts import WhatIf
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.constraints.labels import HOSTNAME
+from extender.model.host_ports import UsedPorts
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.rejections import Reason
 from extender.model.release import Level, Slot
@@ -165,6 +166,38 @@ class RuleChecks:
         return msgspec.structs.replace(pod, signature=self.narrowed.get(pod.signature, pod.signature))
 
 
+class RoomLeft:
+    """What nodes hold beside all claims and the pods of the group that are placed there already."""
+
+    def __init__(self, capacity: Capacity) -> None:
+        self._capacity = capacity
+        self._used: dict[NodeNumber, FreeResources] = {}
+        self._free: dict[tuple[Hashable, NodeNumber], FreeResources] = {}
+
+    def fits(self, pod: Pod, kind: Hashable, room: NodeRoom) -> bool:
+        """Whether a node holds one more pod of a kind of which it holds any. O(resources + ports)."""
+        used = self._used.get(room.number)
+        if used is None or not used.slots:
+            return True
+        key = (kind, room.number)
+        free = self._free.get(key)
+        if free is None:
+            free = self._free[key] = self._capacity.free(room, pod)
+        if free.slots + used.slots < 1:
+            return False
+        if pod.host_ports and used.ports.conflict(UsedPorts(pod.host_ports)) is not None:
+            return False
+        there, taken = free.free, used.free
+        for name, amount in pod.requests.items():
+            if amount > 0 and name != PODS and amount > there.get(name, 0) + taken.get(name, 0):
+                return False
+        return True
+
+    def count(self, pod: Pod, number: NodeNumber, sign: int) -> None:
+        """A pod is placed on a node (``sign`` 1), or no longer is (-1). O(resources)."""
+        self._used.setdefault(number, FreeResources()).count(pod, sign)
+
+
 _NO_MORE: Final = (-1, NodeRoom(-1, "", 0))
 
 
@@ -186,7 +219,7 @@ class Search:
         self._reasons = Counter[str]()
         self._budget = budget
         self._is_first = True
-        self._capacity = capacity
+        self._left = RoomLeft(capacity)
         self._checks = checks
         self._rooms = {kind: sorted(each, key=lambda room: (room.holds, room.name)) for kind, each in rooms.items()}
         self._examples = {kinds[pod.uid]: pod for pod in reversed(pods)}
@@ -196,8 +229,6 @@ class Search:
         self._kinds = [kinds[pod.uid] for pod in self._pods]
         self._only_repels = {kind: checks is None or checks.only_repels(pod) for kind, pod in self._examples.items()}
         self._chosen: list[tuple[int, NodeRoom]] = []
-        self._used: dict[NodeNumber, FreeResources] = {}
-        self._free: dict[tuple[Hashable, NodeNumber], FreeResources] = {}
         self._most = 0
 
     def run(self) -> Trials[Placed]:
@@ -275,24 +306,11 @@ class Search:
 
     def _fits(self, at: int, room: NodeRoom) -> bool:
         """Whether the node holds the pod beside those of the group that are placed there."""
-        used = self._used.get(room.number)
-        if used is None or not used.slots:
-            return True
-        pod, key = self._pods[at], (self._kinds[at], room.number)
-        free = self._free.get(key)
-        if free is None:
-            free = self._free[key] = self._capacity.free(room, pod)
-        if free.slots + used.slots < 1:
-            return False
-        there, taken = free.free, used.free
-        for name, amount in pod.requests.items():
-            if amount > 0 and name != PODS and amount > there.get(name, 0) + taken.get(name, 0):
-                return False
-        return True
+        return self._left.fits(self._pods[at], self._kinds[at], room)
 
     def _place(self, choice: tuple[int, NodeRoom], tried: WhatIf | None) -> None:
         pod, room = self._pods[len(self._chosen)], choice[1]
-        self._used.setdefault(room.number, FreeResources()).count(pod, 1)
+        self._left.count(pod, room.number, 1)
         if tried is not None and self._checks is not None:
             tried.place(self._checks.as_released(self._examples[self._kinds[len(self._chosen)]]), room.number)
         self._chosen.append(choice)
@@ -300,7 +318,7 @@ class Search:
 
     def _remove_last(self, tried: WhatIf | None) -> None:
         _, room = self._chosen.pop()
-        self._used[room.number].count(self._pods[len(self._chosen)], -1)
+        self._left.count(self._pods[len(self._chosen)], room.number, -1)
         if tried is not None:
             tried.remove_last()
 
