@@ -4,13 +4,11 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constrai
 (inclusion policies). Hard constraints filter, soft ones score. A node that an inclusion policy excludes from counting is
 not rejected for that; it passes or not by the count of its domain.
 
-A soft constraint with minDomains, which only a scheduling policy can have, scores as KEP-3022 describes under
-"Alternatives: Support minDomains in ScheduleAnyway as well". While fewer than minDomains eligible domains have matching
-pods, the global minimum counts as 0, and what the constraint adds to the raw score of a node is doubled where the pod
-would take the domain above maxSkew: matching pods + 1 if the pod matches itself > maxSkew. So nodes in other domains are
-preferred, also where another constraint or rule prefers this one. The KEP asks for the number of eligible domains, which
-is never smaller: here domains without a matching pod do not yet count as spread over. Its reason against this was
-the cost of reading all nodes, which counts that are kept do not have.
+A soft constraint with minDomains is a wish that only a scheduling policy can have. While fewer than minDomains eligible domains
+have matching pods, nodes in domains that the pod would take above maxSkew pods get a quarter of their score, so that other domains
+are preferred more strongly. That is done to normalised scores: what raw scores are multiplied by cancels in them.
+KEP-3022 considered such a field ("Alternatives: Support minDomains in ScheduleAnyway as well") and decided against it. It would
+count the domains that exist, which are enough in most clusters; here a domain counts once it has a matching pod.
 """
 
 from __future__ import annotations
@@ -314,7 +312,7 @@ class SoftClause:
     """One ScheduleAnyway constraint over the scored nodes.
 
     ``has_key`` is by the label. ``domains`` is not over hostname, where every node is a domain of its own.
-    ``limit``: a greater count is scored double; None where none is, as minDomains is met or 1.
+    ``limit``: a domain with a greater count is not one that minDomains waits for; None where minDomains is met or 1.
     """
 
     domains: Column
@@ -324,11 +322,9 @@ class SoftClause:
     weight: float
     limit: int | None = None
 
-    def addend(self, node: int) -> float:
-        """What the constraint adds to the raw score of a node that has the key. O(1)."""
-        count = self.counts.get(self.domains[node], 0)
-        added = count * self.weight + self.max_skew - 1
-        return added if self.limit is None or count <= self.limit else 2 * added
+    def is_above(self, node: int) -> bool:
+        """Whether the pod would take the domain of the node above maxSkew pods while minDomains is not met. O(1)."""
+        return self.limit is not None and self.counts.get(self.domains[node], 0) > self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,18 +337,9 @@ class SpreadScore(PreparedScore):
     ignored: frozenset[int] = frozenset()
 
     def raw(self) -> list[int]:
-        """Sum over the constraints whose key the node has of count × weight + maxSkew - 1; 0 for ignored nodes.
-
-        Doubled for a constraint with minDomains, as the module says.
-        """
+        """Sum over the constraints whose key the node has of count × weight + maxSkew - 1; 0 for ignored nodes."""
         totals = [0.0] * len(self.nodes)
         for clause in self.clauses:
-            if clause.limit is not None:
-                totals = [
-                    total + clause.addend(node) if clause.has_key[node] else total
-                    for total, node in zip(totals, self.nodes, strict=True)
-                ]
-                continue
             domains, has_key, count_of = clause.domains, clause.has_key, clause.counts.get
             weight, more = clause.weight, clause.max_skew - 1
             totals = [
@@ -365,7 +352,7 @@ class SpreadScore(PreparedScore):
         return [0 if node in self.ignored else rounded[t] for node, t in zip(self.nodes, totals, strict=True)]
 
     def normalized(self) -> list[int]:
-        """The node with fewest pods gets 100; in whole numbers, as the plugin does it."""
+        """The node with fewest pods gets 100; in whole numbers, as the plugin does it. Then minDomains, as the module says."""
         if self.status.code is not Code.SUCCESS:
             return [0] * len(self.nodes)
         raw, ignored = self.raw(), self.ignored
@@ -373,8 +360,20 @@ class SpreadScore(PreparedScore):
         least, most = min(scored, default=0), max(scored, default=0)
         score_of = {score: MAX_SCORE * (most + least - score) // most if most else MAX_SCORE for score in set(scored)}
         if not ignored:
-            return [score_of[score] for score in raw]
-        return [0 if node in ignored else score_of[score] for node, score in zip(self.nodes, raw, strict=True)]
+            return self._for_more_domains([score_of[score] for score in raw])
+        return self._for_more_domains([
+            0 if node in ignored else score_of[score] for node, score in zip(self.nodes, raw, strict=True)
+        ])  # fmt: skip
+
+    def _for_more_domains(self, scores: list[int]) -> list[int]:
+        """The scores where minDomains is not met, or as they are where no node is in a domain that would help."""
+        wishes = [clause for clause in self.clauses if clause.limit is not None]
+        if not wishes:
+            return scores
+        above = {node for node in self.nodes if any(clause.is_above(node) for clause in wishes)}
+        if above.issuperset(node for node in self.nodes if node not in self.ignored):
+            return scores
+        return [score // 4 if node in above else score for node, score in zip(self.nodes, scores, strict=True)]
 
 
 def _soft(spread: Spread, labelled: Column, frame: Frame, scored: Sequence[int]) -> SoftClause:
@@ -515,7 +514,7 @@ class TopologySpread(Rule):
     ) -> Sequence[RankedGroup] | None:
         """Fewer pods rank higher. The weights are by the domains of the cluster, as the passing nodes are not known yet.
 
-        None while minDomains doubles scores, as a rank is proportional to a count.
+        None while minDomains is not met, as a rank is proportional to a count.
         """
         spread = spread_groups(compiled)
         if spread.soft_error:

@@ -86,12 +86,28 @@ def spread_scores(pod: Json, state: ClusterState, names: Sequence[str]) -> dict[
     totals = dict.fromkeys(names, 0.0)
     for constraint in soft:
         weight = math.log(_size(constraint, state, judged) + 2)
-        doubled = _doubled(pod, constraint, soft, state)
         for name in judged:
             count = _count(pod, constraint, soft, state, name)
-            times = 2 if count > doubled else 1
-            totals[name] += times * (count * weight + (constraint["maxSkew"] - 1))
+            totals[name] += count * weight + (constraint["maxSkew"] - 1)
     return {name: math.floor(total + 0.5) for name, total in totals.items()}
+
+
+def normalized_spread_scores(pod: Json, state: ClusterState, names: Sequence[str]) -> dict[str, int]:
+    """The scores from 0 to 100: fewer pods are better, and first of all domains that minDomains waits for."""
+    soft = [c for c in pod["spec"]["topologySpreadConstraints"] if c["whenUnsatisfiable"] == "ScheduleAnyway"]
+    judged = [name for name in names if _has_keys(state.nodes[name], soft)]
+    raw = spread_scores(pod, state, names) or {}
+    least, most = min([raw[name] for name in judged], default=0), max([raw[name] for name in judged], default=0)
+    found = {name: 100 * (most + least - raw[name]) // most if most else 100 for name in judged}
+    above = {
+        name
+        for constraint in soft
+        for name in judged
+        if _count(pod, constraint, soft, state, name) > _most(pod, constraint, soft, state)
+    }
+    if above != set(judged):
+        found |= {name: found[name] // 4 for name in above}
+    return dict.fromkeys(names, 0) | found
 
 
 def _size(constraint: Json, state: ClusterState, judged: Sequence[str]) -> int:
@@ -99,8 +115,8 @@ def _size(constraint: Json, state: ClusterState, judged: Sequence[str]) -> int:
     return len(judged) if key == HOSTNAME else len({state.domain(name, key) for name in judged})
 
 
-def _doubled(pod: Json, constraint: Json, soft: Sequence[Json], state: ClusterState) -> float:
-    """The count above which a score doubles: endless where pods are in minDomains domains, or none is asked for."""
+def _most(pod: Json, constraint: Json, soft: Sequence[Json], state: ClusterState) -> float:
+    """The count above which minDomains does not wait for a domain: endless where pods are in minDomains domains, or none is asked for."""
     key, least = constraint["topologyKey"], constraint.get("minDomains") or 1
     with_pods = {
         name if key == HOSTNAME else state.domain(name, key)

@@ -1,4 +1,4 @@
-"""Raw scores are those that come of looking at every pod for every node."""
+"""Scores are those that come of looking at every pod for every node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from extender.rules.topology_spread import TopologySpread
 from extender.simulator.oracle.brute_force import are_parsable, is_parsable
 from tests.builders import Json, settings
 from tests.laws.observing import built, shape_of
-from tests.laws.scores_by_hand import affinity_scores, names_of, spread_scores, state_of
+from tests.laws.scores_by_hand import (
+    affinity_scores,
+    names_of,
+    normalized_spread_scores,
+    spread_scores,
+    state_of,
+)
 from tests.strategies import Step, histories, pods
 
 HARD_WEIGHT = 5
@@ -58,3 +64,7 @@ def test_spread_scores_are_weighted_counts_of_all_pods(history: list[Step], pod:
     by_hand = spread_scores(pod, state_of(cluster), names)
     assert (score.status.code is Code.SKIP) is (by_hand is None)
     assert by_hand is None or dict(zip(names, score.raw(), strict=True)) == by_hand
+    if by_hand is not None and score.status.code is Code.SUCCESS:
+        assert dict(zip(names, score.normalized(), strict=True)) == normalized_spread_scores(
+            pod, state_of(cluster), names
+        )

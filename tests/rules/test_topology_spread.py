@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from tests.builders import (
     node_json,
     pod,
     pod_json,
+    requirement,
     settings,
     spread,
     taint,
@@ -162,40 +165,72 @@ class TestScore:
         assert normalized(index_of(*zones(0, 0)), self.SOFT) == [100, 100]
 
 
+def plain_and_wished(counts: Sequence[int], max_skew: int, least: int = 3) -> tuple[list[int], list[int]]:
+    """The scores of zones with so many pods, without minDomains and with it."""
+    index = index_of(*zones(*counts))
+    plain, wished = (
+        normalized(index, pod_json(app="web", spreads=[spread("zone", max_skew, hard=False, min_domains=n, app="web")]))
+        for n in (None, least)
+    )
+    return plain, wished
+
+
 class TestMinDomainsOfSoftConstraints:
-    """While pods are in fewer domains than minDomains, a domain above maxSkew scores double (KEP-3022, alternatives)."""
+    """While pods are in fewer domains than minDomains, domains that may have one more are far ahead of all others."""
 
     @pytest.mark.parametrize(
-        ("min_domains", "expected"), [(None, [6, 2, 0]), (2, [6, 2, 0]), (3, [13, 3, 0]), (4, [13, 3, 0])]
+        ("min_domains", "expected"), [(None, [0, 76, 100]), (2, [0, 76, 100]), (3, [0, 19, 100]), (4, [0, 19, 100])]
     )
-    def test_a_score_doubles_until_enough_domains_have_pods(self, min_domains: int | None, expected: list[int]) -> None:
+    def test_a_domain_without_pods_is_ahead_until_enough_domains_have_some(
+        self, min_domains: int | None, expected: list[int]
+    ) -> None:
         """Three zones are there in each case; one of them has no pod, so a minimum of three is not met."""
         asked = pod_json(app="web", spreads=[spread(hard=False, min_domains=min_domains, app="web")])
-        assert raw(index_of(*zones(4, 1, 0)), asked) == expected
+        assert normalized(index_of(*zones(8, 2, 0)), asked) == expected
 
-    def test_only_domains_above_max_skew_double(self) -> None:
+    def test_a_domain_may_have_as_many_pods_as_max_skew_allows(self) -> None:
         wish = spread("zone", 3, hard=False, min_domains=4, app="web")
         index = index_of(*zones(3, 2, 0))
-        assert raw(index, pod_json(app="web", spreads=[wish])) == [14, 5, 2]  # 3 × 1.609 + 2 doubled
-        assert raw(index, pod_json(app="db", spreads=[wish])) == [7, 5, 2]  # this pod makes no zone fuller
+        assert normalized(index, pod_json(app="web", spreads=[wish])) == [7, 57, 100]
+        assert normalized(index, pod_json(app="db", spreads=[wish])) == [28, 57, 100], "it makes no zone fuller"
 
     def test_over_hostname_too(self) -> None:
         asked = pod_json(app="web", spreads=[spread("host", hard=False, min_domains=3, app="web")])
-        assert raw(index_of(*zones(2, 1, 0)), asked) == [6, 3, 0]
+        assert normalized(index_of(*zones(2, 1, 0)), asked) == [0, 8, 100]
 
     def test_a_pod_on_a_node_that_does_not_count_makes_no_domain(self) -> None:
         asked = pod_json(app="web", spreads=[spread(hard=False, min_domains=2, taints_policy="Honor", app="web")])
         gpu = node("n9", zone="z9", taints=[taint("gpu")])
-        assert raw(index_of(*zones(2, 0), gpu, pod("w", on="n9", app="web")), asked, "n1", "n2") == [6, 0]
+        assert normalized(index_of(*zones(2, 0), gpu, pod("w", on="n9", app="web")), asked, "n1", "n2") == [0, 100]
+
+    def test_where_no_node_is_in_a_domain_that_would_help_scores_are_as_without(self) -> None:
+        plain, wished = plain_and_wished((5, 2), 1)
+        assert plain == wished
 
     def test_the_order_of_nodes_changes(self) -> None:
-        """A node without a pod in the fuller zone is better by its host name, until zones above maxSkew count double."""
-        two_zones = [*zones(5, 3), node("n0", zone="z1")]
-        for min_domains, better in ((None, "n0"), (2, "n0"), (3, "n2")):
-            spreads = [spread("host", hard=False, app="web"), spread(hard=False, min_domains=min_domains, app="web")]
-            found = normalized(index_of(*two_zones), pod_json(app="web", spreads=spreads), "n0", "n1", "n2")
-            best = max(zip(found, ("n0", "n1", "n2"), strict=True))[1]
-            assert best == better
+        """The empty zone has the node with most pods of the other constraint, which counts what the zone does not."""
+        index = index_of(*zones(1, 1, 0), *(pod(f"db{at}", on="n3", tier="x", app="db") for at in range(2)))
+        for min_domains, better in ((None, "n1"), (2, "n1"), (3, "n3")):
+            by_host = spread("host", hard=False, selector={"matchExpressions": [requirement("tier", "Exists", [])]})
+            spreads = [by_host, spread(hard=False, min_domains=min_domains, app="web")]
+            found = normalized(index, pod_json(app="web", spreads=spreads))
+            assert ("n1", "n2", "n3")[found.index(max(found))] == better
+
+    def test_a_domain_that_helps_gains_on_all_others_and_loses_on_none(self) -> None:
+        """All zones of up to six pods. Doubled raw scores added 6 points at most, none with maxSkew 1, and took some away."""
+        gained: dict[int, list[int]] = {1: [], 2: [], 3: []}
+        for max_skew, *counts in product(gained, *[range(7)] * 3):
+            plain, wished = plain_and_wished(counts, max_skew)
+            if 0 not in counts:
+                assert wished == plain
+                continue
+            for one, other in product(range(3), repeat=2):
+                if counts[one] < max_skew:
+                    gain = wished[one] - wished[other] - plain[one] + plain[other]
+                    assert gain >= 0
+                    assert gain == 0 or counts[other] >= max_skew
+                    gained[max_skew].append(gain)
+        assert {max_skew: max(found) for max_skew, found in gained.items()} == {1: 60, 2: 54, 3: 44}
 
 
 class TestDefaults:

@@ -6,12 +6,14 @@ What an earlier version of a policy injected into a pod is no wish of the user: 
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+import yaml
 
-from extender.model.constraints.labels import HOSTNAME
+from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import Pod
 from extender.model.policies import CLUSTER_KIND, Policy
 from extender.model.rejections import Reason
@@ -19,11 +21,14 @@ from extender.tasks.rejected_pods import dependency_version, is_unchanged
 from extender.verbs.effective_pod import MISSED, effective_pod
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.select_host import find_node_elsewhere
+from extender.wire.objects.kinds import PODS
 from tests.builders import Json, asking
 from tests.contenders import contender, contender_json, stage
 from tests.policies import PREFERRED, REQUIRED, expression, node_term, policy, requiring
 from tests.verbs.admit.reviewing import ask, verb
 from tests.verbs.policed import NODES, Asker, AugmentedAsker, with_spec
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "config/policies"
 
 
 def web(on: str, **labels: str) -> Pod:
@@ -164,25 +169,46 @@ def test_a_soft_constraint_with_min_domains_scores_and_is_nothing_that_admission
     assert asker.verb.policies.counts.total() == 0
 
 
-@pytest.mark.parametrize(("min_domains", "chosen"), [(1, "na"), (2, "na"), (3, "nb")])
+@pytest.mark.parametrize(("min_domains", "chosen"), [(1, "na"), (2, "na"), (3, "nc")])
 @pytest.mark.parametrize("answers", [None, {"scoreScale": "inTree", "shortlist": 50}], ids=["filter", "prioritize"])
 def test_min_domains_of_a_policy_changes_which_node_is_best(
     min_domains: int, chosen: str, answers: Json | None
 ) -> None:
-    """Zone a has more pods than b, and its node na has none. Only two zones have nodes that the pod may use."""
+    """Zone c alone has no pod, and its node has most pods of another constraint."""
     sections = {"answers": answers} if answers else {"placement": "decisive"}
     asker = Asker(policy("wish", topologySpreadConstraints=[WISH | {"minDomains": min_domains}]), **sections)
-    asker.index.upsert(stage("na2", labels={"zone": "a"}))
-    for name, node, pods in (("a", "na2", 5), ("b", "nb", 3)):
+    placed = [("na", "web", 1), ("nb", "web", 1), ("nb", "busy", 1), ("nc", "busy", 2)]
+    for node, app, pods in placed:
         for number in range(pods):
-            asker.index.upsert(contender(f"{name}{number}", on=node, app="web"))
-    by_host = evenly(topologyKey=HOSTNAME, whenUnsatisfiable="ScheduleAnyway")
-    args = asking(contender_json("asking", app="web", spreads=[by_host]), "na", "na2", "nb")
+            asker.index.upsert(contender(f"{app}-{node}-{number}", on=node, app=app))
+    busy = {"labelSelector": {"matchLabels": {"app": "busy"}}}
+    by_host = evenly(topologyKey=HOSTNAME, whenUnsatisfiable="ScheduleAnyway", **busy)
+    args = asking(contender_json("asking", app="web", spreads=[by_host]), *NODES)
     if answers:
         scores = prioritize_nodes(args, asker.index.view, asker.settings)
         assert max(scores, key=scores.__getitem__) == chosen
     else:
         assert list(asker.verb.decide(args, 0).result.passed) == [chosen]
+
+
+def test_the_example_prefers_a_zone_without_replicas_to_one_with_a_few_of_many() -> None:
+    """The file that is shipped. Without minDomains a zone with one of many replicas is as good as an empty one."""
+    (example,) = yaml.safe_load_all((EXAMPLES / "three-zones-if-possible.yaml").read_text())
+    found = []
+    for is_wish in (False, True):
+        spec = copy.deepcopy(example["spec"])
+        (constraint,) = spec["topologySpreadConstraints"]
+        if not is_wish:
+            del constraint["minDomains"]
+        asker = Asker(policy("wish", **spec), answers={"scoreScale": "inTree", "shortlist": 50})
+        for number, zone in enumerate("abc"):
+            asker.index.upsert(stage(f"n{zone}", labels={ZONE: zone, HOSTNAME: f"n{zone}"}))
+            for replica in range((20, 1, 0)[number]):
+                body = contender_json(f"{zone}-{replica}", on=f"n{zone}", labels={"example.com/tier": "frontend"})
+                asker.index.upsert(PODS.decode_object(orjson.dumps(body)))
+        args = asking(contender_json("asking", labels={"example.com/tier": "frontend"}), *NODES)
+        found.append(prioritize_nodes(args, asker.index.view, asker.settings))
+    assert found == [{"na": 0, "nb": 186, "nc": 200}, {"na": 0, "nb": 46, "nc": 200}]
 
 
 @pytest.mark.parametrize(("conflict_policy", "min_domains"), [("KeepPod", [1]), ("Override", [5]), ("Reject", [1])])
