@@ -26,7 +26,7 @@ _NO_CALL_SECONDS: Final = 1800.0
 # kube-scheduler retries a failed pod within 10 s, and without other events flushes unschedulable pods after 5 min.
 _RECENT_SECONDS: Final = 900.0
 _FAILED_SHARE: Final = 0.01
-_NEARLY_USED: Final = 0.8
+_NEARLY_USED: Final = 0.6  # as the alert ExtenderNamespaceBudgetNearlyUsedUp
 _WHOLE_NODE_BYTES: Final = 12_000
 _BY_FLAG: Final = frozenset({"server.bindAddress", "logging.level"})  # a flag or a request can change them
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.groups import Group, SelectedGroup, SignatureCounts
 from extender.index.counts.namespace_budgets import Amounts, NamespaceUse, Needs, constraint_set, needs_of
-from extender.index.counts.selections import Selection, shared_anchor
+from extender.index.counts.selections import Selection
 from extender.index.counts.term_counts import OwnerGroup
 from extender.index.nodes.domains import Inclusion, NodeMatches, Scope
 from extender.model.objects import Node, Pod, PodSignature
@@ -165,8 +165,10 @@ class _Budget:
             if (gone := [each for each in held if each not in pods])
         ]
         needs = self._needs.values()
+        selectors = set().union(*(each.selectors for each in needs))
+        problems += [f"{name}: {problem}" for problem in use.overlaps.problems(selectors)]
         true = Amounts(
-            len(set().union(*(each.selectors for each in needs))),
+            len(selectors),
             len(set().union(*(each.topology_keys for each in needs))),
             len(set().union(*(each.cross_namespace_terms for each in needs))),
             sum(each.compile_steps for each in needs),
@@ -491,7 +493,10 @@ def _check_selected(
     asleep = [group for group in kept if (group in selection.live) is not bool(group.column.filled)]
     if asleep:
         return [f"{kind} over {group.key.key}{where}: is live, or is not, against what nodes carry" for group in asleep]
-    reachable = index.counts.signatures.reachable(shared_anchor(selection.pod_selectors), None)
+    required = [clause for each in selection.pod_selectors for clause in each.selector.requirements]
+    if selection.anchor is not None and selection.anchor not in required:
+        return [f"{kind}{where}: is filed under {selection.anchor}, which its pods need not carry"]
+    reachable = index.counts.signatures.reachable(selection.anchor, None)
     selected = [each for each in reachable if _selects(index, selection, each)]
     named = [(f"{kind} over {group.key.key or 'each node'}{where}", group) for group in kept]
     return recounts.count(named, selected)

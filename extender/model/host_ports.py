@@ -71,11 +71,9 @@ class UsedPorts:
     def conflict(self, wanted: UsedPorts) -> HostPort | None:
         """The lowest of the wanted ports that is in use already, None where all are free. O(the fewer of both)."""
         asked = wanted._used
-        if self._used.keys().isdisjoint(asked) and (not self._below or self._below.keys().isdisjoint(asked)):
-            return None
-        taken = (
-            (self._used.keys() | self._below.keys()) & asked.keys() if self._below else self._used.keys() & asked.keys()
-        )
+        taken = self._used.keys() & asked.keys()
+        if self._below:
+            taken |= self._below.keys() & asked.keys()  # a union of both tables would visit every port of the node
         found = [HostPort(key[0], ip, key[1]) for key in taken for ip in asked[key] if _meets(ip, self._addresses(key))]
         return min(found, key=_by_number, default=None)
 

@@ -14,10 +14,11 @@ class NamespaceLimits(Section, frozen=True, cache_hash=True):
     the use is only shown.
     """
 
-    selectors: AtLeastOne = 2000
+    selectors: AtLeastOne = 20_000
+    overlapping_selectors: AtLeastOne = 1000
     topology_keys: AtLeastOne = 16
-    cross_namespace_terms: AtLeastOne = 500
-    compile_steps: AtLeastOne = 50_000
+    cross_namespace_terms: AtLeastOne = 1000
+    compile_steps: AtLeastOne = 400_000
 
 
 class Limits(Section, frozen=True, cache_hash=True):

@@ -46,6 +46,7 @@ from tests.costs.building import (
     with_spec,
 )
 from tests.costs.measuring import Play
+from tests.costs.rows_of_namespaces import namespace_rows
 from tests.costs.rows_of_objects import object_rows
 from tests.costs.rows_of_pods import pod_rows
 from tests.costs.rows_of_policies import policy, policy_rows
@@ -423,4 +424,4 @@ def _pair_rows() -> list[Row]:
     ]
 
 
-ROWS: Final = (*pod_rows(), *object_rows(), *policy_rows(), *_request_rows(), *_pair_rows())
+ROWS: Final = (*pod_rows(), *namespace_rows(), *object_rows(), *policy_rows(), *_request_rows(), *_pair_rows())

@@ -83,7 +83,7 @@ def test_namespaces_are_named_whose_pods_wait_for_the_budget_or_will_soon() -> N
         Sample("extender_namespace_budget_waiting_pods", {"namespace": "team-a"}, 7),
         Sample(used, {"namespace": "team-a", "limit": "selectors"}, 1.0),
         Sample(used, {"namespace": "team-b", "limit": "topologyKeys"}, 0.81),
-        Sample(used, {"namespace": "team-b", "limit": "selectors"}, 0.79),
+        Sample(used, {"namespace": "team-b", "limit": "selectors"}, 0.59),
     )
     assert told(diagnose(facts)) == [
         ("warning", "budget", "7 pods of namespace team-a wait for its budget"),

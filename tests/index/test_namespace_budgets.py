@@ -8,7 +8,8 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.counts.namespace_budgets import LIMIT_NAMES, Amounts
+from extender.index.counts.namespace_budgets import LIMIT_NAMES, Amounts, NamespaceUse
+from extender.index.counts.selector_index import CROWDED
 from extender.index.disruption_budgets import MOST_BUDGETS, MOST_READ
 from extender.model.objects import DisruptionBudget, Excess, Pod, PodQuota
 from extender.rules.catalog import counts_of_rules
@@ -72,17 +73,97 @@ def fields_of(limit: str, number: int) -> Json:
         "selectors": {"apart": [term(app=f"a{number}")]},
         "topologyKeys": {"apart": [term(f"key-{number}", app="a")]},
         "crossNamespaceTerms": {"apart": [term(app="a", namespaces=[f"n{number}"])]},
+        "overlappingSelectors": {"apart": [term(selector=matching((f"k{number}", "DoesNotExist", [])))]},
         "compileSteps": {"apart": [term(selector=matching(("app", "In", [f"v{number}-{n}" for n in range(500)])))]},
     }[limit]
 
 
 @pytest.mark.parametrize("limit", LIMIT_NAMES)
 def test_each_limit_holds(limit: str) -> None:
-    wide = dict.fromkeys(("selectors", "topology_keys", "cross_namespace_terms", "compile_steps"), 10_000)
+    names = ("selectors", "topology_keys", "cross_namespace_terms", "compile_steps", "overlapping_selectors")
+    wide = dict.fromkeys(names, 10_000)
     name = dict(zip(LIMIT_NAMES, wide, strict=True))[limit]
     index = index_within(NamespaceLimits(**(wide | {name: 1510 if limit == "compileSteps" else 3})))
     pods = [pod(f"p{number}", **fields_of(limit, number)) for number in range(4)]
     assert asked(index, *pods) == ["", "", "", f"perNamespace.{limit}"]
+
+
+def test_five_thousand_deployments_of_a_namespace_fit_with_both_revisions_of_a_rollout_each() -> None:
+    """As reported in kubernetes 105750: 5,000 Deployments, here with two constraints, four labels and matchLabelKeys."""
+    index = index_within(NamespaceLimits())
+    for number in range(5000):
+        for revision in ("old", "new"):
+            labels = {
+                "app": "shop",
+                "component": f"c{number}",
+                "tier": "web",
+                "pod-template-hash": f"{revision}{number}",
+            }
+            constraints = [
+                spread(key, app="shop", component=f"c{number}", tier="web", match_label_keys=["pod-template-hash"])
+                for key in ("zone", "host")
+            ]
+            assert asked(index, pod(f"{number}-{revision}", labels=labels, spreads=constraints)) == [""]
+    assert used(index).selectors == 10_000
+    assert max(index.namespace_budgets.shares().values()) <= 0.5
+
+
+def test_what_a_pod_adds_is_found_without_a_walk_over_all_that_its_namespace_uses() -> None:
+    class Key(str):
+        """A topology key that counts how often it is looked up in a table."""
+
+        looked_up = 0
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            Key.looked_up += 1
+            return str.__hash__(self)
+
+    use = NamespaceUse()
+    use.hold(pod("all", apart=[term(f"key-{number}", app="a") for number in range(100)]).signature)
+    keys: Any = dict.fromkeys([Key(f"held-{number}") for number in range(5000)], 1)
+    for table in (use._selectors, use._topology_keys, use._terms):
+        table.update(keys)
+    Key.looked_up = 0
+    assert use.added_by(pod("late", apart=[term("late", app="late")]).signature) == (1, 1, 0, 4, 0)
+    assert Key.looked_up < 100
+
+
+def test_selectors_overlap_where_one_pod_can_match_them_all() -> None:
+    """Of a label key it has one value: those of another value are not looked at."""
+    index = index_within(NamespaceLimits(overlapping_selectors=3))
+    narrow = [apart(f"n{number}", app=f"v{number}") for number in range(20)]
+    assert asked(index, *narrow) == [""] * 20
+    wide = [pod(f"w{number}", apart=[term(selector=matching((f"k{number}", "Exists", [])))]) for number in range(3)]
+    assert asked(index, *wide) == ["", "", "perNamespace.overlappingSelectors"]
+    for each in wide:
+        index.delete(each)
+    same = [
+        pod(f"s{number}", apart=[term(selector=matching((f"k{number}", "NotIn", ["x"]), app="v1"))])
+        for number in range(3)
+    ]
+    assert asked(index, *same) == ["", "", "perNamespace.overlappingSelectors"]
+
+
+def test_a_selector_of_many_requirements_overlaps_as_several() -> None:
+    index = index_within(NamespaceLimits(overlapping_selectors=20))
+    long = matching(*((f"k{number}", "NotIn", ["x"]) for number in range(400)))
+    assert asked(index, pod("long", apart=[term(selector=long)])) == ["perNamespace.overlappingSelectors"]
+
+
+def test_a_label_that_all_workloads_share_files_none_of_them_twice() -> None:
+    """A new template is compared with a few selectors, not with those of all workloads that share its first label."""
+    index = index_within(NamespaceLimits())
+    for number in range(1000):
+        labels: Json = {"app": "shop", "component": f"c{number}"}
+        asked(index, pod(f"p{number}", labels=labels, apart=[term(**labels)], spreads=[spread(**labels)]))
+    late = pod("late", labels={"app": "shop", "component": "c500"}).signature
+    filed = (index.counts.selections._anchors, index.counts.terms._owner_anchors)
+    assert [len(list(each.candidates(late.namespace, late.labels))) <= 2 * CROWDED + 2 for each in filed] == [
+        True,
+        True,
+    ]
+    assert audit(index) == []
 
 
 def test_replicas_and_pods_without_constraints_need_nothing_more() -> None:

@@ -2,7 +2,7 @@
 
 A signature counts while any pod has it, from the moment when one of its pods is on a node or its constraints are to be
 compiled. So what the pods of one namespace cost all others is bounded, whatever they are and however many: groups and
-anchors (selectors), columns of nodes (topology keys), terms that are offered to pods of other namespaces, and the time to
+anchors (selectors), counts that one event of a pod changes (overlapping selectors), columns of nodes (topology keys), terms that are offered to pods of other namespaces, and the time to
 compile and correct constraints. Pods on a node always count, also above a limit: they exist. A signature that needs
 nothing new always fits, so the replicas of a workload never wait for the budget.
 
@@ -17,6 +17,7 @@ from collections.abc import Set as AbstractSet
 from heapq import nlargest
 from typing import Final, NamedTuple, TypeVar
 
+from extender.index.counts.overlaps import Overlaps
 from extender.index.counts.selections import PodSelector, pod_selector
 from extender.index.objects.changes import Subscribers
 from extender.model.bounded import shrink
@@ -30,7 +31,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Amounts(NamedTuple):
-    """One number for each limit of `NamespaceLimits`, in the same order."""
+    """One number for each limit of `NamespaceLimits`, in the same order, but for ``overlappingSelectors``."""
 
     selectors: int = 0
     topology_keys: int = 0
@@ -41,8 +42,17 @@ class Amounts(NamedTuple):
 MOST_SHOWN: Final = 10  # namespaces in a metric: each is a value of a label
 OTHERS: Final = "(others)"  # no name of a namespace
 
-LIMIT_NAMES: Final = ("selectors", "topologyKeys", "crossNamespaceTerms", "compileSteps")
-_WHAT: Final = ("different selectors", "topology keys", "terms that reach other namespaces", "steps of compiling")
+LIMIT_NAMES: Final = ("selectors", "topologyKeys", "crossNamespaceTerms", "compileSteps", "overlappingSelectors")
+_WHAT: Final = (
+    "different selectors",
+    "topology keys",
+    "terms that reach other namespaces",
+    "steps of compiling",
+    "selectors that may select one pod",
+)
+
+
+_NOTHING: Final = (0,) * len(LIMIT_NAMES)
 
 
 class Needs(NamedTuple):
@@ -62,12 +72,23 @@ class NamespaceUse:
     Signatures with the same constraints count once: the pods of a StatefulSet differ in their labels.
     """
 
-    __slots__ = ("_selectors", "_steps", "_terms", "_topology_keys", "_users", "crossing", "held", "waiting")
+    __slots__ = (
+        "_selectors",
+        "_steps",
+        "_terms",
+        "_topology_keys",
+        "_users",
+        "crossing",
+        "held",
+        "overlaps",
+        "waiting",
+    )
 
     def __init__(self) -> None:
         self.held: dict[PodSignature, None] = {}
         self.crossing: dict[PodSignature, None] = {}
         self.waiting: dict[PodSignature, Excess] = {}
+        self.overlaps = Overlaps()
         self._selectors: dict[PodSelector, int] = {}
         self._topology_keys: dict[str, int] = {}
         self._terms: dict[AffinityTerm, int] = {}
@@ -79,16 +100,22 @@ class NamespaceUse:
         """What is used. O(1)."""
         return Amounts(len(self._selectors), len(self._topology_keys), len(self._terms), self._steps)
 
-    def added_by(self, signature: PodSignature) -> Amounts:
+    @property
+    def used(self) -> tuple[int, ...]:
+        """The same, and how many selectors may select one pod: one number for each of `LIMIT_NAMES`. O(1)."""
+        return *self.amounts, self.overlaps.most
+
+    def added_by(self, signature: PodSignature) -> tuple[int, ...]:
         """How much more would be used if the signature counted. O(its constraints), O(1) where its set counts already."""
         if constraint_set(signature) in self._users:
-            return Amounts()
+            return _NOTHING
         needs = needs_of(signature)
-        return Amounts(
-            len(needs.selectors - self._selectors.keys()),
-            len(needs.topology_keys - self._topology_keys.keys()),
-            len(needs.cross_namespace_terms - self._terms.keys()),
+        return (
+            _missing(needs.selectors, self._selectors),
+            _missing(needs.topology_keys, self._topology_keys),
+            _missing(needs.cross_namespace_terms, self._terms),
             needs.compile_steps,
+            self.overlaps.added_by(needs.selectors),
         )
 
     def hold(self, signature: PodSignature) -> None:
@@ -116,7 +143,9 @@ class NamespaceUse:
 
     def _count(self, needs: Needs, sign: int) -> None:
         self._steps += sign * needs.compile_steps
-        _add(self._selectors, needs.selectors, sign)
+        change = self.overlaps.add if sign > 0 else self.overlaps.remove
+        for selector in _add(self._selectors, needs.selectors, sign):
+            change(selector)
         _add(self._topology_keys, needs.topology_keys, sign)
         _add(self._terms, needs.cross_namespace_terms, sign)
 
@@ -138,8 +167,12 @@ class NamespaceBudgets:
         Else they have no constraints, so that every node passes, and count above the limits.
         """
         self.rejects_excess = rejects_excess
-        self.limits: Final = Amounts(
-            limits.selectors, limits.topology_keys, limits.cross_namespace_terms, limits.compile_steps
+        self._limits: Final = (
+            limits.selectors,
+            limits.topology_keys,
+            limits.cross_namespace_terms,
+            limits.compile_steps,
+            limits.overlapping_selectors,
         )
         self.changes: Subscribers[str] = Subscribers()
         self._by_namespace: dict[str, NamespaceUse] = {}
@@ -185,7 +218,7 @@ class NamespaceBudgets:
 
     def _excess(self, signature: PodSignature, use: NamespaceUse) -> Excess | None:
         added = use.added_by(signature)
-        for name, what, used, more, most in zip(LIMIT_NAMES, _WHAT, use.amounts, added, self.limits, strict=True):
+        for name, what, used, more, most in zip(LIMIT_NAMES, _WHAT, use.used, added, self._limits, strict=True):
             if more and used + more > most:
                 where, limit = signature.namespace, f"perNamespace.{name}"
                 text = f"namespace {where} uses {used} {what} and the pod adds {more}, limits.{limit} is {most}"
@@ -222,7 +255,7 @@ class NamespaceBudgets:
         }
 
     def _shares_of(self, use: NamespaceUse) -> list[float]:
-        return [used / most for used, most in zip(use.amounts, self.limits, strict=True)]
+        return [used / most for used, most in zip(use.used, self._limits, strict=True)]
 
     def waiting_pods(self, pods: Mapping[PodSignature, int]) -> dict[str, float]:
         """How many pods wait by namespace, for those with most, and for all others together. O(namespaces + waiting).
@@ -297,12 +330,21 @@ def _node_steps(nodes: NodeAffinity) -> int:
     )
 
 
-def _add(counts: dict[K, int], keys: Iterable[K], sign: int) -> None:
-    """Counts each key once more, or with ``sign`` -1 once less; no entry is zero."""
+def _missing(keys: AbstractSet[K], counts: Mapping[K, int]) -> int:
+    """How many keys are not counted. O(keys): ``keys - counts.keys()`` would visit every key of the counts."""
+    return sum(key not in counts for key in keys)
+
+
+def _add(counts: dict[K, int], keys: Iterable[K], sign: int) -> list[K]:
+    """Counts each key once more, or with ``sign`` -1 once less; returns the keys that came or went, as no entry is zero."""
+    changed = []
     for key in keys:
         count = counts.get(key, 0) + sign
+        if (count == 1 and sign > 0) or not count:
+            changed.append(key)
         if count:
             counts[key] = count
         else:
             del counts[key]
     shrink(counts)
+    return changed

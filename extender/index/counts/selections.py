@@ -62,12 +62,6 @@ def pod_selector(term: AffinityTerm) -> PodSelector:
     return PodSelector(term.selector, term.namespaces, term.namespace_selector)
 
 
-def shared_anchor(pod_selectors: Iterable[PodSelector]) -> Requirement | None:
-    """The anchor with the fewest values: a pod that matches all selectors carries a label of each of their anchors."""
-    anchors = [found for each in pod_selectors if (found := each.selector.anchor()) is not None]
-    return min(anchors, key=lambda clause: (len(clause.values), clause), default=None)
-
-
 Identity = tuple[frozenset[PodSelector], bool]
 
 
@@ -83,7 +77,7 @@ class Selection:
 
     def __init__(self, identity: Identity, namespaces: Namespaces) -> None:
         self.pod_selectors, self.counts_terminating = identity
-        self.anchor = shared_anchor(self.pod_selectors)
+        self.anchor: Requirement | None = None
         self.groups: dict[Where, SelectedGroup] = {}
         self.live: Few[Group] = ()
         self.members: Few[SignatureCounts] = ()
@@ -228,7 +222,9 @@ class Selections:
         for selector in selection.namespace_selectors():
             self._namespaces.acquire(selector)
             self._by_selector.setdefault(selector, set()).add(selection)
-        self._anchors.file(selection, selection.anchor, selection.fixed_namespaces())
+        fixed = selection.fixed_namespaces()
+        selection.anchor = self._anchors.anchor((each.selector for each in selection.pod_selectors), fixed)
+        self._anchors.file(selection, selection.anchor, fixed)
         if selection.anchor is not None:
             self._signatures.acquire_label(selection.anchor.key)
         for counts_of_signature in self._signatures.reachable(selection.anchor, selection.namespaces()):

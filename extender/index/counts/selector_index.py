@@ -13,14 +13,16 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from extender.model.bounded import Few, shrink, with_item, without_item
-from extender.model.constraints.labels import Labels
-from extender.model.constraints.selectors import Requirement
+from extender.model.constraints.labels import Labels, Operator
+from extender.model.constraints.selectors import LabelSelector, Requirement
 
 T = TypeVar("T", bound=Hashable)
 
 _Slot = tuple[str | None, str, str]
 _ANYWHERE = None
 
+CROWDED = 16
+"""An item whose first label has so many items already is filed under the label of its selector that has the fewest."""
 MOST_PAIRS = 64
 """An item is filed under each pair of a namespace and a value up to so many pairs, else under the shorter list alone."""
 
@@ -34,6 +36,33 @@ class SelectorIndex(Generic[T]):
     def __init__(self) -> None:
         self._slots: dict[_Slot, Few[T]] = {}
         self._wide: dict[str | None, Few[T]] = {}
+
+    def anchor(self, selectors: Iterable[LabelSelector], namespaces: Iterable[str] | None) -> Requirement | None:
+        """The requirement by which an item that needs all of these selectors is best filed; None where none requires a value.
+
+        Of those with the fewest values it is the first one, unless many items are under its label: where a thousand workloads
+        share `app`, each is filed under another label. O(requirements); O(requirements × values) where the first is crowded.
+        """
+        choices = sorted(
+            (len(clause.values), clause)
+            for selector in selectors
+            for clause in selector.requirements
+            if clause.operator is Operator.IN
+        )
+        if not choices:
+            return None
+        names = None if namespaces is None else tuple(namespaces)
+        fewest, first = choices[0]
+        if self._filed_with(first, names) < CROWDED:
+            return first
+        return min(
+            (clause for values, clause in choices if values == fewest),
+            key=lambda clause: self._filed_with(clause, names),
+        )
+
+    def _filed_with(self, anchor: Requirement, namespaces: tuple[str, ...] | None) -> int:
+        """How many items are in the fullest place of an anchor."""
+        return max((len(buckets.get(slot, ())) for buckets, slot in self._places(anchor, namespaces)), default=0)
 
     def file(self, item: T, anchor: Requirement | None, namespaces: Iterable[str] | None) -> None:
         """Files an item that concerns only these namespaces (None: any, or not known beforehand).

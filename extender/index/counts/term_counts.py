@@ -20,6 +20,7 @@ from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.model.bounded import shrink
 from extender.model.constraints.labels import Labels
+from extender.model.constraints.selectors import Requirement
 from extender.model.constraints.terms import NO_AFFINITY, AffinityTerm, PodAffinity, by_names
 from extender.model.objects import PodSignature
 
@@ -48,13 +49,14 @@ class TermGroupView(GroupView):
 class OwnerGroup(TermGroupView, Group):
     """How many pods that carry a term are in each domain of its key. ``users`` counts their signatures.
 
-    ``policy_users`` are those of them that policies add the term to.
+    ``policy_users`` are those of them that policies add the term to. ``anchor`` is what the group is filed under while it is offered.
     """
 
-    __slots__ = ("policy_users",)
+    __slots__ = ("anchor", "policy_users")
 
     def __init__(self, topology: Topology, role: Role, term: AffinityTerm, weight: int) -> None:
         super().__init__(topology.acquire_key(term.topology_key))
+        self.anchor: Requirement | None = None
         self.policy_users = 0
         self.role = role
         self.term = term
@@ -106,8 +108,7 @@ class TermCounts:
 
     def is_offered(self, group: OwnerGroup) -> bool:
         """Whether constraints of pods that the term selects are compiled with the group: for the audit."""
-        anchor, names = group.term.selector.anchor(), _fixed(group.term)
-        return self._owner_anchors.is_filed(group, anchor, names)
+        return self._owner_anchors.is_filed(group, group.anchor, _fixed(group.term))
 
     def signature_added(self, counts_of_signature: SignatureCounts) -> None:
         """Counts a new signature in the group of each term that its pods carry, twice where they carry a term twice."""
@@ -222,8 +223,12 @@ class TermCounts:
     def _offer(self, group: OwnerGroup, sign: int) -> None:
         """Makes a group part of compiled constraints, or with ``sign`` -1 takes it back."""
         self.inverse_version += 1
-        change = self._owner_anchors.file if sign > 0 else self._owner_anchors.discard
-        change(group, group.term.selector.anchor(), _fixed(group.term))
+        names = _fixed(group.term)
+        if sign > 0:
+            group.anchor = self._owner_anchors.anchor((group.term.selector,), names)
+            self._owner_anchors.file(group, group.anchor, names)
+        else:
+            self._owner_anchors.discard(group, group.anchor, names)
 
     def occupancy_changed(self, column: NodeColumn) -> None:
         """Called when a column has got its first node or lost its last one. O(terms that pods carry over the key)."""
