@@ -120,7 +120,8 @@ class DryRun:
     """The dry run for one preemptor. ``across``: victims may be on other nodes, where a rule says that this helps.
 
     It is valid until anything changes. ``done`` are the nodes that were checked to the end. All nodes take their cost
-    from one budget; once it is spent no node helps. ``fits_nowhere``: the pod fits nowhere, whichever pods
+    from one budget; once it is spent no node helps. ``groups``: those that a rule reads; trials change no others, as one tenant may
+    have a thousand groups that count the pods of all others. ``fits_nowhere``: the pod fits nowhere, whichever pods
     leave. ``has_constraints``: a rule may reject the pod on some node; ``counts_pods``: one that counts pods by domain may.
     """
 
@@ -148,7 +149,7 @@ class DryRun:
         self._has_nominated = has_nominated
         self._has_rules = has_rules
         self._compiled = compiled = view.compiled(pod.signature)
-        self._groups = frozenset(compiled.filter_groups() if has_rules else ())
+        self.groups = frozenset(compiled.filter_groups() if has_rules else ())
         self._counted: dict[tuple[PodSignature, bool], bool] = {}
         active = catalog.active(compiled, view) if has_rules else ()
         self._meter = meter
@@ -167,14 +168,14 @@ class DryRun:
     @property
     def most_nodes(self) -> int:
         """How many nodes can be checked within what is left of the budget at most."""
-        return self.budget.left // (_CHECK + len(self._groups))
+        return self.budget.left // (_CHECK + len(self.groups))
 
     def charge_change(self) -> None:
         """Charges the removal or return of a pod: it may be counted in every group."""
-        self.budget.left -= _CHANGE + _CHANGE_OF_GROUP * len(self._groups)
+        self.budget.left -= _CHANGE + _CHANGE_OF_GROUP * len(self.groups)
 
     def _charge_check(self) -> None:
-        self.budget.left -= _CHECK + len(self._groups)
+        self.budget.left -= _CHECK + len(self.groups)
 
     @contextmanager
     def beside_nominated(self) -> Iterator[DryRun]:
@@ -207,7 +208,7 @@ class DryRun:
         """The nominated pods of equal or higher priority that a rule could count."""
         for node in self.view.nominated:
             for each in conflicting_nominated_pods(self.pod, node, self.view):
-                if self._groups or each.signature.affinity.required_anti:
+                if self.groups or each.signature.affinity.required_anti:
                     yield each, self.view.known[node]
 
     def on(
@@ -241,7 +242,7 @@ class DryRun:
         violating = {each.uid for each in violating_budgets(order, self.view, self.budget)}
         possible.sort(key=lambda each: (importance(each), each.uid in first))
         possible.sort(key=lambda each: each.uid not in violating)  # stable: the order of importance stays in each part
-        with self.view.what_if() as tried:
+        with self.view.what_if(self.groups) as tried:
             attempt = _Attempt(self, node, number, tried, trials, () if self._has_nominated else conflicting)
             for each in (*taken, *possible):
                 attempt.take(each)
@@ -298,7 +299,7 @@ class DryRun:
         key = (pod.signature, pod.terminating)
         known = self._counted.get(key)
         if known is None:
-            known = self._counted[key] = self.view.is_counted(pod, self._groups)
+            known = self._counted[key] = self.view.is_counted(pod, self.groups)
         return known
 
     def _elsewhere(self, number: NodeNumber) -> Iterable[Pod]:
@@ -543,7 +544,7 @@ def _takes(number: NodeNumber, pod: Pod, view: ClusterView, leaving: Iterable[Po
     if not all(trial.passes() for trial in trials):
         return False
     run = DryRun(pod, view)
-    with view.without(leaving):
+    with view.without(leaving, run.groups):
         return run.passes(number)
 
 

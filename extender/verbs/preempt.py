@@ -344,5 +344,5 @@ def helps(candidate: Candidate, number: NodeNumber, run: DryRun) -> bool:
                 trial.count(victim, -1)
         if not trial.passes():
             return False
-    with run.view.without(victims):
+    with run.view.without(victims, run.groups):
         return run.passes(number)

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from extender.simulator.json_objects import JsonObject
-from tests.costs.building import AFFINITY, NAMESPACE, SPEC, Most, Row, a_pod, a_term, expressions, terms_of, texts
+from tests.costs.building import (
+    AFFINITY,
+    NAMESPACE,
+    SPEC,
+    Most,
+    Row,
+    a_pod,
+    a_preemptor,
+    a_term,
+    expressions,
+    terms_of,
+    texts,
+)
 from tests.costs.measuring import Play
 from tests.simulator import plain
 from tests.simulator.plain import HOSTNAME, ZONE
@@ -18,8 +30,8 @@ def _limit(name: str) -> tuple[str, Most]:
     return f"limits.perNamespace.{name}", lambda settings: int(getattr(settings.limits.per_namespace, snake))
 
 
-def _shared(make: Callable[[int], JsonObject], when: str) -> Callable[[int], Play]:
-    """So many different terms of ten pods, each of which is asked about."""
+def _shared(make: Callable[[int], JsonObject], when: str, *also: JsonObject) -> Callable[[int], Play]:
+    """So many different terms of ten pods, each of which is asked about, and then other pods."""
 
     def play(n: int) -> Play:
         numbers = [range(n)[at::_PODS] for at in range(_PODS)]
@@ -28,9 +40,13 @@ def _shared(make: Callable[[int], JsonObject], when: str) -> Callable[[int], Pla
             for at, some in enumerate(numbers)
             if some
         ]
-        return Play(pods, asked=pods)
+        return Play([*pods, *also], asked=[*pods, *also])
 
     return play
+
+
+def _reaching(at: int) -> JsonObject:
+    return a_term({"matchExpressions": [{"key": f"x{at}", "operator": "DoesNotExist"}]}, HOSTNAME, namespaceSelector={})
 
 
 def _workload(at: int) -> JsonObject:
@@ -68,24 +84,14 @@ def namespace_rows() -> list[Row]:
             (f"{AFFINITY}.podAntiAffinity.required[]",),
             *_limit("overlappingSelectors"),
             NAMESPACE,
-            _shared(
-                lambda at: a_term({"matchExpressions": [{"key": f"x{at}", "operator": "DoesNotExist"}]}, HOSTNAME),
-                "required",
-            ),
+            _shared(_reaching, "preferred"),
         ),
         Row(
-            "namespace: terms that select all pods of the cluster",
-            (f"{AFFINITY}.pod*.**.namespaceSelector.*", f"{AFFINITY}.podAntiAffinity.preferred[]"),
+            "namespace: terms that select the victims of a preemption",
+            (f"{AFFINITY}.pod*.**.namespaceSelector.*",),
             *_limit("crossNamespaceTerms"),
             NAMESPACE,
-            _shared(
-                lambda at: a_term(
-                    {"matchExpressions": [{"key": f"x{at}", "operator": "DoesNotExist"}]},
-                    HOSTNAME,
-                    namespaceSelector={},
-                ),
-                "preferred",
-            ),
+            _shared(_reaching, "preferred", a_preemptor()),
         ),
         Row(
             "namespace: topology keys",

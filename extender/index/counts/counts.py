@@ -242,18 +242,24 @@ class CountTrials:
         self._counts = counts
 
     @contextmanager
-    def what_if(self) -> Iterator[WhatIf]:
-        """Inside the block pods may be removed, put back or placed; all is undone when the block ends."""
-        tried = WhatIf(self._topology, self._counts.signatures)
+    def what_if(self, read: AbstractSet[GroupView] | None = None) -> Iterator[WhatIf]:
+        """Inside the block pods may be removed, put back or placed; all is undone when the block ends.
+
+        ``read``: the groups that are read inside; pods that are removed or put back change no others. None: any may be read.
+        """
+        tried = WhatIf(self._topology, self._counts.signatures, read)
         try:
             yield tried
         finally:
             tried.undo()
 
     @contextmanager
-    def without(self, pods: Sequence[Pod]) -> Iterator[None]:
-        """Inside the block the pods do not count. Compile constraints before it: a group made inside would count them."""
-        with self.what_if() as tried:
+    def without(self, pods: Sequence[Pod], read: AbstractSet[GroupView] | None = None) -> Iterator[None]:
+        """Inside the block the pods do not count. Compile constraints before it: a group made inside would count them.
+
+        ``read`` as in `what_if`.
+        """
+        with self.what_if(read) as tried:
             for pod in pods:
                 held = self._pods.get(pod.uid)
                 if held is not None and held.node:
@@ -264,15 +270,18 @@ class CountTrials:
 class WhatIf:
     """The changes of one what-if. ``undo`` must be called before anything else happens to the index."""
 
-    def __init__(self, topology: Topology, signatures: SignatureTable) -> None:
+    def __init__(
+        self, topology: Topology, signatures: SignatureTable, read: AbstractSet[GroupView] | None = None
+    ) -> None:
         self._topology = topology
         self._signatures = signatures
+        self._read = read
         self._taken: dict[str, Pod] = {}
         self._placed: list[tuple[Pod, int]] = []
         self._versions: dict[int, tuple[Group, int]] = {}
 
     def take(self, pod: Pod) -> None:
-        """The pod, which is on a node, does not count any more. O(groups that count it)."""
+        """The pod, which is on a node, does not count any more. O(groups that count it), or of the groups that are read if they are fewer."""
         if pod.uid not in self._taken:
             self._taken[pod.uid] = pod
             self._count(pod, -1)
@@ -311,8 +320,10 @@ class WhatIf:
         counts_of_signature = self._signatures.find(pod.signature, terminating=pod.terminating)
         if counts_of_signature is None:
             return
-        number = self._topology.number(pod.node)
-        for group, times in counts_of_signature.groups.items():
+        number, groups = self._topology.number(pod.node), counts_of_signature.groups
+        changed = groups if self._read is None else groups.keys() & self._read
+        for group in changed:
+            times = groups[group]
             self._versions.setdefault(id(group), (group, group.version))
             group.add(number, sign * times)
 
