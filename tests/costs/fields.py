@@ -43,6 +43,10 @@ _RAW: Final[dict[str, Any]] = {
     "PodSpecJson.overhead": _MAP,
     "PodSpecJson.resource_claims": list[str],
     "PodStatusJson.conditions": list[wire.ConditionJson],
+    "PodStatusJson.container_statuses": list[wire.ContainerStatusJson],
+    "PodStatusJson.init_container_statuses": list[wire.ContainerStatusJson],
+    "PodStatusJson.allocated_resources": _MAP,
+    "ContainerStatusJson.allocated_resources": _MAP,
     "WorkloadSpecJson.selector": wire.LabelSelectorJson,
     "BudgetSpecJson.selector": wire.LabelSelectorJson,
     "_NodeListJson.items": list[str],  # whole nodes, whose fields are those of a node

@@ -306,6 +306,26 @@ def _container_rows() -> list[Row]:
         return [{"name": "main", "ports": found}]
 
     requests = {"requests": {"cpu": "1m"}, "limits": {"cpu": "1m"}}
+
+    def resized(containers: list[JsonObject], statuses: list[JsonObject]) -> Play:
+        """A pod on a node whose resize is not done: what is allocated counts beside what is wanted."""
+        conditions = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]
+        status = {"containerStatuses": statuses, "conditions": conditions, "phase": "Running"}
+        asking = a_pod()
+        return Play(
+            [{**a_pod("resized", on="node-0", containers=containers), "status": status}, asking], asked=[asking]
+        )
+
+    def statuses(n: int) -> Play:
+        amounts = {"cpu": "2m"}
+        found = [{"name": each, "allocatedResources": amounts, "resources": {"requests": amounts}} for each in texts(n)]
+        return resized(containers(n, resources=requests), found)
+
+    def allocated(n: int) -> Play:
+        amounts = dict.fromkeys(texts(n, "example.com/"), "1")
+        status = {"name": "x0", "allocatedResources": amounts, "resources": {"requests": amounts, "limits": amounts}}
+        return resized(containers(1, resources={"requests": amounts}), [status])
+
     return [
         Row(
             "pod: containers",
@@ -327,6 +347,25 @@ def _container_rows() -> list[Row]:
                     1, resources={"requests": dict.fromkeys(texts(n, "example.com/"), "1")}
                 ),
             ),
+        ),
+        Row(
+            "pod: statuses of containers",
+            ("pod.status.*ontainerStatuses[]", "pod.status.*ontainerStatuses[].name", f"{SPEC}.*ontainers[].name"),
+            *of_object(160),
+            POD,
+            statuses,
+        ),
+        Row(
+            "pod: resources that are allocated",
+            (
+                "pod.status.**.requests{}",
+                "pod.status.**.limits{}",
+                "pod.status.**.allocatedResources{}",
+                "pod.status.allocatedResources{}",
+            ),
+            *of_object(80),
+            POD,
+            allocated,
         ),
         Row(
             "pod: host ports",
