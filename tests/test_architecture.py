@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from extender.index.availability import DomainsView, Exclusion
+from extender.index.charges import ChargesView, ReleaseView
 from extender.index.claims.reserved import ReservedView
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.compiled_constraints import CompiledConstraints, Counted, Counting
@@ -48,7 +49,7 @@ LONGEST_FILE = 600
 READ_SIDE: dict[str, type] = {
     each.__name__: each
     for each in (
-        *(ClusterView, ReservedView, PoliciesView, QuotasView, RoomView, SharesView),
+        *(ClusterView, ChargesView, ReleaseView, ReservedView, PoliciesView, QuotasView, RoomView, SharesView),
         *(DomainsView, Exclusion),
         *(ColumnView, KeyView, GroupView, SpreadGroupView, NodeMatches, ByNumber, Subscribable),
         *(

@@ -106,7 +106,9 @@ class ClusterIndex:
         self.policies.release = self.counts.compiler.release
         self.nominations = Nominations(self.pods)
         self.reserved = Reservations(self.pods, self.nominations, self.journal)
-        self.gated = GatedGroups(self.pods, self.policies, self.namespaces)
+        self.gated = GatedGroups(
+            self.pods, self.policies, self.namespaces, self.placements, self._node_called, policies.exempt
+        )
         self.rejected = RejectedPods(self.deleted)
         self.quotas = QuotaTable(
             quota,
@@ -222,8 +224,10 @@ class ClusterIndex:
             self._change_signature(old, new)
         if uid in self.nominations.concerned or (new is not None and new.nominated_node):
             self.nominations.change(uid, new)
-        if uid in self.reserved.held or _has_gating(old, new):
+        if uid in self.reserved.held or _has_gating(old, new) or uid in self.gated.records:
             self._change_release(uid, old, new)
+        if ended is not None and new is not None and new.node and self.gated.domain_policies:
+            self.gated.adopt(new)
         if self._observe is not None and (changed := new or old) is not None:
             self._observe(changed)
         self._notify(uid, old, new, ended)
@@ -311,6 +315,10 @@ class ClusterIndex:
         """Neither a node nor a pod uses the number any more."""
         self.topology.release_number(number)
         self.shares.shrink()
+
+    def _node_called(self, name: str) -> Node | None:
+        number = self.topology.known.get(name)
+        return None if number is None else self.topology.node(number)
 
     def _change_node(self, name: str, new: Node | None) -> bool:
         if new is None and name not in self.topology.known:

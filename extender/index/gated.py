@@ -5,36 +5,36 @@ what pods are grouped. A released pod stays in its group, whatever its labels sa
 the release names the group. While no policy releases pods nothing is kept. An event of a pod costs O(1), a change of such
 a policy or of a namespace O(gated pods that it may concern).
 
-Where a policy lists domains or limits what its pods may have in each, each pod that was released is charged to the domains that its own
-node selector and required node affinity admit, from its release until it is gone.
+Where a policy lists domains or limits what its pods may have in each, each pod that the leader has recorded is charged to its domain
+from its release until it is gone, whatever is written in it later (`index/charges.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+from extender.index.charges import Charge, Charges, charge_of
 from extender.index.objects.changes import Change, Subscribers
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
 from extender.model.bounded import shrink
 from extender.model.group_placements import GroupPlacement, placement_name
-from extender.model.objects import Namespace, Pod, PodSignature
-from extender.model.policies import Moment, Policy
+from extender.model.objects import Namespace, Node, Pod, PodSignature
+from extender.model.policies import Exempt, Mode, Moment, Policy
 from extender.model.release import (
-    ANYWHERE,
-    MOST_DOMAINS,
     RELEASE_GATE,
-    DomainUse,
     Gating,
     GroupKey,
     GroupSize,
+    Level,
+    ReleaseRecord,
     ReleaseSpec,
+    is_own_group,
     own_group,
 )
-from extender.model.resources import PODS, Resources, add, total
 
 UNREADABLE: Final = 0
 """The size that a pod claims for its group where the label or annotation is absent, or is no positive number."""
@@ -42,8 +42,9 @@ UNREADABLE: Final = 0
 _LONGEST_NUMBER: Final = 6
 _FILED_A_STEP: Final = 100  # pods, of up to 15 µs each
 _NONE: Final[dict[str, None]] = {}
-_NOTHING: Final[Resources] = {}
-_NO_DOMAINS: Final[Mapping[str, dict[str, int]]] = {}
+_NO_GATING: Final = Gating()
+_NOTHING_EXEMPT: Final = Exempt()
+_DAEMON_SET: Final = "DaemonSet"
 
 
 class Role(IntEnum):
@@ -92,13 +93,6 @@ class Group:
         return size != UNREADABLE and ready > 0 and ready + self.placed >= size
 
 
-class Charge(NamedTuple):
-    """What a released pod takes of the quotas of its policy. ``domains``: the names of those it may be in, or `ANYWHERE`."""
-
-    domains: tuple[str, ...]
-    requests: Resources
-
-
 class _Member(NamedTuple):
     group: Group
     role: Role
@@ -106,75 +100,40 @@ class _Member(NamedTuple):
     charge: Charge | None
 
 
-class Charges:
-    """What released pods have of each domain, by policies that list or limit them. Written by `GatedGroups` alone.
-
-    ``unsettled``: policies that have changed, some of whose pods are not charged anew yet.
-    """
-
-    def __init__(self) -> None:
-        self.unsettled: set[str] = set()
-        self._used: dict[str, dict[str, dict[str, int]]] = {}
-
-    def of(self, policy: str, domain: str) -> Resources:
-        """What pods of a policy have in a domain, of the resources that it limits and of `PODS`. O(resources)."""
-        used = self._used.get(policy, _NO_DOMAINS)
-        return total([used.get(domain, _NOTHING), used.get(ANYWHERE, _NOTHING)])
-
-    def uses(self, policy: Policy) -> list[DomainUse]:
-        """What is used of each domain, in the order of the policy, at most `MOST_DOMAINS`; none where that is not counted.
-
-        O(domains × resources).
-        """
-        release, name = policy.release, str(policy.key)
-        if release is None or not release.counts_domains:
-            return []
-        listed = [(each.name, each.values, each.may_grow) for each in release.domains]
-        found = listed or [(each, (each,), False) for each in sorted(self.domains_of(name))[:MOST_DOMAINS]]
-        return [DomainUse(*each, release.quota_of(each[0]), self.of(name, each[0])) for each in found]
-
-    def domains_of(self, policy: str) -> list[str]:
-        """The names of the domains in which pods of a policy may be, without `ANYWHERE`. O(domains)."""
-        return [name for name in self._used.get(policy, _NO_DOMAINS) if name != ANYWHERE]
-
-    def count(self, policy: str, charge: Charge, sign: int) -> None:
-        """Charges a pod (``sign`` 1), or takes it off again (-1). O(its domains × resources)."""
-        domains = self._used.setdefault(policy, {})
-        for name in charge.domains:
-            used = domains.setdefault(name, {})
-            add(used, charge.requests, sign)
-            if not used:
-                del domains[name]
-        if not domains:
-            del self._used[policy]
-
-    def problems(self, members: Iterable[_Member]) -> list[str]:
-        """One line for each policy whose charges are not those of its pods. O(pods)."""
-        anew = Charges()
-        for each in members:
-            if each.charge is not None:
-                anew.count(each.group.key.policy, each.charge, 1)
-        wrong = [policy for policy in self._used | anew._used if self._used.get(policy) != anew._used.get(policy)]
-        return [f"policy {each}: charges differ from its pods" for each in wrong]
-
-
 class GatedGroups:
     """All groups by key. Subscribers are told of each group of which something changed, after the change.
 
     ``charges``: what released pods take of quotas; subscribers to ``freed`` are told of each policy of which they take less, or
     of which all pods are charged anew after a change. ``orphans``: by UID the gate of each pod that no policy releases: the usual gate, or that of a policy that released it
-    before. Subscribers to ``orphan_changes`` are told of the UID of each that becomes one.
+    before. Subscribers to ``orphan_changes`` are told of the UID of each that becomes one. ``domain_policies``: how many policies list or
+    limit domains. ``records``: by UID, the pods that
+    the leader has recorded; those that are gone are in it for as long as the object of their group names them.
 
     After a change of a policy or a namespace its pods are filed again, at once, or by `file_stale` where `defer_to` was called.
     """
 
-    def __init__(self, pods: Mapping[str, Pod], policies: PolicyTable, namespaces: Namespaces) -> None:
+    def __init__(
+        self,
+        pods: Mapping[str, Pod],
+        policies: PolicyTable,
+        namespaces: Namespaces,
+        placements: Placements,
+        node: Callable[[str], Node | None],
+        exempt: Exempt = _NOTHING_EXEMPT,
+    ) -> None:
+        """``node``: the node of a name. ``exempt``: what no policy applies to."""
         self.groups: dict[GroupKey, Group] = {}
         self.changes: Subscribers[GroupKey] = Subscribers()
         self.charges = Charges()
         self.freed: Subscribers[str] = Subscribers()
         self.orphans: dict[str, str] = {}
         self.orphan_changes: Subscribers[str] = Subscribers()
+        self.records: dict[str, ReleaseRecord] = {}
+        self._placements = placements
+        self._node = node
+        self._exempt = exempt
+        self._by_name: dict[str, Policy] = {}  # policies that release pods
+        self.domain_policies = 0
         self._pods = pods
         self._policies = policies
         self._namespaces = namespaces
@@ -188,6 +147,7 @@ class GatedGroups:
         self._on_stale: Callable[[], None] | None = None
         self._policies_of: WeakKeyDictionary[PodSignature, tuple[Policy, ...]] = WeakKeyDictionary()
         policies.changes.subscribe(self._policy_changed)
+        placements.changes.subscribe(self._placement_changed)
         namespaces.changes.subscribe(self._namespace_changed)
 
     def __len__(self) -> int:
@@ -208,17 +168,21 @@ class GatedGroups:
     # -- changes --------------------------------------------------------------------------------------------------------
 
     def change(self, uid: str, old: Pod | None, new: Pod | None) -> None:
-        """Applies a change of a pod that has, or had, a `Gating`; None where it is deleted or has finished. O(1)."""
-        gating = None if new is None else new.gating
-        if new is None or gating is None:
+        """Applies a change of a pod that has, or had, a `Gating` or a record; None where it is deleted or has finished. O(1)."""
+        if new is None:
+            self.records.pop(uid, None)
+        if new is None or not self._is_followed(new):
             self.orphans.pop(uid, None)
             if old is not None and self._releasing:
                 self._forget(uid, old.namespace)
         elif self._releasing:
             self._known.setdefault(new.namespace, {})[uid] = None
-            self._file(uid, new, gating)
-        else:
-            self._set_orphan(uid, self.orphans.get(uid, RELEASE_GATE), gating)
+            self._file(uid, new)
+        elif new.gating is not None:
+            self._set_orphan(uid, self.orphans.get(uid, RELEASE_GATE), new.gating)
+
+    def _is_followed(self, pod: Pod) -> bool:
+        return pod.gating is not None or pod.uid in self.records
 
     def _forget(self, uid: str, namespace: str) -> None:
         here = self._known.get(namespace)
@@ -229,9 +193,9 @@ class GatedGroups:
                 shrink(self._known)
         self._put(uid, None)
 
-    def _file(self, uid: str, pod: Pod, gating: Gating) -> None:
-        before = self._members.get(uid)
-        wanted = self._wanted(pod, gating, before)
+    def _file(self, uid: str, pod: Pod) -> None:
+        before, gating = self._members.get(uid), pod.gating or _NO_GATING
+        wanted = self._wanted(pod, before)
         if wanted is None:
             gate = before.group.release.gate if before is not None else self.orphans.get(uid, RELEASE_GATE)
             self._set_orphan(uid, gate, gating)
@@ -246,7 +210,12 @@ class GatedGroups:
             self.orphans[uid] = gate
             self.orphan_changes.notify(None, uid)
 
-    def _wanted(self, pod: Pod, gating: Gating, before: _Member | None) -> _Member | None:
+    def _wanted(self, pod: Pod, before: _Member | None) -> _Member | None:
+        gating, record = pod.gating or _NO_GATING, self.record_of(pod)
+        if record is not None and not gating.gates:
+            return self._recorded(pod, gating, record)
+        if pod.gating is None:
+            return None
         policy = self._policy_of(pod, gating, before)
         if policy is None or policy.release is None:
             return None
@@ -258,7 +227,24 @@ class GatedGroups:
                 before.group.key.value if before is not None and before.group.key.policy == name else gating.released
             )
         group = self._group(GroupKey(pod.namespace, name, value), policy, release)
-        return _Member(group, _role(pod, gating), _size(pod, gating, release.size), _charge(pod, gating, release))
+        is_charged = release.counts_domains and not gating.gates and self._is_unrecorded(group.key)
+        charge = charge_of(pod, release, None) if is_charged else None
+        return _Member(group, _role(pod, gating), _size(pod, gating, release.size), charge)
+
+    def _recorded(self, pod: Pod, gating: Gating, record: ReleaseRecord) -> _Member | None:
+        """A released pod is of the group of its record, whatever its labels and annotations say, and whatever selects it now."""
+        policy = self._by_name.get(record.group.policy)
+        if policy is None or policy.release is None:
+            return None
+        release = policy.release
+        size = 1 if is_own_group(record.group) else _size(pod, gating, release.size)
+        charge = charge_of(pod, release, record) if release.counts_domains else None
+        return _Member(self._group(record.group, policy, release), _role(pod, gating), size, charge)
+
+    def _is_unrecorded(self, group: GroupKey) -> bool:
+        """Whether a group was decided before its policy counted domains: then its pods are those that say so."""
+        placement = self._placements.of(group)
+        return placement is not None and placement.decided is not None and placement.pods is None
 
     def _policy_of(self, pod: Pod, gating: Gating, before: _Member | None) -> Policy | None:
         """The first policy whose gate the pod has; for a released pod that of its group, while that selects it."""
@@ -323,7 +309,8 @@ class GatedGroups:
         filed = sum(len(group.roles) for group in self)
         if filed != len(self._members):
             problems.append(f"groups: {filed} pods are filed by group, {len(self._members)} by pod")
-        return problems + self.charges.problems(self._members.values())
+        charged = ((each.group.key.policy, each.charge) for each in self._members.values() if each.charge is not None)
+        return problems + self.charges.problems(charged)
 
     def wrong_pods(self, uids: Iterable[str]) -> list[str]:
         """One line for each of these pods that is not in the group and the role where it belongs. O(pods)."""
@@ -332,10 +319,91 @@ class GatedGroups:
             if uid in self._stale or uid in self._next:
                 continue
             pod, before = self._pods.get(uid), self._members.get(uid)
-            wanted = self._wanted(pod, pod.gating, before) if pod is not None and pod.gating is not None else None
+            wanted = self._wanted(pod, before) if pod is not None else None
             if wanted != before or (before is not None and before.group.roles.get(uid) is not before.role):
                 problems.append(f"pod {uid}: is in another group than it should be, or in another role")
         return problems
+
+    # -- records --------------------------------------------------------------------------------------------------------
+
+    def record_of(self, pod: Pod) -> ReleaseRecord | None:
+        """The record of a pod, None where it has none. O(1)."""
+        record = self.records.get(pod.uid)
+        return record if record is not None and record.group.namespace == pod.namespace else None
+
+    def recorded_in(self, group: GroupKey) -> list[str]:
+        """The UIDs of the pods of a group that are recorded with it, also of those that are being deleted. O(its pods)."""
+        found = self.groups.get(group)
+        records = self.records
+        return [uid for uid in found.roles if uid in records and records[uid].group == group] if found else []
+
+    def record(self, group: GroupKey, levels: Sequence[Level], pods: Iterable[str]) -> None:
+        """The object of a group records these pods. O(pods)."""
+        record = ReleaseRecord(group, levels[0] if levels else None)
+        for uid in pods:
+            if self.records.get(uid) != record:
+                self.records[uid] = record
+                self._file_recorded(uid)
+
+    def adopt(self, pod: Pod) -> None:
+        """Records a pod that is bound and that is held to the quotas of a policy: as a group of its own, in the domain of its node.
+
+        O(1) unless there are such policies.
+        """
+        policy = self.holding(pod)
+        if policy is None or policy.release is None or not policy.release.has_quotas:
+            return
+        key, node = policy.release.topology[0], self._node(pod.node)
+        value = None if node is None else node.labels.get(key)
+        group = GroupKey(pod.namespace, str(policy.key), own_group(pod.uid))
+        self.record(group, () if value is None else (Level(key, value),), (pod.uid,))
+
+    def may_hold(self, signature: PodSignature) -> bool:
+        """Whether a policy that lists or limits domains selects pods of a signature. O(1) where it was asked for before."""
+        if not self.domain_policies:
+            return False
+        return any(each.release is not None and each.release.counts_domains for each in self._policies_for(signature))
+
+    def holding(self, pod: Pod) -> Policy | None:
+        """The policy to whose domains a pod is held although it does not have, or no longer has, the gate; None for most pods.
+
+        One that the leader has recorded is not: it is narrowed to its domain. O(1) unless there are such policies.
+        """
+        if not self.domain_policies or self.record_of(pod) is not None:
+            return None
+        known = self._pods.get(pod.uid, pod)  # a group is tried out without its gates
+        if known.gating is not None and known.gating.gates:
+            return None
+        signature = pod.signature
+        policy = next((each for each in self._policies_for(signature) if each.mode is Mode.ENFORCE), None)
+        if policy is None or policy.release is None or not policy.release.counts_domains:
+            return None
+        is_exempt = signature.owner_kind == _DAEMON_SET or self._exempt.covers(signature.namespace, signature.labels)
+        return None if is_exempt else policy
+
+    def _placement_changed(self, change: Change[GroupPlacement]) -> None:
+        old, new = change.old, change.new
+        if old is not None and new is not None and (old.pods, old.decision) == (new.pods, new.decision):
+            return
+        placement = new or old
+        if placement is None:
+            return
+        if new is not None and new.decided is not None:
+            self.record(new.group, new.levels, new.pods or ())
+        left = () if new is None or new.pods is None else new.pods
+        for uid in set(old.pods or () if old is not None else ()).difference(left):
+            if uid not in self._pods:  # else its record stays until it is gone
+                self.records.pop(uid, None)
+        group = self.groups.get(placement.group)
+        if group is not None and group.release.counts_domains:
+            for uid in list(group.roles):
+                self._file_recorded(uid)
+
+    def _file_recorded(self, uid: str) -> None:
+        pod = self._pods.get(uid)
+        if pod is not None and self._releasing and self._is_followed(pod):
+            self._known.setdefault(pod.namespace, {})[uid] = None
+            self._file(uid, pod)
 
     # -- what concerns many pods ----------------------------------------------------------------------------------------
 
@@ -346,9 +414,15 @@ class GatedGroups:
         self._policies_of.clear()
         if self._releasing == 0:
             for pod in self._pods.values():
-                if pod.gating is not None:
+                if self._is_followed(pod):
                     self._known.setdefault(pod.namespace, {})[pod.uid] = None
         self._releasing += new - old
+        for policy, is_new in ((change.old, False), (change.new, True)):
+            if policy is not None and policy.release is not None:
+                self.domain_policies += policy.release.counts_domains * (1 if is_new else -1)
+                self._by_name.pop(str(policy.key), None)
+                if is_new:
+                    self._by_name[str(policy.key)] = policy
         policy = change.new if change.new is not None else change.old
         namespaces = [policy.key.namespace] if policy is not None and policy.key.namespace else list(self._known)
         releases = [each.release for each in (change.old, change.new) if each is not None]
@@ -393,8 +467,8 @@ class GatedGroups:
         for _ in range(min(_FILED_A_STEP, len(self._stale))):
             uid = self._stale.popitem()[0]
             pod = self._pods.get(uid)
-            if pod is not None and pod.gating is not None:
-                self._file(uid, pod, pod.gating)
+            if pod is not None and self._is_followed(pod):
+                self._file(uid, pod)
             else:
                 self._put(uid, None)
         if not self._stale:
@@ -403,15 +477,6 @@ class GatedGroups:
             for policy in settled:
                 self.freed.notify(policy, policy)
         return bool(self._stale or self._next or self._then)
-
-
-def _charge(pod: Pod, gating: Gating, release: ReleaseSpec) -> Charge | None:
-    """What a pod takes of the quotas of its policy; None while it has the gate, and where the policy names no domains."""
-    if gating.gates or not release.counts_domains:
-        return None
-    values = pod.signature.node_affinity.values_of(release.topology[0])
-    requests = {name: amount for name in release.limited if (amount := pod.requests.get(name, 0)) and name != PODS}
-    return Charge(release.names_of(values), {PODS: 1, **requests})
 
 
 def _count(member: _Member, uid: str, sign: int) -> None:

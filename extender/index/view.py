@@ -10,11 +10,12 @@ Nothing here or reachable from here changes the index: rooms that are given out 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from extender.index.availability import DomainsView
+from extender.index.charges import ReleaseView
 from extender.index.claims.reserved import ReservedView
 from extender.index.counts.counts import CountTrials
 from extender.index.nodes.columns import NodeNumber
@@ -63,6 +64,7 @@ class ClusterView:
     shares: SharesView
     given_back: Subscribable
     reserved: ReservedView
+    release: ReleaseView
     nominated: Mapping[str, Mapping[str, Pod]]
 
     def __init__(self, index: ClusterIndex) -> None:
@@ -115,7 +117,7 @@ class ClusterView:
         self.expected, self.given_back = assumed.expected, assumed.given_back
         self.undetermined = assumed.undetermined
         self.undetermined_on, self._assumed = assumed.undetermined_on, assumed.held
-        self.reserved = index.reserved
+        self.reserved, self.release = index.reserved, index.gated
         self._nominations = index.nominations
         self.nominated = index.nominations.by_node
         self.uncleared_node = index.nominations.uncleared_node
@@ -126,6 +128,11 @@ class ClusterView:
         """The nodes that an assumed pod may be on; None for a pod that is not assumed. O(1)."""
         assumed = self._assumed.get(uid)
         return None if assumed is None else assumed.nodes
+
+    def assumed_pods(self) -> Iterator[tuple[Pod, Sequence[str]]]:
+        """The assumed pods, each with the nodes that it may be on. O(assumed pods)."""
+        for assumed in self._assumed.values():
+            yield assumed.pod, assumed.nodes
 
     @property
     def placement_version(self) -> int:

@@ -18,6 +18,8 @@ PLACEMENT_KIND: Final = "GroupPlacement"
 PLACEMENTS: Final = "groupplacements"
 _DIGITS: Final = 10  # of the hash in a name: 40 bits
 _LONGEST_PART: Final = 100  # of a name; the longest name of an object has 253 characters
+MOST_RECORDED: Final = 20_000
+"""Pods that the object of a group records: 0.8 MB, of the 1.5 MB that etcd takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,11 @@ class PlacementStatus:
 
 
 class GroupPlacement(msgspec.Struct, frozen=True, gc=False):
-    """One object. ``decided`` is None while nothing is decided; then ``levels`` is empty."""
+    """One object. ``decided`` is None while nothing is decided; then ``levels`` is empty.
+
+    ``pods``: the UIDs of the pods that are released with the group, written before each of them is; None where it was decided
+    while its policy neither listed nor limited domains.
+    """
 
     name: str
     uid: str
@@ -42,6 +48,7 @@ class GroupPlacement(msgspec.Struct, frozen=True, gc=False):
     size: int = 1
     levels: tuple[Level, ...] = ()
     decided: datetime | None = None
+    pods: tuple[str, ...] | None = None
     status: PlacementStatus = PlacementStatus()
 
     @property

@@ -38,6 +38,8 @@ class Reason(Enum):
     POLICY_FAILED = ("a scheduling policy with failurePolicy Fail cannot be applied to the pod", False)
     HOST_PORTS = ("node(s) didn't have free ports for the requested pod ports", True)
     NO_ROOM = ("node(s) had too few resources left", True)
+    RELEASE_DOMAIN = ("node(s) were in no domain of the policy that releases the pod", False)
+    RELEASE_QUOTA = ("node(s) were in a domain whose quota is used up", False)
     RESERVED = ("node(s) have their room reserved for pods that are released together", True)
     NOMINATED = ("node(s) are kept for nominated pods of equal or higher priority", True)
     PREEMPTING = ("node(s) wait until the pods that this pod preempts are gone", True)

@@ -175,6 +175,11 @@ class ReleaseSpec:
             found[PODS] = min(found.get(PODS, self.max_per_domain), self.max_per_domain)
         return found
 
+    def needs_of(self, requests: Mapping[str, int]) -> dict[str, int]:
+        """What a pod with these requests takes of quotas, whatever its domain. O(resources)."""
+        needs = {name: amount for name in self.limited if (amount := requests.get(name, 0)) and name != PODS}
+        return {PODS: 1, **needs}
+
     def may_grow(self, levels: Sequence[Level]) -> bool:
         """Whether pods may be released into a domain without room for them, as nodes may be added there. O(domains)."""
         is_asked = self.when_no_room is WhenNoRoom.RELEASE and bool(levels)
@@ -279,6 +284,13 @@ class Decision:
     size: int
     levels: tuple[Level, ...]
     decided: datetime
+
+
+class ReleaseRecord(NamedTuple):
+    """What the leader has written down of a pod: the group that it is released with, and its domain; None for no domain."""
+
+    group: GroupKey
+    level: Level | None
 
 
 class Slot(NamedTuple):

@@ -28,6 +28,7 @@ from extender.rules.meter import SCORE, Stopwatch, TimedFilter
 from extender.rules.node_fit import NodeFit
 from extender.rules.policy import ScheduledPolicies
 from extender.rules.quota import CrossNamespaceQuota
+from extender.rules.release_domains import ReleaseDomains
 from extender.rules.reserved_room import ReservedRoomRule
 from extender.rules.rule import MAX_SCORE, PreparedFilter, PreparedScore, Rule
 from extender.rules.topology_spread import TopologySpread
@@ -37,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     Limits(),
     CrossNamespaceQuota(),
     ScheduledPolicies(),
+    ReleaseDomains(),
     TopologySpread(),
     InterPodAffinity(),
     FreeRoom(),

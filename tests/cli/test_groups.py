@@ -102,7 +102,9 @@ def test_the_domains_of_a_policy_are_listed_with_what_pods_have_of_them(
     for number, each in enumerate(members):
         each["spec"]["nodeSelector"] = {ZONE: f"z{number + 2}"}
         each["spec"]["containers"] = [{"name": "main", "resources": {"requests": {"cpu": "500m"}}}]
-    rows = table(capsys, listed(tmp_path, policy, *members, member("a-2")))
+    forged = member("a-3", gates=(), on="n1")
+    members.append(decision_body(DECISION, pods=[f"uid-a-{number}" for number in range(3)]))
+    rows = table(capsys, listed(tmp_path, policy, *members, member("a-2"), forged))
     assert rows[-3:] == [
         ["POLICY", "DOMAIN", "PODS", "RESOURCES", "MAY GROW"],
         ["rings", "spot", "1 of 4", "cpu 500m of 2", "no"],

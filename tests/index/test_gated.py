@@ -14,7 +14,7 @@ from extender.index.gated import UNREADABLE, Role
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import Object, Pod
 from extender.model.policies import Policy, PolicyObject
-from extender.model.release import MOST_GATES, RELEASE_GATE, Domain, Gating, GroupKey, GroupSize, own_group
+from extender.model.release import MOST_GATES, RELEASE_GATE, Domain, Gating, GroupKey, GroupSize, Level, own_group
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from extender.wire.objects.kinds import NAMESPACES, PODS
@@ -250,7 +250,8 @@ def test_subscribers_are_told_of_the_groups_that_changed_and_of_no_others() -> N
     assert sorted(told) == ["x", "y"]
 
 
-def test_who_waits_for_a_quota_is_told_when_a_pod_goes_over_to_another_policy_with_all_that_it_takes() -> None:
+def test_a_recorded_pod_is_charged_to_its_policy_until_it_is_gone_whatever_selects_it_by_then() -> None:
+    """Its labels, and so the policies that select it, are the tenant's to change."""
     zone = Domain("d", ("a",))
     policies = [release_policy(name, selector={"matchLabels": {"team": name}}, domains=(zone,)) for name in ("a", "b")]
     index = cluster(*map(PolicyObject, policies), stage("n1", "a"))
@@ -260,10 +261,13 @@ def test_who_waits_for_a_quota_is_told_when_a_pod_goes_over_to_another_policy_wi
         for team in ("a", "a", "b")
     ]
     index.gated.freed.subscribe(lambda change: told.append(str(change.new)))
-    for each, expected in zip(released, ([], [], [str(policies[0].key)]), strict=True):
+    index.gated.record(GroupKey("default", str(policies[0].key), "x"), (Level(ZONE, "a"),), ["uid-p"])
+    for each in released:
         index.upsert(each)
-        assert told == expected
-    assert index.gated.charges.of(str(policies[1].key), "d") == {"pods": 1}
+        assert told == []
+    assert [index.gated.charges.of(str(each.key), "d") for each in policies] == [{"pods": 1}, {}]
+    index.delete(released[-1])
+    assert (told, index.gated.records) == ([str(policies[0].key)], {})
 
 
 def test_gating_is_kept_for_gated_and_released_pods_only() -> None:

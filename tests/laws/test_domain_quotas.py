@@ -109,6 +109,8 @@ def test_a_group_gets_the_first_domain_that_holds_it_within_its_quota(
     members += [each.as_pod(f"{gang}-{at}", f"{gang}{at}", is_out=False) for at, (gang, each) in enumerate(others)]
     asking = [member.as_pod(f"p{at}", "asking", is_out=False) for at in range(size)]
     index = cluster(*nodes, PolicyObject(policy), *members, *asking)
+    for at in range(len(out)):
+        index.gated.record(GroupKey("default", str(policy.key), f"o{at}"), (), [f"uid-out-{at}"])
     memories = Memories()
     anywhere_too = [*listed, None]
     promised = [(each, anywhere_too[at % len(anywhere_too)]) for at, (_, each) in enumerate(others[:decided])]

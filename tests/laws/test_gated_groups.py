@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.gated import Role
 from extender.model.constraints.labels import ZONE
+from extender.model.group_placements import GroupPlacement, placement_name
 from extender.model.objects import Object, Pod
 from extender.model.policies import PolicyObject
-from extender.model.release import RELEASE_GATE, Domain, GroupSize
+from extender.model.release import RELEASE_GATE, Domain, GroupKey, GroupSize, Level
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from tests.builders import Json
+from tests.contenders import contender
 from tests.gangs import FOREIGN_GATE, gated, release_policy
 from tests.laws.cases import case, meets_its_case
 
@@ -68,6 +72,33 @@ narrowed = st.builds(
     st.sampled_from([500, 1000]),
     st.booleans(),
 )
+LEVELS = st.sampled_from([(), (Level(ZONE, "a"),), (Level(ZONE, "b", ("b", "c")),)])
+
+
+def placed(
+    gang: str, by: str, uids: tuple[str, ...] | None, level: tuple[Level, ...], *, is_decided: bool
+) -> GroupPlacement:
+    """The object of a group."""
+    key, decided = GroupKey("default", f"ClusterPodSchedulingPolicy/{by}", gang), datetime(2026, 1, 1, tzinfo=UTC)
+    found = GroupPlacement(placement_name(key), f"uid-{gang}-{by}", key, pods=uids)
+    return replace(found, levels=level, decided=decided) if is_decided else found
+
+
+recorded = st.builds(
+    lambda gang, by, uids, level, is_decided: placed(gang, by, uids, level, is_decided=is_decided),
+    st.sampled_from(["x", "y"]),
+    st.sampled_from(["p1", "p2"]),
+    st.sampled_from([None, (), ("uid-a", "uid-b"), ("uid-a", "uid-b", "uid-c", "uid-d"), ("uid-c",)]),
+    LEVELS,
+    st.sampled_from([True, True, True, False]),
+)
+stripped = st.builds(
+    lambda name, gang, node, where: contender(name, on=node, labels={"gang": gang}, **WHERE[where]),
+    st.sampled_from(PODS),
+    st.sampled_from(["x", "y"]),
+    st.sampled_from(["", "n1"]),
+    st.sampled_from(sorted(WHERE)),
+)
 DOMAINS = (
     (),
     (Domain("near", ("a", "b"), quota=(("cpu", 2000),)), Domain("far", ("c",), quota=(("pods", 1),))),
@@ -91,10 +122,16 @@ policies = st.builds(
     st.sampled_from(DOMAINS),
     st.sampled_from([0, 2]),
 )
-STEPS = st.lists(st.tuples(st.one_of(waiting, waiting, released, narrowed, policies), st.booleans()), max_size=20)
+STEPS = st.lists(
+    st.tuples(st.one_of(waiting, waiting, released, narrowed, stripped, recorded, policies), st.booleans()), max_size=20
+)
 
 CHARGED = st.lists(
-    st.tuples(st.one_of(narrowed, narrowed, narrowed, waiting, policies), st.booleans()), min_size=4, max_size=12
+    st.tuples(
+        st.one_of(narrowed, narrowed, recorded, stripped, waiting, policies), st.sampled_from([False, False, True])
+    ),
+    min_size=4,
+    max_size=12,
 )
 
 
@@ -140,20 +177,25 @@ def test_groups_leave_nothing_behind(steps: list[tuple[Object, bool]]) -> None:
         _take(index, step)
     for pod in list(index.pods.values()):
         index.delete(pod)
+    for placement in list(index.placements):
+        index.delete(placement)
     kept = index.gated
+    assert kept.records == {}
     assert (kept.groups, kept.orphans, kept._members, kept._known) == ({}, {}, {}, {})
     assert (kept.charges._used, kept.charges.unsettled, kept._stale, kept._next) == ({}, set(), {}, {})
 
 
 @meets_its_case
-@given(policy=policies, steps=CHARGED, is_deferred=st.booleans())
-def test_what_is_used_of_quotas_is_a_sum_over_the_pods_that_may_be_in_a_domain(
-    policy: PolicyObject, steps: list[tuple[Object, bool]], *, is_deferred: bool
+@given(policy=policies, level=LEVELS, steps=CHARGED, is_deferred=st.booleans())
+def test_what_is_used_of_quotas_is_a_sum_over_the_recorded_pods_that_may_be_in_a_domain(
+    policy: PolicyObject, level: tuple[Level, ...], steps: list[tuple[Object, bool]], *, is_deferred: bool
 ) -> None:
+    first = placed("x", policy.policy.key.name, tuple(f"uid-{name}" for name in PODS), level, is_decided=True)
     index = ClusterIndex(Rules(), counts_of_rules())
     if is_deferred:
         index.gated.defer_to(lambda: None)
-    for step in [(policy, False), *steps]:
+    begun: list[tuple[Object, bool]] = [(policy, False), (first, False)]
+    for step in [*begun, *steps]:
         _take(index, step)
         assert is_deferred or not index.gated.charges.unsettled
     while index.gated.file_stale():
@@ -176,7 +218,14 @@ def test_what_is_used_of_quotas_is_a_sum_over_the_pods_that_may_be_in_a_domain(
 
 
 def _is_charged(pod: Pod, policy: str, values: Sequence[str], index: ClusterIndex) -> bool:
-    is_out = pod.gating is not None and not pod.gating.gates
-    groups = [group.key.policy for group in index.gated if pod.uid in group.roles]
-    nodes = pod.signature.node_affinity
-    return is_out and groups == [policy] and any(nodes.matches("", {ZONE: value}) for value in values)
+    """By its record, else by what it says of a group that was decided before pods were recorded."""
+    record, groups = index.gated.records.get(pod.uid), [each.key for each in index.gated if pod.uid in each.roles]
+    if (pod.gating is not None and pod.gating.gates) or [key.policy for key in groups] != [policy]:
+        return False
+    placement, nodes = index.placements.of(groups[0]), pod.signature.node_affinity
+    if record is None and (placement is None or placement.decided is None or placement.pods is not None):
+        return False
+    narrowest = nodes.values_of(ZONE)
+    if narrowest is None and record is not None and record.level is not None:
+        narrowest = record.level.admitted
+    return narrowest is None or not narrowest.isdisjoint(values)

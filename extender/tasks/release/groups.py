@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
+from extender.index.charges import Charges
 from extender.index.claims.reserved import Requests, Reservations
-from extender.index.gated import Charges, GatedGroups, Placements, Role
+from extender.index.gated import GatedGroups, Placements, Role
 from extender.kube.effects import ObjectEvent, PodRef
 from extender.model.group_placements import PlacementStatus
 from extender.model.objects import Pod

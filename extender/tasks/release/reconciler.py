@@ -68,7 +68,7 @@ class GroupReconciler:
         self._catch_up = catch_up
         self._queue = GroupQueue(clock)
         self._writer = StepWriter(
-            placements, pods, index.reserved, events, recorder, clock, utc_now, settings, self._come_back
+            placements, pods, index.reserved, index.gated, events, recorder, clock, utc_now, settings, self._come_back
         )
         self._waiting = Waiting(clock)
         self._lines = self._waiting.lines
@@ -215,6 +215,7 @@ class GroupReconciler:
         """Reads the group, decides, and writes one thing; again until it waits."""
         memory, step = self._known(group), Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE)
         await self._writer.read_late(group, memory)
+        await self._writer.catch_up_records(group, memory)
         self._give_back_unasked(group, memory)
         for _ in range(_MOST_STEPS):
             memory.observe(group, self._clock.now())

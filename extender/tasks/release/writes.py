@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
@@ -17,12 +17,12 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from extender.index.claims.reserved import Reservations
-from extender.index.gated import Placements
+from extender.index.gated import GatedGroups, Placements
 from extender.kube.effects import PodRef
 from extender.kube.errors import Conflict, KubeError, NotFound, Rejected, Throttled
 from extender.kube.timing import Backoff, BackoffOptions, Clock
 from extender.kube.writer import ReleaseObjects
-from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
+from extender.model.group_placements import MOST_RECORDED, GroupPlacement, PlacementStatus, placement_name
 from extender.model.objects import Pod
 from extender.model.release import Decision, GroupKey, Level, Phase, is_own_group
 from extender.model.units import counted
@@ -178,7 +178,7 @@ class PlacementWriter:
             written is not None
             and shown is not None
             and shown.uid == written.uid
-            and shown.decision == written.decision
+            and (shown.decision, shown.pods) == (written.decision, written.pods)
         ):
             del self._written[group]
 
@@ -187,15 +187,22 @@ class PlacementWriter:
         self._written.clear()
 
     async def decide(
-        self, decision: Decision, replaces: Decision | None, owner: Mapping[str, str] | None = None
+        self,
+        decision: Decision,
+        replaces: Decision | None,
+        owner: Mapping[str, str] | None = None,
+        pods: Collection[str] | None = None,
     ) -> Decision:
-        """Writes a decision down; returns the one that stands. ``replaces``: the decision that may be overwritten."""
+        """Writes a decision down; returns the one that stands. ``replaces``: the decision that may be overwritten.
+
+        ``pods``: the UIDs that are recorded with it, None where its policy counts no domains.
+        """
         group = decision.group
         async with self._rate_limiter.acquire(group.namespace):
             known = self.find(group)
             if known is None:
                 try:
-                    self._written[group] = await self._store.create_placement(decision_body(decision, owner=owner))
+                    self._written[group] = await self._store.create_placement(decision_body(decision, "", owner, pods))
                 except Conflict:
                     pass  # it exists; it is read below
                 else:
@@ -204,14 +211,24 @@ class PlacementWriter:
                 found, version = await self._store.get_placement(group.namespace, placement_name(group))
             except NotFound:
                 self._written.pop(group, None)  # the watch shows one that was deleted
-                self._written[group] = await self._store.create_placement(decision_body(decision, owner=owner))
+                self._written[group] = await self._store.create_placement(decision_body(decision, "", owner, pods))
                 return decision
             stands = found.decision
             if stands is not None and stands != replaces:
                 self._written[group] = found
                 return stands
-            self._written[group] = await self._store.update_placement(decision_body(decision, version, owner))
+            body = decision_body(decision, version, owner, found.pods if pods is None else pods)
+            self._written[group] = await self._store.update_placement(body)
             return decision
+
+    async def record(self, decision: Decision, pods: Collection[str]) -> None:
+        """Records the UIDs of pods, in place of those that were recorded before, in the object of a decided group."""
+        group = decision.group
+        async with self._rate_limiter.acquire(group.namespace):
+            found, version = await self._store.get_placement(group.namespace, placement_name(group))
+            if found.decision == decision and found.pods != tuple(pods):
+                found = await self._store.update_placement(decision_body(decision, version, pods=pods))
+            self._written[group] = found
 
     async def begin(self, group: GroupKey, gate: str, size: int) -> None:
         """Creates the object of a group that nothing is decided for, so that its status can tell why."""
@@ -257,6 +274,7 @@ class StepWriter:
         placements: PlacementWriter,
         pods: PodReleaser,
         reserved: Reservations,
+        gated: GatedGroups,
         events: EventRecorder,
         recorder: ReleaseMetrics,
         clock: Clock,
@@ -268,6 +286,7 @@ class StepWriter:
         self._placements = placements
         self._pods = pods
         self._reserved = reserved
+        self._gated = gated
         self._events = events
         self._recorder = recorder
         self._clock = clock
@@ -280,8 +299,9 @@ class StepWriter:
         decided = self._utc_now().replace(microsecond=0)  # what the API server keeps
         decision = Decision(group.key, group.spec.gate, max(group.size, 1), levels, decided)
         memory.levels, memory.claimed_until = levels, self._clock.now() + self._settings.reservation
+        pods = [pod.uid for pod in group.waiting][:MOST_RECORDED] if group.spec.counts_domains else None
         try:
-            stands = await self._placements.decide(decision, memory.decision, await self._owner(group))
+            stands = await self._placements.decide(decision, memory.decision, await self._owner(group), pods)
         except LeadershipLost:
             raise
         except KubeError as error:
@@ -293,6 +313,8 @@ class StepWriter:
         memory.progress(self._clock.now())
         if stands != decision:
             self._reserved.release(group.key)
+        else:
+            self._gated.record(group.key, stands.levels, pods or ())
         where = ", ".join(map(str, stands.levels)) or "any node"
         _LOG.info("decided", extra={"group": str(group.key), "policy": group.key.policy, "domain": where})
         return Step(Do.RELEASE, Phase.DECIDED, Reason.DECIDED, f"{counted(group.ready, 'pod')} may go to {where}")
@@ -306,6 +328,10 @@ class StepWriter:
 
     async def release(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
         """Releases the pods of a step, each with a patch of its own. They count as released from before the first one."""
+        if failed := await self._record(group, decision, [pod.uid for pod in step.pods]):
+            memory.problem = failed
+            self._come_back(group.key, memory.wait(self._clock.now()))
+            return Step(Do.WAIT, Phase.DEGRADED, Reason.FAILED, failed)
         memory.has_expired = False
         self._expect(group, memory, [pod.uid for pod in step.pods])
         outcomes = await self._pods.release_all(step.pods, decision)
@@ -331,6 +357,53 @@ class StepWriter:
             memory.is_placed = True
             self._recorder.record_wait(self._clock.now() - memory.first_seen)
         return Step(Do.RELEASE, Phase.RELEASING, Reason.RELEASING, step.message)
+
+    async def _record(self, group: GroupState, decision: Decision, pods: Sequence[str]) -> str:
+        """Records pods with their group where its policy counts domains, and none that is; why that failed, else empty."""
+        if not group.spec.counts_domains:
+            return ""
+        before = self._gated.recorded_in(group.key)
+        missing = set(pods).difference(before)
+        if not missing:
+            return ""
+        if len(before) + len(missing) > MOST_RECORDED:
+            return f"the object of a group records no more than {counted(MOST_RECORDED, 'pod')}"
+        try:
+            await self._placements.record(decision, sorted(missing.union(before)))
+        except LeadershipLost:
+            raise
+        except KubeError as error:
+            return f"the pods cannot be recorded: {error}"
+        self._gated.record(group.key, decision.levels, missing)
+        return ""
+
+    async def catch_up_records(self, group: GroupState, memory: GroupMemory) -> None:
+        """Records what the object of a group lacks: pods from before its policy counted domains, and adopted ones.
+
+        A pod is adopted where it went without its gate into a domain that the policy limits: it is decided after the fact.
+        """
+        out = (*group.released, *group.bound)
+        if not (out and group.spec.counts_domains):
+            return
+        placement, adopted = self._placements.find(group.key), self._gated.records.get(out[0].uid)
+        failed = ""
+        if placement is not None and placement.decision is not None:
+            if placement.pods is None:
+                failed = await self._record(group, placement.decision, [pod.uid for pod in out])
+        elif is_own_group(group.key) and adopted is not None and memory.decision is None:
+            levels = () if adopted.level is None else (adopted.level,)
+            decided = self._utc_now().replace(microsecond=0)
+            decision = Decision(group.key, group.spec.gate, 1, levels, decided)
+            try:
+                owner = await self._owner(group)
+                memory.decision = await self._placements.decide(decision, None, owner, [out[0].uid])
+            except LeadershipLost:
+                raise
+            except KubeError as error:
+                failed = str(error)
+        if failed:
+            _LOG.warning("released pods are not recorded", extra={"group": str(group.key), "error": failed})
+            self._come_back(group.key, self._clock.now() + BEGIN_AFTER)
 
     def _expect(self, group: GroupState, memory: GroupMemory, uids: Sequence[str]) -> None:
         """These pods count as released, until the watch shows it or they are read."""
@@ -372,7 +445,8 @@ class StepWriter:
         memory.told, memory.told_at = None, now
         try:
             if known is None and memory.decision is not None:
-                await self._placements.decide(memory.decision, memory.decision)  # the object was deleted
+                pods = self._gated.recorded_in(group.key) if group.spec.counts_domains else None
+                await self._placements.decide(memory.decision, memory.decision, None, pods)  # the object was deleted
             elif known is None:
                 await self._placements.begin(group.key, group.spec.gate, max(group.size, 1))
             await self._placements.tell(group.key, status)

@@ -5,7 +5,7 @@ The fields are those of deploy/policies/group-placements.yaml.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -40,6 +40,7 @@ class _SpecJson(msgspec.Struct):
     size: int = 1
     topology: list[_LevelJson] | None = None
     decided: str | None = None
+    pods: list[str] | None = None
 
 
 class _ConditionJson(msgspec.Struct):
@@ -78,6 +79,7 @@ def trim_placement(raw: GroupPlacementJson) -> GroupPlacement:
             for each in spec.topology or ()
         ),
         decided=read_time(spec.decided),
+        pods=None if spec.pods is None else tuple(spec.pods),
         status=_status(raw.status or _StatusJson()),
     )
 
@@ -88,13 +90,23 @@ def _status(raw: _StatusJson) -> PlacementStatus:
     return PlacementStatus(phase, raw.ready or 0, raw.released or 0, raw.bound or 0, reason, raw.message or "")
 
 
-def decision_body(decision: Decision, version: str = "", owner: Mapping[str, str] | None = None) -> JsonObject:
-    """The object with a decision, to create it or, with its ``version``, to replace it. ``owner``: an owner reference."""
+def decision_body(
+    decision: Decision,
+    version: str = "",
+    owner: Mapping[str, str] | None = None,
+    pods: Iterable[str] | None = None,
+) -> JsonObject:
+    """The object with a decision, to create it or, with its ``version``, to replace it. ``owner``: an owner reference.
+
+    ``pods``: the UIDs of the pods that are released with it.
+    """
     body = undecided_body(decision.group, decision.gate, decision.size, owner)
     if version:
         body["metadata"]["resourceVersion"] = version
     body["spec"]["topology"] = [_level_body(each) for each in decision.levels]
     body["spec"]["decided"] = rfc3339(decision.decided)
+    if pods is not None:
+        body["spec"]["pods"] = list(pods)
     return body
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Final
 
+from extender.model.group_placements import MOST_RECORDED
 from extender.model.release import MOST_LEVELS, MOST_VALUES, Phase
 from tests.deploy.building import DEPLOY
 from tests.tools.crds import policies
@@ -79,6 +80,12 @@ def _spec() -> Schema:
         },
         "topology": listed(
             level, MOST_LEVELS, "The domain, coarse to fine. Empty: the pods are released unpinned.", keys=("key",)
+        ),
+        "pods": listed(
+            text(r"^[^\s]+$", 128),
+            MOST_RECORDED,
+            "The UIDs of the pods that are released with the group, where its policy lists or limits domains. They are charged "
+            "to its domain until they are gone.",
         ),
         "decided": {"description": "When. Absent: not yet.", "type": "string", "format": "date-time"},
     }

@@ -10,6 +10,7 @@ const RULES = {
   SchedulingPolicy: "scheduling policy",
   Limits: "limits",
   CrossNamespaceQuota: "quota across namespaces",
+  ReleaseDomains: "domains of a release",
   ReservedRoom: "reserved room",
 };
 const REASONS = {
@@ -27,6 +28,8 @@ const REASONS = {
   policy_failed: "a scheduling policy cannot be applied to it",
   no_room: "too little free room",
   host_ports: "host ports that it needs are taken",
+  release_domain: "its policy releases pods into other domains only",
+  release_quota: "quotas of the domains are used up",
   reserved: "room is reserved for pods that start together",
   nominated: "room is kept for nominated pods",
   preempting: "it waits until the pods that it preempts are gone",

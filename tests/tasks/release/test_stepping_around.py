@@ -1,0 +1,304 @@
+"""What a tenant may write into its own pods frees no quota of a domain, and uses none up for others.
+
+A quota of four pods in zone a, unless a test says otherwise. The real choice of a domain and the real filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.kube.errors import KubeError
+from extender.model.policies import Mode, PolicyObject
+from extender.model.rejections import Reason
+from extender.model.release import RELEASED_ANNOTATION, Domain, own_group
+from extender.rules.catalog import counts_of_rules
+from extender.settings.configuration import Settings
+from extender.settings.rules import Rules
+from extender.verbs.filter import FilterVerb
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+from tests.contenders import contender_json
+from tests.gangs import release_policy
+from tests.tasks.release.scene import POLICY
+from tests.tasks.release.test_quotas import QuotaScene, domain
+
+TEAM = {"team": "a"}
+LISTED = (domain("a", 4), domain("b", 0))
+
+
+class Held(QuotaScene):
+    """A policy for pods of a team. Zones a and b are listed, other is not."""
+
+    def __init__(self, domains: tuple[Domain, ...] = LISTED, **release: Any) -> None:
+        selector = {"matchLabels": TEAM}
+        super().__init__({"a": 90, "b": 90, "other": 90}, **{"domains": domains, "selector": selector} | release)
+
+    def gang(self, name: str, *numbers: int) -> None:
+        self.create(name, *numbers)
+        for number in numbers:
+            self.relabel(f"{name}-{number}", TEAM)
+
+    def relabel(self, name: str, labels: Mapping[str, str | None]) -> None:
+        body = self.api.pods[f"default/{name}"]
+        changed = {**body["metadata"]["labels"], **labels}
+        body["metadata"]["labels"] = {key: value for key, value in changed.items() if value is not None}
+        self.api.add(body)
+        self.show()
+
+    def strip(self, name: str) -> None:
+        """Takes the annotation of the release off a pod."""
+        body = self.api.pods[f"default/{name}"]
+        body["metadata"]["annotations"] = {}
+        self.api.add(body)
+        self.show()
+
+    def ungate(self, name: str) -> None:
+        """Removes the gate of a pod by hand."""
+        body = self.api.pods[f"default/{name}"]
+        body["spec"]["schedulingGates"] = []
+        self.api.add(body)
+        self.show()
+
+    def plain(self, name: str, **fields: Any) -> None:
+        """A pod of the team that never had the gate."""
+        self.api.add(contender_json(name, **{"labels": {**TEAM, "gang": name, "size": "1"}} | fields))
+        self.show()
+
+    def ask(self, name: str, *nodes: str) -> FilterResult:
+        """The answer about a pod, which is assumed where it passes."""
+        pod = self.index.pods[f"uid-{name}"]
+        args = ExtenderArgs(pod, list(nodes or self.rooms))
+        result = FilterVerb(self.index.view, Settings()).decide(args, Random(1).getrandbits(32)).result
+        if result.passed:
+            self.index.assume(pod, result.passed, self.clock.now())
+        return result
+
+    def passing(self, name: str, *nodes: str) -> list[str]:
+        return list(self.ask(name, *nodes).passed)
+
+    def bind_to(self, name: str, node: str) -> None:
+        self.api.pods[f"default/{name}"]["spec"]["nodeName"] = node
+        self.show()
+
+    def used(self, zone: str = "a") -> int:
+        return self.index.gated.charges.of(POLICY, zone).get("pods", 0)
+
+    def restarted(self) -> None:
+        """Another process, which has what the watch shows and no memory."""
+        self.index = ClusterIndex(Rules(), counts_of_rules())
+        for zone, room in self.rooms.items():
+            self.add_node(zone, room)
+        self.index.upsert(PolicyObject(self.policy))
+        self.show()
+
+
+@pytest.fixture(params=["the same leader", "another one"])
+def is_restarted(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "another one")
+
+
+def strip(scene: Held, name: str) -> None:
+    scene.strip(name)
+
+
+def relabel(scene: Held, name: str) -> None:
+    scene.relabel(name, {"team": None})
+
+
+def both(scene: Held, name: str) -> None:
+    scene.relabel(name, {"team": "b", "gang": "z"})
+    scene.strip(name)
+
+
+@pytest.mark.parametrize("change", [strip, relabel, both])
+async def test_released_pods_are_charged_until_they_are_gone_whatever_is_written_into_them(
+    change: Callable[[Held, str], None], *, is_restarted: bool
+) -> None:
+    scene = Held()
+    scene.gang("w", 1, 2)
+    scene.gang("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(2)
+        scene.bind()
+    for name in ("w-1", "w-2", "x-1", "x-2"):
+        change(scene, name)
+    if is_restarted:
+        scene.restarted()
+    assert (scene.used(), audit(scene.index)) == (4, [])
+    scene.gang("y", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(5)
+        assert scene.released("y") == {}
+        scene.delete("w-1")
+        scene.delete("x-1")
+        await scene.pass_time(2)
+        assert set(scene.released("y")) == {"y-1", "y-2"}
+        assert scene.used() == 4
+
+
+async def test_pods_into_which_the_annotation_is_written_use_no_quota_up(*, is_restarted: bool) -> None:
+    """They never had the gate; the group that they name exists, or does not."""
+    scene = Held()
+    scene.gang("mine", 1)
+    async with scene.leading():
+        await scene.pass_time(2)
+        scene.bind()
+    marks = {RELEASED_ANNOTATION: "{}@2026-01-01T00:00:00Z"}
+    for number, group in enumerate(("mine", "none") * 3):
+        scene.plain(f"p{number}", on="a" if number < 3 else "", node_selector={"zone": "a"})
+        body = scene.api.pods[f"default/p{number}"]
+        body["metadata"]["annotations"] = {key: text.format(group) for key, text in marks.items()}
+        scene.api.add(body)
+    scene.plain("huge", cpu=10**9)
+    scene.api.pods["default/huge"]["metadata"]["annotations"] = {RELEASED_ANNOTATION: "mine@2026-01-01T00:00:00Z"}
+    scene.show()
+    if is_restarted:
+        scene.restarted()
+    assert scene.used() == 1
+    scene.gang("others", 1, 2, 3)
+    async with scene.leading():
+        await scene.pass_time(3)
+        assert len(scene.released("others")) == 3
+
+
+async def test_a_pod_whose_gate_was_removed_by_hand_goes_to_listed_domains_only_as_far_as_their_quota_goes() -> None:
+    scene = Held()
+    scene.gang("x", 1, 2, 3)
+    async with scene.leading():
+        await scene.pass_time(2)
+        scene.bind()
+    for name in ("p", "q", "r"):
+        scene.gang(name, 1)
+        scene.ungate(f"{name}-1")
+    assert scene.passing("p-1") == ["a"]
+    found = scene.ask("q-1")
+    assert (list(found.passed), found.unresolvable) == (
+        [],
+        {"a": Reason.RELEASE_QUOTA.text, "b": Reason.RELEASE_QUOTA.text, "other": Reason.RELEASE_DOMAIN.text},
+    )
+    scene.bind_to("p-1", "a")
+    assert scene.used() == 4
+    assert not scene.passing("q-1")
+    scene.delete("p-1")
+    assert scene.passing("q-1") == ["a"]
+
+
+async def test_a_pod_that_came_without_the_gate_is_recorded_once_it_is_bound() -> None:
+    """So a leader that takes over knows it, and its labels can be changed as little as those of a released pod."""
+    scene = Held()
+    for number in range(4):
+        scene.plain(f"p{number}")
+    async with scene.leading():
+        for number in range(4):
+            assert scene.passing(f"p{number}") == ["a"]
+            scene.bind_to(f"p{number}", "a")
+        await scene.pass_time(2)
+        assert {body["spec"]["group"] for body in scene.api.placements.values()} == {
+            own_group(f"uid-p{number}") for number in range(4)
+        }
+        assert scene.status(own_group("uid-p1"))["phase"] == "Bound"
+    for number in range(4):
+        scene.relabel(f"p{number}", {"team": None})
+    scene.restarted()
+    assert scene.used() == 4
+    scene.plain("q")
+    assert not scene.passing("q")
+    async with scene.leading():
+        for number in range(4):
+            scene.delete(f"p{number}")
+        await scene.pass_time(2 * scene.budget.keep_empty)
+        assert (scene.api.placements, scene.index.gated.records, scene.used()) == ({}, {}, 0)
+
+
+async def test_a_domain_that_is_listed_without_a_quota_takes_any_number_and_others_none() -> None:
+    scene = Held((domain("a"),))
+    for number in range(9):
+        scene.plain(f"p{number}")
+        assert scene.passing(f"p{number}") == ["a"]
+        scene.bind_to(f"p{number}", "a")
+    assert scene.index.gated.records == {}, "nothing is limited"
+
+
+async def test_pods_that_no_such_policy_selects_are_held_to_nothing() -> None:
+    scene = Held()
+    scene.plain("other-team", labels={"team": "b"})
+    scene.plain("of-a-daemon-set", owner=("DaemonSet", "d"), labels=TEAM)
+    for name in ("other-team", "of-a-daemon-set"):
+        assert scene.passing(name, "other") == ["other"]
+    scene.plain("audited")
+    scene.policy = release_policy(selector={"matchLabels": TEAM}, domains=LISTED, topology=("zone",))
+    scene.index.upsert(PolicyObject(_audit(scene.policy)))
+    assert scene.passing("audited", "other") == ["other"]
+
+
+def _audit(policy: Any) -> Any:
+    return replace(policy, mode=Mode.AUDIT)
+
+
+async def test_what_was_released_before_the_policy_had_domains_is_recorded_from_then_on() -> None:
+    scene = Held(())
+    scene.gang("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(2)
+        scene.bind()
+        zone = scene.released()["x-1"]
+        assert [body["spec"].get("pods") for body in scene.api.placements.values()] == [None]
+        scene.change_policy(domains=(domain(zone, 4),))
+        assert scene.used(zone) == 2, "by what the pods say"
+        await scene.pass_time(2)
+        assert [body["spec"]["pods"] for body in scene.api.placements.values()] == [["uid-x-1", "uid-x-2"]]
+    scene.strip("x-1")
+    assert scene.used(zone) == 2
+
+
+async def test_a_pod_is_released_only_after_it_is_recorded() -> None:
+    scene = Held((domain("a", 9),))
+    scene.gang("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(2)
+        scene.bind()
+        scene.api.fail = lambda call, _: KubeError("down") if call == "update_placement" else None
+        scene.create("x", 3, 4, size=2)
+        for number in (3, 4):
+            scene.relabel(f"x-{number}", TEAM)
+        await scene.pass_time(5)
+        assert set(scene.released()) == {"x-1", "x-2"}
+        assert scene.why("x") == ("PatchFailed", "the pods cannot be recorded: down")
+        scene.api.fail = lambda _call, _name: None
+        await scene.pass_time(10)
+        assert len(scene.released()) == 4
+        (body,) = scene.api.placements.values()
+        assert body["spec"]["pods"] == [f"uid-x-{number}" for number in range(1, 5)]
+
+
+async def test_a_recorded_pod_that_lost_its_gate_before_it_was_narrowed_is_held_to_its_domain() -> None:
+    scene = Held((domain("a", 2), domain("b", 2)))
+    scene.gang("x", 1, 2)
+    scene.api.fail = lambda call, _: KubeError("down") if call == "release_pod" else None
+    async with scene.leading():
+        await scene.pass_time(2)
+        assert scene.released() == {}
+        scene.ungate("x-1")
+        assert scene.used() == 1
+        assert scene.ask("x-1", "b").unresolvable == {"b": Reason.RELEASE_DOMAIN.text}
+        assert scene.passing("x-1") == ["a"]
+
+
+async def test_a_group_records_no_more_pods_than_its_object_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.tasks.release.writes.MOST_RECORDED", 3)
+    scene = Held((domain("a", 90),))
+    scene.gang("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(2)
+        scene.bind()
+        scene.create("x", 3, 4, size=2)
+        for number in (3, 4):
+            scene.relabel(f"x-{number}", TEAM)
+        await scene.pass_time(5)
+        assert (len(scene.released()), scene.why("x")[1]) == (2, "the object of a group records no more than 3 pods")
