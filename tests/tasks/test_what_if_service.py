@@ -338,12 +338,15 @@ def test_a_signal_to_the_child_is_none_to_the_service(run: Run) -> None:
     run(scene())
 
 
-def test_the_child_of_a_service_that_is_gone_ends_by_itself() -> None:
-    """The parent of the child is a process between it and the test."""
+@pytest.mark.parametrize("work", [endless, stuck])
+def test_the_child_of_a_service_that_is_gone_ends_at_once(work: Callable[[Meter], Steps[bytes]]) -> None:
+    """Also within a single step. The parent of the child is a process between it and the test."""
     reading_end, writing_end = os.pipe()
     between = os.fork()
     if not between:
-        child = start_child(endless, SETTINGS.what_if)
+        child = start_child(work, structs.replace(SETTINGS.what_if, seconds=Duration(3600)))
+        while os.getpriority(os.PRIO_PROCESS, child.pid) == os.getpriority(os.PRIO_PROCESS, 0):
+            os.sched_yield()  # until it has begun to work
         os.write(writing_end, f"{child.pid}".encode())
         os._exit(0)
     os.waitpid(between, 0)

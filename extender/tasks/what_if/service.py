@@ -16,6 +16,7 @@ Why a fork, measured at 5,000 nodes and 150,000 pods (180 MB), and at twice that
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import resource
@@ -27,7 +28,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -50,6 +51,11 @@ _PAGE: Final = resource.getpagesize()
 _MORE_SECONDS: Final = 2  # of a single step beyond the budget, before the kernel ends the child
 _CHUNK: Final = 2**18
 _LOOK_SECONDS: Final = 0.005
+_PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+try:  # here and not in the child, where a lock of the dynamic linker may stand as a thread of the service left it
+    _PRCTL: Any = ctypes.CDLL(None).prctl
+except (AttributeError, OSError, TypeError):
+    _PRCTL = None
 _HANDLED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
 
 Work = Callable[["Meter"], Steps[bytes]]
@@ -185,6 +191,7 @@ def _run(work: Work, budget: WhatIf, writing: int, parent: int, blocked: Iterabl
     """All that the child does. It never returns to the code that forked it."""
     try:
         _detach(writing, blocked)
+        _end_with(parent)
         _limit(budget)
         kind, output = _outcome(work, budget, parent)
         _write(writing, _HEAD.pack(kind, len(output)) + output)
@@ -204,6 +211,14 @@ def _detach(writing: int, blocked: Iterable[int]) -> None:
     for each in _HANDLED:
         signal.signal(each, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _end_with(parent: int) -> None:
+    """Has the kernel end the child with the service, whatever it does then. Elsewhere than on Linux it looks after each step."""
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)  # it was gone before
 
 
 def _limit(budget: WhatIf) -> None:
