@@ -98,6 +98,9 @@ async def test_a_question_about_a_pod_or_a_namespace_is_read(aiohttp_client: Aio
         ("topology?key=zone&limit=501", "limit"),
         ("topology?key=zone&page=2", "page"),
         ("pending?limit=many", "limit"),
+        ("pending?limit=", "limit"),
+        ("groups?limit=1&limit=2", "limit"),
+        ("workloads?namespace=a&namespace=b", "namespace"),
         ("pending?pod=web", "pod"),
         ("workloads?selector=app", "selector"),
         ("preemptions?node=n1", "node"),
@@ -248,7 +251,7 @@ async def test_answers_about_a_pod_are_shown_the_latest_first(aiohttp_client: Ai
     assert other["decisions"] == []
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=-1", "limit=²", "limit=x", "name=web-1"])
+@pytest.mark.parametrize("query", ["limit=", "limit=0", "limit=1001", "limit=-1", "limit=²", "limit=x", "name=web-1"])
 async def test_a_wrong_parameter_of_the_page_of_decisions_is_named(aiohttp_client: AiohttpClient, query: str) -> None:
     client = await aiohttp_client(app_with())
     answer = await client.get(f"/debug/decisions?{query}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.model.constraints.labels import KEY_PATTERN, VALUE_PATTERN, is_label_key, is_label_value
 from extender.model.constraints.selectors import EVERYTHING, LabelSelector, requirement, selector
 from extender.wire.errors import WireError
-from extender.wire.objects.constraints import parse_selector_text
+from extender.wire.objects.constraints import SELECTOR_PATTERN, parse_selector_text
 
 _KEYS = st.sampled_from(["app", "a.b/c_d", "in", "notin"])
 _VALUES = st.lists(st.sampled_from(["web", "x-1", "A.b", "", "in"]), min_size=1, max_size=3, unique=True)
@@ -70,3 +73,22 @@ def test_what_is_no_selector_names_the_field(text: str) -> None:
 def test_what_a_selector_shows_is_read_as_the_same_selector(made: LabelSelector) -> None:
     text = "" if made.is_empty else str(made)
     assert parse_selector_text(text, "selector") == made
+
+
+_PARTS = ["a", "in", "notin", "a.b/c", "/", "-", "=", "==", "!=", "!", ",", "(", ")", " ", "\n", "é", "A" * 63, "_"]
+
+
+@given(st.lists(st.sampled_from(_PARTS), max_size=9).map("".join))
+def test_the_pattern_of_the_schema_matches_what_is_read_and_nothing_else(text: str) -> None:
+    try:
+        parse_selector_text(text, "selector")
+        is_read = True
+    except WireError:
+        is_read = False
+    assert (re.search(SELECTOR_PATTERN, text) is not None) == is_read
+
+
+@given(st.lists(st.sampled_from([*_PARTS, "a" * 63, "b." * 126, "c" * 253]), max_size=5).map("".join))
+def test_the_patterns_of_keys_and_values_match_what_is_one(text: str) -> None:
+    assert (re.fullmatch(KEY_PATTERN, text) is not None) == is_label_key(text)
+    assert (re.fullmatch(VALUE_PATTERN, text) is not None) == is_label_value(text)

@@ -27,12 +27,14 @@ POD_PARAMETERS: Final = (
 
 
 def check_parameters(request: web.Request, known: Collection[str] = ()) -> None:
-    """Raises WireError for a parameter of the query that is not known: ignored, it would change what is answered."""
+    """Raises WireError for a parameter of the query that is not known, or given twice: ignored, it would change what is answered."""
     for name in request.query:
         if name not in known:
             among = {0: "there is none", 1: f'the only one is "{"".join(known)}"'}
             expected = among.get(len(known), f"expected one of {', '.join(known)}")
             raise WireError(name, f"is no parameter; {expected}")
+        if len(request.query.getall(name)) > 1:
+            raise WireError(name, "is given twice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,8 @@ class Number:
 
     def of(self, request: web.Request) -> int:
         """The number of this request. Raises WireError."""
-        text = request.query.get(self.name, "")
-        if not text:
+        text = request.query.get(self.name)
+        if text is None:
             return self.usual
         number = int(text) if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER else -1
         if not self.least <= number <= self.most:

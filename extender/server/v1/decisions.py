@@ -99,7 +99,12 @@ OPERATIONS: Final = (
         Decision,
         (
             _LAST.parameter,
-            Parameter(_LAST_EVENT, "header", "Continue after the event of this id. A browser sends it."),
+            Parameter(
+                _LAST_EVENT,
+                "header",
+                "Continue after the event of this id. A browser sends it.",
+                {"type": "string", "pattern": f"^[0-9]{{0,{_LONGEST_NUMBER}}}$"},
+            ),
         ),
         errors=frozenset({429}),
         media_type="text/event-stream",

@@ -32,7 +32,7 @@ from extender.model.answers.pages import (
     TopologyQuestion,
     WorkloadPage,
 )
-from extender.model.constraints.labels import is_label_key
+from extender.model.constraints.labels import KEY_PATTERN, is_label_key
 from extender.model.units import times
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.openapi import Operation, Parameter
@@ -47,7 +47,7 @@ from extender.server.v1.answers import (
 from extender.tasks.browse_service import BrowseService
 from extender.telemetry.decision_log import Decision
 from extender.wire.errors import WireError
-from extender.wire.objects.constraints import parse_selector_text
+from extender.wire.objects.constraints import LONGEST_SELECTOR, SELECTOR_PATTERN, parse_selector_text
 
 _MEMORY: Final = Path("/proc/self/statm")  # sizes in pages; the second one is resident
 _FEW_DIFFERENCES: Final = 10
@@ -216,9 +216,20 @@ OPERATIONS: Final = (
         topology,
         "The domains of a label key of nodes, or the nodes of one domain.",
         TopologyPage,
-        Parameter("key", "query", "The label key, such as topology.kubernetes.io/zone.", is_required=True),
+        Parameter(
+            "key",
+            "query",
+            "The label key, such as topology.kubernetes.io/zone.",
+            {"type": "string", "pattern": f"^{KEY_PATTERN}$"},
+            is_required=True,
+        ),
         Parameter("namespace", "query", "Count pods of this namespace only."),
-        Parameter("selector", "query", "Count pods that this label selector selects, in kubectl's notation."),
+        Parameter(
+            "selector",
+            "query",
+            "Count pods that this label selector selects, in kubectl's notation.",
+            {"type": "string", "maxLength": LONGEST_SELECTOR, "pattern": SELECTOR_PATTERN},
+        ),
         Parameter("domain", "query", "List the nodes of this domain instead of domains."),
     ),
     _operation(

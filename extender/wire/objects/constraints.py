@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from extender.model.bounded import Prepared, Steps, at_once, cached
-from extender.model.constraints.labels import Labels
+from extender.model.constraints.labels import KEY_PATTERN, VALUE_PATTERN, Labels
 from extender.model.constraints.node_affinity import (
     NodeAffinity,
     NodeRequirement,
@@ -409,7 +409,7 @@ def _values(selectors: Sequence[LabelSelector], node_terms: Sequence[NodeSelecto
 
 # -- selectors in kubectl's notation
 
-_LONGEST_SELECTOR: Final = 4000  # characters
+LONGEST_SELECTOR: Final = 4000  # characters
 _CLAUSE: Final = re.compile(
     r"\s*(?:"
     r"(?P<set_key>[^\s,=!()]+)\s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\)"
@@ -420,14 +420,22 @@ _CLAUSE: Final = re.compile(
 )
 
 
+_TERM: Final = (
+    rf"\s*(?:{KEY_PATTERN}\s+(?:in|notin)\s*\((?!\s*\))\s*{VALUE_PATTERN}\s*(?:,\s*{VALUE_PATTERN}\s*)*\)"
+    rf"|{KEY_PATTERN}\s*(?:==|=|!=)\s*{VALUE_PATTERN}|!?\s*{KEY_PATTERN})\s*"
+)
+SELECTOR_PATTERN: Final = rf"^(?:\s*|{_TERM}(?:,{_TERM})*)$"
+"""What `parse_selector_text` takes, as a regular expression for a JSON schema."""
+
+
 def parse_selector_text(text: str, path: str) -> LabelSelector:
     """Reads a label selector as kubectl does: `app=web,tier in (front, back),!canary`; an empty text selects everything.
 
     Raises ``WireError`` with this path. Comparisons of numbers (`a>1`) are not read: selectors of pods cannot have them.
     https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#list-and-watch-filtering
     """
-    if len(text) > _LONGEST_SELECTOR:
-        raise WireError(path, f"is longer than {_LONGEST_SELECTOR} characters")
+    if len(text) > LONGEST_SELECTOR:
+        raise WireError(path, f"is longer than {LONGEST_SELECTOR} characters")
     try:
         return selector(_text_requirements(text))
     except SelectorError as error:
