@@ -18,7 +18,7 @@ from tests.e2e.control_plane import ControlPlane
 from tests.e2e.programs import PROGRAMS, VARIABLE, assets_directory
 
 # A TLS connection says goodbye in its own time; a test's loop may end before that, and no test loses anything by it.
-_GOODBYE = "ignore:Exception ignored in. <(socket|function _Selector):pytest.PytestUnraisableExceptionWarning"
+_GOODBYE = "ignore:Exception ignored in. <(socket|function _Selector|function _SSLProtocol):pytest.PytestUnraisableExceptionWarning"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -14,6 +15,7 @@ from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.control_plane import scheduler_document
 from tests.e2e.serving import Extender
 from tests.e2e.slow_writes import way_round
+from tests.e2e.test_leading import LEASE, Front, settings
 from tests.e2e.test_preemption import WEB, low, prepare, standing
 from tests.simulator.plain import HOSTNAME, affinity, anti_affinity, namespace, pod, term
 
@@ -22,6 +24,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 VICTIMS = 4
 # The nomination, then a condition and a deletion for each victim; and one more, which may not come.
 MOMENTS = range(1 + 2 * VICTIMS + 1)
+NODES_FULL = 12
+KILLED_AFTER = (0, 3, 9, 1, 14, 6, 2, 20)  # writes of pods
 WITHIN = 60.0  # of which the restart takes a few; kube-scheduler alone would look again after five minutes
 
 
@@ -48,13 +52,10 @@ class Killed:
         self._cluster = cluster
 
     @asynccontextmanager
-    async def asked(self, kubeconfig: str = "") -> AsyncIterator[Extender]:
+    async def asked(self, way: str = "") -> AsyncIterator[Extender]:
         """An extender that kube-scheduler asks."""
         plane = self._cluster.plane
-        own = self._cluster.folder / "round.kubeconfig"
-        if kubeconfig:
-            plane.write_access(kubeconfig, self._cluster.folder / "unused.kubeconfig", own)
-        with Extender(self._cluster.folder, own if kubeconfig else plane.extender_kubeconfig) as extender:
+        with Extender(self._cluster.folder, self._access(way)) as extender:
             await eventually_ready(extender)
             await asyncio.to_thread(plane.start_scheduler, scheduler_document("offload", extender.url))
             try:
@@ -63,13 +64,19 @@ class Killed:
                 plane.scheduler.stop()
 
     @asynccontextmanager
-    async def again(self, extender: Extender) -> AsyncIterator[None]:
-        """The next one, after a kill."""
+    async def again(self, extender: Extender, way: str = "") -> AsyncIterator[Extender]:
+        """The next one, after a kill; ``way``: the URL of the apiserver, if it is not its own."""
         port = int(extender.url.rpartition(":")[2])
-        plane = self._cluster.plane
-        with Extender(self._cluster.folder, plane.extender_kubeconfig, port=port) as other:
+        with Extender(self._cluster.folder, self._access(way), port=port) as other:
             await eventually_ready(other)
-            yield
+            yield other
+
+    def _access(self, way: str) -> Path:
+        if not way:
+            return self._cluster.plane.extender_kubeconfig
+        own = self._cluster.folder / "round.kubeconfig"
+        self._cluster.plane.write_access(way, self._cluster.folder / "unused.kubeconfig", own)
+        return own
 
 
 async def full_node(cluster: Cluster, count: int = VICTIMS) -> str:
@@ -159,3 +166,59 @@ async def test_a_lonely_preemptor_whose_room_only_our_rules_know_survives_a_kill
         extender.program.kill()
         async with killed.again(extender):
             assert await cluster.board.bound(high, within=WITHIN) == [name]
+
+
+async def test_an_extender_that_is_killed_again_and_again_amid_preemptions_loses_none_and_removes_no_pod_in_vain(
+    cluster: Cluster,
+) -> None:
+    names = await cluster.add_nodes(zones=1, per_zone=NODES_FULL, cpu="2")
+    await prepare(cluster, [low(number, on=name, cpu="1") for number, name in enumerate(names + names)])
+    highs = [pod(f"high-{number}", priorityClassName="high", cpu="2") for number in range(NODES_FULL)]
+    killed = Killed(cluster)
+    async with AsyncExitStack() as stack:
+        extender = await stack.enter_async_context(killed.asked())
+        extender.program.kill()
+        creating = asyncio.create_task(cluster.api.create(*highs))
+        for writes in KILLED_AFTER:
+            held = Held(writes)
+            async with way_round(cluster.plane, held.wait) as url, killed.again(extender, url) as other:
+                with suppress(TimeoutError):  # little may be left to write
+                    async with asyncio.timeout(WITHIN / 4):
+                        await held.reached.wait()
+                other.program.kill()
+        await creating
+        async with killed.again(extender):
+            assert sorted(await cluster.board.bound(*highs, within=2 * WITHIN)) == sorted(names)
+    assert standing(cluster) == 0
+    assert await cluster.faults() == []
+
+
+async def test_the_leader_dies_before_its_first_write_and_the_next_one_makes_the_preemption(cluster: Cluster) -> None:
+    name = await full_node(cluster)
+    held, high = Held(0), pod("high", priorityClassName="high", cpu=str(VICTIMS))
+    plane, folders = cluster.plane, [cluster.folder / "first", cluster.folder / "second"]
+    for folder in folders:
+        folder.mkdir()
+    own = cluster.folder / "round.kubeconfig"
+    async with way_round(plane, held.wait) as url:
+        plane.write_access(url, cluster.folder / "unused.kubeconfig", own)
+        leading = settings(leaseDuration="6s", renewDeadline="4s", retryPeriod="1s")
+        with Extender(folders[0], own, leading) as first:
+            both = [first]
+            front = Front(both)
+            async with front.listening():
+                await front.leader()
+                with Extender(folders[1], plane.extender_kubeconfig, leading) as second:
+                    both.append(second)
+                    await asyncio.to_thread(plane.start_scheduler, scheduler_document("offload", front.url))
+                    try:
+                        await cluster.api.create(high)
+                        async with asyncio.timeout(WITHIN):
+                            await held.reached.wait()
+                        await cluster.calm()
+                        first.program.kill()
+                        assert await cluster.board.bound(high, within=WITHIN) == [name]
+                    finally:
+                        plane.scheduler.stop()
+    await cluster.api.delete(LEASE)
+    assert await cluster.faults() == []

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from extender.index.claims.nominations import MOST_REJECTED
 from extender.model.objects import Pod
 from extender.tasks.rejected_pods import Nominator, NominatorOptions, RejectedPodWriter, Requeuer
 from tests.builders import asking, index_of, namespace, node, pod, pod_json
@@ -60,3 +61,18 @@ async def test_a_write_about_a_pod_is_not_behind_those_of_another_namespace(
         await until(lambda: any("honest" in effect for effect in crowd.writer.effects))
     before = next(place for place, effect in enumerate(crowd.writer.effects) if "honest" in effect)
     assert before < CROWD / 10, "those that were written while the others were queued"
+
+
+def test_a_crowd_of_rejected_pods_drops_none_of_another_namespace() -> None:
+    """What is dropped is not requeued after the change that would help it."""
+    index = index_of(node("n1"))
+    honest = pod("honest", namespace="shop")
+    index.rejected.add(honest, 1)
+    for number in range(MOST_REJECTED + 10):
+        index.rejected.add(pod(f"noise-{number}", namespace="noise"), 1)
+    held = index.rejected.held
+    assert (len(held), honest.uid in held, "uid-noise-0" in held) == (MOST_REJECTED, True, False)
+    for uid in list(held):
+        index.rejected.discard(uid)
+    index.rejected.add(honest, 2)
+    assert list(index.rejected) == [(honest, 2)]

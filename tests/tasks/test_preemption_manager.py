@@ -335,6 +335,10 @@ class TestLostRoom:
             for _ in range(4):
                 await s.pass_time(0.2)
             assert s.phases() == {"terminating": 1}
+            s.api.remove("low")
+            for _ in range(5):
+                await s.pass_time(0.2)
+            assert s.phases() == {}, "now there is nothing to wait for"
 
     async def test_one_that_the_scheduler_nominates_elsewhere_keeps_that_nomination(self) -> None:
         async with self.scene().running() as s:
@@ -419,6 +423,23 @@ class TestRestart:
             await s.go()
         assert set(marked).isdisjoint(s.api.names())
         assert s.shown("asking").nominated_node == "n1"
+
+    @pytest.mark.parametrize(
+        ("cpu", "resumed", "left"), [(2000, 1, ["asking"]), (4000, 0, ["asking", "first", "second"])]
+    )
+    async def test_victims_that_were_not_marked_yet_are_added_and_none_goes_in_vain(
+        self, cpu: int, resumed: int, left: list[str]
+    ) -> None:
+        asking = contender("asking", priority=100, cpu=cpu, nominated="n1")
+        first = contender("first", on="n1", cpu=1000, preempted=True)
+        second = contender("second", on="n1", cpu=1000)
+        s = Scene(stage("n1", cpu=2000), asking, first, second)
+        async with s.running():
+            assert s.preempting.recover() == resumed
+            await s.go()
+            await s.pass_time(1.1)
+        assert s.api.names() == left
+        assert s.shown("asking").nominated_node == ("n1" if resumed else "")
 
     async def test_a_nomination_without_any_marked_victim_is_ended_so_that_the_scheduler_asks_again(self) -> None:
         s = Scene(*NODES, msgspec.structs.replace(ASKING, nominated_node="n1"), VICTIM)

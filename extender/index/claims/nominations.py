@@ -121,10 +121,14 @@ class Nominations:
 
 
 class RejectedPods:
-    """Rejected pods, ``held`` by UID with what their rejection depends on, the oldest first; bounded."""
+    """Rejected pods, ``held`` by UID with what their rejection depends on, the oldest first.
+
+    Bounded: above `MOST_REJECTED` the oldest of the namespace that has most is dropped, so that a tenant drops no pod of others.
+    """
 
     def __init__(self, deleted: DeletedPods) -> None:
         self._deleted = deleted
+        self._by_namespace: dict[str, dict[str, None]] = {}  # UIDs, the oldest first
         self.held: dict[str, tuple[Pod, DependencyVersion]] = {}
 
     def __len__(self) -> int:
@@ -134,14 +138,23 @@ class RejectedPods:
         return iter(list(self.held.values()))
 
     def add(self, pod: Pod, version: DependencyVersion) -> None:
-        """Records a rejection, unless the pod is deleted. O(1)."""
+        """Records a rejection, unless the pod is deleted. O(1), O(namespaces) where it is full."""
         if pod.uid in self._deleted:
             return
-        self.held.pop(pod.uid, None)
+        self.discard(pod.uid)
         self.held[pod.uid] = pod, version
+        self._by_namespace.setdefault(pod.namespace, {})[pod.uid] = None
         if len(self.held) > MOST_REJECTED:
-            del self.held[next(iter(self.held))]
+            largest = max(self._by_namespace.values(), key=len)
+            self.discard(next(iter(largest)))
 
     def discard(self, uid: str) -> None:
-        """Drops a pod that passed, was bound or was deleted."""
-        self.held.pop(uid, None)
+        """Drops a pod that passed, was bound or was deleted. O(1)."""
+        found = self.held.pop(uid, None)
+        if found is None:
+            return
+        namespace = found[0].namespace
+        here = self._by_namespace[namespace]
+        del here[uid]
+        if not here:
+            del self._by_namespace[namespace]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from heapq import nsmallest
@@ -32,7 +32,8 @@ from extender.tasks.preemption.executor import (
 )
 from extender.tasks.sliced_work import Traffic
 from extender.telemetry.metrics import PreemptionMetrics
-from extender.verbs.dry_run import is_forbidden, keeps_room, node_being_cleared, violating_budgets
+from extender.verbs.dry_run import DryRun, is_forbidden, keeps_room, node_being_cleared, violating_budgets
+from extender.verbs.effective_pod import known_effective_pod
 
 _LOG = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
@@ -152,7 +153,7 @@ class Record:
     """One preemption. ``since``: when its phase began. ``displaced``: a pod of higher priority was nominated to the node.
 
     ``violating``: the UIDs of the victims whose disruption budgets do not allow their deletion. ``is_explained``: by the index
-    the plan makes room; what the index does not explain it cannot find lost. ``checked``: when that was last looked at,
+    the plan makes room; where it does not, nothing is found lost while victims exist. ``checked``: when that was last looked at,
     ``lost_since``: since when the node takes the preemptor no longer, whatever victims leave it.
     """
 
@@ -229,7 +230,7 @@ class PreemptionManager:
             if lower.uid in self._records:
                 self._records[lower.uid].displaced = True
                 self._index.release_nomination(lower.uid)
-        record.is_explained = keeps_room(plan.preemptor, plan.node, self._index.view)
+        record.is_explained = self._keeps_room(plan.preemptor, plan.node)
         self._queue.put_nowait(record)
         return True
 
@@ -374,10 +375,13 @@ class PreemptionManager:
         plan, view = record.plan, self._index.view
         record.checked = self._clock.now()
         pod = view.pod(plan.preemptor.uid)
-        is_lost = False
-        if record.is_explained and pod is not None and pod.uid not in self._index.assumed.held:
-            is_lost = not keeps_room(pod, plan.node, view)
+        is_lost, may_tell = False, record.is_explained or record.phase is Phase.UNBOUND
+        if may_tell and pod is not None and pod.uid not in self._index.assumed.held:
+            is_lost = not self._keeps_room(pod, plan.node)
         record.lost_since = min(record.lost_since, record.checked) if is_lost else _NEVER
+
+    def _keeps_room(self, pod: Pod, node: str) -> bool:
+        return keeps_room(known_effective_pod(pod, self._index.view), node, self._index.view)
 
     def _requeue_overdue(self, record: Record, has_waited: float) -> FollowUp | None:
         """Requeues a preemptor, once, if the scheduler does not ask about it after its victims are gone.
@@ -466,7 +470,8 @@ class PreemptionManager:
         """Resumes the preemptions that an earlier leader left unfinished; returns how many. Call once, with a synced index.
 
         Unfinished: the preemptor is nominated, and marked victims still run on that node. Marks on a node to which no pod of
-        higher priority is nominated are ignored: their preemptor is bound or deleted.
+        higher priority is nominated are ignored: their preemptor is bound or deleted. The earlier leader may not have marked all
+        victims, so others that the preemptor needs are added. Where it would not fit even so, it is requeued.
         """
         view = self._index.view
         taken: set[str] = set()
@@ -477,12 +482,20 @@ class PreemptionManager:
             for pod in sorted(nominated.values(), key=lambda each: -each.priority):
                 lower = [each for each in here if each.priority < pod.priority]
                 marked = tuple(each for each in lower if each.preempted and each.uid not in taken)
-                if any(not each.terminating for each in marked):
-                    taken |= {each.uid for each in marked}
-                    found += self.submit(PreemptionPlan(pod, node, marked))
-                elif lower and not marked:
+                is_begun = any(not each.terminating for each in marked)
+                victims = self._completed(pod, node, marked) if is_begun else ()
+                if victims:
+                    taken |= {each.uid for each in victims}
+                    found += self.submit(PreemptionPlan(pod, node, victims))
+                elif is_begun or (lower and not marked):
                     self.requeue(pod, node)  # nominated without marked victims: the earlier leader had just begun
         return found
+
+    def _completed(self, pod: Pod, node: str, marked: Sequence[Pod]) -> tuple[Pod, ...]:
+        """The marked victims with those that have to leave the node besides; none where the preemptor would not fit even then."""
+        view = self._index.view
+        removal = DryRun(known_effective_pod(pod, view), view).on(view.known[node], marked, checks_fit=True)
+        return () if removal is None else removal.victims
 
     # -- metrics -------------------------------------------------------------------------------------------------
 
