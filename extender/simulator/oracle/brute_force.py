@@ -6,7 +6,7 @@ with the code under test would have its bugs. Called by `oracle/violations.py` (
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from extender.simulator.json_objects import (
@@ -221,6 +221,35 @@ class Placed(NamedTuple):
     node: str
 
 
+class Alike:
+    """Pods that a selector selects or does not select together, by key, and how many of them are on each node.
+
+    ``living``: without those that are being deleted. A decision reads the numbers: their pods are as many as earlier decisions.
+    """
+
+    __slots__ = ("living", "on", "pods")
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Placed] = {}
+        self.on: Counter[str] = Counter()
+        self.living: Counter[str] = Counter()
+
+    def put(self, key: str, placed: Placed) -> None:
+        """Adds a pod that was not there."""
+        self.pods[key] = placed
+        self.on[placed.node] += 1
+        self.living[placed.node] += not is_terminating(placed.pod)
+
+    def take(self, key: str) -> Placed:
+        """Takes away a pod that was there."""
+        placed = self.pods.pop(key)
+        self.living[placed.node] -= not is_terminating(placed.pod)
+        self.on[placed.node] -= 1
+        if not self.on[placed.node]:
+            del self.on[placed.node], self.living[placed.node]
+        return placed
+
+
 class ClusterState:
     """Nodes, namespaces, and the existing pods with their nodes.
 
@@ -235,8 +264,8 @@ class ClusterState:
         for node in nodes:
             self.set_node(node)
         self._namespaces = {name_of(namespace): labels_of(namespace) for namespace in namespaces}
-        self.repelling: dict[Term, dict[str, Placed]] = {}
-        self._alike: dict[str, dict[Labels, dict[str, Placed]]] = {}  # by namespace
+        self.repelling: dict[Term, Alike] = {}
+        self._alike: dict[str, dict[Labels, Alike]] = {}  # by namespace
         self._groups: dict[str, tuple[str, Labels, list[Term]]] = {}  # by key, where it is counted
         self._on_nodes: dict[str, dict[str, Placed]] = {}
         self._terms: dict[str, Term] = {}
@@ -277,13 +306,13 @@ class ClusterState:
         self.remove(key)
         self.changes += 1
         placed, namespace, labels = Placed(pod, node), namespace_of(pod), label_set(pod)
-        self._alike.setdefault(namespace, {}).setdefault(labels, {})[key] = placed
+        self._alike.setdefault(namespace, {}).setdefault(labels, Alike()).put(key, placed)
         self._on_nodes.setdefault(node, {})[key] = placed
         terms = required_pod_terms(pod, ANTI_AFFINITY)
         # kube-scheduler ignores the anti-affinity of an existing pod whose terms it cannot parse.
         own = [self.term(raw, namespace) for raw in terms] if terms and _can_read(terms) else []
-        for term in own:
-            self.repelling.setdefault(term, {})[key] = placed
+        for term in set(own):
+            self.repelling.setdefault(term, Alike()).put(key, placed)
         self._groups[key] = namespace, labels, own
 
     def remove(self, key: str) -> None:
@@ -293,12 +322,12 @@ class ClusterState:
         self.changes += 1
         namespace, labels, own = self._groups.pop(key)
         alike = self._alike[namespace][labels]
-        del self._on_nodes[alike.pop(key).node][key]
-        if not alike:
+        del self._on_nodes[alike.take(key).node][key]
+        if not alike.pods:
             del self._alike[namespace][labels]
         for term in set(own):
-            del self.repelling[term][key]
-            if not self.repelling[term]:
+            self.repelling[term].take(key)
+            if not self.repelling[term].pods:
                 del self.repelling[term]
 
     def pods(self, namespace: str | None = None) -> Iterable[Placed]:
@@ -308,15 +337,18 @@ class ClusterState:
             placed
             for group in groups
             for alike in group.values()
-            for placed in alike.values()
+            for placed in alike.pods.values()
             if placed.node in self._nodes
         )
 
     def selected(self, selector: Selector, namespace: str) -> Iterable[Placed]:
         """The pods of a namespace that a selector matches, without those on unknown nodes."""
-        for labels, alike in self._alike.get(namespace, {}).items():
-            if selector[labels]:
-                yield from (placed for placed in alike.values() if placed.node in self._nodes)
+        for alike in self.alike(selector, namespace):
+            yield from (placed for placed in alike.pods.values() if placed.node in self._nodes)
+
+    def alike(self, selector: Selector, namespace: str) -> Iterator[Alike]:
+        """The same, by labels, with those on unknown nodes. O(different label sets)."""
+        return (alike for labels, alike in self._alike.get(namespace, {}).items() if selector[labels])
 
     def covered(self, term: Term) -> Iterable[str]:
         """The namespaces of pods that a term of an incoming pod covers."""
@@ -450,27 +482,37 @@ class InterPodAffinity:
         first, *others = self.affinity_terms
         domains: set[Domain] = set()
         # A pod counts for affinity only if it matches all terms at once, unlike for anti-affinity.
-        for placed in self.selected(first):
-            if all(term.selects_for_incoming(placed.pod, self.state.namespaces) for term in others):
-                domains |= {self._domain(placed.node, term) for term in self.affinity_terms}
+        for alike in self._alike(first):
+            sample = next(iter(alike.pods.values())).pod
+            if all(term.selects_for_incoming(sample, self.state.namespaces) for term in others):
+                domains |= {self._domain(node, term) for node in self._known(alike) for term in self.affinity_terms}
         return domains - {NO_DOMAIN}
 
     def _occupied(self) -> set[Domain]:
         """The domains of pods that match an anti-affinity term of the incoming pod, for each term."""
-        terms = self.anti_affinity_terms
-        return {self._domain(placed.node, term) for term in terms for placed in self.selected(term)} - {NO_DOMAIN}
+        return {
+            self._domain(node, term)
+            for term in self.anti_affinity_terms
+            for alike in self._alike(term)
+            for node in self._known(alike)
+        } - {NO_DOMAIN}
 
     def _forbidden(self, pod: JsonObject) -> set[Domain]:
         """The domains of existing pods whose required anti-affinity selects the incoming pod."""
         labels, namespace = label_set(pod), namespace_of(pod)
         known = self.state.namespaces.get(namespace, {})  # one without an object has no labels
         return {
-            self._domain(placed.node, term)
+            self._domain(node, term)
             for term, carriers in self.state.repelling.items()
             if term.selector[labels] and term.covers(namespace, known)
-            for placed in carriers.values()
-            if placed.node in self.state.nodes
+            for node in self._known(carriers)
         } - {NO_DOMAIN}
+
+    def _alike(self, term: Term) -> Iterator[Alike]:
+        return (alike for name in self.state.covered(term) for alike in self.state.alike(term.selector, name))
+
+    def _known(self, alike: Alike) -> Iterator[str]:
+        return (node for node in alike.on if node in self.state.nodes)
 
     def selected(self, term: Term) -> Iterable[Placed]:
         """The pods that a term of the incoming pod selects."""
@@ -521,9 +563,10 @@ class TopologySpread:
         selector = effective_selector(constraint, self.pod)
         if is_empty(selector):  # kube-scheduler counts no pods for it, although it matches every pod
             return counts
-        for placed in self.state.selected(self.state.selector(selector), namespace_of(self.pod)):
-            if placed.node in eligible and not is_terminating(placed.pod):
-                counts[self.state.domain(placed.node, key) or ""] += 1
+        for alike in self.state.alike(self.state.selector(selector), namespace_of(self.pod)):
+            for node, pods in alike.living.items():
+                if node in eligible:
+                    counts[self.state.domain(node, key) or ""] += pods
         return counts
 
     def _eligibility(self, constraint: JsonObject) -> Callable[[str], bool]:

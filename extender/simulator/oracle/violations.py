@@ -11,7 +11,7 @@ them may arrive in another order than they were decided in, so a decision that w
 counted. It never excuses a node that is too full.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import combinations
 from typing import Final, NamedTuple
@@ -40,11 +40,12 @@ from extender.simulator.oracle.brute_force import (
     tolerates_taints,
 )
 from extender.simulator.oracle.directed_spread import Outages, directives_of
-from extender.simulator.oracle.journal import Decision, FailedBinding, Journal, Refusal, StoreChange
+from extender.simulator.oracle.journal import Decision, Entry, FailedBinding, Journal, Refusal, StoreChange
 from extender.simulator.oracle.policies import PolicyOracle
 from extender.simulator.oracle.room import room_on
 
 _MOST_OVERLAPPING: Final = 7
+TOLD_EVERY: Final = 2000  # decisions; some seconds
 
 
 class Violation(NamedTuple):
@@ -61,9 +62,17 @@ class Violation(NamedTuple):
 
 
 def violations(
-    journal: Journal, *, lag: float = 0.25, doubt: float = 5.0, missed: Collection[str] = (), several: bool = False
+    journal: Journal,
+    *,
+    lag: float = 0.25,
+    doubt: float = 5.0,
+    missed: Collection[str] = (),
+    several: bool = False,
+    told: Callable[[int], None] = lambda _: None,
 ) -> list[Violation]:
-    """Every violation of a run, in the order of the decisions. O(pods) per decision.
+    """Every violation of a run, in the order of the decisions. O(nodes × different labels of pods) per decision.
+
+    ``told`` is called with how many decisions have been judged, after each `TOLD_EVERY` of them.
 
     ``doubt``: seconds until the extender doubts a binding of which it knows nothing (`assumedPods.doubt`). ``missed``: `namespace/name` of the pods for which the admission webhook was not reached. ``several``: several loops
     have placed the pods.
@@ -73,7 +82,7 @@ def violations(
     recent: list[StoreChange] = []
     # By UID, until the next decision for the pod: when the extender could know of the failure, and the decision.
     failed: dict[str, tuple[float, Decision]] = {}
-    for entry in journal.judged():
+    for entry in _telling(journal.judged(), told):
         if isinstance(entry, Refusal) or (
             isinstance(entry, StoreChange) and entry.kind in {RESOURCE_QUOTAS, GROUP_PLACEMENTS}
         ):
@@ -105,6 +114,17 @@ def violations(
                 found.append(Violation(entry, status))
             replay.decide(entry)
     return [*found, *replay.waiting_in_vain()] if several else found
+
+
+def _telling(entries: Iterable[Entry], told: Callable[[int], None]) -> Iterator[Entry]:
+    """The entries; tells after some how many decisions were among them."""
+    decisions = 0
+    for entry in entries:
+        yield entry
+        if isinstance(entry, Decision):
+            decisions += 1
+            if decisions % TOLD_EVERY == 0:
+                told(decisions)
 
 
 def _overlapping(decision: Decision, journal: Journal) -> list[Decision]:

@@ -324,7 +324,8 @@ class Player:
         if not self._has_settled:
             await self._settle(Settle(), "the end")
         await self.simulated.stop_scheduling()
-        return make_report(self.simulated, self.failures, time.monotonic() - self._begun, peak_megabytes())
+        seconds = time.monotonic() - self._begun
+        return make_report(self.simulated, self.failures, seconds, peak_megabytes(), self._narrate)
 
     async def _take(self, step: Step, action: Action) -> None:
         match action:

@@ -4,7 +4,7 @@ Created by `scenario/play.py` after the scheduling loop has stopped; printed by 
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,9 +122,16 @@ class Report:
         }
 
 
-def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float, resident: float) -> Report:
-    """Computes the figures and finds the violations. O(pods) per decision."""
+def make_report(
+    simulated: SimulatedCluster,
+    failures: list[str],
+    seconds: float,
+    resident: float,
+    narrate: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Computes the figures and finds the violations. O(nodes) per decision. ``narrate`` is told how far that is, as it may take minutes."""
     loop, missed = simulated.loop, simulated.api.admission.missed_pods
+    decisions = loop.journal.decisions
     return Report(
         name=simulated.play.scenario.name,
         seed=simulated.seed,
@@ -138,6 +145,7 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
                 doubt=_doubt_of(simulated),
                 missed=missed,
                 several=simulated.play.scenario.scheduler.count > 1,
+                told=lambda judged: narrate(f"{judged} of {decisions} decisions judged"),
             ),
             *quota_violations(loop.journal, _default_of(simulated), lag=simulated.play.scenario.lag),
         ),
