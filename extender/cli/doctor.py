@@ -27,6 +27,7 @@ from extender.cli.service_client import (
 from extender.cli.sources import add_cluster, add_output, cluster_of, print_document, table
 from extender.compose.process import run_on_loop
 from extender.doctor.facts import (
+    RENEW,
     Facts,
     Finding,
     Permission,
@@ -286,7 +287,7 @@ def _examine_tls(entry: Extender, url: str, facts: Facts) -> list[Finding] | Non
     for part, end in ends.items():
         if end is not None and 0 < end - facts.now < EXPIRES_SOON:
             problem = f"the certificate in {part}File of the scheduler's tlsConfig expires in {ago(end - facts.now)}"
-            remedy = "renew it (`extender certs`, or cert-manager), and restart kube-scheduler"
+            remedy = f"{RENEW}, and restart kube-scheduler"
             findings.append(Finding("warning", "certificate", problem, remedy))
     if pem["ca"] and facts.samples is not None and url.startswith("https:"):
         with suppress(OSError, ValueError):

@@ -6,7 +6,7 @@ directive `spread` of policies.
 
 import argparse
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -16,12 +16,13 @@ from extender.cli.files import access_to
 from extender.cli.main import CommandError, Commands, say
 from extender.cli.sources import add_cluster, add_output, cluster_of, print_document, table
 from extender.compose.process import run_on_loop
-from extender.kube.errors import KubeError
+from extender.kube.errors import KubeError, NotFound
 from extender.kube.listing import read_list
 from extender.kube.session import MERGE_PATCH, Session, open_session
 from extender.kube.timing import SystemClock
-from extender.model.constraints.labels import ZONE, is_label_value
-from extender.model.objects import MOST_TOPOLOGY_DOMAINS
+from extender.model.constraints.labels import ZONE, is_label_key, is_label_value
+from extender.model.objects import DOMAINS_KIND, MOST_TOPOLOGY_DOMAINS
+from extender.model.policies import GROUP, VERSION
 from extender.model.units import Duration, agreeing, counted, read_time, rfc3339
 from extender.settings.connections import Kube
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
@@ -63,6 +64,8 @@ def run_exclude(arguments: argparse.Namespace) -> int:
     now, until = datetime.now(UTC), ""
     if not is_label_value(arguments.domain) or not arguments.domain:
         raise CommandError(f"DOMAIN: {arguments.domain!r} is no value of a label")
+    if not is_label_key(arguments.key):
+        raise CommandError(f"--key: {arguments.key!r} is no key of a label")
     if len(arguments.reason) > _LONGEST_REASON:
         raise CommandError(f"--reason: has more than {_LONGEST_REASON} characters")
     if arguments.duration:
@@ -139,7 +142,7 @@ def _rows(obj: JsonObject, now: datetime) -> Sequence[tuple[str, str, str, str, 
 
 
 def _changed(arguments: argparse.Namespace, change: Callable[[list[JsonObject]], list[JsonObject]]) -> str:
-    """Changes the exclusions of the first TopologyDomains of the key; returns its name. Raises CommandError."""
+    """Changes the exclusions of the first TopologyDomains of the key, or of a new one; returns its name. Raises CommandError."""
 
     async def write(session: Session) -> str:
         read = (await _read(session))[:MOST_TOPOLOGY_DOMAINS]
@@ -147,10 +150,7 @@ def _changed(arguments: argparse.Namespace, change: Callable[[list[JsonObject]],
         holding = [each for each in of_key if any(one.get("domain") == arguments.domain for one in _excluded(each))]
         found = next(iter([*holding, *of_key]), None)
         if found is None:
-            raise CommandError(
-                f"no TopologyDomains is about {arguments.key}",
-                f"create one: kind TopologyDomains, spec: {{topologyKey: {arguments.key}, domains: [...]}}",
-            )
+            return await _create(session, arguments.key, change([]), others={each["metadata"]["name"] for each in read})
         name, version = found["metadata"]["name"], found["metadata"]["resourceVersion"]
         if not _NAME.fullmatch(name):
             raise CommandError(f"TopologyDomains {name}: is no name that can be in a path")
@@ -162,12 +162,36 @@ def _changed(arguments: argparse.Namespace, change: Callable[[list[JsonObject]],
     return _with_session(cluster_of(arguments), write)
 
 
+async def _create(session: Session, key: str, excluded: list[JsonObject], others: Collection[str]) -> str:
+    """A TopologyDomains for the key that declares no domain; returns its name. Raises CommandError."""
+    name = re.sub("[^a-z0-9.]+", "-", key.lower())
+    if name in others:
+        raise CommandError(f"no TopologyDomains is about {key}, and {name} is about another key: create one by hand")
+    if len(others) >= MOST_TOPOLOGY_DOMAINS:
+        raise CommandError(f"no TopologyDomains is about {key}, and no more than {MOST_TOPOLOGY_DOMAINS} are read")
+    body = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": DOMAINS_KIND,
+        "metadata": {"name": name},
+        "spec": {"topologyKey": key, "domains": [], "excluded": excluded},
+    }
+    await session.writes.call("POST", TOPOLOGY_DOMAINS.path, body=body, limit=_LIMIT)
+    return name
+
+
 def _excluded(obj: JsonObject) -> list[JsonObject]:
     return list((obj.get("spec") or {}).get("excluded") or [])
 
 
 async def _read(session: Session) -> list[JsonObject]:
-    return sorted(map(orjson.loads, await read_list(session.reads, TOPOLOGY_DOMAINS.path)), key=_name)
+    try:
+        items = await read_list(session.reads, TOPOLOGY_DOMAINS.path)
+    except NotFound:
+        resource = f"{TOPOLOGY_DOMAINS.resource}.{TOPOLOGY_DOMAINS.group}"
+        raise CommandError(
+            f"the API server does not serve {resource}", "install the CRD: kubectl apply -f deploy/policies/crds.yaml"
+        ) from None
+    return sorted(map(orjson.loads, items), key=_name)
 
 
 def _name(obj: JsonObject) -> str:

@@ -61,6 +61,23 @@ _MANIFESTS: Final[Mapping[str, str]] = {
 }
 
 
+APPLY_OVERLAY: Final = "`kubectl apply -k deploy/overlays/${OVERLAY:?}`"
+APPLY_KINDS: Final = "`kubectl apply -f deploy/policies/crds.yaml`"
+RENEW: Final = "renew it (`extender certs --out certs --authority certs/authority`, or cert-manager)"
+_COMPONENTS: Final = ("policies", "bind")  # folders in deploy/ that an overlay may include
+
+
+def granting(resource: str, verb: str, settings: Settings) -> str:
+    """How to grant a verb on a resource, as a sentence without its end.
+
+    No file of a role is complete by itself: the overlay adds the namespace and the account.
+    """
+    manifest = manifest_of(resource, verb, settings)
+    component = manifest.split("/")[1]
+    need = f" with `components: [../../{component}]` in its kustomization.yaml" if component in _COMPONENTS else ""
+    return f"apply your overlay{need}, where {manifest} grants it: {APPLY_OVERLAY}"
+
+
 def manifest_of(resource: str, verb: str, settings: Settings) -> str:
     """The file that grants a verb on a resource, such as ``pods/status``, to a service with these settings."""
     if verb in {"list", "watch"}:

@@ -11,19 +11,25 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from extender.doctor.facts import Facts, Finding, PolicyFacts, PolicyInUse, Severity, ago
+from extender.doctor.facts import APPLY_KINDS, APPLY_OVERLAY, Facts, Finding, PolicyFacts, PolicyInUse, Severity, ago
 from extender.model.constraints.node_affinity import ANY_NODE
+from extender.model.group_placements import PLACEMENTS
 from extender.model.objects import PodQuota
 from extender.model.policies import KUPID_GROUP, FailurePolicy, InvalidPolicy, Mode, Moment, Policy
 from extender.model.quotas import CROSS_NAMESPACE_SCOPE, can_charge, limits_pods
 from extender.model.release import WhenNoRoom
 from extender.model.units import agreeing, counted
 from extender.verbs.release.progress import UNDECIDED, GroupOverview, Reason, StrayPod
+from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
 from extender.wire.policies.node_terms import POD_TERMS, SPREAD
 
 _MOST_NAMED: Final = 10  # of one sort; the others are counted
 _SEE_POLICIES: Final = "see `kubectl get podpol,cpodpol -A`"
-_CRDS: Final = "apply deploy/policies"
+_COMPONENT: Final = f"apply your overlay with `components: [../../policies]` in its kustomization.yaml: {APPLY_OVERLAY}"
+_WITHOUT_KIND: Final = {
+    PLACEMENTS: "no group of gated pods is released",
+    TOPOLOGY_DOMAINS.resource: "no domain can be declared or excluded",
+}
 
 
 def examine_policies(facts: Facts) -> list[Finding]:
@@ -41,19 +47,20 @@ def examine_policies(facts: Facts) -> list[Finding]:
 
 def _kinds(facts: PolicyFacts) -> Iterator[Finding]:
     for resource in facts.not_served:
-        remedy = f"{_CRDS}: none of these policies is in effect; the service sees the CRD within half a minute"
+        effect = _WITHOUT_KIND.get(resource.partition(".")[0], "none of these policies is in effect")
+        remedy = f"{APPLY_KINDS}: {effect}; the service sees the CRD within half a minute"
         if resource.endswith(KUPID_GROUP):
             remedy = "apply the CRDs of kupid, or set policies.kupid: false"
         yield Finding("error", "crds", f"the API server does not serve {resource}", remedy)
     for kind, fields in facts.dropped.items():
         problem = f"the CRD of {kind} is older than the service: the API server drops {', '.join(fields)}"
-        yield Finding("warning", "crds", problem, f"{_CRDS} of the version that runs")
+        yield Finding("warning", "crds", problem, f"{APPLY_KINDS}, from the version that runs")
 
 
 def _webhook(facts: PolicyFacts) -> Iterator[Finding]:
     for name in facts.no_configuration:
         remedy = (
-            "apply deploy/policies: the leader creates a configuration if role.yaml lets it and the caBundle is its own"
+            f"{_COMPONENT}; the leader creates a configuration only if role.yaml lets it and the caBundle is its own"
         )
         yield Finding("error", "webhook", f"{name} does not exist: the API server calls no webhook", remedy)
     for name in facts.untrusted:
@@ -62,7 +69,7 @@ def _webhook(facts: PolicyFacts) -> Iterator[Finding]:
         yield Finding("error", "webhook", problem, remedy)
     for name, ready in facts.services.items():
         if ready is None:
-            remedy = "apply deploy/policies/service.yaml, or set policies.webhook.service and serviceNamespace"
+            remedy = f"{_COMPONENT}; or set policies.webhook.service and serviceNamespace"
             yield Finding("error", "webhook", f"the Service {name} of the webhook does not exist", remedy)
         elif ready == 0:
             remedy = "check that replicas run with POD_NAME, POD_UID and POD_IP, and /readyz of the webhook's port"
@@ -104,7 +111,9 @@ def _bounded(findings: list[Finding], what: str, remedy: str) -> Iterator[Findin
 def _invalid(policy: InvalidPolicy) -> Finding:
     rejects = policy.failure_policy is FailurePolicy.FAIL
     effect = "pods that it may select are rejected" if rejects else "it is not applied"
-    remedy = "correct the field; `kubectl apply` of the policy shows every error while the webhook is reachable"
+    remedy = (
+        "correct the field, and apply the policy: the API server says every error of it while the webhook is reachable"
+    )
     problem = f"{policy.key} is invalid, so {effect}: {policy.errors[0]}"
     return Finding("error" if rejects else "warning", "policies", problem, remedy)
 
@@ -230,7 +239,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     Reason.NO_NODES_YET: "find out from the autoscaler why it adds no nodes to the domain",
     Reason.REFUSED: "delete these pods, so that their owner creates them again",
 }
-_OTHERS: Final = "see the log of the leader, and `kubectl describe gpl`"
+_OTHERS: Final = "see the log of the leader, and `kubectl describe gpl -A`"
 
 
 def examine_groups(facts: Facts) -> list[Finding]:

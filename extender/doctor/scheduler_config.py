@@ -166,7 +166,9 @@ def _verbs(entry: Extender, settings: Settings) -> Iterator[Finding]:
             yield from _path("bindVerb", _path_of(entry, entry.bind_verb), paths.bind)
         else:
             problem = "bindVerb is set, but the extender does not bind (server.paths.bind is empty): no pod is bound"
-            yield _error(problem, "remove bindVerb; or set server.paths.bind, and add deploy/bind to the overlay")
+            yield _error(
+                problem, "remove bindVerb; or set server.paths.bind, and add `components: [../../bind]` to your overlay"
+            )
     yield from _managed(entry, settings)
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from extender.doctor.facts import Facts, Finding, SchedulingQueue, Severity, ago, manifest_of
+from extender.doctor.facts import RENEW, Facts, Finding, SchedulingQueue, Severity, ago, granting
 from extender.index.counts.namespace_budgets import OTHERS
 from extender.model.answers.shadow import COMPARED, DIFFERING, RESULTS
 from extender.model.units import agreeing, counted
@@ -65,7 +65,7 @@ def _readiness(facts: Facts) -> Iterator[Finding]:
             if name.startswith("webhook"):
                 remedy = "the API server does not call this replica until it passes; see the service's log"
             if denied := _DENIED.search(problem):
-                remedy = f"apply {manifest_of(denied['resource'], denied['verb'], facts.settings)}, which grants it"
+                remedy = granting(denied["resource"], denied["verb"], facts.settings)
             yield Finding("error", "ready", f"readiness check {name} fails: {problem}", remedy)
 
 
@@ -98,11 +98,11 @@ OTHER_CA: Final = Fault(
 )
 EXPIRED: Final = Fault(
     "the extender's certificate, or its CA, has expired",
-    "renew it (`extender certs`, or cert-manager); the service reloads the files by itself",
+    f"{RENEW}; the service reloads the files by itself",
 )
 OTHER_NAME: Final = Fault(
     "the extender's certificate does not have the name in urlPrefix",
-    "make one for that name (`extender certs --names`), or use a name that it has",
+    "make one for that name (`extender certs --out certs --names ${HOST:?}`), or use a name that it has",
 )
 OTHER_CLIENT: Final = Fault(
     "the extender rejects the scheduler's client certificate: another authority than server.tls.clientCAFile signed it",
@@ -110,7 +110,7 @@ OTHER_CLIENT: Final = Fault(
 )
 EXPIRED_CLIENT: Final = Fault(
     "the extender rejects the scheduler's client certificate: it has expired",
-    f"renew tlsConfig.certFile and keyFile (`extender certs`, or cert-manager), {_RESTART}",
+    f"renew tlsConfig.certFile and keyFile {RENEW.removeprefix('renew it ')}, {_RESTART}",
 )
 _REJECTED_CLIENT: Final = Fault(
     "the extender ends the connection: it rejects the scheduler's client certificate (of another authority, or expired)",
@@ -291,8 +291,8 @@ def _writes(facts: Facts) -> Iterator[Finding]:
         problem = f"the API server forbids the service's call {call}, last {ago(facts.now - one.value)} ago"
         row = next((each for each in API_CALLS if each.name == call), None)
         what = f"{row.resource}/{row.subresource}" if row and row.subresource else row.resource if row else ""
-        manifest = manifest_of(what, row.verb if row else "", facts.settings)
-        remedy = f"apply {manifest}, which grants it; the service's log has the API server's message"
+        remedy = granting(what, row.verb if row else "", facts.settings)
+        remedy += "; the service's log has the API server's message"
         yield Finding("error", "writes", problem, remedy)
 
 

@@ -7,7 +7,7 @@ and share what it knows, so names alone do not tell how many there are.
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from extender.doctor.facts import Facts, Finding, Severity, ago, manifest_of
+from extender.doctor.facts import RENEW, Facts, Finding, Severity, ago, granting
 
 _SKEW_SECONDS: Final = 5.0
 EXPIRES_SOON: Final = 14 * 86400.0  # twice as early as the alert
@@ -31,7 +31,7 @@ def _permissions(facts: Facts) -> Iterator[Finding]:
         yield Finding("info", "account", problem, remedy)
     for one in facts.denied or ():
         severity: Severity = "error" if one.is_needed else "warning"
-        remedy = f"apply {manifest_of(one.what, one.verb, facts.settings)}, which grants it ({one.why})"
+        remedy = f"{granting(one.what, one.verb, facts.settings)} ({one.why})"
         yield Finding(severity, "permissions", f"the account may not {one}", remedy)
 
 
@@ -48,7 +48,7 @@ def _certificates(facts: Facts) -> Iterator[Finding]:
     for one in facts.series("extender_certificate_expiry_timestamp_seconds"):
         left = one.value - facts.now
         name = one.labels["name"]
-        remedy = "renew it (`extender certs`, or cert-manager); the service reloads the files by itself"
+        remedy = f"{RENEW}; the service reloads the files by itself"
         if left <= 0:
             yield Finding("error", "certificate", f"the certificate {name} expired {ago(-left)} ago", remedy)
         elif left < EXPIRES_SOON:
@@ -67,7 +67,7 @@ _CAUSES: Final = {
     "malformed": ("are not in PEM form", "write the certificate and its key in PEM form"),
     "password": ("contain a key with a password", "write the key without a password"),
     "mismatch": ("are a certificate and the key of another one", "write both files of one renewal"),
-    "expired": ("contain an expired certificate", "renew it (`extender certs`, or cert-manager)"),
+    "expired": ("contain an expired certificate", RENEW),
     "not_yet_valid": (
         "contain a certificate that is not valid yet",
         "check the clocks and the certificate's notBefore",
@@ -88,7 +88,7 @@ def _lease(facts: Facts) -> Iterator[Finding]:
     # Far longer than leaseDuration, because the clocks of this machine and of the leader may differ.
     elif facts.lease_age > _LEASE_SILENT_SECONDS:
         problem = f"{facts.lease_holder} holds the Lease but has not renewed it for {ago(facts.lease_age)}"
-        remedy = "no replica runs, or none may update the Lease (deploy/base/lease.yaml)"
+        remedy = f"no replica runs, or none may update the Lease; {granting('leases', 'update', facts.settings)}"
         yield Finding("error", "lease", problem, remedy)
 
 

@@ -27,12 +27,22 @@ from extender.cli.files import read_settings
 from extender.cli.main import main
 from extender.cli.service_client import try_as_scheduler, webhook_fault
 from extender.compose.embedded import FREE_PORT, service_running
+from extender.doctor.facts import APPLY_KINDS
 from extender.doctor.service import EXPIRED, OTHER_CA
 from extender.server.app import listening
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Clients, Server, Tls
 from extender.simulator.apiserver.fault_points import Call
-from extender.simulator.apiserver.kinds import SECRETS, SERVICES, VALIDATING_WEBHOOKS, Target
+from extender.simulator.apiserver.kinds import (
+    GROUP_PLACEMENTS,
+    OWN_POLICY_KINDS,
+    SECRETS,
+    SERVICES,
+    TOPOLOGY_DOMAINS,
+    VALIDATING_WEBHOOKS,
+    Kind,
+    Target,
+)
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from tests.cli.test_groups import POLICY, member
@@ -55,6 +65,7 @@ class Strict(ApiServer):
     denied: frozenset[str] = frozenset()
     behind: float = 0.0
     hides_pods: bool = False
+    lacks: frozenset[Kind] = frozenset()
     asked: list[dict[str, Any]]
 
     async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
@@ -72,6 +83,8 @@ class Strict(ApiServer):
     async def _list(self, request: web.BaseRequest, target: Target, call: Call) -> web.StreamResponse:
         if self.hides_pods and "spec.nodeName" in request.query.get("fieldSelector", ""):
             return web.json_response({"kind": "Status", "code": 403, "message": "pods is forbidden"}, status=403)
+        if target.kind in self.lacks:
+            return web.Response(status=404, text="404 page not found")
         return await super()._list(request, target, call)
 
 
@@ -448,6 +461,23 @@ async def test_policies_that_are_invalid_or_match_nothing_are_named(tmp_path: Pa
         f"ClusterPodSchedulingPolicy/old is invalid, so it is not applied: {NO_NUMBER}",
         "PodSchedulingPolicy/default/idle matches no pod of the cluster",
     ]
+
+
+async def test_each_kind_that_is_not_served_is_named_with_what_is_missing_then(tmp_path: Path) -> None:
+    async with set_up(tmp_path, pods=installed_policies(), policies=with_policies()) as setup:
+        await kept(setup)
+        setup.api.lacks = frozenset({TOPOLOGY_DOMAINS, GROUP_PLACEMENTS, *OWN_POLICY_KINDS})
+        _, document = await setup.doctor()
+    found = {one["problem"].split()[-1]: one["remedy"] for one in document["findings"] if one["check"] == "crds"}
+    assert found.keys() == {
+        "topologydomains.placement.extender.dev",
+        "groupplacements.placement.extender.dev",
+        "podschedulingpolicies.placement.extender.dev",
+        "clusterpodschedulingpolicies.placement.extender.dev",
+    }
+    assert all(remedy.startswith(APPLY_KINDS) for remedy in found.values())
+    assert "no domain can be declared or excluded" in found["topologydomains.placement.extender.dev"]
+    assert "no group of gated pods is released" in found["groupplacements.placement.extender.dev"]
 
 
 async def test_a_webhook_that_the_api_server_cannot_call_is_found(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.doctor.facts import Facts, Finding, Sample, SchedulingQueue, ago, needed_permissions
+from extender.doctor.facts import APPLY_OVERLAY, Facts, Finding, Sample, SchedulingQueue, ago, needed_permissions
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
 from extender.server.transport.tls import Cause
@@ -485,7 +485,9 @@ def test_the_lease_needs_permissions_in_its_namespace_and_by_its_name() -> None:
 def test_a_rejected_watch_is_cured_by_a_permission() -> None:
     rejected = 'watch of namespaces rejected: 403 namespaces is forbidden: User "x" cannot list resource "namespaces"'
     facts = replace(GOOD, readiness={"namespaces": rejected})
-    assert [found.remedy for found in diagnose(facts)] == ["apply deploy/base/reader.yaml, which grants it"]
+    assert [found.remedy for found in diagnose(facts)] == [
+        f"apply your overlay, where deploy/base/reader.yaml grants it: {APPLY_OVERLAY}"
+    ]
 
 
 def compared(

@@ -22,8 +22,7 @@ from tests.e2e.programs import free_ports
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
 from tests.simulator.plain import pod
-from tests.tools.crds import group_placements, topology_domains
-from tests.tools.crds.policies import FILE
+from tests.tools.crds.file import FILE
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/placement-extender"
@@ -41,8 +40,7 @@ _READER: JsonObject = {
 
 async def established(api: Api) -> list[JsonObject]:
     """Install the CRDs and return them once the apiserver serves them."""
-    files = (FILE, group_placements.FILE, topology_domains.FILE)
-    documents = [each for file in files for each in yaml.safe_load_all(file.read_text("utf-8"))]
+    documents = list(yaml.safe_load_all(FILE.read_text("utf-8")))
     for document in documents:
         await api.request("POST", CRDS, document, allow=[409])
     async with asyncio.timeout(PATIENCE):

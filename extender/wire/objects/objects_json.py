@@ -188,7 +188,7 @@ class TopologyDomainsSpecJson(_Json):
 
 
 class TopologyDomainsJson(_Json):
-    """The kind of deploy/policies/topology-domains.yaml."""
+    """The kind of deploy/policies/crds.yaml."""
 
     metadata: MetaJson | None = None
     spec: TopologyDomainsSpecJson | None = None

@@ -1,25 +1,18 @@
-"""The CRD of group placements: written to the file, structural, bounded, and with every field that the extender writes."""
+"""The CRD of group placements: structural, bounded, and with every field that the extender writes."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import yaml
-
 from extender.model.group_placements import PLACEMENT_KIND, PLACEMENTS, PlacementStatus
 from extender.model.release import Decision, GroupKey, Level, Phase
 from extender.wire.policies.group_placements import decision_body, status_body
 from tests.deploy.policies.test_schema import kept, schema_of, test_the_schema_is_structural_and_has_no_unbounded_part
-from tests.tools.crds.group_placements import FILE, as_text, crd
+from tests.tools.crds.group_placements import crd
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 GROUP = GroupKey("team", "PodSchedulingPolicy/team/gangs", "train-7")
 DECISION = Decision(GROUP, "placement.extender.dev/group", 4, (Level("zone", "a"), Level("rack", "r1")), NOON)
-
-
-def test_the_file_is_what_the_schema_is_written_as() -> None:
-    assert FILE.read_text("utf-8") == as_text(), "run python -m tests.tools.crds"
-    assert yaml.safe_load(FILE.read_text("utf-8")) == crd()
 
 
 def test_the_schema_is_structural_and_bounded() -> None:

@@ -1,24 +1,18 @@
-"""The CRD of topology domains: written to the file, structural, bounded, and with every field that is read."""
+"""The CRD of topology domains: structural, bounded, and with every field that is read."""
 
 from __future__ import annotations
 
 import orjson
-import yaml
 
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import DOMAINS_KIND, ExcludedDomain, TopologyDomains
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
 from tests.deploy.policies.test_schema import kept, schema_of, test_the_schema_is_structural_and_has_no_unbounded_part
-from tests.tools.crds.topology_domains import FILE, as_text, crd
+from tests.tools.crds.topology_domains import crd
 
 EXCLUDED = {"domain": "b", "until": "2026-11-26T14:00:00Z", "since": "2026-11-26T12:00:00Z", "reason": "new switches"}
 WHOLE = {"metadata": {}, "spec": {"topologyKey": ZONE, "domains": ["a", "b"], "excluded": [EXCLUDED]}}
 NOON = 1795694400.0
-
-
-def test_the_file_is_what_the_schema_is_written_as() -> None:
-    assert FILE.read_text("utf-8") == as_text(), "run python -m tests.tools.crds"
-    assert yaml.safe_load(FILE.read_text("utf-8")) == crd()
 
 
 def test_the_schema_is_structural_and_bounded() -> None:

@@ -1,19 +1,15 @@
 """The CRD of group placements as a document: what is decided for a group of gated pods, and how far its release is."""
 
-from pathlib import Path
 from typing import Final
 
 from extender.model.group_placements import MOST_RECORDED
 from extender.model.release import MOST_LEVELS, MOST_VALUES, Phase
-from tests.deploy.building import DEPLOY
 from tests.tools.crds import policies
-from tests.tools.crds.policies import dumped
 from tests.tools.crds.schema import LABEL_KEY_TEXT, LABEL_VALUE, Schema, listed, record, rule, text
 
-FILE: Final[Path] = DEPLOY / "policies" / "group-placements.yaml"
-_HEAD: Final = """\
+HEAD: Final = """\
 # What is decided for a group of gated pods. The leader writes a GroupPlacement before it releases the first pod of a group,
-# and a later leader continues from it. Written by `python -m tests.tools.crds`.
+# and a later leader continues from it.
 """
 _LONGEST_POLICY: Final = 400  # kind, namespace and name of a policy
 _LONGEST_GROUP: Final = 253
@@ -36,11 +32,6 @@ _COLUMNS: Final = (
 def crd() -> Schema:
     """The one kind."""
     return policies.crd("GroupPlacement", "groupplacements", "gpl", "Namespaced", _COLUMNS, _object())
-
-
-def as_text() -> str:
-    """What stands in the file."""
-    return _HEAD + dumped([crd()])
 
 
 def _object() -> Schema:

@@ -1,21 +1,18 @@
-"""The CRDs of policies as documents. `python -m tests.tools.crds` writes the files of all CRDs in deploy/policies."""
+"""The CRDs of policies as documents. `python -m tests.tools.crds` writes the file of all CRDs, `tests.tools.crds.file`."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from tests.deploy.building import DEPLOY
 from tests.tools.crds import schema
 from tests.tools.crds.schema import RULES, Schema, listed, record, release, rule, text
 
-FILE: Final[Path] = DEPLOY / "policies" / "crds.yaml"
 GROUP: Final = "placement.extender.dev"
 VERSION: Final = "v1alpha1"
 MOMENTS: Final = ("Admission", "Scheduling", "Release")
-_HEAD: Final = """\
-# Scheduling policies: who (selectors), what (directives), when. Written by `python -m tests.tools.crds`.
+HEAD: Final = """\
+# Scheduling policies: who (selectors), what (directives), when.
 # The API server refuses a bad policy by these schemas and CEL rules, also while the webhook is down.
 """
 _AT_ADMISSION_ONLY: Final = ("schedulerName", "schedulerNames", "schedulingGates", "priorityClassName")
@@ -40,11 +37,6 @@ def crds() -> list[Schema]:
             ("PodSchedulingPolicy", "podpol", "Namespaced"),
         )
     ]
-
-
-def as_text() -> str:
-    """What stands in the file."""
-    return _HEAD + dumped(crds())
 
 
 def dumped(documents: Sequence[Schema]) -> str:

@@ -1,18 +1,14 @@
 """The CRD of topology domains as a document: the domains that a topology key has, and those that an operator excludes."""
 
-from pathlib import Path
 from typing import Final
 
 from extender.model.objects import DOMAINS_KIND
-from tests.deploy.building import DEPLOY
 from tests.tools.crds import policies
-from tests.tools.crds.policies import dumped
 from tests.tools.crds.schema import LABEL_KEY_TEXT, LABEL_VALUE, Schema, listed, record, rule, text
 
-FILE: Final[Path] = DEPLOY / "policies" / "topology-domains.yaml"
-_HEAD: Final = """\
+HEAD: Final = """\
 # Which domains a topology key has, known before the first node of one exists, and which are excluded: read by the directive
-# `spread` of policies. `extender domain exclude` writes the latter. Written by `python -m tests.tools.crds`.
+# `spread` of policies. `extender domain exclude` writes the latter.
 """
 _MOST_DOMAINS: Final = 256
 _COLUMNS: Final = (
@@ -28,11 +24,6 @@ def crd() -> Schema:
     found = policies.crd(DOMAINS_KIND, "topologydomains", "tdom", "Cluster", _COLUMNS, _object())
     found["spec"]["versions"][0].pop("subresources")
     return found
-
-
-def as_text() -> str:
-    """What stands in the file."""
-    return _HEAD + dumped([crd()])
 
 
 def _object() -> Schema:
