@@ -37,6 +37,7 @@ T = TypeVar("T", Pod, Node, Namespace)
 KEYS: Final = {"host": HOSTNAME, "zone": ZONE, "region": REGION}
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+CONTAINER: Final = {"name": "main", "image": "registry.example/main:1"}
 WORKLOADS: Final = {
     "Service": SERVICES,
     "ReplicaSet": REPLICA_SETS,
@@ -150,7 +151,7 @@ def pod_json(
         "tolerations": list(tolerations),
         "priority": priority,
         "schedulingGates": [{"name": gate} for gate in gates],
-        "containers": [{"name": "main", "resources": {"requests": dict(requests)}}] if requests else [],
+        "containers": [CONTAINER | ({"resources": {"requests": dict(requests)}} if requests else {})],
     }
     optional = {
         "labels": {**(labels or {}), **more_labels},

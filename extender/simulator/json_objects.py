@@ -17,6 +17,8 @@ JsonObject: TypeAlias = dict[str, Any]
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _LARGEST = 2**63 - 1
 
+TOPOLOGY_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
 
 def labels_of(obj: JsonObject) -> dict[str, str]:
     """The object's labels; empty when it has none."""

@@ -15,7 +15,7 @@ from msgspec import Meta, Raw, Struct
 from extender.model.answers.what_if import MOST_PLACED, PLACE_LIMIT, Displaced, Given, Removal, WhatIf
 from extender.model.group_placements import PLACEMENT_KIND
 from extender.model.objects import Node, Object, Pod
-from extender.model.policies import InvalidPolicy, PolicyObject
+from extender.model.policies import InvalidPolicy, JsonObject, PolicyObject
 from extender.settings.configuration import Settings
 from extender.settings.limits import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
@@ -24,9 +24,12 @@ from extender.wire.objects.kinds import WATCHED_KINDS, Kind, WatchedKind, decode
 from extender.wire.objects.objects_json import PodJson
 from extender.wire.objects.simplify import decode_twice, simplified
 from extender.wire.objects.trim import trim_pod
+from extender.wire.pods.new_pod import complete_and_check
 
 _Kinds = Mapping[tuple[str, str], Kind[Any]]
 _NO_NAMESPACE: Final = "default"
+_POD_KIND: Final = "Pod"
+_MOST_ERRORS: Final = 10  # of one pod that are told
 
 # -- snapshots
 
@@ -130,7 +133,7 @@ _MOST_VALUES = 10_000  # of a pod: to trim one takes up to 2 µs; large pods hav
 def decode_manifest(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Pod:
     """The pod of a manifest, without the node that it may name, and in the namespace "default" unless it names another.
 
-    Raises ``WireError``. Nothing is defaulted that an admission plugin would set, such as the priority of a class.
+    It is completed and checked as the API server does (`wire/pods/new_pod.py`). Raises ``WireError`` naming the field.
     """
     if body.count(b":") + body.count(b"{") > _MOST_VALUES:
         raise WireError("", f"holds more than {_MOST_VALUES} values")
@@ -138,16 +141,36 @@ def decode_manifest(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Pod:
         kind, raw = _TYPE.decode(body).kind, _POD.decode(body)
     except UNREADABLE as error:
         raise from_msgspec(error) from None
-    if kind != "Pod":
+    if kind != _POD_KIND:
         raise WireError("kind", f'expected "Pod", got "{kind[:64]}"')
     if raw.metadata is None or not raw.metadata.name:
         raise WireError("metadata.name", "is missing")
     if raw.spec is None:
         raise WireError("spec", "is missing")
-    raw.metadata.namespace = raw.metadata.namespace or _NO_NAMESPACE
-    raw.metadata.uid = None
-    found = trim_pod(raw, limits).recreated()
-    return msgspec.structs.replace(found, terminating=False)
+    raw = _POD.decode(_checked_pod(_loaded(body, ""), ""))
+    if raw.metadata is not None:
+        raw.metadata.uid = None
+    return msgspec.structs.replace(trim_pod(raw, limits).recreated(), terminating=False)
+
+
+def _checked_pod(pod: JsonObject, path: str) -> bytes:
+    """A pod of a person as the API server would store it. Raises ``WireError`` for one that it would refuse."""
+    pod["metadata"]["namespace"] = pod["metadata"].get("namespace") or _NO_NAMESPACE
+    if errors := complete_and_check(pod):
+        first, *others = errors[:_MOST_ERRORS]
+        more = [f"and {len(errors) - _MOST_ERRORS} more errors"] if len(errors) > _MOST_ERRORS else []
+        field = f"{path}.{first.field}".removeprefix(".")
+        raise WireError(field, "; ".join([first.message, *map(str, others), *more]))
+    return orjson.dumps(pod)
+
+
+def _loaded(body: bytes, path: str) -> JsonObject:
+    """A JSON object that msgspec has read before. Raises ``WireError`` for what only msgspec reads, such as very deep JSON."""
+    try:
+        found: JsonObject = orjson.loads(body)
+    except ValueError as error:
+        raise WireError(path, str(error)) from None
+    return found
 
 
 # -- what-ifs
@@ -199,7 +222,7 @@ def decode_what_if(body: bytes, settings: Settings) -> WhatIf:
     """The what-if in a body; an empty one changes nothing. Raises WireError. About 20 µs for each object.
 
     Where a manifest written by hand would mean something else than the same object in a cluster, it is completed as a cluster
-    does (a pod's namespace, a node's host name) or refused (a node that offers nothing).
+    does (a pod, a namespace, a node's host name) or refused (a node that offers nothing, a pod that the API server refuses).
     """
     try:
         read = _BODY.decode(body.strip() or b"{}")
@@ -230,8 +253,10 @@ def _given(item: bytes, path: str, kinds: _Kinds) -> Given:
     kind = _check_kind(head.kind, head.api_version.rpartition("/")[0], path, kinds)
     if not head.metadata.name:
         raise WireError(f"{path}.metadata.name", "is missing")
-    if is_in_namespace(head.kind) and not head.metadata.namespace:
-        item = _with_namespace(item)
+    if head.kind == _POD_KIND:
+        item = _checked_pod(_loaded(item, path), path)
+    elif is_in_namespace(head.kind) and not head.metadata.namespace:
+        item = _with_namespace(item, path)
     try:
         obj: Object = kind.decode_object(item)
     except WireError as error:
@@ -244,9 +269,9 @@ def is_in_namespace(kind: str) -> bool:
     return kind not in _WITHOUT_NAMESPACE and not kind.startswith("Cluster")
 
 
-def _with_namespace(item: bytes) -> bytes:
+def _with_namespace(item: bytes, path: str) -> bytes:
     """The manifest in the namespace "default", as kubectl would create it."""
-    found = orjson.loads(item)
+    found = _loaded(item, path)
     found["metadata"]["namespace"] = _NO_NAMESPACE
     return orjson.dumps(found)
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import AsyncIterator, Iterator
+from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ from extender.model.release import RELEASE_GATE, Decision, GroupKey, Level, Phas
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.wire.policies.group_placements import decision_body, status_body
-from tests.builders import node_json, pod_json, spread, taint
+from tests.builders import CONTAINER, node_json, pod_json, spread, taint
 from tests.gangs import gated_json
 from tests.policies import policy_json
 from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, namespace, node, pod, term
@@ -309,6 +310,34 @@ def test_a_what_if_names_the_domain_that_is_excluded(
     why = f"z2: excluded since {since}: new switches" if by != "taint" else f"z2: no node takes pods since {since}"
     assert why in printed
     assert "1 node(s) were in an excluded topology domain" in printed
+
+
+GIVEN = pod_json("new", spreads=[spread("zone", 1, app="web")]) | {"kind": "Pod", "apiVersion": "v1"}
+LIMITED = {"containers": [CONTAINER | {"resources": {"limits": {"cpu": "400", "nvidia.com/gpu": "1"}}}]}
+
+
+@pytest.mark.parametrize("command", ["explain", "whatif"])
+def test_a_given_pod_is_completed_as_the_api_server_does(
+    command: str, snapshot: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(yaml.safe_dump(pod_json("limited") | {"kind": "Pod", "spec": LIMITED}))
+    assert main([command, "-f", str(path), "--snapshot", snapshot]) == 0
+    printed = capsys.readouterr().out
+    assert "too few resources" in printed
+    assert "would take it now" not in printed
+
+
+@pytest.mark.parametrize("command", ["explain", "whatif"])
+def test_a_given_pod_that_the_api_server_refuses_is_an_error_with_the_path(
+    command: str, snapshot: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path, pod = tmp_path / "pod.yaml", deepcopy(GIVEN)
+    pod["spec"]["topologySpreadConstraints"][0] |= {"whenUnsatisfiable": "DoNotScheduled"}
+    path.write_text(yaml.safe_dump(pod))
+    assert main([command, "-f", str(path), "--snapshot", snapshot]) == 1
+    place = "spec.topologySpreadConstraints[0].whenUnsatisfiable"
+    assert f'{place}: Unsupported value: "DoNotScheduled"' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])

@@ -16,7 +16,7 @@ from extender.rules.catalog import counts_of_rules
 from extender.simulator.json_objects import name_of
 from extender.verbs.filter import FilterVerb
 from extender.wire.objects.kinds import PODS
-from tests.builders import Json, asking, node_json, pod_json, settings, spread, term
+from tests.builders import CONTAINER, Json, asking, node_json, pod_json, settings, spread, term
 from tests.deciding import filter_nodes
 from tests.explaining import apply, explained, fits
 from tests.laws.cases import case, meets_its_case
@@ -76,7 +76,7 @@ def with_room(step: Step, draw: st.DrawFn) -> Step:
 
 
 def _requesting(body: Json, draw: st.DrawFn) -> Json:
-    wishes: dict[str, Any] = {"containers": [{"name": "main", "resources": {"requests": draw(_REQUESTS)}}]}
+    wishes: dict[str, Any] = {"containers": [CONTAINER | {"resources": {"requests": draw(_REQUESTS)}}]}
     return body | {"spec": body["spec"] | wishes | {"priority": draw(_PRIORITIES)}}
 
 

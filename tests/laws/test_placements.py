@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import orjson
@@ -19,6 +20,8 @@ from extender.tasks.what_if.computing import compute
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.manifests import decode_what_if
+from extender.wire.objects.kinds import PODS
+from extender.wire.pods.new_pod import complete_and_check
 from tests.builders import Json, settings
 from tests.explaining import finished, fits
 from tests.laws.cases import case, meets_its_case
@@ -80,14 +83,7 @@ def pending(draw: st.DrawFn, index: ClusterIndex, cluster: Cluster) -> None:
         body = draw(requesting_pods())
         body = body | {"metadata": body["metadata"] | {"name": name, "uid": name, "namespace": "red"}}
         cluster.objects["pods", name] = body
-        index.upsert(_decoded_pod(body))
-
-
-def _decoded_pod(body: Json) -> Pod:
-    what_if = decode_what_if(orjson.dumps({"apply": [body | {"kind": "Pod"}]}), Settings())
-    (found,) = what_if.given
-    assert isinstance(found.obj, Pod)
-    return found.obj
+        index.upsert(PODS.decode_object(orjson.dumps(body)))
 
 
 @meets_its_case
@@ -110,6 +106,10 @@ def test_without_changes_each_verdict_is_that_of_filter_and_node_fit(
     case(0 < rejected < len(answer.placements))
 
 
+def _is_valid(body: Json) -> bool:
+    return not complete_and_check(deepcopy(body))
+
+
 @st.composite
 def changes(draw: st.DrawFn, index: ClusterIndex) -> Json:
     """The body of a what-if: nodes and pods taken away, given anew and added."""
@@ -126,7 +126,7 @@ def changes(draw: st.DrawFn, index: ClusterIndex) -> Json:
         assert made.body is not None
         given_objects.append(made.body | {"kind": "Node"})
     for name in draw(st.lists(one_of([*POD_NAMES, "asking"]), max_size=3)):
-        body = draw(requesting_pods())
+        body = draw(requesting_pods().filter(_is_valid))
         given_objects.append(body | {"kind": "Pod", "metadata": body["metadata"] | {"name": name}})
     displaced = draw(one_of(["place", "gone"]))
     return {

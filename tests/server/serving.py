@@ -35,11 +35,12 @@ from extender.tasks.readiness import Readiness
 from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
+from tests.builders import CONTAINER
 
 T = TypeVar("T")
 Client = TestClient[web.Request, web.Application]
 
-POD = {"metadata": {"name": "web-1", "namespace": "team-a", "uid": "u-1"}, "spec": {"containers": []}}
+POD = {"metadata": {"name": "web-1", "namespace": "team-a", "uid": "u-1"}, "spec": {"containers": [CONTAINER]}}
 BY_NAMES = {"Pod": POD, "Nodes": None, "NodeNames": ["node-a", "node-bb"]}
 NODES = [{"metadata": {"name": name, "labels": {"zone": "z1"}}} for name in ("node-a", "node-bb")]
 BY_NODES = {"Pod": POD, "Nodes": {"items": NODES}, "NodeNames": None}

@@ -32,7 +32,7 @@ from extender.server.v1.operations import OPERATIONS
 from extender.settings.configuration import Settings
 from extender.settings.connections import Server, Tls
 from extender.wire.objects.constraints import parse_selector_text
-from tests.builders import namespace, node, pod, pod_json, spread, term
+from tests.builders import CONTAINER, namespace, node, pod, pod_json, spread, term
 from tests.fakes import until
 from tests.server.serving import (
     AGREEABLE,
@@ -210,7 +210,7 @@ async def test_a_pod_that_does_not_exist_is_explained_without_the_node_that_it_n
 ) -> None:
     explainer = Answering()
     client = await aiohttp_client(explaining(explainer))
-    manifest = {"kind": "Pod", "metadata": {"name": "new"}, "spec": {"nodeName": "node-a", "containers": []}}
+    manifest = {"kind": "Pod", "metadata": {"name": "new"}, "spec": {"nodeName": "node-a", "containers": [CONTAINER]}}
     assert (await client.post("/v1/explain", json=manifest)).status == HTTPStatus.OK
     assert explainer.asked == [("default/new", "", "")]
 
@@ -222,6 +222,8 @@ async def test_a_pod_that_does_not_exist_is_explained_without_the_node_that_it_n
         ({"spec": {"containers": []}}, "metadata.name"),
         ({"metadata": {"name": "web"}}, "spec"),
         ({"metadata": {"name": "web"}, "spec": {"priority": "high"}}, "spec.priority"),
+        ({"metadata": {"name": "web"}, "spec": {}}, "spec.containers"),
+        ({"metadata": {"name": "web"}, "spec": {"containers": [CONTAINER], "toleration": []}}, "spec.toleration"),
         ([], ""),
     ],
 )
@@ -487,12 +489,16 @@ async def test_errors_of_what_ifs(aiohttp_client: AiohttpClient, cause: Cause, s
     await accepted(answer, WHAT_IF)
 
 
+WRONG_CONTAINERS: list[list[Json]] = [[], [{}], [{"name": "a"}], [{"image": "a"}]]
+
+
 async def test_a_body_that_the_schema_refuses_is_malformed(aiohttp_client: AiohttpClient) -> None:
     content = DOCUMENT["paths"]["/v1/explain"]["post"]["requestBody"]["content"]["application/json"]
     validator = validator_class()(content["schema"])
     client = await aiohttp_client(app_with())
     bodies: list[Any] = [POD, pod_json("new"), [], {}, {**POD, "kind": "Node"}, {"metadata": {"name": "a"}}]
-    bodies += [{"metadata": {"name": ""}, "spec": {}}, {"metadata": {}, "spec": {}}]
+    bodies += [{"metadata": {"name": ""}, "spec": {}}, {"metadata": {}, "spec": {}}, {**POD, "spec": {}}]
+    bodies += [{**POD, "spec": {"containers": listed}} for listed in WRONG_CONTAINERS]
     for body in bodies:
         answer = await client.post("/v1/explain", json=body)
         assert answer.status == (HTTPStatus.OK if validator.is_valid(body) else HTTPStatus.BAD_REQUEST), body

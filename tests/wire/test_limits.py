@@ -157,7 +157,7 @@ def test_replicas_share_their_host_ports_and_the_mark_of_having_too_many() -> No
 def test_a_pod_above_the_bytes_is_marked_and_not_parsed() -> None:
     """Its constraints are no JSON at all here, which nothing notices."""
     body = pod_json(app="web")
-    line = orjson.dumps(body).replace(b'"spec":{}', b'"spec":{"affinity":{"x":[%s1]}}' % (b"1," * 40_000))
+    line = orjson.dumps(body).replace(b'"spec":{', b'"spec":{"affinity":{"x":[%s1]},' % (b"1," * 40_000))
     found = pods_within(LIMITS).decode_object(line)
     size = len(b'{"x":[1]}') + 80_000 + len(b'{"app":"web"}')
     assert found.signature.excess is not None

@@ -432,7 +432,7 @@ TERM = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution
         ),
         (
             {"topologySpreadConstraints": [spread(), spread(maxSkew=2)]},
-            [("spec.topologySpreadConstraints[1].{topologyKey, whenUnsatisfiable}", "Duplicate")],
+            [("spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}", "Duplicate")],
         ),
         (
             {"topologySpreadConstraints": [spread(matchLabelKeys=["app"])]},

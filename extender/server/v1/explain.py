@@ -58,9 +58,15 @@ def _node(request: web.Request) -> str:
 
 
 _NODE_PARAMETER: Final = Parameter(_NODE, "query", "A node of which every obstacle is told.")
+_TEXT_SCHEMA: Final = {"type": "string", "minLength": 1}
+_CONTAINER_SCHEMA: Final = {
+    "type": "object",
+    "required": ["name", "image"],
+    "properties": {"name": _TEXT_SCHEMA, "image": _TEXT_SCHEMA},
+}
 _POD_SCHEMA: Final = {
     "type": "object",
-    "description": "A Pod of the Kubernetes API v1, as `kubectl apply` takes it. Defaults of the API server are not applied.",
+    "description": "A Pod of the Kubernetes API v1, completed and checked as the API server does with a new pod.",
     "required": ["metadata", "spec"],
     "properties": {
         "kind": {"const": "Pod"},
@@ -69,7 +75,11 @@ _POD_SCHEMA: Final = {
             "required": ["name"],
             "properties": {"name": {"type": "string", "minLength": 1}},
         },
-        "spec": {"type": "object"},
+        "spec": {
+            "type": "object",
+            "required": ["containers"],
+            "properties": {"containers": {"type": "array", "minItems": 1, "items": _CONTAINER_SCHEMA}},
+        },
     },
 }
 

@@ -19,7 +19,6 @@ from extender.simulator.apiserver.kinds import (
     Target,
 )
 from extender.simulator.apiserver.pod_updates import allowed
-from extender.simulator.apiserver.pod_validity import check_metadata_update
 from extender.simulator.apiserver.store import Store, Stored
 from extender.simulator.json_objects import (
     JsonObject,
@@ -34,6 +33,9 @@ from extender.simulator.json_objects import (
     timestamp,
     uid_of,
 )
+from extender.wire.pods.completion import tolerate_unready_nodes
+from extender.wire.pods.new_pod import merged, spec_errors
+from extender.wire.pods.validity import check_metadata_update
 from extender.wire.policies.field_errors import FieldError, Problems
 
 
@@ -203,16 +205,13 @@ def _check_pod_update(target: Target, old: JsonObject, new: JsonObject) -> None:
         _raise_invalid(target.name, found.errors)
     else:
         if isinstance(new.get("spec"), dict):
-            defaulting.tolerate_unready_nodes(new["spec"])
+            tolerate_unready_nodes(new["spec"])
         _raise_invalid(target.name, allowed(old, new).errors)
 
 
 def _check_new_pod(pod: JsonObject) -> None:
-    """Raises ApiError 422 for a pod with a node and gates."""
-    if pod["spec"].get("schedulingGates") and node_of(pod):
-        found = Problems()
-        found.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
-        _raise_invalid(pod["metadata"]["name"], found.errors)
+    """Raises ApiError 422 for a pod whose scheduling fields are invalid. Its containers are not checked, as no kubelet runs them."""
+    _raise_invalid(pod["metadata"]["name"], merged(spec_errors(pod["spec"])))
 
 
 def _raise_invalid(pod: str, errors: Sequence[FieldError]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from extender.model.policies import JsonObject
 from extender.model.resources import QuantityError, parse_quantity
-from extender.simulator.apiserver.pod_validity import (
+from extender.wire.pods.validity import (
     check_image,
     check_metadata_update,
     check_mirror,

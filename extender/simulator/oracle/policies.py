@@ -8,10 +8,9 @@ judged wrongly. Policies are those at the start of a run; no step changes them.
 """
 
 import copy
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from extender.simulator.apiserver.defaulting import merge_label_keys
 from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, selects
 from extender.simulator.oracle.brute_force import (
     AFFINITY,
@@ -138,5 +137,35 @@ def _with_pod_terms(spec: JsonObject, pod: JsonObject) -> JsonObject:
             affinity[side] = {**(affinity.get(side) or {}), _REQUIRED: required_pod_terms(pod, side) + terms}
     merged["spec"]["topologySpreadConstraints"] = [*(pod["spec"].get("topologySpreadConstraints") or []), *hard]
     merged = copy.deepcopy(merged)  # neither the policy's terms nor those of the pod change
-    merge_label_keys(merged)
+    _merge_label_keys(merged)
     return merged
+
+
+def _merge_label_keys(pod: JsonObject) -> None:
+    """Merges matchLabelKeys and mismatchLabelKeys into the selectors, as the API server does for the pods of a cluster."""
+    spec = pod["spec"]
+    for term in _every_pod_term(spec.get("affinity") or {}):
+        _append(term, term.get("matchLabelKeys"), "In", labels_of(pod))
+        _append(term, term.get("mismatchLabelKeys"), "NotIn", labels_of(pod))
+    for constraint in spec.get("topologySpreadConstraints") or []:
+        _append(constraint, constraint.get("matchLabelKeys"), "In", labels_of(pod))
+
+
+def _every_pod_term(affinity: JsonObject) -> Iterator[JsonObject]:
+    for side in (AFFINITY, ANTI_AFFINITY):
+        rules = affinity.get(side) or {}
+        yield from rules.get(_REQUIRED) or ()
+        for weighted in rules.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+            yield weighted["podAffinityTerm"]
+
+
+def _append(owner: JsonObject, keys: Iterable[str] | None, operator: str, labels: Mapping[str, str]) -> None:
+    selector = owner.get("labelSelector")
+    if selector is None:
+        return
+    for key in keys or ():
+        if key in labels:
+            requirement = {"key": key, "operator": operator, "values": [labels[key]]}
+            expressions = selector.setdefault("matchExpressions", [])
+            if requirement not in expressions:
+                expressions.append(requirement)

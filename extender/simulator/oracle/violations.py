@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from extender.simulator.apiserver.defaulting import TOPOLOGY_LABELS
 from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Kind
 from extender.simulator.apiserver.store import DELETED, Change, Stored
 from extender.simulator.json_objects import (
+    TOPOLOGY_LABELS,
     JsonObject,
     condition_of,
     is_finished,

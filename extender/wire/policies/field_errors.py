@@ -365,7 +365,7 @@ def _check_toleration(found: Problems, item: JsonObject, at: str) -> None:
 
 def check_spread_constraints(found: Problems, value: Any, path: str) -> None:
     """Spread constraints. Unlike in a pod, minDomains may stand with ScheduleAnyway: then the extender scores it."""
-    pairs: set[tuple[str, str]] = set()
+    places: dict[tuple[str, str], str] = {}
     for item, at in found.objects(value, path):
         if item.get("maxSkew") is None:
             found.required(f"{at}.maxSkew", "")
@@ -381,9 +381,10 @@ def check_spread_constraints(found: Problems, value: Any, path: str) -> None:
             found.read_choice(item.get(name), f"{at}.{name}", ("Honor", "Ignore"))
         check_label_selector(found, item.get("labelSelector"), f"{at}.labelSelector")
         _check_label_keys(found, item, at)
-        if key and action and (key, action) in pairs:
-            found.add(ErrorType.DUPLICATE, f"{at}.{{topologyKey, whenUnsatisfiable}}", "", [key, action])
-        pairs.add((key, action))
+        if key and action and (key, action) in places:  # the API names the first of two
+            path = f"{places[key, action]}.{{topologyKey, whenUnsatisfiable}}"
+            found.add(ErrorType.DUPLICATE, path, "", [key, action])
+        places[key, action] = at
 
 
 def _required_choice(found: Problems, item: JsonObject, name: str, at: str, choices: tuple[str, ...]) -> str:

@@ -1,4 +1,6 @@
-"""Whether the pod that an update results in is valid: its metadata, and the fields that scheduling reads or an update may change.
+"""Whether a pod is valid: its metadata after an update, and the fields that scheduling reads or an update may change.
+
+Of a new pod `check_pod` is asked with an empty ``old``: then nothing is tolerated.
 
 What old pods were accepted with stays legal: label values of selectors were not always checked.
 """
@@ -10,7 +12,8 @@ from typing import Any, Final
 
 from extender.model.constraints.labels import is_label_key, is_label_value
 from extender.model.policies import JsonObject
-from extender.model.resources import CPU, QuantityError, parse_quantity, total
+from extender.model.resources import CPU, QuantityError, Resources, parse_quantity
+from extender.wire.pods.completion import HUGE_PAGES, aggregated
 from extender.wire.policies.field_errors import (
     ErrorType,
     FieldError,
@@ -42,7 +45,7 @@ def check_metadata_update(found: Problems, old: JsonObject, new: JsonObject) -> 
     check_labels(found, new.get("labels"), "metadata.labels")
     _check_annotations(found, old, new)
     _check_finalizers(found, old, new)
-    _check_owners(found, new.get("ownerReferences"), "metadata.ownerReferences")
+    check_owners(found, new.get("ownerReferences"), "metadata.ownerReferences")
 
 
 def check_mirror(found: Problems, pod: JsonObject) -> None:
@@ -119,8 +122,8 @@ def _check_finalizers(found: Problems, old: JsonObject, new: JsonObject) -> None
         found.invalid("metadata.finalizers", names, "orphan and foregroundDeletion cannot be both set")
 
 
-def _check_owners(found: Problems, value: Any, path: str) -> None:
-    """Errors are about the list without a number, as in the API."""
+def check_owners(found: Problems, value: Any, path: str) -> None:
+    """The owner references. Errors are about the list without a number, as in the API."""
     controllers = 0
     for owner, _ in found.objects(value, path):
         for name in ("apiVersion", "kind", "name", "uid"):
@@ -263,7 +266,9 @@ def check_immutable_fields(found: Problems, old: JsonObject, new: JsonObject) ->
 
 
 def _objects(value: Any) -> Iterator[tuple[int, JsonObject]]:
-    return ((number, each) for number, each in enumerate(value or ()) if isinstance(each, dict))
+    return (
+        (number, each) for number, each in enumerate(value if isinstance(value, list) else ()) if isinstance(each, dict)
+    )
 
 
 def _check_operating_system(found: Problems, spec: JsonObject) -> None:
@@ -319,7 +324,7 @@ def _restarting_init_containers(spec: JsonObject) -> list[str]:
 
 def _check_resources(found: Problems, spec: JsonObject, resources: JsonObject) -> None:
     path = "spec.resources"
-    if (spec.get("os") or {}).get("name") == WINDOWS:
+    if Problems().read_object(spec.get("os"), "").get("name") == WINDOWS:
         found.forbidden(path, "may not be set for a windows pod")
         return
     if resources.get("claims") is not None:
@@ -329,17 +334,28 @@ def _check_resources(found: Problems, spec: JsonObject, resources: JsonObject) -
         if amount > limits.get(name, amount):
             text = f"must be less than or equal to {name} limit of {resources['limits'][name]}"
             found.invalid(f"{path}.requests", resources["requests"][name], text)
-    own = [(number, container.get("resources") or {}) for number, container in _objects(spec.get("containers"))]
-    needed = total(_amounts(Problems(), each, "requests", "") for _, each in own)
-    for name in sorted(requests.keys() & needed.keys()):
-        if needed[name] > requests[name]:
-            text = "must be greater than or equal to aggregate container requests"
-            found.invalid(f"{path}.requests[{name}]", resources["requests"][name], text)
-    for number, each in own:
+    _check_sums(found, spec, resources, limits, requests)
+    for number, container in _objects(spec.get("containers")):
+        each = Problems().read_object(container.get("resources"), "")
         for name, amount in _amounts(Problems(), each, "limits", "").items():
             if amount > limits.get(name, amount):
                 text = f"must be less than or equal to pod limits of {resources['limits'][name]}"
                 found.invalid(f"{path}.containers[{number}][{name}].limits", each["limits"][name], text)
+
+
+def _check_sums(
+    found: Problems, spec: JsonObject, resources: JsonObject, limits: Resources, requests: Resources
+) -> None:
+    """The pod has at least what its containers have together."""
+    path, needed, limited = "spec.resources", aggregated(spec, "requests"), aggregated(spec, "limits")
+    for name in sorted(requests.keys() & needed.keys()):
+        if needed[name] > requests[name]:
+            text = "must be greater than or equal to aggregate container requests"
+            found.invalid(f"{path}.requests[{name}]", resources["requests"][name], text)
+    for name in sorted(limits.keys() & limited.keys()):
+        if limited[name] > limits[name] and name.startswith(HUGE_PAGES):
+            text = "must be greater than or equal to aggregate container limits"
+            found.invalid(f"{path}.limits[{name}]", resources["limits"][name], text)
 
 
 def _amounts(found: Problems, resources: JsonObject, name: str, path: str) -> dict[str, int]:

@@ -1,0 +1,149 @@
+"""Pods that a person gives: completed, and checked as the API server checks a new pod.
+
+The errors name the field, as those of ``kubectl apply`` do. Checked is what scheduling reads, the rest of the containers, and the
+names of fields: a misspelt one is an error, because the answer would be that of a pod without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from extender.model.policies import JsonObject
+from extender.wire.pods.completion import complete_pod, is_created, label_key_owners
+from extender.wire.pods.containers import check_containers
+from extender.wire.pods.validity import check_owners, check_pod
+from extender.wire.policies.field_errors import (
+    ErrorType,
+    FieldError,
+    Problems,
+    check_labels,
+    check_namespace,
+    check_subdomain,
+)
+from extender.wire.policies.policy_fields import WRITTEN_FIELDS, Fields, unknown_fields
+
+_LEAST_INT32: Final = -(2**31)
+_MOST_INT32: Final = 2**31 - 1
+
+
+def _fields(*names: str) -> dict[str, Fields | None]:
+    return dict.fromkeys(names)
+
+
+_RESOURCES: Final[Fields] = {**_fields("limits", "requests"), "claims": _fields("name", "request")}
+_CONTAINER: Final[Fields] = {
+    **_fields(
+        "name", "image", "command", "args", "workingDir", "envFrom", "env", "resizePolicy", "restartPolicy", "restartPolicyRules",
+        "volumeMounts", "volumeDevices", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
+        "terminationMessagePath", "terminationMessagePolicy", "imagePullPolicy", "securityContext", "stdin", "stdinOnce", "tty",
+    ),
+    "ports": _fields("name", "hostPort", "containerPort", "protocol", "hostIP"),
+    "resources": _RESOURCES,
+}  # fmt: skip
+_SPEC: Final[Fields] = {
+    **_fields(
+        "volumes", "ephemeralContainers", "restartPolicy", "terminationGracePeriodSeconds", "activeDeadlineSeconds", "dnsPolicy",
+        "nodeSelector", "serviceAccountName", "serviceAccount", "automountServiceAccountToken", "nodeName", "hostNetwork",
+        "hostPID", "hostIPC", "shareProcessNamespace", "securityContext", "imagePullSecrets", "hostname", "subdomain",
+        "schedulerName", "hostAliases", "priorityClassName", "priority", "dnsConfig", "readinessGates", "runtimeClassName",
+        "enableServiceLinks", "preemptionPolicy", "overhead", "setHostnameAsFQDN", "os", "hostUsers", "hostnameOverride",
+        "workloadRef", "schedulingGroup",
+    ),
+    "containers": _CONTAINER,
+    "initContainers": _CONTAINER,
+    "resources": _RESOURCES,
+    "resourceClaims": _fields("name", "source", "resourceClaimName", "resourceClaimTemplateName"),
+    **WRITTEN_FIELDS,
+}  # fmt: skip
+_METADATA: Final[Fields] = {
+    **_fields(
+        "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",
+        "deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "finalizers", "clusterName", "managedFields",
+    ),
+    "ownerReferences": _fields("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"),
+}  # fmt: skip
+_POD: Final[Fields] = {**_fields("apiVersion", "kind", "status"), "metadata": _METADATA, "spec": _SPEC}
+
+
+def complete_and_check(pod: JsonObject) -> tuple[FieldError, ...]:
+    """Completes a pod in place, and returns why the API server would refuse it. O(size of the pod).
+
+    As there, what cannot be decoded is told alone: values of a wrong type, else unknown fields. A pod that was created before is
+    not checked for label keys that its selectors have, because they were merged into them then.
+    """
+    found = Problems()
+    unknown = [
+        FieldError(path.removeprefix("."), ErrorType.FORBIDDEN, "unknown field")
+        for path in unknown_fields(pod, _POD, "")
+    ]
+    for name in ("metadata", "spec"):
+        pod[name] = found.read_object(pod.get(name), name)
+    metadata, spec = pod["metadata"], pod["spec"]
+    if not is_created(pod):
+        _check_merged_keys(found, spec, found.read_object(metadata.get("labels"), "metadata.labels"))
+    complete_pod(pod)
+    _check_metadata(found, metadata)
+    found.errors += spec_errors(spec)
+    check_containers(found, spec)
+    errors = merged(found.errors)
+    return tuple(unknown) if unknown and not any(map(_is_of_a_type, errors)) else errors
+
+
+def spec_errors(spec: JsonObject) -> list[FieldError]:
+    """The errors of what scheduling reads of a new pod, without its containers."""
+    found = Problems()
+    check_pod(found, {}, spec)
+    found.read_number(spec.get("priority"), "spec.priority", _LEAST_INT32, _MOST_INT32)
+    found.read_choice(spec.get("restartPolicy"), "spec.restartPolicy", ("Always", "OnFailure", "Never"))
+    found.read_choice(spec.get("preemptionPolicy"), "spec.preemptionPolicy", ("PreemptLowerPriority", "Never"))
+    for name in ("schedulerName", "priorityClassName", "serviceAccountName"):
+        found.read_text(spec.get(name), f"spec.{name}")
+    if spec.get("schedulingGates") and spec.get("nodeName"):
+        found.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+    return found.errors
+
+
+def merged(errors: Iterable[FieldError]) -> tuple[FieldError, ...]:
+    """Each error once. Those of a wrong type alone, where there are any: the API server cannot decode such a pod to check the rest."""
+    known = tuple(dict.fromkeys(errors))
+    return tuple(filter(_is_of_a_type, known)) or known
+
+
+def _is_of_a_type(error: FieldError) -> bool:
+    return error.type is ErrorType.TYPE_INVALID
+
+
+def _check_metadata(found: Problems, metadata: JsonObject) -> None:
+    name, namespace = (found.read_text(metadata.get(each), f"metadata.{each}") for each in ("name", "namespace"))
+    if name:
+        check_subdomain(found, name, "metadata.name")
+    if namespace:
+        check_namespace(found, namespace, "metadata.namespace")
+    check_labels(found, metadata.get("labels"), "metadata.labels")
+    found.read_strings(metadata.get("annotations"), "metadata.annotations")
+    check_owners(found, metadata.get("ownerReferences"), "metadata.ownerReferences")
+
+
+def _check_merged_keys(found: Problems, spec: JsonObject, labels: JsonObject) -> None:
+    """A key of matchLabelKeys may stand in the selector beside it once: as what the API server merges into that."""
+    for owner, at in label_key_owners(spec):
+        keys, selector = owner.get("matchLabelKeys"), owner.get("labelSelector")
+        if not isinstance(keys, list) or not isinstance(selector, dict):
+            continue
+        numbers = {key: number for number, key in enumerate(keys) if isinstance(key, str)}
+        pairs = selector.get("matchLabels")
+        seen = set(pairs if isinstance(pairs, dict) else ())
+        for key in [*_expression_keys(selector), *(key for key in numbers if key in labels)]:
+            if key in numbers and key in seen:
+                text = "exists in both matchLabelKeys and labelSelector"
+                found.invalid(f"{at}.matchLabelKeys[{numbers[key]}]", key, text)
+            seen.add(key)
+
+
+def _expression_keys(selector: JsonObject) -> list[str]:
+    expressions = selector.get("matchExpressions")
+    listed = (
+        [each.get("key") for each in expressions if isinstance(each, dict)] if isinstance(expressions, list) else []
+    )
+    return [key for key in listed if isinstance(key, str)]

@@ -1,0 +1,344 @@
+"""Pods that a person gives: completed and checked as a real API server does. `tests/e2e/test_given_pods.py` compares with one."""
+
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.model.resources import CPU
+from extender.settings.configuration import Settings
+from extender.wire.errors import WireError
+from extender.wire.manifests import decode_manifest, decode_what_if
+from extender.wire.pods.new_pod import complete_and_check
+from tests.builders import CONTAINER, PREFERRED, REQUIRED, Json, matching, spread, term
+
+GPU = "nvidia.com/gpu"
+HASH = "pod-template-hash"
+
+
+def a_pod(*, labels: Json | None = None, **spec: Any) -> Json:
+    """A pod with these fields; its label is app=web if no others are given."""
+    return {
+        "kind": "Pod",
+        "metadata": {"name": "new", "labels": labels or {"app": "web"}},
+        "spec": {"containers": [CONTAINER], **spec},
+    }
+
+
+def with_resources(resources: Json, **more: Any) -> Json:
+    return CONTAINER | {"resources": resources, **more}
+
+
+def completed(pod: Json) -> Json:
+    found = deepcopy(pod)
+    assert complete_and_check(found) == ()
+    return found
+
+
+# -- completed
+
+
+COMPLETED: dict[str, Json] = {
+    "container": {"containers": [with_resources({"limits": {"cpu": "4"}})]},
+    "extended resource": {"containers": [with_resources({"limits": {GPU: "2"}})]},
+    "only what is missing": {
+        "containers": [with_resources({"limits": {"cpu": "4", GPU: 1}, "requests": {"cpu": "1"}})]
+    },
+    "init container": {"initContainers": [with_resources({"limits": {"cpu": "3"}}, name="before")]},
+    "sidecar": {
+        "initContainers": [with_resources({"limits": {"cpu": "1"}}, name="beside", restartPolicy="Always")],
+    },
+    "pod": {"resources": {"limits": {"cpu": "5"}}},
+    "pod: what containers request": {
+        "resources": {"limits": {"cpu": "5"}},
+        "containers": [with_resources({"requests": {"cpu": "2"}})],
+    },
+    "pod: huge pages of containers": {
+        "resources": {"requests": {"cpu": "2"}},
+        "containers": [with_resources({"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}})],
+    },
+    "ports of the host": {"hostNetwork": True, "containers": [CONTAINER | {"ports": [{"containerPort": 80}]}]},
+    "tolerations": {"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]},
+    "a priority": {"priorityClassName": "system-node-critical"},
+}
+REQUESTED: dict[str, dict[str, int]] = {
+    "container": {CPU: 4000},
+    "extended resource": {GPU: 2},
+    "only what is missing": {CPU: 1000, GPU: 1},
+    "init container": {CPU: 3000},
+    "sidecar": {CPU: 1000},
+    "pod": {CPU: 5000},
+    "pod: what containers request": {CPU: 2000},
+    "pod: huge pages of containers": {CPU: 2000, "hugepages-2Mi": 4 * 2**20},
+}
+
+
+@pytest.mark.parametrize("name", REQUESTED)
+def test_requests_that_are_missing_are_the_limits(name: str) -> None:
+    assert decode_manifest(orjson.dumps(a_pod(**COMPLETED[name]))).requests == REQUESTED[name]
+
+
+def test_ports_of_a_pod_in_the_network_of_the_host_are_ports_of_the_host() -> None:
+    ports = CONTAINER | {"ports": [{"containerPort": 80}]}
+    before = CONTAINER | {"name": "before", "ports": [{"containerPort": 81, "protocol": "UDP"}]}
+    spec = completed(a_pod(hostNetwork=True, containers=[ports], initContainers=[before]))["spec"]
+    assert spec["containers"][0]["ports"] == [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]
+    assert spec["initContainers"][0]["ports"] == [{"containerPort": 81, "hostPort": 81, "protocol": "UDP"}]
+    assert decode_manifest(orjson.dumps(a_pod(containers=[ports]))).host_ports == ()
+    (port,) = decode_manifest(orjson.dumps(a_pod(hostNetwork=True, containers=[ports]))).host_ports
+    assert port.port == 80
+
+
+KEYED = {"matchLabelKeys": [HASH, "absent"], "mismatchLabelKeys": ["tenant"]}
+MERGED = [
+    {"key": HASH, "operator": "In", "values": ["new"]},
+    {"key": "tenant", "operator": "NotIn", "values": ["a"]},
+]
+
+
+def keyed_pod(**metadata: Any) -> Json:
+    wanted = term("host", app="web") | KEYED
+    sides = {
+        side: {REQUIRED: [deepcopy(wanted)], PREFERRED: [{"weight": 1, "podAffinityTerm": deepcopy(wanted)}]}
+        for side in ("podAffinity", "podAntiAffinity")
+    }
+    spreads = [spread("zone", 1, app="web") | {"matchLabelKeys": [HASH]}]
+    pod = a_pod(labels={"app": "web", HASH: "new", "tenant": "a"}, affinity=sides, topologySpreadConstraints=spreads)
+    pod["metadata"] |= metadata
+    return pod
+
+
+def selectors(pod: Json) -> list[Json]:
+    found = []
+    for side in pod["spec"]["affinity"].values():
+        found += [side[REQUIRED][0]["labelSelector"], side[PREFERRED][0]["podAffinityTerm"]["labelSelector"]]
+    return found
+
+
+def test_label_keys_of_terms_and_spread_are_merged_into_their_selectors() -> None:
+    pod = completed(keyed_pod())
+    assert [each["matchExpressions"] for each in selectors(pod)] == [MERGED] * 4
+    assert pod["spec"]["topologySpreadConstraints"][0]["labelSelector"]["matchExpressions"] == MERGED[:1]
+
+
+def test_label_keys_of_a_created_pod_are_merged_once() -> None:
+    """It has the requirement of the labels that it had then."""
+    pod = keyed_pod(uid="u-1")
+    old = [{**MERGED[0], "values": ["old"]}, {**MERGED[1], "values": ["b"]}]
+    for selector in selectors(pod):
+        selector["matchExpressions"] = deepcopy(old)
+    pod = completed(pod)
+    assert [each["matchExpressions"] for each in selectors(pod)] == [old] * 4
+
+
+def test_a_term_without_a_selector_selects_nothing_and_stays_so() -> None:
+    wanted = {"topologyKey": "zone"}
+    spec = completed(a_pod(affinity={"podAntiAffinity": {REQUIRED: [wanted]}}))["spec"]
+    assert spec["affinity"]["podAntiAffinity"][REQUIRED] == [wanted]
+
+
+def test_the_tolerations_and_priorities_of_admission_are_there() -> None:
+    pod = decode_manifest(orjson.dumps(a_pod(priorityClassName="system-node-critical")))
+    assert pod.priority == 2_000_001_000
+    assert {(each.key, each.effect) for each in pod.signature.tolerations} == {
+        ("node.kubernetes.io/not-ready", "NoExecute"),
+        ("node.kubernetes.io/unreachable", "NoExecute"),
+    }
+
+
+def test_a_completed_pod_is_completed_again_without_a_change() -> None:
+    pod = keyed_pod(uid="u-1")
+    pod["spec"] |= {
+        "hostNetwork": True,
+        "containers": [with_resources({"limits": {"cpu": "1"}}, ports=[{"containerPort": 1}])],
+    }
+    once = completed(pod)
+    assert completed(once) == once
+
+
+# -- checked
+
+SPREAD = "spec.topologySpreadConstraints[0]"
+ANTI = f"spec.affinity.podAntiAffinity.{REQUIRED}"
+
+
+def spreading(**changes: Any) -> Json:
+    constraint = {**spread("zone", 1, app="web"), **changes}
+    return {"topologySpreadConstraints": [{name: value for name, value in constraint.items() if value is not None}]}
+
+
+def apart(**changes: Any) -> Json:
+    wanted = {**term("host", app="web"), **changes}
+    kept = {name: value for name, value in wanted.items() if value is not None}
+    return {"affinity": {"podAntiAffinity": {REQUIRED: [kept]}}}
+
+
+def amounts(**resources: Any) -> Json:
+    return {"containers": [with_resources(resources)]}
+
+
+REFUSED: dict[str, tuple[Json, str]] = {
+    "minDomains of -1": (spreading(minDomains=-1), f"{SPREAD}.minDomains"),
+    "minDomains beside ScheduleAnyway": (
+        spreading(minDomains=2, whenUnsatisfiable="ScheduleAnyway"),
+        f"{SPREAD}.minDomains",
+    ),
+    "an unknown whenUnsatisfiable": (spreading(whenUnsatisfiable="DoNotScheduled"), f"{SPREAD}.whenUnsatisfiable"),
+    "no whenUnsatisfiable": (spreading(whenUnsatisfiable=None), f"{SPREAD}.whenUnsatisfiable"),
+    "an empty topologyKey": (spreading(topologyKey=""), f"{SPREAD}.topologyKey"),
+    "no topologyKey": (spreading(topologyKey=None), f"{SPREAD}.topologyKey"),
+    "maxSkew of 0": (spreading(maxSkew=0), f"{SPREAD}.maxSkew"),
+    "no maxSkew": (spreading(maxSkew=None), f"{SPREAD}.maxSkew"),
+    "an unknown policy": (spreading(nodeTaintsPolicy="Honour"), f"{SPREAD}.nodeTaintsPolicy"),
+    "a misspelt minDomains": (spreading(minDomain=2), f"{SPREAD}.minDomain"),
+    "a misspelt matchLabels": (
+        spreading(labelSelector={"matchLabel": {"app": "web"}}),
+        f"{SPREAD}.labelSelector.matchLabel",
+    ),
+    "one constraint twice": (
+        {"topologySpreadConstraints": [spread("zone", 1, app="web"), spread("zone", 2, app="web")]},
+        "spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}",
+    ),
+    "a key of matchLabelKeys in the selector": (
+        spreading(matchLabelKeys=["app"]),
+        f"{SPREAD}.matchLabelKeys[0]",
+    ),
+    "matchLabelKeys without a selector": (
+        apart(labelSelector=None, matchLabelKeys=["app"]),
+        f"{ANTI}[0].matchLabelKeys",
+    ),
+    "a term without a topologyKey": (apart(topologyKey=None), f"{ANTI}[0].topologyKey"),
+    "an unknown operator": (
+        apart(labelSelector=matching(("app", "in", ["web"]))),
+        f"{ANTI}[0].labelSelector.matchExpressions[0].operator",
+    ),
+    "a weighted term among required ones": (
+        {"affinity": {"podAntiAffinity": {REQUIRED: [{"weight": 1, "podAffinityTerm": term("host", app="web")}]}}},
+        f"{ANTI}[0].weight",
+    ),
+    "a required term among weighted ones": (
+        {"affinity": {"podAntiAffinity": {PREFERRED: [term("host", app="web")]}}},
+        f"spec.affinity.podAntiAffinity.{PREFERRED}[0].topologyKey",
+    ),
+    "an unknown list of terms": (
+        {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingRequiredDuringExecution": []}}},
+        "spec.affinity.podAntiAffinity.requiredDuringSchedulingRequiredDuringExecution",
+    ),
+    "terms as an object": ({"affinity": {"podAntiAffinity": {REQUIRED: term("host", app="web")}}}, ANTI),
+    "node terms as a list": (
+        {"affinity": {"nodeAffinity": {REQUIRED: [{"matchExpressions": []}]}}},
+        f"spec.affinity.nodeAffinity.{REQUIRED}",
+    ),
+    "no node term": (
+        {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}},
+        f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms",
+    ),
+    "a misspelt field of the pod": ({"toleration": []}, "spec.toleration"),
+    "a field of the pod in the spec of a container": (
+        {"containers": [CONTAINER | {"nodeSelector": {}}]},
+        "spec.containers[0].nodeSelector",
+    ),
+    "an unknown effect": (
+        {"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedul"}]},
+        "spec.tolerations[0].effect",
+    ),
+    "a value beside Exists": (
+        {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
+        "spec.tolerations[0].operator",
+    ),
+    "a node and a gate": ({"nodeName": "n1", "schedulingGates": [{"name": "example.com/gate"}]}, "spec.nodeName"),
+    "a gate twice": ({"schedulingGates": [{"name": "example.com/gate"}] * 2}, "spec.schedulingGates[1]"),
+    "no container": ({"containers": []}, "spec.containers"),
+    "no image": ({"containers": [{"name": "main"}]}, "spec.containers[0].image"),
+    "two containers of one name": ({"containers": [CONTAINER, CONTAINER]}, "spec.containers[1].name"),
+    "more requested than the limit": (
+        amounts(requests={"cpu": "2"}, limits={"cpu": "1"}),
+        "spec.containers[0].resources.requests",
+    ),
+    "less of an extended resource than the limit": (
+        amounts(requests={GPU: "1"}, limits={GPU: "2"}),
+        "spec.containers[0].resources.requests",
+    ),
+    "an extended resource without a limit": (amounts(requests={GPU: "1"}), "spec.containers[0].resources.limits"),
+    "half of an extended resource": (amounts(limits={GPU: "500m"}), f"spec.containers[0].resources.limits[{GPU}]"),
+    "a resource of an unknown name": (amounts(limits={"gpu": "1"}), "spec.containers[0].resources.limits[gpu]"),
+    "less than nothing": (amounts(requests={"cpu": "-1"}), "spec.containers[0].resources.requests[cpu]"),
+    "less for the pod than for its containers": (
+        amounts(requests={"cpu": "2"}) | {"resources": {"requests": {"cpu": "1"}}},
+        "spec.resources.requests[cpu]",
+    ),
+    "another port of the host": (
+        {"hostNetwork": True, "containers": [CONTAINER | {"ports": [{"containerPort": 80, "hostPort": 81}]}]},
+        "spec.containers[0].ports[0].hostPort",
+    ),
+    "one port of the host twice": (
+        {"containers": [CONTAINER | {"ports": [{"containerPort": 80, "hostPort": 80}] * 2}]},
+        "spec.containers[0].ports[1].hostPort",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "path"), REFUSED.values(), ids=REFUSED)
+def test_a_pod_that_the_api_server_refuses_is_refused_with_the_path(spec: Json, path: str) -> None:
+    errors = complete_and_check(a_pod(**deepcopy(spec)))
+    assert path in [error.field for error in errors]
+    with pytest.raises(WireError) as caught:
+        decode_manifest(orjson.dumps(a_pod(**spec)))
+    assert path in str(caught.value)
+    with pytest.raises(WireError) as caught:
+        decode_what_if(orjson.dumps({"apply": [a_pod(**spec)]}), Settings())
+    assert caught.value.path.startswith("apply[0].")
+    assert path in str(caught.value)
+
+
+def test_a_preemption_policy_is_one_of_two_words() -> None:
+    """Not among the others: a real API server refuses it earlier, at admission, and without a path."""
+    with pytest.raises(WireError, match=r"spec\.preemptionPolicy: Unsupported value"):
+        decode_manifest(orjson.dumps(a_pod(preemptionPolicy="never")))
+
+
+def test_of_many_errors_ten_are_told() -> None:
+    spec: Json = {"tolerations": [{"key": "a", "effect": "none"}] * 12}
+    with pytest.raises(WireError, match=r"spec.tolerations\[9\].effect: .*; and 2 more errors$"):
+        decode_manifest(orjson.dumps(a_pod(**spec)))
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@st.composite
+def spoiled(draw: st.DrawFn) -> Json:
+    """A pod with much in it, of which one value is another one."""
+    pod = keyed_pod()
+    pod["spec"] |= {
+        "hostNetwork": True,
+        "containers": [
+            with_resources({"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}, ports=[{"containerPort": 1}])
+        ],
+        "initContainers": [with_resources({"limits": {"cpu": "1"}}, name="before")],
+        "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}},
+        "tolerations": [{"key": "a", "operator": "Exists"}],
+        "os": {"name": "linux"},
+        "schedulingGates": [{"name": "example.com/gate"}],
+    }
+    value: Any = pod
+    while True:
+        name = draw(st.sampled_from(sorted(value) if isinstance(value, dict) else range(len(value))))
+        if not value[name] or not isinstance(value[name], dict | list) or draw(st.booleans()):
+            value[name] = draw(anything)
+            return pod
+        value = value[name]
+
+
+@given(spoiled())
+def test_any_value_anywhere_is_completed_or_refused(pod: Json) -> None:
+    with suppress(WireError):
+        decode_manifest(orjson.dumps(pod))
