@@ -281,6 +281,12 @@ def test_of_a_group_with_host_ports_a_node_takes_one_pod() -> None:
     assert (domain(found), on_nodes(found)) == ("b", {"b1": 1, "b2": 1})
 
 
+def test_unequal_pods_of_a_group_with_one_host_port_get_nodes_of_their_own() -> None:
+    pods = [gated(f"p{cpu}", "x", cpu=1000 * cpu, host_ports=[8080]) for cpu in (1, 2)]
+    index = cluster(host("a1", "a", 9), host("b1", "b", 20), host("b2", "b", 20))
+    assert on_nodes(decide(index, pods)) == {"b1": 1, "b2": 1}
+
+
 def test_a_domain_that_rules_reject_does_not_say_that_it_holds_the_group() -> None:
     apart = [term("zone", app="web")]
     (found,) = decide(cluster(host("a1", "a", 9)), gang(2, app="web", apart=apart)).rejected

@@ -1,0 +1,89 @@
+"""Where the pods of released groups land with a real apiserver and scheduler: by their preferences, in both placements."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pytest
+
+from extender.simulator.json_objects import JsonObject
+from tests.deploy.policies.examples import policy
+from tests.e2e.cluster import Cluster
+from tests.e2e.test_gangs import LABEL, MACHINE, SETTINGS, SIZE, gang, released
+from tests.simulator.plain import HOSTNAME, ZONE, node, spread
+
+__all__ = ["released"]  # the fixture
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+POOL: Final = "example.com/pool"
+SOFT: Final = {"key": "old", "value": "yes", "effect": "PreferNoSchedule"}
+TOLERATED: Final = [{"key": "old", "operator": "Exists"}]
+
+
+def clause(key: str, *values: str) -> JsonObject:
+    return {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
+
+
+async def releasing(cluster: Cluster, kind: str, **release: Any) -> None:
+    """A policy for gangs of a kind: the first part of their names."""
+    block = {"group": {"label": LABEL}, "size": {"annotation": SIZE}, **release}
+    spec = {
+        "podSelector": {"matchLabels": {"kind": kind}},
+        "namespaceSelector": {},
+        "when": ["Release"],
+        "release": block,
+    }
+    await cluster.api.create(policy("ClusterPodSchedulingPolicy", kind, **spec))
+
+
+async def landed(cluster: Cluster, name: str, size: int, **spec: Any) -> Sequence[str]:
+    """The nodes of the pods of a gang, once all are bound."""
+    pods = gang(name, size, **spec)
+    for each in pods:
+        each["metadata"]["labels"]["kind"] = name.partition("-")[0]
+    await cluster.api.create(*pods)
+    return await cluster.board.bound(*pods)
+
+
+@pytest.mark.parametrize("placement", ["decisive", "cooperative"])
+async def test_a_gang_lands_where_its_pods_would_without_a_gate(released: Cluster, placement: str) -> None:
+    """The nodes of a zone, sorted by name, and by room; those of two machine types, and those that are domains by themselves."""
+    zone = [node(f"s{number}", "z1", cpu="32") for number in range(4)]
+    zone[0]["spec"]["taints"] = [SOFT]
+    machines = [node(f"{kind}{number}", "", cpu="2", labels={MACHINE: kind}) for kind in "mn" for number in range(2)]
+    hosts = [node(f"h{number}", "", cpu="16", labels={POOL: "hosts"}) for number in range(3)]
+    await released.api.create(*zone, *machines, *hosts)
+    await releasing(released, "zone", topology=[ZONE])
+    domains = [{"name": "both", "values": ["m", "n"], "preferred": ["n"]}]
+    await releasing(released, "machine", topology=[MACHINE], domains=domains)
+    await releasing(released, "host", topology=[HOSTNAME])
+    settings = {**SETTINGS, "placement": placement}
+    scored: dict[str, Any] = {"prioritizeVerb": "prioritize", "weight": 1} if placement == "cooperative" else {}
+    async with released.scheduled(settings=settings, **scored):
+        soft = [spread(HOSTNAME, hard=False, labels={LABEL: "zone-spread"})]
+        found = await landed(released, "zone-spread", 4, topologySpreadConstraints=soft, tolerations=TOLERATED)
+        assert set(found) == {"s0", "s1", "s2", "s3"}
+
+        assert "s0" not in await landed(released, "zone-away", 4), "its taint is not tolerated"
+
+        nodes = {PREFERRED: [{"weight": 100, "preference": clause(HOSTNAME, "s2")}]}
+        found = await landed(released, "zone-prefers", 3, affinity={"nodeAffinity": nodes})
+        assert set(found) == {"s2"}
+
+        term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {LABEL: "zone-prefers"}}}
+        terms = {PREFERRED: [{"weight": 100, "podAffinityTerm": term}]}
+        assert set(await landed(released, "zone-near", 3, affinity={"podAffinity": terms})) == {"s2"}
+        assert "s2" not in await landed(released, "zone-apart", 3, affinity={"podAntiAffinity": terms})
+
+        assert Counter(await landed(released, "machine-a", 4)) == {"n0": 2, "n1": 2}
+
+        by_node = Counter[str]()
+        for number in range(6):
+            (only,) = set(await landed(released, f"host-{number}", 2, nodeSelector={POOL: "hosts"}))
+            by_node[only] += 1
+        assert by_node == {"h0": 2, "h1": 2, "h2": 2}
+    assert await released.faults() == []
