@@ -98,7 +98,7 @@ class StepChooser:
         if memory.spec != group.spec:
             self._lines.retry(group.key)
             memory.spec = group.spec
-        if not is_given_up and not self._lines.is_turn(group.key, begun):
+        if not is_given_up and not self._lines.is_turn(group.key, begun, group.priority):
             others = "its turn has not come: other groups of the namespace wait for room too"
             before = memory.step.reason if memory.step is not None else Reason.NO_ROOM
             reason = before if before in NO_PLACE else Reason.NO_ROOM
@@ -110,7 +110,7 @@ class StepChooser:
         now = self._clock.now()
         excess = excess or self._excess(group, group.waiting)  # room may have been reserved for others meanwhile
         if excess and waits:
-            self._lines.failed(group.key, version, now, now - begun)
+            self._lines.failed(group.key, version, now, now - begun, group.priority)
             memory.problem = ""
             return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, excess)
         if proposal.slots:
@@ -123,7 +123,7 @@ class StepChooser:
         memory.problem = message_of(proposal)
         if is_given_up:
             return await self._let_go(group, memory, proposal)
-        self._lines.failed(group.key, version, now, now - begun)
+        self._lines.failed(group.key, version, now, now - begun, group.priority)
         is_over = bool(proposal.rejected) and all(each.excess for each in proposal.rejected)
         return Step(Do.WAIT, Phase.DECIDING, Reason.QUOTA if is_over else Reason.NO_ROOM, memory.problem)
 
@@ -206,12 +206,12 @@ class StepChooser:
         begun, version = self._clock.now(), self._lines.version
         if all(map(self._has_slot, group.released)):
             return step
-        if self._lines.is_turn(group.key, begun):
+        if self._lines.is_turn(group.key, begun, group.priority):
             memory.next_try = 0.0
             if not await self.problem_of_room(group, memory, decision):
                 return step
             now = self._clock.now()
-            self._lines.failed(group.key, version, now, now - begun)
+            self._lines.failed(group.key, version, now, now - begun, group.priority)
         return Step(Do.WAIT, Phase.RELEASING, Reason.NO_NODES_YET, memory.problem)
 
     async def _without_room(self, group: GroupState, memory: GroupMemory, problem: str, *, is_given_up: bool) -> Step:

@@ -85,6 +85,11 @@ class GroupState:
         """How many pods there are."""
         return len(self.waiting) + len(self.blocked) + len(self.released) + len(self.bound)
 
+    @property
+    def priority(self) -> int:
+        """That of the least important of its pods without a node: what is due to the group is due to each of them. O(its pods)."""
+        return min((pod.priority for pod in (*self.waiting, *self.released)), default=0)
+
 
 class Do(StrEnum):
     """What the reconciler does next. ``GROW``: release the first of the pods, as many as the domain has room for."""

@@ -126,6 +126,50 @@ def test_the_first_of_a_namespace_is_tried_and_goes_to_the_end_of_its_line() -> 
     assert lines.is_turn(key("b", "1"), 0.0), "another namespace has a line of its own"
 
 
+def test_the_group_of_the_highest_priority_is_tried_first_and_the_others_in_their_turns() -> None:
+    lines = DecisionLines()
+    first, low, high = (key("a", value) for value in ("first", "low", "high"))
+    lines.failed(first, lines.version, 0.0, 0.0)
+    assert not lines.is_turn(low, 1.0), "it stands behind its equal"
+    assert lines.is_turn(high, 1.0, 1000), "others of its priority were not tried yet"
+    lines.failed(high, lines.version, 1.0, 0.0, 1000)
+    lines.version += 1
+    tried = []
+    while (following := lines.next_of("a")) is not None:
+        tried.append(following[0])
+        lines.failed(following[0], lines.version, 2.0, 0.0, 1000 if following[0] == high else 0)
+    assert tried == [high, first, low]
+    lines.version += 1
+    assert lines.is_turn(low, 9.0, 2000), "its pods were made anew with a higher priority"
+    lines.leave(low)
+    assert lines.next_of("a") == (high, 2.01)
+
+
+def test_a_priority_takes_no_turn_from_another_namespace() -> None:
+    lines = DecisionLines()
+    lines.failed(key("a"), lines.version, 0.0, 0.0, 1000)
+    lines.failed(key("b"), lines.version, 0.0, 0.0)
+    lines.version += 1
+    assert lines.next_of_all() == [(key("a"), 0.01), (key("b"), 0.01)]
+
+
+async def test_freed_room_goes_to_the_waiting_group_of_the_highest_priority() -> None:
+    scene = Scene({"a": 2})
+    scene.create("first", 0, 1)
+    async with scene.leading():
+        await scene.pass_time(1)
+        scene.bind()
+        scene.create("low", 0, 1)
+        await scene.pass_time(1)
+        scene.create("high", 0, 1, priority=1000)
+        await scene.pass_time(1)
+        for number in range(2):
+            scene.delete(f"first-{number}")
+        await scene.pass_time(2)
+        assert set(scene.released("high")) == {"high-0", "high-1"}
+        assert scene.released("low") == {}
+
+
 def test_a_change_during_a_try_leads_to_another_one() -> None:
     lines = DecisionLines()
     before = lines.version
