@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from extender.compose.foundation import Foundation, Job
+from extender.model.bounded import Steps
 from extender.model.objects import Pod
 from extender.tasks.filter_service import OnRejection
 from extender.tasks.overlooked_pods import OverlookedPods
@@ -29,10 +30,10 @@ def rejected_pods_of_cluster(
     def find(pod: Pod) -> tuple[str, bool]:
         return find_node_elsewhere(pod, index.view, base.settings, base.rng.getrandbits(32))
 
-    def find_victims(pod: Pod) -> str:
-        if not (executes or chosen.nominate_elsewhere):  # without the permission to nominate
-            return ""
-        return node_with_victims(pod, index.view, base.settings, base.rng.getrandbits(32))
+    def find_victims(pod: Pod) -> Steps[str]:
+        if executes or chosen.nominate_elsewhere:  # else it has no permission to nominate
+            return (yield from node_with_victims(pod, index.view, base.settings, base.rng.getrandbits(32)))
+        return ""
 
     shared = RejectedPodWriter(index, writer, find)
     base.metrics.report(scraped.REJECTED_POD_ACTIONS, lambda: shared.results)

@@ -26,6 +26,7 @@ from typing import TypeAlias
 
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
+from extender.model.bounded import Steps
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate, PreemptionPlan, RemovalRank, removal_rank
 from extender.rules import catalog
@@ -33,7 +34,8 @@ from extender.rules.free_resources import conflicting_nominated_pods
 from extender.rules.meter import POST_FILTER, RuleMeter
 from extender.settings.configuration import Settings
 from extender.verbs.dry_run import (
-    MOST_VISITED,
+    MOST_WORK,
+    Budget,
     DryRun,
     Removal,
     best_among,
@@ -154,23 +156,31 @@ def _plan(
     return PreemptionDecision(requeue=has_others or run.depends_on_nominated)
 
 
-def node_with_victims(pod: Pod, view: ClusterView, settings: Settings, seed: int) -> str:
-    """A node that would take a pending pod once pods of lower priority have left it, "" if no node tried would.
+_NODES_A_STEP = 25
+_WORK_FOR_VICTIMS = 5 * MOST_WORK
+
+
+def node_with_victims(pod: Pod, view: ClusterView, settings: Settings, seed: int) -> Steps[str]:
+    """A node that would take a pending pod once pods of lower priority have left it, "" if none is found.
 
     For a pod whose last attempt may be lost: the scheduler and the preempt verb decide. It may be wrong where the index does not
-    hold all needs. Within the budget of one preemptor.
+    hold all needs. In steps of some milliseconds, which see the index as it is then; the dry runs of five preemptors at most.
     """
     if pod.never_preempts or not view.has_below(pod.priority) or node_of_running_plan(pod, view):
         return ""
-    run = DryRun(effective_pod(pod, view, settings), view, across=settings.preemption.cross_node)
-    nodes = list(view.known.items())
-    for at in range(min(len(nodes), MOST_VISITED)):
-        if run.fits_nowhere or run.budget.is_spent():
+    budget, names = Budget(_WORK_FOR_VICTIMS), list(view.known)
+    start = seed % max(len(names), 1)
+    names = names[start:] + names[:start]
+    for at in range(0, len(names), _NODES_A_STEP):
+        run = DryRun(effective_pod(pod, view, settings), view, across=settings.preemption.cross_node, budget=budget)
+        if run.fits_nowhere or budget.is_spent():
             break
-        name, number = nodes[(seed + at) % len(nodes)]
-        found = run.on(number, checks_fit=True)
-        if found is not None and found.victims:
-            return name
+        for name in names[at : at + _NODES_A_STEP]:
+            number = view.known.get(name)
+            found = None if number is None else run.on(number, checks_fit=True)
+            if found is not None and found.victims:
+                return name
+        yield
     return ""
 
 

@@ -220,3 +220,13 @@ async def test_a_nomination_that_cannot_be_cleared_at_once_is_cleared_later() ->
     s.writer.uncleared = 3
     async with s.looked():
         assert s.effects() == ["nominate asking n1", "nominate asking -", ANNOTATED]
+
+
+async def test_a_node_is_found_among_many_where_nothing_helps_and_other_work_runs_in_between() -> None:
+    """The only node with pods of lower priority is the last of 2,000."""
+    nodes = [stage(f"n{number}") for number in range(2000)]
+    equals = [contender(f"equal-{number}", on=f"n{number}", cpu=4000, priority=100) for number in range(1999)]
+    s = Scene(*nodes, *equals, contender("low", on="n1999", cpu=4000), given_up(ASKING))
+    async with s.looked():
+        assert s.effects()[0] == "nominate asking n1999"
+    assert len(s.clock.slept) > 2000 / 25
