@@ -156,7 +156,7 @@ class Release(Section, frozen=True):
     the group. ``expectation``: after so long a released pod that the watch still shows as gated is
     read. ``keep_empty``: how long the decision of a group without pods is kept. ``orphan_grace``: how long a pod keeps our
     gate when no policy releases it. A namespace has at most ``groups_per_namespace`` groups, and ``pods_per_namespace``
-    pods in them, for which room is reserved at a time, and at most ``share_per_namespace`` of any resource that all nodes
+    pods in them, for which room is reserved at a time, as many that wait for nodes as an autoscaler adds them, and at most ``share_per_namespace`` of any resource that all nodes
     offer together. A group that is larger by itself is released without reserved room.
     """
 

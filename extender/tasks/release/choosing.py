@@ -16,7 +16,7 @@ from extender.model.objects import Pod
 from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal, RejectedDomain, Replacement
 from extender.settings.policies import Release
 from extender.tasks.fair_queue import RateLimiter
-from extender.tasks.release.groups import GroupMemory, Memories, budget_excess, quota_excess
+from extender.tasks.release.groups import GroupMemory, Memories, budget_excess, growth_excess, quota_excess
 from extender.tasks.release.waiting import DecisionLines
 from extender.tasks.sliced_work import in_slices
 from extender.telemetry.metrics import ReleaseMetrics
@@ -101,7 +101,7 @@ class StepChooser:
         if not is_given_up and not self._lines.is_turn(group.key, begun, group.priority):
             others = "its turn has not come: other groups of the namespace wait for room too"
             before = memory.step.reason if memory.step is not None else Reason.NO_ROOM
-            reason = before if before in NO_PLACE else Reason.NO_ROOM
+            reason = before if before in {*NO_PLACE, Reason.BUDGET} else Reason.NO_ROOM
             said = (reason, memory.problem) if memory.problem else (Reason.BUDGET, others)
             return Step(Do.WAIT, Phase.DECIDING, *said)
         excess, is_too_large = self._excess(group, group.waiting), bool(self._excess(group, group.waiting, alone=True))
@@ -117,7 +117,14 @@ class StepChooser:
             memory.without_room = is_too_large  # there is room for it now, and none is kept from others
             if not excess:
                 self._reserve(group, memory, proposal)
-        if proposal.slots or proposal.levels:  # else they wait for nodes there
+        is_shown = (
+            bool(proposal.levels) and not proposal.slots
+        )  # they wait for nodes there, and an autoscaler sees them
+        if is_shown and not is_given_up and (excess := self._growth_excess(group)):
+            self._lines.failed(group.key, version, now, now - begun)
+            memory.problem = excess
+            return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, excess)
+        if proposal.slots or proposal.levels:
             memory.problem = ""
             return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=proposal.levels)
         memory.problem = message_of(proposal)
@@ -251,8 +258,12 @@ class StepChooser:
         some = replace(group, waiting=(*pods[:count], *sent))
         problem = self._over_quota(some, memory, decision) or await self.problem_of_room(some, memory, decision)
         over = self._over_quota(some, memory, decision)  # others may have been released meanwhile
-        if not over and group.spec.may_grow(decision.levels):
-            return replace(step, do=Do.RELEASE, pods=pods[:count])
+        if not over and group.spec.may_grow(decision.levels) and not all(map(self._has_slot, pods[:count])):
+            memory.without_room = False
+            own = sum(not self._has_slot(pod) for pod in (*group.released, *sent))
+            shown = self._memories.waiting_for_nodes(group, self._index)[1] + own
+            count = min(count, max(self._settings.pods_per_namespace - shown, 0))
+            problem = "" if count else f"release.podsPerNamespace: {shown} pods of the namespace wait for nodes"
         problem = over or problem
         if problem and not is_given_up:
             return Step(Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, f"{beyond(len(pods))}: {problem}")
@@ -281,7 +292,7 @@ class StepChooser:
         """A proposal, made in slices, for one group at a time. What it says holds until the caller awaits anything else."""
         async with self._placing.acquire(group.key.namespace):
             begun = self._clock.now()
-            taken = self._memories.domains_of_others(group, self._index.gated, begun)
+            taken = self._memories.domains_of_others(group, self._index, begun)
             over, proposal = "", Proposal()
             for _ in range(_MOST_TRIES):  # the quota is looked at again where others were decided meanwhile
                 steps = self._propose(group, levels, taken, self._quota(group, memory))
@@ -307,6 +318,11 @@ class StepChooser:
     def _excess(self, group: GroupState, pods: Sequence[Pod], *, alone: bool = False) -> str:
         index = self._index
         return budget_excess(group.key, pods, index.reserved, index.view.offered, self._settings, alone=alone)
+
+    def _growth_excess(self, group: GroupState) -> str:
+        """Why the pods of a group may not wait for nodes too, empty where they may."""
+        waiting = self._memories.waiting_for_nodes(group, self._index)
+        return growth_excess(waiting, len(group.waiting), self._settings)
 
     def _reserve(self, group: GroupState, memory: GroupMemory, proposal: Proposal) -> None:
         memory.reserved_until = memory.claimed_until = self._clock.now() + self._settings.reservation

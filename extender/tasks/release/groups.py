@@ -10,6 +10,7 @@ from typing import Final
 
 from extender.index.charges import Charges
 from extender.index.claims.reserved import Requests, Reservations
+from extender.index.cluster import ClusterIndex
 from extender.index.gated import GatedGroups, Placements, Role
 from extender.kube.effects import ObjectEvent, PodRef
 from extender.model.group_placements import PlacementStatus
@@ -88,6 +89,20 @@ def budget_excess(
     return ""
 
 
+def growth_excess(waiting: tuple[int, int], needed: int, limits: Release) -> str:
+    """Why so many pods of a group may not be released to wait for nodes, empty where they may.
+
+    ``waiting``: the other groups of the namespace that wait for nodes, and the pods in them. A group alone always may.
+    """
+    groups, pods = waiting
+    if groups >= limits.groups_per_namespace:
+        return f"release.groupsPerNamespace: {counted(groups, 'group')} of the namespace {agreeing(groups, 'waits', 'wait')} for nodes"
+    if groups and pods + needed > limits.pods_per_namespace:
+        limit = f"more than {counted(limits.pods_per_namespace, 'pod')}"
+        return f"release.podsPerNamespace: with {counted(needed, 'pod')} of it {limit} of the namespace would wait for nodes"
+    return ""
+
+
 def quota_excess(
     group: GroupState, levels: Sequence[Level], charges: Charges, promised: Mapping[str, Resources]
 ) -> str:
@@ -132,13 +147,19 @@ def event_of(group: GroupState, sent: Container[str], step: Step, at: datetime) 
     return ObjectEvent(PodRef.of(pods[0]), kind, reason, "Release", note, at) if pods else None
 
 
-def _is_there(gated: GatedGroups, key: GroupKey) -> bool:
-    """Whether pods of a group run in its domain, or wait for nodes there."""
-    found = gated.groups.get(key)
-    if found is None:
+def runs_in(key: GroupKey, levels: Sequence[Level], index: ClusterIndex) -> bool:
+    """Whether a pod of a group is on a node of a domain, or on one that is not known any more. O(its pods)."""
+    found, view = index.gated.groups.get(key), index.view
+    if found is None or not found.counts[Role.BOUND]:
         return False
-    waits = found.release.when_no_room is WhenNoRoom.RELEASE and found.counts[Role.RELEASED]
-    return bool(found.counts[Role.BOUND] or waits)
+    for uid, role in found.roles.items():
+        number = view.known.get(index.pods[uid].node) if role is Role.BOUND else None
+        node = None if number is None else view.node(number)
+        if role is Role.BOUND and (
+            node is None or all(node.labels.get(level.key) in level.admitted for level in levels)
+        ):
+            return True
+    return False
 
 
 @dataclass(slots=True)
@@ -152,7 +173,8 @@ class GroupMemory:
     group for ever. ``gone``: pods that do not exist, though the watch shows them still. ``refused``: by UID, why the API
     server refuses a release. ``without_room``: its time is over, so pods are released also where the domain has no room.
     ``is_placed``: as many pods as the group has have been released. ``has_expired``: the time for which room was reserved
-    for its released pods was over before they were bound. ``requested_by``: the schedulers that have asked about a pod of it.
+    for its released pods was over before they were bound. ``without_nodes``: its released pods that waited for nodes at the last
+    look. ``is_claimed``: its domain was its own then, before ``claimed_until``. ``requested_by``: the schedulers that have asked about a pod of it.
     ``released_at``: by UID, since when the released pods of other schedulers wait, and ``unasked`` are those whose room is
     given back, as their scheduler asks about nothing; ``is_unasked``: so has that of all of them. ``spec``: what its policy asked
     for at the last try of a decision. ``next_try``: no decision is tried before. ``step`` is the last
@@ -173,6 +195,8 @@ class GroupMemory:
     timed_out: bool = False
     was_bound: bool = False
     has_expired: bool = False
+    without_nodes: int = 0
+    is_claimed: bool = False
     spec: ReleaseSpec | None = None
     next_try: float = 0.0
     tries: int = 0
@@ -302,12 +326,34 @@ class Memories(dict[GroupKey, GroupMemory]):
                 add(found.setdefault(name, {}), amount)
         return found
 
+    def waiting_for_nodes(self, group: GroupState, index: ClusterIndex) -> tuple[int, int]:
+        """How many other groups of the namespace wait for nodes, and pods in them: an autoscaler is shown these.
+
+        Pods that were released without room, and those of groups that are being released so. O(groups + pods of such groups).
+        """
+        groups = pods = 0
+        for other in index.gated:
+            key, spec = other.key, other.release
+            if key.namespace != group.key.namespace or key == group.key or spec.when_no_room is not WhenNoRoom.RELEASE:
+                continue
+            memory, placement = self.get(key), index.placements.of(key)
+            decision = placement.decision if placement is not None else None
+            levels = memory.levels if memory is not None else decision.levels if decision is not None else None
+            if levels is None or not spec.may_grow(levels):
+                continue
+            without = [role for uid, role in other.roles.items() if not index.reserved.node_of(uid)]
+            due = min(without.count(Role.READY), max(other.size - other.placed, 0))
+            waiting = without.count(Role.RELEASED) + due
+            groups += waiting > 0
+            pods += waiting
+        return groups, pods
+
     def domains_of_others(
-        self, group: GroupState, gated: GatedGroups, now: float
+        self, group: GroupState, index: ClusterIndex, now: float
     ) -> list[tuple[GroupKey, tuple[Level, ...]]]:
         """The domains of other groups, where the policy gives each group a domain of its own.
 
-        A group has its domain while pods of it run there, and before that for as long as room is reserved for them.
+        A group has its domain while pods of it run there, and before that until ``claimed_until``.
         """
         if not group.spec.exclusive:
             return []
@@ -315,5 +361,5 @@ class Memories(dict[GroupKey, GroupMemory]):
             (key, memory.levels)
             for key, memory in self.items()
             if key.policy == group.key.policy and key != group.key and memory.levels is not None
-            if now < memory.claimed_until or _is_there(gated, key)
+            if now < memory.claimed_until or runs_in(key, memory.levels, index)
         ]

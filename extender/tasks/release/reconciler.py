@@ -206,6 +206,7 @@ class GroupReconciler:
             stored = self._placements.find(group.key)
             if stored is not None and stored.decision is not None:
                 memory.decision, memory.since = stored.decision, now
+                memory.claimed_until = now + self._writer.claim_left(group.spec, stored.decision)
         if memory.decision is not None:
             memory.levels = memory.decision.levels
         memory.emptied = None
@@ -248,6 +249,7 @@ class GroupReconciler:
         if step.phase is Phase.BOUND and not memory.was_bound:
             memory.was_bound, memory.has_expired = True, False
             self._waiting.room_changed()  # its namespace may have room reserved for another group now
+        self._follow_claims(group, memory)
         may_lose = bool(group.released) and step.reason is not Reason.NO_NODES_YET  # the nodes of their room
         self._waiting.set_short(group.key, is_short=step.reason is Reason.DOMAIN_FULL or may_lose)
         if step.reason not in {*NO_PLACE, Reason.BUDGET, Reason.NO_NODES_YET}:
@@ -260,6 +262,18 @@ class GroupReconciler:
             self._queue.add_at(group.key, over)
         if memory.reserved_until > self._clock.now() and group.released:
             self._queue.add_at(group.key, memory.reserved_until)
+
+    def _follow_claims(self, group: GroupState, memory: GroupMemory) -> None:
+        """Has others tried where fewer pods of the group wait for nodes, or where its domain is not its own any more."""
+        before = memory.without_nodes, memory.is_claimed
+        may_grow = memory.decision is not None and group.spec.may_grow(memory.decision.levels)
+        without = [pod for pod in group.released if not self._index.reserved.node_of(pod.uid)] if may_grow else []
+        memory.without_nodes = len(without)
+        memory.is_claimed = group.spec.exclusive and self._clock.now() < memory.claimed_until
+        if memory.is_claimed:
+            self._queue.add_at(group.key, memory.claimed_until)
+        if before[0] > memory.without_nodes or before[1] > memory.is_claimed:
+            self._waiting.room_changed()
 
     def _wake_line(self, namespace: str) -> None:
         following = self._lines.next_of(namespace)
@@ -303,6 +317,9 @@ class GroupReconciler:
         self._lines.leave(key)
         self._wake_line(key.namespace)
         memory = self.memory.setdefault(key, GroupMemory(now, now))
+        if memory.without_nodes or memory.is_claimed:
+            memory.without_nodes, memory.is_claimed = 0, False
+            self._waiting.room_changed()
         memory.sent, memory.levels, memory.step, memory.told_at = {}, None, None, float("-inf")
         memory.emptied = now if memory.emptied is None else memory.emptied
         if now < memory.emptied + self._settings.keep_empty:

@@ -24,7 +24,7 @@ from extender.kube.timing import Backoff, BackoffOptions, Clock
 from extender.kube.writer import ReleaseObjects
 from extender.model.group_placements import MOST_RECORDED, GroupPlacement, PlacementStatus, placement_name
 from extender.model.objects import Pod
-from extender.model.release import Decision, GroupKey, Level, Phase, is_own_group
+from extender.model.release import Decision, GroupKey, Level, Phase, ReleaseSpec, is_own_group
 from extender.model.units import counted
 from extender.settings.policies import Release
 from extender.tasks.events import EventRecorder
@@ -298,7 +298,7 @@ class StepWriter:
         """Writes a decision down. Where that fails its room is given up; if it was written after all, the next try finds it."""
         decided = self._utc_now().replace(microsecond=0)  # what the API server keeps
         decision = Decision(group.key, group.spec.gate, max(group.size, 1), levels, decided)
-        memory.levels, memory.claimed_until = levels, self._clock.now() + self._settings.reservation
+        memory.levels, memory.claimed_until = levels, self._clock.now() + self._claim(group.spec, levels)
         pods = [pod.uid for pod in group.waiting][:MOST_RECORDED] if group.spec.counts_domains else None
         try:
             stands = await self._placements.decide(decision, memory.decision, await self._owner(group), pods)
@@ -318,6 +318,17 @@ class StepWriter:
         where = ", ".join(map(str, stands.levels)) or "any node"
         _LOG.info("decided", extra={"group": str(group.key), "policy": group.key.policy, "domain": where})
         return Step(Do.RELEASE, Phase.DECIDED, Reason.DECIDED, f"{counted(group.ready, 'pod')} may go to {where}")
+
+    def _claim(self, spec: ReleaseSpec, levels: Sequence[Level]) -> float:
+        """For how many seconds a domain is a group's own from its decision on, until pods of it run there."""
+        return max(self._settings.reservation, spec.decision_timeout if spec.may_grow(levels) else 0.0)
+
+    def claim_left(self, spec: ReleaseSpec, decision: Decision) -> float:
+        """How many of these seconds are left of a decision that an earlier leader made; 0 where none is, and where it had room."""
+        if not spec.may_grow(decision.levels):
+            return 0.0
+        passed = (self._utc_now() - decision.decided).total_seconds()
+        return min(max(self._claim(spec, decision.levels) - passed, 0.0), self._claim(spec, decision.levels))
 
     async def _owner(self, group: GroupState) -> Mapping[str, str] | None:
         """What the object is deleted with: the controller where that makes the group, or the pod that is one of its own."""
