@@ -165,7 +165,9 @@ class Injection:
             if directs(policy, is_pod=self._is_pod):
                 self._place(policy.directives, LISTS, changes)
                 self._complete(policy.directives, changes)
-            if policy.key in self._gates and policy.release is not None and not self.fields.scalars["nodeName"]:
+            # Who creates a pod on a node passes the scheduler by; a policy that does it contradicts one that releases.
+            is_on_a_node = self.fields.scalars["nodeName"] and "nodeName" not in self.fields.claims
+            if policy.key in self._gates and policy.release is not None and not is_on_a_node:
                 self._add_gates((policy.release.gate,), changes)
 
     def _place(self, directives: Directives, lists: Collection[str], changes: Changes) -> None:

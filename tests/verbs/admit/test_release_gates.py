@@ -113,11 +113,6 @@ def test_a_pod_of_an_exempt_namespace_gets_no_gate() -> None:
     assert ask(verb(releasing(), settings=Policies(exempt_namespaces=("shop",))), pod()).patch == []
 
 
-def test_a_pod_that_a_policy_gives_a_node_gets_no_gate() -> None:
-    answer = ask(verb(releasing(), policy("pinned", nodeName="n1")), pod())
-    assert (answer.obj["spec"]["nodeName"], gates(answer.obj), answer.warnings) == ("n1", [], [])
-
-
 def test_only_pods_are_gated_and_only_when_they_are_created() -> None:
     assert ask(verb(releasing(targets="Both")), workload()).patch == []
     assert ask(verb(releasing()), pod(), "UPDATE", old=pod()).patch == []
@@ -203,3 +198,28 @@ def test_two_policies_that_would_release_the_same_pods_differently_draw_a_warnin
 def test_a_template_loses_no_gate_that_its_user_wrote() -> None:
     answer = ask(verb(releasing()), workload(spec={"schedulingGates": [GATE]}))
     assert template_spec(answer.obj)["schedulingGates"] == [GATE]
+
+
+@pytest.mark.parametrize("is_pinned_first", [True, False])
+def test_a_policy_that_sets_a_node_name_and_one_that_releases_contradict_each_other_in_either_order(
+    *, is_pinned_first: bool
+) -> None:
+    """The later one gives way, and the warning says so."""
+    pinning = policy("pinned", priority=2 if is_pinned_first else 0, nodeName="n1")
+    answer = ask(verb(pinning, releasing(priority=1)), pod())
+    spec = answer.obj["spec"]
+    assert spec.get("nodeName") == ("n1" if is_pinned_first else None)
+    assert gates(answer.obj) == ([] if is_pinned_first else [GATE])
+    (warning,) = answer.warnings
+    assert ("rings" if is_pinned_first else "pinned") in warning
+    assert "node name" in warning
+
+
+def test_a_pod_that_is_created_on_a_node_gets_no_gate_and_no_warning() -> None:
+    answer = ask(verb(releasing()), pod({"nodeName": "n1"}))
+    assert (answer.patch, answer.warnings) == ([], [])
+
+
+def test_a_policy_that_rejects_conflicts_refuses_a_pod_that_an_earlier_one_puts_on_a_node() -> None:
+    answer = ask(verb(policy("pinned", priority=2, nodeName="n1"), releasing(conflictPolicy="Reject")), pod())
+    assert "scheduling gates" in answer.message
