@@ -3,10 +3,11 @@
 Returns values. Every error is a CommandError with the name of the file.
 """
 
+import codecs
 import os
 import re
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -21,8 +22,8 @@ from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, parse_s
 from extender.settings.connections import Kube
 from extender.settings.limits import Limits
 from extender.wire.errors import WireError
-from extender.wire.manifests import Snapshot, decode_snapshot
 from extender.wire.recordings.redaction import LEAST_KEY_BYTES
+from extender.wire.snapshots import Snapshot, decode_snapshot
 from extender.wire.webhook_configurations import OwnPod
 
 T = TypeVar("T")
@@ -30,6 +31,16 @@ T = TypeVar("T")
 MOST_VALUES: Final = 100_000  # of a file with settings, a scenario or policies; 4 s of a processor
 MOST_VALUES_OF_OBJECTS: Final = 2_000_000  # of a cluster of 5,000 nodes and their pods
 STDIN: Final = "-"
+_DEEPEST_LIST: Final = 8
+_OBJECT_FILES: Final = (".json", ".yaml", ".yml")
+_NO_YAML: Final = (b"==== START logs",)  # of a dump
+_MARKS: Final = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # begins as UTF-16 does
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 _NO_DECIMAL: Final = re.compile(r"[-+]?0[0-9_]+|.*:.*")  # of base 8, and of base 60
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 # The folders of the project's own files: in the working directory, in the checkout of this code, or in the installed
@@ -48,7 +59,7 @@ def read_settings(path: str) -> Settings:
 def read_snapshot(path: str, limits: Limits) -> Snapshot:
     """The objects in a file with the output of kubectl, or in standard input for "-". Raises CommandError."""
     try:
-        return decode_snapshot(read_bytes(path), limits)
+        return decode_snapshot(read_listed(path), limits)
     except WireError as error:
         raise CommandError(f"{path}: {error}") from None
 
@@ -73,23 +84,67 @@ def read_yaml_documents(path: str, most_values: int = MOST_VALUES_OF_OBJECTS) ->
 
 def read_documents(path: str, most_values: int = MOST_VALUES_OF_OBJECTS) -> list[dict[str, Any]]:
     """The objects of a YAML or JSON file with one or more documents, and those in its Lists, as plain JSON."""
-    documents = read_yaml_documents(path, most_values)
-    found: list[dict[str, Any]] = []
-    for document in documents:
-        try:
-            value = orjson.loads(orjson.dumps(document))  # YAML has dates, and keys that are numbers
-        except TypeError as error:
-            raise CommandError(f"{path}: {error}") from None
-        listed = value.get("items") if isinstance(value, dict) and str(value.get("kind")).endswith("List") else [value]
-        found += (each for each in listed or () if each is not None)
+    found = [each for document in read_yaml_documents(path, most_values) for each in _listed(_plain(path, document))]
     if not found or not all(isinstance(each, dict) for each in found):
         raise CommandError(f"{path}: expected Kubernetes objects")
     return found
 
 
-def _parsed(path: str, parse: Callable[[bytes], T]) -> T:
+def _plain(path: str, document: object) -> Any:
+    """A document of YAML as JSON: YAML has dates, and keys that are numbers."""
     try:
-        return parse(read_bytes(path))
+        return orjson.loads(orjson.dumps(document))
+    except TypeError as error:
+        raise CommandError(f"{path}: {error}") from None
+
+
+def _listed(value: Any, depth: int = 0) -> Iterator[Any]:
+    """An object, or those of a List, also of one within a List."""
+    if isinstance(value, dict) and str(value.get("kind")).endswith("List") and depth < _DEEPEST_LIST:
+        items = value.get("items")
+        for item in items if isinstance(items, list) else ():
+            yield from _listed(item, depth + 1)
+    elif value is not None:
+        yield value
+
+
+def read_listed(path: str) -> bytes:
+    """The objects of a file in any form that kubectl prints, as JSON: JSON or YAML, with a byte order mark, in UTF-16.
+
+    Of a folder, such as `kubectl cluster-info dump --output-directory` makes, the objects of all its files. Raises CommandError.
+    """
+    if path != STDIN and Path(path).is_dir():
+        files = sorted(each for each in Path(path).rglob("*") if each.suffix in _OBJECT_FILES)
+        if not files:
+            raise CommandError(f"{path}: a folder without files of JSON or YAML")
+        return b"\n".join(read_listed(str(each)) for each in files)
+    body = _as_utf8(path, read_bytes(path))
+    if body.lstrip()[:1] in (b"{", b"[", b"") or any(body.startswith(each) for each in _NO_YAML):
+        return body
+    documents = _parse(path, lambda: _StrictLoader(body, MOST_VALUES_OF_OBJECTS).documents())
+    found = [_plain(path, each) for each in documents if each is not None]
+    if not found or not all(isinstance(each, dict) for each in found):
+        raise CommandError(f"{path}: expected objects, as `kubectl get -o json` or `-o yaml` prints")
+    return b"\n".join(map(orjson.dumps, found))
+
+
+def _as_utf8(path: str, body: bytes) -> bytes:
+    """The text in UTF-8, whatever the byte order mark says. What a shell of Windows writes is UTF-16."""
+    encoding = next((name for mark, name in _MARKS if body.startswith(mark)), "")
+    try:
+        return body.decode(encoding).encode() if encoding else body
+    except UnicodeDecodeError:
+        raise CommandError(f"{path}: is not {encoding}, as its byte order mark says") from None
+
+
+def _parsed(path: str, parse: Callable[[bytes], T]) -> T:
+    body = read_bytes(path)
+    return _parse(path, lambda: parse(body))
+
+
+def _parse(path: str, parse: Callable[[], T]) -> T:
+    try:
+        return parse()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import orjson
 import yaml
 
-from extender.cli.files import MOST_VALUES, read_bytes, read_documents
+from extender.cli.files import MOST_VALUES, read_documents, read_listed
 from extender.cli.main import CommandError, Commands, say
 from extender.cli.sources import (
     add_cluster,
@@ -51,6 +51,7 @@ from extender.wire.errors import WireError
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS, Kind, pods_within
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from extender.wire.policies.policy_validation import KINDS, is_policy
+from extender.wire.snapshots import objects_of
 
 _DEFAULT_NAMESPACE: Final = "default"
 _FINISHED: Final = ("Succeeded", "Failed")
@@ -277,7 +278,7 @@ def _namespace_of(obj: JsonObject) -> str:
 def _surroundings(arguments: argparse.Namespace, settings: Settings) -> Surroundings:
     wanted = "" if arguments.pod else arguments.namespace
     if arguments.snapshot:
-        return _of_list(arguments.snapshot, read_bytes(arguments.snapshot), wanted, settings)
+        return _of_list(arguments.snapshot, read_listed(arguments.snapshot), wanted, settings)
     if not arguments.kubeconfig:
         return Surroundings()
     paths = {("v1", "Node"): "/api/v1/nodes", ("v1", "Namespace"): "/api/v1/namespaces"}
@@ -290,25 +291,18 @@ def _of_list(source: str, body: bytes, namespace: str, settings: Settings) -> Su
     found = Surroundings(nodes=[each for each in snapshot.objects if isinstance(each, Node)])
     found.namespaces = {each.name: each.labels for each in snapshot.objects if isinstance(each, Namespace)}
     if namespace:
-        try:
-            listed = orjson.loads(body)
-        except ValueError as error:  # numbers and texts that orjson does not read, and the decoder skips
-            raise CommandError(f"{source}: {error}") from None
-        found.pods = [as_created(each) for each in _pods_of(listed, namespace)]
+        found.pods = [as_created(each) for each in objects_of(body) if _is_pod_of(each, namespace)]
     return found
 
 
-def _pods_of(listed: JsonObject, namespace: str) -> Iterator[JsonObject]:
-    """The pods of a namespace that are not finished, as they stand in a list. Those without a spec are left out."""
-    default = str(listed["kind"]).removesuffix("List")
-    for each in listed.get("items") or ():
-        if not isinstance(each, dict) or each.get("kind", default) != "Pod":
-            continue
-        metadata, spec, status = each.get("metadata"), each.get("spec"), each.get("status")
-        if not isinstance(metadata, dict) or not isinstance(spec, dict) or metadata.get("namespace") != namespace:
-            continue
-        if not isinstance(status, dict) or status.get("phase") not in _FINISHED:
-            yield {"apiVersion": "v1", "kind": "Pod", **each}
+def _is_pod_of(obj: JsonObject, namespace: str) -> bool:
+    """Whether an object is a pod of the namespace, not finished, with a spec."""
+    metadata, spec, status = obj.get("metadata"), obj.get("spec"), obj.get("status")
+    if obj["kind"] != "Pod":
+        return False
+    if not isinstance(metadata, dict) or not isinstance(spec, dict) or metadata.get("namespace") != namespace:
+        return False
+    return not isinstance(status, dict) or status.get("phase") not in _FINISHED
 
 
 T = TypeVar("T", bound=Object)

@@ -7,11 +7,9 @@ objects cannot be read, 2 wrong usage.
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
-import orjson
-
-from extender.cli.files import read_bytes
+from extender.cli.files import read_listed
 from extender.cli.main import CommandError, Commands
 from extender.cli.sources import (
     add_cluster,
@@ -28,8 +26,8 @@ from extender.cli.sources import (
 from extender.doctor.quota_report import PodsInScope, QuotaReport, quota_report
 from extender.model.constraints.labels import is_dns_label
 from extender.model.objects import Namespace
-from extender.model.policies import JsonObject
 from extender.verbs.admit.native import native_quotas
+from extender.wire.snapshots import objects_of
 
 _PATHS: Final = {
     ("v1", "Node"): "/api/v1/nodes",
@@ -88,7 +86,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     source, body = _objects(arguments)
     snapshot = decoded(source, body, settings.limits)
-    report = quota_report(snapshot.objects, _items(body), settings.quota, arguments.limit)
+    report = quota_report(snapshot.objects, objects_of(body), settings.quota, arguments.limit)
     print_answer(report, arguments.output, _lines)
     return 0
 
@@ -117,19 +115,10 @@ def run_generate(arguments: argparse.Namespace) -> int:
 
 def _objects(arguments: argparse.Namespace) -> tuple[str, bytes]:
     if arguments.snapshot:
-        return arguments.snapshot, read_bytes(arguments.snapshot)
+        return arguments.snapshot, read_listed(arguments.snapshot)
     return arguments.kubeconfig or "the cluster", read_cluster(
         cluster_of(arguments), _PATHS, {kind for _, kind in _PATHS} - _NEEDED
     )
-
-
-def _items(body: bytes) -> Iterator[JsonObject]:
-    """The objects of a list as JSON. A body that only the decoder of snapshots can read has none."""
-    try:
-        listed: Any = orjson.loads(body)
-    except ValueError:
-        return
-    yield from (each for each in listed.get("items") or () if isinstance(each, dict))
 
 
 _SHOWN: Final = 3

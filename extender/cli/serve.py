@@ -70,6 +70,8 @@ async def _serve_snapshot(settings: Settings, path: str) -> None:
     snapshot = read_snapshot(path, settings.limits)
     _LOG.info("snapshot read", extra={"objects": len(snapshot.objects), "skipped": snapshot.skipped})
     warn_of_unreadable(path, snapshot.unreadable)
+    for note in snapshot.notes:
+        _LOG.warning("%s: %s", path, note)
     await _run(service_of_objects(settings, snapshot.objects, rng), Supervisor(SystemClock(), rng))
 
 

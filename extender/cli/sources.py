@@ -11,7 +11,7 @@ import msgspec
 import orjson
 import yaml
 
-from extender.cli.files import access_to, read_bytes, read_settings
+from extender.cli.files import access_to, read_listed, read_settings
 from extender.cli.main import CommandError, say
 from extender.compose.process import run_on_loop
 from extender.kube.errors import KubeError, NotFound, Rejected
@@ -22,7 +22,7 @@ from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
 from extender.settings.limits import Limits
 from extender.wire.errors import WireError
-from extender.wire.manifests import Snapshot, decode_snapshot
+from extender.wire.snapshots import Snapshot, decode_snapshot
 
 T = TypeVar("T")
 
@@ -85,12 +85,17 @@ def decoded(source: str, body: bytes, limits: Limits) -> Snapshot:
         raise CommandError(f"{source}: {error}") from None
     for problem in snapshot.unreadable:
         say(f"{source}: skipped: {problem}", to=sys.stderr)
+    if not snapshot.objects:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in snapshot.skipped.items())
+        say(f"{source}: no object that decisions read{f': {kinds} skipped' if kinds else ''}", to=sys.stderr)
+    for note in snapshot.notes:
+        say(f"{source}: {note}", to=sys.stderr)
     return snapshot
 
 
 def snapshot_of(path: str, limits: Limits) -> Snapshot:
     """The objects of a file with the output of kubectl, as `decoded`."""
-    return decoded(path, read_bytes(path), limits)
+    return decoded(path, read_listed(path), limits)
 
 
 def print_json(value: object) -> None:

@@ -1,12 +1,8 @@
-"""Reads objects that users give: snapshots of a cluster, pods of manifests, and what-ifs.
-
-Objects are decoded as those of a watch, by the rows of `WATCHED_KINDS`.
-"""
+"""Reads objects that users give: pods of manifests, and what-ifs. Objects are decoded as those of a watch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import msgspec
 import orjson
@@ -20,103 +16,16 @@ from extender.settings.configuration import Settings
 from extender.settings.limits import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects.constraints import DEFAULT_LIMITS
-from extender.wire.objects.kinds import WATCHED_KINDS, Kind, WatchedKind, decode_identity, watched_kinds
+from extender.wire.objects.kinds import Kind, watched_kinds
 from extender.wire.objects.objects_json import PodJson
-from extender.wire.objects.simplify import decode_twice, simplified
+from extender.wire.objects.simplify import decode_twice
 from extender.wire.objects.trim import trim_pod
 from extender.wire.pods.new_pod import complete_and_check
+from extender.wire.snapshots import Kinds, kinds_by_name
 
-_Kinds = Mapping[tuple[str, str], Kind[Any]]
 _NO_NAMESPACE: Final = "default"
 _POD_KIND: Final = "Pod"
 _MOST_ERRORS: Final = 10  # of one pod that are told
-
-# -- snapshots
-
-
-class Snapshot(NamedTuple):
-    """The decoded objects, and the number of skipped objects by kind.
-
-    ``unreadable`` has a line for each object that cannot be decoded: its index, its name and the problem.
-    """
-
-    objects: list[Object]
-    skipped: dict[str, int]
-    unreadable: list[str]
-
-
-class _ListJson(Struct):
-    kind: str
-    items: list[Raw] | None = None
-
-
-class _ItemJson(Struct, rename="camel"):
-    kind: str = ""
-    api_version: str = ""
-
-
-_LIST = msgspec.json.Decoder(_ListJson)
-_ITEM = msgspec.json.Decoder(_ItemJson)
-
-
-def decode_snapshot(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Snapshot:
-    """Decodes a List, or a list of one kind such as PodList. Raises ``WireError`` if the body is not a list."""
-    kinds = _by_name(WATCHED_KINDS, limits)
-    try:
-        listed = decode_twice(_LIST, body)
-    except UNREADABLE as error:
-        raise from_msgspec(error) from None
-    if not listed.kind.endswith("List"):
-        raise WireError("kind", f'expected List, as `kubectl get -o json` prints, got "{listed.kind}"')
-    snapshot = Snapshot([], {}, [])
-    for place, item in enumerate(listed.items or ()):
-        _read_item(item, f"items[{place}]", listed.kind.removesuffix("List"), kinds, snapshot)
-    return snapshot
-
-
-def _by_name(watched: Iterable[WatchedKind], limits: Limits) -> _Kinds:
-    """By kind and group; without a group the first of a kind."""
-    found: dict[tuple[str, str], Kind[Any]] = {}
-    for each in watched:
-        kind = found[each.api_kind, each.kind.group] = each.within(limits)
-        found.setdefault((each.api_kind, ""), kind)
-    return found
-
-
-def _read_item(item: Raw, place: str, default: str, kinds: _Kinds, snapshot: Snapshot) -> None:
-    """Adds one object. The items of a typed list need not have a kind."""
-    try:
-        head = decode_twice(_ITEM, bytes(item))
-        name = head.kind or default
-        kind = kinds.get((name, head.api_version.rpartition("/")[0]))
-        if kind is None:
-            snapshot.skipped[name] = snapshot.skipped.get(name, 0) + 1
-        else:
-            snapshot.objects.append(_decode(kind, bytes(item)))
-    except UNREADABLE as error:
-        snapshot.unreadable.append(str(from_msgspec(error, place)))
-    except WireError as error:
-        field = f"{place}.{error.path}" if error.path else place
-        snapshot.unreadable.append(f"{field}{_named(bytes(item))}: {error.problem}")
-
-
-def _decode(kind: Kind[Any], item: bytes) -> Object:
-    # Simplifying costs more than decoding, and almost every object is decoded by the first attempt.
-    try:
-        found: Object = kind.decode_object(item)
-    except WireError:
-        found = kind.decode_object(simplified(item))
-    return found
-
-
-def _named(item: bytes) -> str:
-    """The name of an object in parentheses, empty if it cannot be decoded."""
-    try:
-        found = decode_identity(item)
-    except WireError:
-        return ""
-    return f" ({found.namespace}/{found.name})".replace("(/", "(")
-
 
 # -- manifests of pods
 
@@ -210,7 +119,9 @@ class _MetaJson(Struct):
     namespace: str | None = None
 
 
-class _HeadJson(_ItemJson, rename="camel"):
+class _HeadJson(Struct, rename="camel"):
+    kind: str = ""
+    api_version: str = ""
     metadata: _MetaJson = msgspec.field(default_factory=_MetaJson)
 
 
@@ -229,13 +140,13 @@ def decode_what_if(body: bytes, settings: Settings) -> WhatIf:
     except UNREADABLE as error:
         raise from_msgspec(error) from None
     # Those that decisions read under these settings.
-    kinds = _by_name((w for w in watched_kinds(settings) if w.api_kind not in _NOT_GIVEN), settings.limits)
+    kinds = kinds_by_name((w for w in watched_kinds(settings) if w.api_kind not in _NOT_GIVEN), settings.limits)
     given = tuple(_given(bytes(item), f"apply[{at}]", kinds) for at, item in enumerate(read.apply or ()))
     removals = tuple(_removal(each, f"delete[{at}]", kinds) for at, each in enumerate(read.delete or ()))
     return WhatIf(given, removals, read.displaced, read.place.pending, read.place.limit)
 
 
-def _check_kind(kind: str, group: str, path: str, kinds: _Kinds) -> Kind[Any]:
+def _check_kind(kind: str, group: str, path: str, kinds: Kinds) -> Kind[Any]:
     known = kinds.get((kind, group))
     if known is None:
         expected = ", ".join(dict.fromkeys(name for name, _ in kinds))
@@ -245,7 +156,7 @@ def _check_kind(kind: str, group: str, path: str, kinds: _Kinds) -> Kind[Any]:
     return known
 
 
-def _given(item: bytes, path: str, kinds: _Kinds) -> Given:
+def _given(item: bytes, path: str, kinds: Kinds) -> Given:
     try:
         head = decode_twice(_HEAD, item)
     except UNREADABLE as error:
@@ -287,7 +198,7 @@ def _completed(obj: Object, path: str) -> Object:
     return obj
 
 
-def _removal(each: _RemovalJson, path: str, kinds: _Kinds) -> Removal:
+def _removal(each: _RemovalJson, path: str, kinds: Kinds) -> Removal:
     _check_kind(each.kind, "", path, kinds)
     if not each.name:
         raise WireError(f"{path}.name", "is missing")

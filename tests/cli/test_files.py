@@ -59,6 +59,58 @@ def test_a_snapshot_may_come_from_standard_input(monkeypatch: pytest.MonkeyPatch
     assert [found.name for found in read_snapshot("-", Limits()).objects] == ["web-1"]
 
 
+LISTED = PODS.decode()
+AS_YAML = yaml.safe_dump(yaml.safe_load(PODS))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(LISTED.encode("utf-8-sig"), id="byte order mark"),
+        pytest.param(LISTED.encode("utf-16"), id="UTF-16"),
+        pytest.param(b"\xfe\xff" + LISTED.encode("utf-16-be"), id="UTF-16, the other way round"),
+        pytest.param(AS_YAML.encode(), id="YAML"),
+        pytest.param(AS_YAML.encode("utf-16"), id="YAML in UTF-16"),
+        pytest.param(f"# nodes\nkind: NodeList\nitems: []\n---\n{AS_YAML}---\n".encode(), id="documents of YAML"),
+        pytest.param(
+            yaml.safe_dump({"kind": "List", "items": [yaml.safe_load(PODS)]}).encode(), id="a List within a List"
+        ),
+    ],
+)
+def test_a_snapshot_is_read_in_every_form_that_a_shell_writes(tmp_path: Path, body: bytes) -> None:
+    path = tmp_path / "cluster"
+    path.write_bytes(body)
+    assert [found.name for found in read_snapshot(str(path), Limits()).objects] == ["web-1"]
+    assert [found["metadata"]["name"] for found in read_documents(str(path))] == ["web-1"]
+
+
+def test_the_folder_of_a_dump_is_a_snapshot(tmp_path: Path) -> None:
+    """As `kubectl cluster-info dump --output-directory` writes it."""
+    (tmp_path / "default" / "web-1").mkdir(parents=True)
+    (tmp_path / "nodes.json").write_bytes(b'{"kind": "NodeList", "items": [{"metadata": {"name": "n1"}}]}')
+    (tmp_path / "default" / "pods.json").write_bytes(PODS)
+    (tmp_path / "default" / "web-1" / "logs.txt").write_bytes(b"==== START logs")
+    assert [found.name for found in read_snapshot(str(tmp_path), Limits()).objects] == ["web-1", "n1"]
+    with pytest.raises(CommandError, match="a folder without files of JSON or YAML"):
+        read_snapshot(str(tmp_path / "default" / "web-1"), Limits())
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"NAME    READY   STATUS\nweb-1   1/1     Running\n", "expected objects, as `kubectl get -o json` or"),
+        (b"\xff\xfe{", "is not utf-16, as its byte order mark says"),
+        (b"error: {{ x }}: y", "line 1"),
+        (b"", "truncated"),
+    ],
+)
+def test_what_is_no_snapshot_is_told(tmp_path: Path, body: bytes, problem: str) -> None:
+    path = tmp_path / "cluster"
+    path.write_bytes(body)
+    with pytest.raises(CommandError, match=problem):
+        read_snapshot(str(path), Limits())
+
+
 def test_a_snapshot_that_cannot_be_read_is_rejected_with_file_and_field(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     path.write_bytes(b'{"kind":"List","items":7}')

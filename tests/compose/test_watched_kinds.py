@@ -19,11 +19,11 @@ from extender.model.objects import DisruptionBudget
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings, default_settings
 from extender.settings.jobs import Preemption
-from extender.wire.manifests import decode_snapshot
 from extender.wire.objects import kinds as table
 from extender.wire.objects.kinds import WATCHED_KINDS, Identity, Kind, WatchedKind, watched_kinds
 from extender.wire.objects.objects_json import BudgetJson
 from extender.wire.objects.trim import trim_budget
+from extender.wire.snapshots import decode_snapshot
 from tests.builders import settings
 
 ALWAYS = {"namespaces", "nodes", "pods"}

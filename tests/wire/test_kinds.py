@@ -23,7 +23,6 @@ from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from extender.wire.api_calls import PLACEMENT
 from extender.wire.errors import WireError
-from extender.wire.manifests import decode_snapshot
 from extender.wire.objects.kinds import (
     DISRUPTION_BUDGETS,
     GROUP_PLACEMENTS,
@@ -42,6 +41,7 @@ from extender.wire.objects.kinds import (
     decode_status,
 )
 from extender.wire.policies.group_placements import decision_body, status_body, undecided_body
+from extender.wire.snapshots import decode_snapshot
 from tests.builders import Json, index_of, node_json, pod_json
 
 KINDS: list[Kind[Any]] = [
@@ -265,9 +265,9 @@ def test_deep_nesting_and_bytes_that_are_no_utf8_leave_nothing_out() -> None:
         (b"", "input data was truncated"),
         (b"[]", "expected object, got array"),
         (b'{"items": []}', "kind: is missing"),
-        (b'{"kind": "Pod"}', 'kind: expected List, as `kubectl get -o json` prints, got "Pod"'),
+        (b'{"kind": "Table"}', 'kind: expected List, as `kubectl get -o json` prints, got "Table"'),
     ],
-    ids=["empty", "an array", "no kind", "a single object"],
+    ids=["empty", "an array", "no kind", "another answer of the API server"],
 )
 def test_what_is_no_list_is_rejected(body: bytes, problem: str) -> None:
     with pytest.raises(WireError) as rejected:

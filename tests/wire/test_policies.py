@@ -47,11 +47,11 @@ from extender.rules.catalog import counts_of_rules
 from extender.settings.limits import Limits
 from extender.settings.rules import Rules
 from extender.wire.errors import WireError
-from extender.wire.manifests import decode_snapshot
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.kinds import Identity, policies_within
 from extender.wire.policies.policies_v1 import PolicyError, decode_policy, read_policy
 from extender.wire.policies.policy_validation import validate
+from extender.wire.snapshots import decode_snapshot
 from tests.builders import Json, matching
 from tests.deploy.policies.examples import FULL
 from tests.deploy.policies.test_schema import schema_of

@@ -16,7 +16,7 @@ from extender.compose.service import service_of_objects
 from extender.model.units import Address
 from extender.settings.configuration import Settings
 from extender.settings.connections import Server
-from extender.wire.manifests import decode_snapshot
+from extender.wire.snapshots import decode_snapshot
 from tests.builders import namespace_json, node_json, pod_json, spread, term
 from tests.page.browser import Browser, browser
 from tests.page.serving import played

@@ -1,0 +1,287 @@
+"""Reads snapshots of a cluster, in the forms in which they come: a List, Lists within it, several documents, a dump with logs.
+
+Objects are decoded as those of a watch, by the rows of `WATCHED_KINDS`. Other forms than JSON are `cli/files.py`'s to read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+import orjson
+from msgspec import Raw, Struct
+
+from extender.model.objects import Namespace, Object, Pod
+from extender.model.policies import JsonObject
+from extender.model.units import agreeing, counted
+from extender.settings.limits import Limits
+from extender.wire.errors import UNREADABLE, WireError, from_msgspec
+from extender.wire.objects.constraints import DEFAULT_LIMITS
+from extender.wire.objects.kinds import WATCHED_KINDS, Kind, WatchedKind, decode_identity
+from extender.wire.objects.objects_json import NOTHING, PodJson, ResourcesJson
+from extender.wire.objects.simplify import decode_twice, simplified
+from extender.wire.pods.completion import complete_amounts, complete_ports, is_created, merge_label_keys
+
+Kinds: TypeAlias = Mapping[tuple[str, str], Kind[Any]]
+"""By kind and group; without a group the first of a kind."""
+
+_DEEPEST: Final = 8  # Lists within Lists
+_POD_KIND: Final = "Pod"
+_ABSENT: Final = (b"", b"null", b"{}")
+
+
+class Snapshot(NamedTuple):
+    """The decoded objects, and the number of skipped objects by kind.
+
+    ``unreadable`` has a line for each object that cannot be decoded: its index, its name and the problem. ``notes`` tell what makes
+    the objects differ from a cluster.
+    """
+
+    objects: list[Object]
+    skipped: dict[str, int]
+    unreadable: list[str]
+    notes: list[str]
+
+
+class Item(NamedTuple):
+    """One object of a snapshot: where it stands, its kind and group, and its JSON."""
+
+    place: str
+    kind: str
+    group: str
+    body: bytes
+
+
+class _HeadJson(Struct, rename="camel"):
+    kind: str = ""
+    api_version: str = ""
+    items: Raw = NOTHING
+
+
+class _ListJson(Struct):
+    kind: str
+    items: list[Raw] | None = None
+
+
+_HEAD = msgspec.json.Decoder(_HeadJson)
+_LIST = msgspec.json.Decoder(_ListJson)
+_ITEMS = msgspec.json.Decoder(list[Raw] | None)
+_POD = msgspec.json.Decoder(PodJson)
+_NAMES = msgspec.json.Decoder(dict[str, Raw] | None)
+
+
+def decode_snapshot(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Snapshot:
+    """Decodes a List, or several documents of JSON. Raises ``WireError`` if the body is neither. O(bytes)."""
+    kinds, snapshot = kinds_by_name(WATCHED_KINDS, limits), Snapshot([], {}, [], [])
+    for item in items_of(body, snapshot.unreadable):
+        kind = kinds.get((item.kind, item.group))
+        if kind is None:
+            snapshot.skipped[item.kind] = snapshot.skipped.get(item.kind, 0) + 1
+            continue
+        try:
+            snapshot.objects.append(_decode(kind, _completed(item)))
+        except WireError as error:
+            field = f"{item.place}.{error.path}" if error.path else item.place
+            snapshot.unreadable.append(f"{field}{_named(item.body)}: {error.problem}")
+    snapshot.objects[:] = _with_own_uids(snapshot.objects, snapshot.notes)
+    snapshot.notes.extend(_missing_namespaces(snapshot.objects))
+    return snapshot
+
+
+def kinds_by_name(watched: Iterable[WatchedKind], limits: Limits) -> Kinds:
+    """The kinds within these limits."""
+    found: dict[tuple[str, str], Kind[Any]] = {}
+    for each in watched:
+        kind = found[each.api_kind, each.kind.group] = each.within(limits)
+        found.setdefault((each.api_kind, ""), kind)
+    return found
+
+
+# -- objects of the documents
+
+
+def items_of(body: bytes, unreadable: list[str]) -> Iterator[Item]:
+    """The objects of all documents. What cannot be read is added to ``unreadable``. Raises ``WireError`` if the body is no snapshot."""
+    try:
+        listed = decode_twice(_LIST, body)
+    except UNREADABLE as error:
+        documents = list(_documents(body)) if b"{" in body else []
+        if len(documents) < 2:  # noqa: PLR2004 (one document that is no list)
+            raise from_msgspec(error) from None
+        for number, document in enumerate(documents):
+            yield from _items(document, f"documents[{number}]", "", unreadable)
+        return
+    if listed.kind.endswith("List"):
+        yield from _items_in(listed.items, "", listed.kind.removesuffix("List"), unreadable)
+    elif listed.items is None and b'"metadata"' in body:
+        yield from _items(body, "document", "", unreadable)
+    else:
+        raise WireError("kind", f'expected List, as `kubectl get -o json` prints, got "{listed.kind}"')
+
+
+def objects_of(body: bytes) -> Iterator[JsonObject]:
+    """The objects as plain JSON, each with its kind. What only the decoder reads, such as very deep JSON, is left out."""
+    for item in items_of(body, []):
+        try:
+            found = orjson.loads(item.body)
+        except ValueError:
+            continue
+        yield {"apiVersion": "v1", **found, "kind": item.kind}
+
+
+def _items(body: bytes, place: str, default: str, unreadable: list[str], depth: int = 0) -> Iterator[Item]:
+    """An object, or those of a list. The items of a typed list need not have a kind."""
+    try:
+        head = decode_twice(_HEAD, body)
+        name = head.kind or default
+        if name.endswith("List") and bytes(head.items):
+            listed = decode_twice(_ITEMS, bytes(head.items)) if depth < _DEEPEST else None
+            if depth == _DEEPEST:
+                unreadable.append(f"{place}: is a List within {_DEEPEST} others")
+            yield from _items_in(listed, f"{place}.", name.removesuffix("List"), unreadable, depth + 1)
+        else:
+            yield Item(place, name, head.api_version.rpartition("/")[0], body)
+    except UNREADABLE as error:
+        unreadable.append(str(from_msgspec(error, place)))
+
+
+def _items_in(
+    listed: list[Raw] | None, place: str, default: str, unreadable: list[str], depth: int = 0
+) -> Iterator[Item]:
+    for number, item in enumerate(listed or ()):
+        yield from _items(bytes(item), f"{place}items[{number}]", default, unreadable, depth)
+
+
+_LOGS_BEGIN: Final = "==== START logs for container "
+_LOGS_END: Final = "\n==== END logs for container "
+_BLANKS: Final = re.compile(r"\s*")
+# Builds nothing of an object: only the place where a document ends is needed.
+_ENDS: Final = json.JSONDecoder(object_pairs_hook=lambda _: None)
+
+
+def _documents(body: bytes) -> Iterator[bytes]:
+    """The documents of JSON, one after the other. Raises ``WireError`` for what is none."""
+    text = body.decode(errors="replace")
+    at = 0
+    while (at := _after_logs(text, at)) < len(text):
+        try:
+            _, end = _ENDS.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            line = text.count("\n", 0, at) + 1
+            problem = getattr(error, "msg", "is nested too deeply")
+            raise WireError("", f"no document of JSON begins in line {line}: {problem}") from None
+        yield text[at:end].encode()
+        at = end
+
+
+def _after_logs(text: str, at: int) -> int:
+    """Where the next document begins, after blanks, separators of YAML, and the logs of `kubectl cluster-info dump`."""
+    while True:
+        found = _BLANKS.match(text, at)
+        at = at if found is None else found.end()
+        if text.startswith(_LOGS_BEGIN, at):
+            last = text.find(_LOGS_END, at)
+            at = _line_end(text, last + 1) if last >= 0 else len(text)
+        elif text.startswith("---", at):
+            at = _line_end(text, at)
+        else:
+            return at
+
+
+def _line_end(text: str, at: int) -> int:
+    found = text.find("\n", at)
+    return len(text) if found < 0 else found
+
+
+def _decode(kind: Kind[Any], item: bytes) -> Object:
+    # Simplifying costs more than decoding, and almost every object is decoded by the first attempt.
+    try:
+        found: Object = kind.decode_object(item)
+    except WireError:
+        found = kind.decode_object(simplified(item))
+    return found
+
+
+def _named(item: bytes) -> str:
+    """The name of an object in parentheses, empty if it cannot be decoded."""
+    try:
+        found = decode_identity(item)
+    except WireError:
+        return ""
+    return f" ({found.namespace}/{found.name})".replace("(/", "(")
+
+
+# -- pods as in a cluster
+
+
+def _completed(item: Item) -> bytes:
+    """The object; a pod that was written by hand with what the API server would have filled in. 4 µs for a pod of a cluster."""
+    if item.kind != _POD_KIND or item.group or not _lacks_defaults(item.body):
+        return item.body
+    try:
+        pod: JsonObject = orjson.loads(item.body)
+    except ValueError:
+        return item.body
+    complete_amounts(pod["spec"])
+    complete_ports(pod["spec"])
+    merge_label_keys(pod, is_merged=is_created(pod))
+    return orjson.dumps(pod)
+
+
+def _lacks_defaults(body: bytes) -> bool:
+    try:
+        spec = _POD.decode(body).spec
+    except UNREADABLE:
+        return False
+    if spec is None:
+        return False
+    if b"abelKeys" in bytes(spec.affinity) or b'"hostNetwork"' in body:
+        return True
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    return any(_lacks_requests(each.resources) for each in containers) or _lacks_requests(spec.resources)
+
+
+def _lacks_requests(resources: ResourcesJson | None) -> bool:
+    if resources is None or bytes(resources.limits) in _ABSENT or bytes(resources.limits) == bytes(resources.requests):
+        return False
+    try:
+        limits, requests = (_NAMES.decode(bytes(each) or b"{}") for each in (resources.limits, resources.requests))
+    except UNREADABLE:
+        return False
+    return not (limits or {}).keys() <= (requests or {}).keys()
+
+
+def _with_own_uids(objects: list[Object], notes: list[str]) -> Iterator[Object]:
+    """The objects. A pod with the UID of another pod gets one of its own: else the later one would take the place of the first."""
+    names: dict[str, str] = {}
+    sharing: list[str] = []
+    for obj in objects:
+        if isinstance(obj, Pod) and names.setdefault(obj.uid, obj.full_name) != obj.full_name:
+            sharing.append(f"{obj.full_name} with {names[obj.uid]}")
+            yield msgspec.structs.replace(obj, uid=obj.full_name)
+        else:
+            yield obj
+    if sharing:
+        pods = counted(len(sharing), "pod")
+        shares = agreeing(len(sharing), "shares its", "share their")
+        notes.append(f"{pods} {shares} UID with another one, such as {sharing[0]}: each is taken as a pod of its own")
+
+
+def _missing_namespaces(objects: Iterable[Object]) -> Iterator[str]:
+    namespaces: dict[str, None] = {}
+    known: set[str] = set()
+    for obj in objects:
+        if isinstance(obj, Pod):
+            namespaces[obj.signature.namespace] = None
+        elif isinstance(obj, Namespace):
+            known.add(obj.name)
+    missing = [name for name in namespaces if name not in known]
+    if missing:
+        are = agreeing(len(missing), "is", "are")
+        yield (
+            f"{counted(len(missing), 'namespace')} of pods {are} not among the objects, such as {missing[0]}: no namespace selector "
+            "matches; add `namespaces` to the kinds of kubectl get"
+        )
