@@ -17,6 +17,7 @@ from extender.rules.frames import IndexFrame
 from extender.settings.configuration import Settings
 from extender.verbs.explain.explaining import explain
 from extender.verbs.explain.node_changes import uncordoned
+from tests.builders import Json
 
 T = TypeVar("T")
 
@@ -69,6 +70,18 @@ def apply(change: Change, index: ClusterIndex) -> None:
                 index.delete(by_name[name])
         case _:
             raise AssertionError(change)
+
+
+def changed(body: Json, change: Change) -> Json:
+    """A pod whose spread constraint has the fields of the change."""
+    fields = {name: [value] if name == "matchLabelKeys" else value for name, value in change.fields.items()}
+    constraints = [
+        {**each, **fields}
+        if (each["topologyKey"], each["whenUnsatisfiable"]) == (change.topology_key, "DoNotSchedule")
+        else each
+        for each in body["spec"]["topologySpreadConstraints"]
+    ]
+    return body | {"spec": body["spec"] | {"topologySpreadConstraints": constraints}}
 
 
 def _relabelled(labels: Labels, change: Change) -> Labels:

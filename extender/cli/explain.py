@@ -20,6 +20,7 @@ from extender.cli.sources import add_output, print_answer, settings_of, snapshot
 from extender.compose.process import run_on_loop
 from extender.compose.service import Service, service_of_objects
 from extender.model.answers.explanations import (
+    Change,
     ConstraintState,
     Explanation,
     HeldGroup,
@@ -27,6 +28,7 @@ from extender.model.answers.explanations import (
     NotExplained,
     Obstacle,
     Reach,
+    shown_domain,
 )
 from extender.model.units import agreeing, counted
 from extender.wire.errors import WireError
@@ -172,9 +174,15 @@ def _node(state: NodeState) -> Iterator[str]:
 
 
 def _changes(found: Explanation) -> Iterator[str]:
-    yield from (f"{_INDENT}- {each.text}: then it passes on {each.node}" for each in found.changes)
+    yield from (f"{_INDENT}- {each.text}: then it passes on {each.node}{_violated(each)}" for each in found.changes)
     if not found.changes:
         yield f"{_INDENT}none of the changes that were tried"
+
+
+def _violated(change: Change) -> str:
+    if not change.pdb_violations:
+        return ""
+    return f", but it violates disruption budgets for {change.pdb_violations} of the pods"
 
 
 def _verdict(found: Explanation) -> str:
@@ -215,7 +223,11 @@ def _names(names: Sequence[str], count: int) -> str:
 
 def _on_node(each: Obstacle) -> Iterator[str]:
     yield f"{each.rule}: {each.text}"
-    parts = [f"{each.topology_key} {'missing' if each.domain is None else each.domain}"] if each.topology_key else []
+    parts = (
+        [f"{each.topology_key} {'missing' if each.domain is None else shown_domain(each.domain)}"]
+        if each.topology_key
+        else []
+    )
     if each.limit is not None:
         parts.append(f"{each.count} counted, {each.limit} would pass")
     if each.blamed:
@@ -231,7 +243,13 @@ def _constraint(state: ConstraintState) -> Iterator[str]:
         yield f"{_INDENT}{note}"
     rows: list[tuple[str, ...]] = [("DOMAIN", "NODES", "PODS", "PASSES", "COUNTED")]
     rows += [
-        (each.domain, str(each.nodes), str(each.count), "yes" if each.passes else "no", _names(each.pods, each.count))
+        (
+            shown_domain(each.domain),
+            str(each.nodes),
+            str(each.count),
+            "yes" if each.passes else "no",
+            _names(each.pods, each.count),
+        )
         for each in state.domains
     ]
     yield from table(rows)
@@ -259,6 +277,8 @@ def _notes(state: ConstraintState) -> Iterator[str]:
         if state.min_domains > state.eligible:
             yield f"minDomains {state.min_domains}: more than the eligible domains, so the minimum counts as 0"
         yield from (f"without {each.domain}: {each.why}" for each in state.left_out)
+    if state.excludes_itself:
+        yield "its selector does not select the pod itself, so placing the pod changes no count"
     if state.is_first_pod:
         yield "no pod matches yet and this one matches itself: every domain passes"
     if state.carrier:

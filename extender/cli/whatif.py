@@ -20,7 +20,9 @@ from extender.wire.errors import WireError
 from extender.wire.manifests import is_in_namespace
 from extender.wire.objects.kinds import WATCHED_KINDS
 
-_KINDS: Final = {each.api_kind.lower(): each.api_kind for each in WATCHED_KINDS}
+_KINDS: Final = {
+    name: each.api_kind for each in WATCHED_KINDS for name in (each.api_kind.lower(), each.kind.resource)
+}  # in the singular or the plural, as for kubectl
 _PARTS: Final = (2, 3)  # of KIND/NAME and KIND/NAMESPACE/NAME
 
 

@@ -474,6 +474,7 @@ class TopologySpread(Rule):
                     domains=tuple([out.judged(state) for state in domains]),
                     more_domains=more,
                     left_out=tuple(out.described(group, most_domains)),
+                    excludes_itself=not each.self_match,
                 )
             )
         return found

@@ -25,7 +25,8 @@ from extender.model.release import RELEASE_GATE, Decision, GroupKey, Level, Phas
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.wire.policies.group_placements import decision_body, status_body
-from tests.builders import CONTAINER, node_json, pod_json, spread, taint
+from tests.builders import CONTAINER, Json, node_json, pod_json, requirement, spread, taint
+from tests.builders import term as required_term
 from tests.gangs import gated_json
 from tests.policies import policy_json
 from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, namespace, node, pod, term
@@ -393,6 +394,99 @@ def test_a_field_at_fault_is_named(
     said = capsys.readouterr().err
     assert problem in said.replace("`", "")
     assert str(path) in said
+
+
+def test_an_object_to_delete_may_be_named_by_the_plural(snapshot: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("node", "nodes", "Node"):
+        assert main(["whatif", "--snapshot", snapshot, "--delete", f"{kind}/n0", "--no-pending"]) == 0
+        assert "1 displaced from deleted nodes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("labels", "incoming", "others", "lines"),
+    [
+        pytest.param(
+            {"disk": "hdd"},
+            {"node_selector": {"disk": "ssd"}},
+            [],
+            ["didn't match Pod's node affinity/selector  disk=ssd ", "because of disk=ssd"],
+            id="a label that the node does not have",
+        ),
+        pytest.param(
+            {},
+            {"node_terms": [{"matchExpressions": [requirement("cores", "Gt", ["8"])]}, {"matchFields": []}]},
+            [],
+            ["because of cores>8, or 1 more term"],
+            id="the first of several terms",
+        ),
+        pytest.param(
+            {},
+            {"host_ports": [80]},
+            [{"name": "web", "host_ports": [80]}, {"name": "other", "host_ports": [8080]}],
+            ["port 80/TCP, default/web ", "because of port 80/TCP, default/web"],
+            id="the pod that holds a port",
+        ),
+        pytest.param(
+            {ZONE: ""},
+            {"apart": [required_term("zone", app="web")]},
+            [{"name": "one", "app": "web"}],
+            ['""      1      1     no ', f'{ZONE} ""; 1 counted, 0 would pass'],
+            id="a domain whose value is empty",
+        ),
+        pytest.param(
+            {ZONE: "a"},
+            {"app": "web", "spreads": [spread("zone", 1, app="db", min_domains=2)], "requests": {"cpu": "9"}},
+            [],
+            ["its selector does not select the pod itself, so placing the pod changes no count"],
+            id="a constraint that does not select its own pod",
+        ),
+    ],
+)
+def test_what_stands_in_the_way_is_named(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    labels: Json,
+    incoming: Json,
+    others: list[Json],
+    lines: list[str],
+) -> None:
+    objects = [node_json("n1", labels=labels, allocatable=ROOM) | {"kind": "Node"}]
+    objects += [pod_json(on="n1", **without_ports(each)) | {"kind": "Pod"} for each in others]
+    objects.append(pod_json("asking", **without_ports(incoming)) | {"kind": "Pod"})
+    for body, each in zip(objects[1:], [*others, incoming], strict=True):
+        ports = [{"containerPort": port, "hostPort": port, "protocol": "TCP"} for port in each.get("host_ports", ())]
+        body["spec"]["containers"] = [body["spec"]["containers"][0] | {"ports": ports}]
+    path = tmp_path / "cluster.json"
+    path.write_bytes(orjson.dumps({"kind": "List", "items": objects}))
+    assert main(["explain", "default/asking", "--node", "n1", "--snapshot", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert [line for line in lines if line not in said] == [], said
+
+
+def without_ports(fields: Json) -> Json:
+    return {name: value for name, value in fields.items() if name != "host_ports"}
+
+
+def test_a_deletion_that_violates_budgets_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    budget = {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "low", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "low"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    objects = [
+        node_json("n1", allocatable=ROOM) | {"kind": "Node"},
+        pod_json("old", on="n1", app="low", priority=0, requests={"cpu": "2"}) | {"kind": "Pod"},
+        pod_json("late", priority=9, requests={"cpu": "2"}) | {"kind": "Pod"},
+        budget,
+    ]
+    path = tmp_path / "cluster.json"
+    path.write_bytes(orjson.dumps({"kind": "List", "items": objects}))
+    assert main(["explain", "default/late", "--snapshot", str(path)]) == 0
+    assert (
+        "deleting 1 pod (default/old) of lower priority on n1: then it passes on n1, "
+        "but it violates disruption budgets for 1 of the pods\n"
+    ) in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("wrong", ["n0", "node", "node//", "secret/a", "pod/a/b/c"])

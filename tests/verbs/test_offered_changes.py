@@ -70,6 +70,28 @@ def test_more_room_is_not_offered_where_another_pod_holds_the_host_port() -> Non
     assert "addRoom" in offered(contender("late", cpu=1000, host_ports=[81]), stage("n1"), stays)
 
 
+def test_a_spread_constraint_counts_no_domain_of_tainted_nodes_or_of_an_earlier_revision_where_that_helps() -> None:
+    """One constraint is kept from zone b, which is tainted, the other by pods of the revision before."""
+    zones = [node("a0", zone="a", allocatable=ROOM), node("b0", zone="b", allocatable=ROOM, taints=[taint("spot")])]
+    placed = [pod("one", on="a0", app="web")]
+    found = offered(pod("asking", app="web", spreads=[spread("zone", app="web")]), *zones, *placed)
+    assert found["changeConstraint"] == (
+        "nodeTaintsPolicy: Honor in the spread constraint of the pod by topology.kubernetes.io/zone"
+    )
+    owner = ("ReplicaSet", "web-2")
+    revision = {"pod-template-hash": "2"}
+    full = [pod(f"old-{at}", on="a0", app="web", labels={"pod-template-hash": "1"}) for at in range(2)]
+    zones = [node("a0", zone="a", allocatable=ROOM), node("b0", zone="b", allocatable={"cpu": "4", "pods": "0"})]
+    rolled = pod("asking", app="web", labels=revision, owner=owner, spreads=[spread("zone", app="web")])
+    found = offered(rolled, *zones, *full)
+    assert found["changeConstraint"] == (
+        "matchLabelKeys: pod-template-hash in the spread constraint of the pod by topology.kubernetes.io/zone"
+    )
+    with_key = spread("zone", app="web", match_label_keys=["pod-template-hash"])
+    keyed = pod("asking", app="web", labels=revision, owner=owner, spreads=[with_key])
+    assert "changeConstraint" not in offered(keyed, *zones, *full)
+
+
 def test_all_taints_that_the_pod_does_not_tolerate_are_removed_at_once() -> None:
     tainted = node("n0", allocatable=ROOM, taints=[taint("a", "1"), taint("b", effect="NoExecute"), taint("c")])
     found = offered(pod("asking", tolerations=[{"key": "c", "operator": "Exists"}]), tainted)

@@ -33,6 +33,11 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     """The base: fields with their default are left out of the encoded form."""
 
 
+def shown_domain(value: str) -> str:
+    """A value of a topology key for people. A label may be empty."""
+    return value or '""'
+
+
 class DomainState(Value, frozen=True):
     """One topology domain: how many pods a constraint counts there, some of them, and whether its nodes pass.
 
@@ -73,6 +78,7 @@ class ConstraintState(Value, frozen=True):
     Topology spread has ``max_skew``, ``min_domains``, the ``eligible`` domains and the ``minimum`` that skew is measured
     against. ``lacking``: nodes without the topology key, which pass or, where ``rejects_lacking``, do not. ``more_terms``: how
     many more terms of existing pods select the pod. ``left_out``: domains that policies leave out of the minimum.
+    ``excludes_itself``: the spread constraint does not select the pod that has it, so placing the pod changes no count.
     """
 
     rule: str
@@ -93,6 +99,7 @@ class ConstraintState(Value, frozen=True):
     more_domains: int = 0
     more_terms: int = 0
     left_out: tuple[LeftOutDomain, ...] = ()
+    excludes_itself: bool = False
 
 
 class Obstacle(Value, frozen=True):
@@ -125,7 +132,8 @@ class Change(Value, frozen=True):
     ``kind`` says which of the other fields are set: addNode (``labels`` of the new node, otherwise like ``like``),
     uncordonNode (``node``), removeTaints (``taints``, each with value and effect), labelNode (``labels`` that are set, ``removedLabels``),
     movePod (``pods``, ``from``, ``to``), labelNamespace (``namespace``, and as labelNode), deletePods (``pods``; lower
-    priority), addRoom (``room``: by resource what is missing; milli-CPU, else units).
+    priority), addRoom (``room``: by resource what is missing; milli-CPU, else units), changeConstraint (``topology_key`` of one of the
+    pod's spread constraints, and ``fields`` with their values).
     """
 
     kind: str
@@ -141,6 +149,8 @@ class Change(Value, frozen=True):
     namespace: str = ""
     room: Mapping[str, int] = {}
     pdb_violations: int = 0
+    topology_key: str = ""
+    fields: Mapping[str, str] = {}
 
 
 class HeldGroup(Value, frozen=True):

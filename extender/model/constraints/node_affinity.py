@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from extender.model.constraints.labels import Labels, Operator, is_label_key, is_label_value, satisfies
-from extender.model.constraints.selectors import SelectorError, requirement
+from extender.model.constraints.selectors import Requirement, SelectorError, requirement
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")  # no more digits fit
 _INT64 = 2**63
@@ -42,6 +42,12 @@ class NodeRequirement:
         if self.operator in (Operator.GT, Operator.LT):
             return self._compares(as_int64(value))
         return satisfies(value, self.operator, self.values)
+
+    def __str__(self) -> str:
+        """As ``kubectl --selector`` would take it, with ``>`` and ``<`` besides."""
+        if self.operator in (Operator.GT, Operator.LT):
+            return f"{self.key}{'>' if self.operator is Operator.GT else '<'}{self.values[0]}"
+        return str(Requirement(self.key, self.operator, self.values))
 
     def _compares(self, number: int | None) -> bool:
         bound = as_int64(self.values[0])
@@ -87,6 +93,11 @@ class NodeSelectorTerm:
             if not clause.matches(labels):
                 return False
         return not self.fields or all(clause.matches({NAME_FIELD: name}) for clause in self.fields)
+
+    def unmet(self, name: str, labels: Labels) -> NodeRequirement | None:
+        """The first clause that the node does not satisfy, None where it satisfies all."""
+        found = next((clause for clause in self.expressions if not clause.matches(labels)), None)
+        return found or next((clause for clause in self.fields if not clause.matches({NAME_FIELD: name})), None)
 
     def matching(self, nodes: NodeTable) -> list[bool]:
         """Which of the nodes satisfy every clause."""
@@ -218,6 +229,21 @@ class NodeAffinity:
             return True
         terms = self.terms if self._index is None else self._index.candidates(name, labels)
         return any(term.matches(name, labels) for term in terms)
+
+    def unmet(self, name: str, labels: Labels) -> str:
+        """What a node lacks that does not match: the first clause of nodeSelector, else of the first term; else empty.
+
+        O(nodeSelector + clauses of the first term).
+        """
+        for key, value in self.node_selector:
+            if labels.get(key) != value:
+                return str(NodeRequirement(key, Operator.IN, (value,)))
+        if self.terms:
+            clause = self.terms[0].unmet(name, labels)
+            more = len(self.terms) - 1
+            if clause is not None:
+                return str(clause) + (f", or {more} more term{'s' * (more > 1)}" if more else "")
+        return next((text for each in self.beside if (text := each.unmet(name, labels))), "")
 
     def matching(self, nodes: NodeTable) -> list[bool] | None:
         """Which of the nodes the pod may be placed on; None where each by itself is faster: the terms are indexed."""

@@ -29,6 +29,20 @@ class Requirement(msgspec.Struct, frozen=True, order=True, gc=False):
         """Whether the labels satisfy the clause. An absent label satisfies ``NotIn`` and ``DoesNotExist``."""
         return satisfies(labels.get(self.key), self.operator, self.values)
 
+    def __str__(self) -> str:
+        """As ``kubectl --selector`` would take it."""
+        match self.operator:
+            case Operator.IN if len(self.values) == 1:
+                return f"{self.key}={self.values[0]}"
+            case Operator.IN:
+                return f"{self.key} in ({','.join(self.values)})"
+            case Operator.NOT_IN:
+                return f"{self.key} notin ({','.join(self.values)})"
+            case Operator.EXISTS:
+                return self.key
+            case _:
+                return f"!{self.key}"
+
 
 def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirement:
     """A checked clause of a *label* selector; raises ``SelectorError`` in the words the API uses."""
@@ -87,21 +101,7 @@ class LabelSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
     def __str__(self) -> str:
         """The selector as ``kubectl --selector`` would take it."""
-        return "<nothing>" if self.nothing else ",".join(map(_clause_text, self.requirements)) or "<everything>"
-
-
-def _clause_text(clause: Requirement) -> str:
-    match clause.operator:
-        case Operator.IN if len(clause.values) == 1:
-            return f"{clause.key}={clause.values[0]}"
-        case Operator.IN:
-            return f"{clause.key} in ({','.join(clause.values)})"
-        case Operator.NOT_IN:
-            return f"{clause.key} notin ({','.join(clause.values)})"
-        case Operator.EXISTS:
-            return clause.key
-        case _:
-            return f"!{clause.key}"
+        return "<nothing>" if self.nothing else ",".join(map(str, self.requirements)) or "<everything>"
 
 
 def selector(requirements: Iterable[Requirement]) -> LabelSelector:

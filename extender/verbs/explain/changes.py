@@ -1,7 +1,7 @@
 """The changes that would let a pod pass, each tried before it is offered. At most one or two of each kind.
 
 More room on a node, a node without its cordon or taints or with other labels, deleting pods of lower priority, one more node,
-moving one pod, other labels on a namespace. Each search tries a bounded number of candidates, so an empty result means that none
+moving one pod, other labels on a namespace, another field of a spread constraint. Each search tries a bounded number of candidates, so an empty result means that none
 of those helps, not that nothing could.
 """
 
@@ -17,6 +17,7 @@ from extender.model.objects import Pod
 from extender.model.resources import CPU
 from extender.rules.constraint_states import Steps
 from extender.verbs.dry_run import Budget, DryRun, Removal
+from extender.verbs.explain.constraint_changes import change_a_constraint
 from extender.verbs.explain.namespace_labels import label_a_namespace
 from extender.verbs.explain.node_changes import change_a_node, one_more_node
 from extender.verbs.explain.trials import Incoming, is_helped_by_moving, missing_room
@@ -39,6 +40,7 @@ def find_changes(incoming: Incoming, constraints: Sequence[ConstraintState]) -> 
         found += yield from search(incoming)
     found += yield from _moves(incoming, constraints)
     found += yield from label_a_namespace(incoming)
+    found += yield from change_a_constraint(incoming)
     return found
 
 

@@ -15,13 +15,22 @@ from typing import Final
 
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
-from extender.model.answers.explanations import ConstraintState, DomainState, Explanation, NodeState, Obstacle
+from extender.model.answers.explanations import (
+    ConstraintState,
+    DomainState,
+    Explanation,
+    NodeState,
+    Obstacle,
+    shown_domain,
+)
+from extender.model.host_ports import UsedPorts
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.model.resources import CPU
 from extender.model.units import agreeing, counted
 from extender.rules import catalog
 from extender.rules.constraint_states import Steps
+from extender.rules.free_resources import claims_on
 from extender.rules.rule import PreparedFilter, Rule
 from extender.settings.configuration import Settings
 from extender.verbs.explain.changes import find_changes
@@ -146,9 +155,30 @@ def _excluded(prepared: PreparedFilter, nodes: Sequence[NodeNumber]) -> tuple[st
 def _check_fit(incoming: Incoming) -> Steps[None]:
     fit = catalog.NODE_FIT.prepare_filter(incoming.asked, incoming.compiled, incoming.view, incoming.frame)
     for at, number in enumerate(incoming.numbers):
-        incoming.rejections[number] = fit.verdict(number)
+        incoming.rejections[number] = _with_unmet(fit.verdict(number), number, incoming)
         if at % _FITS_A_STEP == _FITS_A_STEP - 1:
             yield
+
+
+def _with_unmet(found: Rejection | None, number: NodeNumber, incoming: Incoming) -> Rejection | None:
+    """The rejection, for node affinity with the clause that the node does not satisfy."""
+    node = incoming.view.node(number)
+    if found is None or found.reason is not Reason.NODE_AFFINITY or node is None:
+        return found
+    return replace(found, blamed=(_short(incoming.asked.signature.node_affinity.unmet(node.name, node.labels)),))
+
+
+def _with_holder(found: Rejection, nodes: Sequence[NodeNumber], incoming: Incoming) -> Rejection:
+    """The rejection, for a host port with a pod that holds it on the first of the nodes. O(pods on it)."""
+    if found.reason is not Reason.HOST_PORTS:
+        return found
+    wanted = UsedPorts(incoming.asked.host_ports)
+    node = incoming.view.node_names[nodes[0]]
+    there = (*incoming.view.pods_on(nodes[0]).values(), *claims_on(node, incoming.asked, incoming.view))
+    holders = (
+        pod.full_name for pod in there if f"port {UsedPorts(pod.host_ports).conflict(wanted)}" == found.blamed[0]
+    )
+    return replace(found, blamed=(*found.blamed, *islice(holders, 1)))
 
 
 def _fit_obstacles(incoming: Incoming) -> Iterator[Obstacle]:
@@ -158,7 +188,8 @@ def _fit_obstacles(incoming: Incoming) -> Iterator[Obstacle]:
         if each is not None:
             groups.setdefault((each.reason, each.blamed), {})[number] = each
     for nodes in groups.values():  # for a resource: of the node with most of it left
-        yield _as_obstacle(max(nodes.values(), key=lambda each: each.limit or 0), list(nodes), incoming.view)
+        rejection = max(nodes.values(), key=lambda each: each.limit or 0)
+        yield _as_obstacle(_with_holder(rejection, list(nodes), incoming), list(nodes), incoming.view)
 
 
 def _state_of(name: str, incoming: Incoming) -> NodeState:
@@ -166,7 +197,8 @@ def _state_of(name: str, incoming: Incoming) -> NodeState:
     found: list[Rejection] = [_NOMINATED] if number in incoming.kept else []
     found += (each for _, prepared in _prepared(incoming) if (each := prepared.verdict(number)) is not None)
     fit = catalog.NODE_FIT.prepare_filter(incoming.asked, incoming.compiled, incoming.view, incoming.frame)
-    rejection = fit.verdict(number)
+    rejection = _with_unmet(fit.verdict(number), number, incoming)
+    rejection = None if rejection is None else _with_holder(rejection, [number], incoming)
     every = found if rejection is None else [*found, rejection]
     obstacles = tuple(_as_obstacle(each, [number], incoming.view) for each in every)
     return NodeState(name=name, passes=not found, fits=rejection is None, obstacles=obstacles)
@@ -258,7 +290,7 @@ def _head(state: ConstraintState, namespace: str) -> str:
     if state.carrier:
         return f"{text}, of {_readable((state.carrier,), namespace)} for example"
     if state.kind == "topologySpread":
-        without = "".join(f", without {each.domain}" for each in state.left_out[:_MOST_DOMAINS])
+        without = "".join(f", without {shown_domain(each.domain)}" for each in state.left_out[:_MOST_DOMAINS])
         text += f" (maxSkew {state.max_skew}, minimum {state.minimum} of {counted(state.eligible, 'domain')}{without})"
     return f"{text} with pods {_short(state.pods)}" if state.pods else text
 
@@ -266,7 +298,7 @@ def _head(state: ConstraintState, namespace: str) -> str:
 def _domains(state: ConstraintState, namespace: str) -> Iterator[str]:
     rejecting = [domain for domain in state.domains if not domain.passes]
     for domain in rejecting[:_MOST_DOMAINS]:
-        yield f"{domain.domain}: {_count(state, domain, namespace)}"
+        yield f"{shown_domain(domain.domain)}: {_count(state, domain, namespace)}"
     if (more := len(rejecting) - _MOST_DOMAINS) > 0:
         # Those that reject are listed first, so further ones may reject only where all that are listed do.
         least = "at least " if state.more_domains and len(rejecting) == len(state.domains) else ""
@@ -288,10 +320,12 @@ def _obstacle(each: Obstacle, namespace: str) -> str:
     limit = "" if each.limit is None else f", {each.count} counted and {each.limit} would pass"
     # A limit that the text has named already, as "17 topology keys, limits.topologyKeys is 16", is not named again.
     blamed = _readable([name for name in each.blamed if f"limits.{name}" not in each.text], namespace, what=_OBJECT)
-    if each.rule == "NodeFit":  # a taint, whose key may look like a pod, or a resource
+    if (
+        each.rule == "NodeFit"
+    ):  # a taint or a label, whose key may look like a pod, a resource, or a port before its holder
         unit = "m" if each.blamed == (CPU,) else ""
         limit = "" if each.limit is None else f", {each.count}{unit} needed and {max(each.limit, 0)}{unit} left at most"
-        blamed = ", ".join(each.blamed)
+        blamed = ", ".join(each.blamed[:1])
     return f"{each.rule}: {each.text}{_because(blamed)}{limit}, on {_some(each.examples, each.nodes)}"
 
 

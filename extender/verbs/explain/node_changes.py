@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import structs
 
-from extender.model.answers.explanations import Change
+from extender.model.answers.explanations import Change, shown_domain
 from extender.model.constraints.labels import HOSTNAME, Labels, Operator
 from extender.model.constraints.node_affinity import NodeAffinity, NodeRequirement, as_int64
 from extender.model.constraints.taints import Taint, first_untolerated
@@ -80,7 +80,7 @@ def _where(moved: Mapping[str, str]) -> str:
         return ""
     if set(moved.values()) == {_NEW_DOMAIN}:
         return f", in a new {' and '.join(moved)}"
-    return f", in {' and '.join(f'{key}={value}' for key, value in moved.items())}"
+    return f", in {' and '.join(f'{key}={shown_domain(value)}' for key, value in moved.items())}"
 
 
 def _templates(incoming: Incoming, keys: Sequence[str]) -> Steps[list[Node]]:

@@ -2,7 +2,7 @@
 
 import { badge, el } from "./dom.js";
 import { podAddress } from "./routing.js";
-import { count, counted } from "./words.js";
+import { count, counted, shownDomain } from "./words.js";
 
 const HEADS = {
   podAffinity: "Must be near pods",
@@ -59,7 +59,7 @@ function row(each, state, largest) {
   return el(
     "tr",
     { "data-key": each.domain },
-    el("th", { scope: "row" }, each.domain),
+    el("th", { scope: "row" }, shownDomain(each.domain)),
     el(
       "td",
       {},
@@ -106,8 +106,9 @@ function notes(state) {
     if ((state.minDomains ?? 0) > (state.eligible ?? 0)) {
       found.push(`minDomains ${state.minDomains} is more than the eligible domains, so the minimum counts as 0.`);
     }
-    for (const each of state.leftOut ?? []) found.push(`Without ${each.domain}: ${each.why}.`);
+    for (const each of state.leftOut ?? []) found.push(`Without ${shownDomain(each.domain)}: ${each.why}.`);
   }
+  if (state.excludesItself) found.push("Its selector does not select the pod itself, so placing the pod changes no count.");
   if (state.isFirstPod) found.push("No pod matches yet, and this one matches itself: every domain passes.");
   if (state.carrier) found.push(el("span", {}, "Carried by ", podLinks([state.carrier]), ", for example."));
   if (state.lacking) {

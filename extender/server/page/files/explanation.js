@@ -2,7 +2,7 @@
 
 import { badge, el, nothing, table } from "./dom.js";
 import { podLinks } from "./constraint_bars.js";
-import { count, counted, reason, rule } from "./words.js";
+import { count, counted, reason, rule, shownDomain } from "./words.js";
 
 const HELPS = {
   addNode: "one more node",
@@ -13,6 +13,7 @@ const HELPS = {
   labelNamespace: "label a namespace",
   deletePods: "delete pods",
   addRoom: "more room",
+  changeConstraint: "change a constraint",
 };
 
 /** One sentence about the state of the pod. */
@@ -66,7 +67,7 @@ export function helps(found) {
 }
 
 function disruption(change) {
-  return change.pdbViolations ? ` (violates ${counted(change.pdbViolations, "disruption budget")})` : "";
+  return change.pdbViolations ? ` (violates disruption budgets for ${count(change.pdbViolations)} of the pods)` : "";
 }
 
 /** All obstacles with the nodes where they are. */
@@ -102,7 +103,7 @@ export function nodeReport(node) {
 
 function parts(each) {
   const found = [];
-  if (each.topologyKey) found.push(`${each.topologyKey} ${each.domain ?? "is missing"}`);
+  if (each.topologyKey) found.push(`${each.topologyKey} ${shownDomain(each.domain) ?? "is missing"}`);
   if (each.limit !== undefined && each.limit !== null) found.push(`${count(each.count)} counted, ${count(each.limit)} would pass`);
   return found.length ? ` (${found.join("; ")})` : "";
 }

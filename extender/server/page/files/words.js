@@ -119,3 +119,8 @@ export function rule(name) {
 export function reason(label) {
   return REASONS[label] ?? String(label).replaceAll("_", " ");
 }
+
+/** A value of a topology key: a label may be empty. What is not there stays so. */
+export function shownDomain(value) {
+  return value === "" ? '""' : value;
+}

@@ -8,7 +8,7 @@ import { podLinks } from "../constraint_bars.js";
 import { COLOURS, fill, used, usualKey } from "../map_filling.js";
 import { legend, NodeMap } from "../node_map.js";
 import { address } from "../routing.js";
-import { bytes, count, counted, cpu, percent } from "../words.js";
+import { bytes, count, counted, cpu, percent, shownDomain } from "../words.js";
 
 const EVERY = 5000;
 const ROWS = 100; // of a table
@@ -111,7 +111,7 @@ function domainTable(found, chosen) {
   const rows = found.domains ?? [];
   if (!rows.length) return nothing(`No node has the label ${chosen.key}.`);
   const columns = [
-    { head: "Domain", isName: true, cell: (each) => el("a", { href: address(["topology"], { ...chosen, domain: each.domain }) }, each.domain) },
+    { head: "Domain", isName: true, cell: (each) => el("a", { href: address(["topology"], { ...chosen, domain: each.domain }) }, shownDomain(each.domain)) },
     { head: "Nodes", isNumber: true, cell: (each) => [count(each.nodes), each.unschedulable ? ` (${count(each.unschedulable)} cordoned)` : ""] },
     { head: "Pods", isNumber: true, cell: (each) => count(each.pods) },
     ...(asksForPods(chosen) ? [matchingColumn(rows)] : []),
