@@ -4,7 +4,8 @@ kube-scheduler does not repeat a preemption attempt before something changes. So
 refused, or if the extender ends between its answer and the nomination. What a leader has rejected is in its memory alone.
 Therefore the pending pods are looked at after the start of each term, and after a call of preempt without a decision:
 (1) a pod that a node takes is requeued; (2) so is one that fits once pods of lower priority have left a node;
-(3) any other one is noted, so that a change that may help requeues it (`Requeuer`).
+(3) any other one is noted, so that a change that may help requeues it (`Requeuer`); (4) a nominated one is requeued, as kube-scheduler
+without QueueingHints does not follow a nomination alone.
 
 The namespaces take turns. Cost: one search over the cluster and the dry runs of five preemptors for equal pods, in a tenth of the
 loop's time; three writes at most for a pod that is requeued.
@@ -24,6 +25,7 @@ from extender.model.objects import Pod, PodSignature
 from extender.rules import catalog
 from extender.tasks.fair_queue import FairBacklog
 from extender.tasks.rejected_pods import RejectedPodWriter
+from extender.verbs.dry_run import node_being_cleared
 
 _LOG = logging.getLogger(__name__)
 
@@ -101,25 +103,29 @@ class OverlookedPods:
         for number, pod in enumerate(list(unplaced.values())):
             if number % _PODS_PER_SLICE == _PODS_PER_SLICE - 1:
                 await self._clock.sleep(0)
-            if self._is_given_up(pod):
+            if self._is_given_up(pod) or self._is_stranded(pod):
                 backlog.add(pod.namespace, pod)
-        hopeless, compared = set[_Equals](), 0
+        hopeless = set[_Equals]()
         while (found := backlog.pop()) is not None:
             shown = self._index.pods.get(found.uid)
-            if shown is None or not self._is_given_up(shown):
-                continue
-            equals = shown.signature, catalog.NODE_FIT.pod_key(shown, self._index.view)
-            if equals not in hopeless:
-                if await self._help(shown):
-                    continue
-                hopeless.add(equals)
-            if self._note is not None:
-                self._note(shown)
-            compared += 1
-            if compared % _PODS_PER_SLICE == 0:
+            if shown is not None and self._is_given_up(shown):
+                await self._look_at(shown, hopeless)
+            elif shown is not None and self._is_stranded(shown):
+                await self._requeue(shown, "")
+            if len(backlog) % _PODS_PER_SLICE == 0:
                 await self._clock.sleep(0)
         self.looks += 1
         return self._next
+
+    async def _look_at(self, pod: Pod, hopeless: set[_Equals]) -> None:
+        """``hopeless``: equals of these were found to be helped by nothing."""
+        equals = pod.signature, catalog.NODE_FIT.pod_key(pod, self._index.view)
+        if equals not in hopeless:
+            if await self._help(pod):
+                return
+            hopeless.add(equals)
+        if self._note is not None:
+            self._note(pod)
 
     def _is_given_up(self, pod: Pod) -> bool:
         """Whether kube-scheduler has rejected the pod, and neither waits for a preemption nor has an answer since. O(1)."""
@@ -128,9 +134,23 @@ class OverlookedPods:
             return False
         return self._writer.is_writable(pod)
 
+    def _is_stranded(self, pod: Pod) -> bool:
+        """Whether the pod has a nomination that kube-scheduler may not have followed, as it does without QueueingHints. O(pods of the node)."""
+        view = self._index.view
+        is_left = self._note is not None and pod.nominated_node and pod.rejection.startswith(_GIVEN_UP)
+        if (
+            not is_left
+            or pod.gated
+            or pod.terminating
+            or view.plan_node(pod.uid)
+            or pod.uid in self._index.assumed.held
+        ):
+            return False
+        return not node_being_cleared(pod, view)
+
     async def _help(self, pod: Pod) -> bool:
         """Requeues a pod that may be placed now, unless it was lately; False if nothing helps it. O(cluster)."""
-        begun, (wait, until) = self._clock.now(), self._waits.get(pod.uid, (0.0, 0.0))
+        begun, (_, until) = self._clock.now(), self._waits.get(pod.uid, (0.0, 0.0))
         if begun < until:
             self._next = min(self._next, until)
             return True
@@ -142,18 +162,25 @@ class OverlookedPods:
         if node and self._note is None:
             return True
         shown = self._index.pods.get(pod.uid)
-        if shown is None or not self._is_given_up(shown):
-            return True
-        wait = min(2 * wait, _LONGEST_WAIT) or _FIRST_WAIT
-        self._waits[pod.uid] = wait, self._clock.now() + wait
-        _LOG.info("overlooked pod requeued", extra={"pod": pod.full_name, "node": node or preempts_on})
-        stamp = f"{self._clock.now():.3f}"
-        is_done = await (
-            self._writer.requeue(shown, stamp) if node else self._end_nomination(shown, preempts_on, stamp)
-        )
-        self.requeued += is_done
-        await self._clock.sleep(self._pause if node else max(self._pause, _PREEMPTOR_PAUSE))
+        if shown is not None and self._is_given_up(shown):
+            await self._requeue(shown, preempts_on)
         return True
+
+    async def _requeue(self, pod: Pod, preempts_on: str) -> None:
+        """Requeues a pod, unless it was lately."""
+        now, (wait, until) = self._clock.now(), self._waits.get(pod.uid, (0.0, 0.0))
+        if now < until:
+            self._next = min(self._next, until)
+            return
+        wait = min(2 * wait, _LONGEST_WAIT) or _FIRST_WAIT
+        self._waits[pod.uid] = wait, now + wait
+        _LOG.info("overlooked pod requeued", extra={"pod": pod.full_name, "preempts_on": preempts_on})
+        stamp = f"{now:.3f}"
+        if preempts_on:
+            self.requeued += await self._end_nomination(pod, preempts_on, stamp)
+        else:
+            self.requeued += await self._writer.requeue(pod, stamp)
+        await self._clock.sleep(max(self._pause, _PREEMPTOR_PAUSE) if preempts_on else self._pause)
 
     async def _in_steps(self, steps: Steps[str]) -> str:
         while True:

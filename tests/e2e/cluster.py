@@ -36,7 +36,7 @@ class Cluster:
     def __init__(
         self, plane: ControlPlane, api: Api, board: Board, folder: Path, scheduler_flags: Sequence[str] = ()
     ) -> None:
-        self._scheduler_flags = scheduler_flags
+        self.scheduler_flags = scheduler_flags
         self.plane = plane
         self.api = api
         self.board = board
@@ -63,7 +63,7 @@ class Cluster:
             await eventually_ready(extender)
             document = scheduler_document(mode, extender.url, **changes)
             try:
-                await asyncio.to_thread(self.plane.start_scheduler, document, *self._scheduler_flags)
+                await asyncio.to_thread(self.plane.start_scheduler, document, *self.scheduler_flags)
                 yield extender
             finally:
                 self.plane.scheduler.stop()

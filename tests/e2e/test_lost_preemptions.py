@@ -12,7 +12,7 @@ from aiohttp import web
 
 from extender.simulator.json_objects import JsonObject
 from tests.e2e.cluster import Cluster, eventually_ready
-from tests.e2e.control_plane import scheduler_document
+from tests.e2e.control_plane import HINTS_ON_AND_OFF, scheduler_document
 from tests.e2e.serving import Extender
 from tests.e2e.slow_writes import way_round
 from tests.e2e.test_leading import LEASE, Front, settings
@@ -57,7 +57,8 @@ class Killed:
         plane = self._cluster.plane
         with Extender(self._cluster.folder, self._access(way)) as extender:
             await eventually_ready(extender)
-            await asyncio.to_thread(plane.start_scheduler, scheduler_document("offload", extender.url))
+            document = scheduler_document("offload", extender.url)
+            await asyncio.to_thread(plane.start_scheduler, document, *self._cluster.scheduler_flags)
             try:
                 yield extender
             finally:
@@ -106,6 +107,7 @@ async def test_an_extender_that_is_killed_before_any_write_of_a_preemption_loses
     assert await cluster.faults() == []
 
 
+@pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)
 async def test_a_preemption_that_is_asked_for_while_no_extender_answers_is_made_once_one_does(cluster: Cluster) -> None:
     name = await full_node(cluster)
     killed, high = Killed(cluster), pod("high", priorityClassName="high", cpu=str(VICTIMS))

@@ -121,7 +121,8 @@ async def test_a_pod_whose_victims_only_our_rules_know_is_requeued_too() -> None
         ASKING,  # was not tried yet
         given_up(ASKING, "SchedulerError: connection refused"),  # kube-scheduler repeats it by itself
         given_up(ASKING, gated=True),
-        given_up(ASKING, nominated_node="n1"),
+        given_up(ASKING, nominated_node="n1", terminating=True),
+        msgspec.structs.replace(ASKING, nominated_node="n1"),
         given_up(ASKING, terminating=True),
         given_up(contender("asking", priority=0, cpu=4000)),  # no pod of lower priority is there
         given_up(contender("asking", priority=100, cpu=4000, never_preempts=True)),
@@ -142,6 +143,22 @@ async def test_a_pod_that_is_on_its_way_is_left_alone(why: str) -> None:
         s.index.assume(ASKING, ("n1",), 0.0)
     async with s.looked():
         assert s.effects() == []
+
+
+@pytest.mark.parametrize(
+    ("low", "effects"),
+    [
+        (contender("low", on="n1", cpu=4000), [ANNOTATED]),
+        (contender("low", on="n1", preempted=True, terminating=True), []),
+    ],
+    ids=["nothing terminates", "a victim terminates"],
+)
+async def test_a_nomination_that_a_scheduler_without_hints_has_not_followed_is_told_again(
+    low: Pod, effects: list[str]
+) -> None:
+    """An earlier leader was to requeue the pod. The nomination stays."""
+    async with Scene(stage("n1"), low, given_up(ASKING, nominated_node="n1")).looked() as s:
+        assert s.effects() == effects
 
 
 @pytest.mark.parametrize("is_noted", [True, False])
