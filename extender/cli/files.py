@@ -33,7 +33,8 @@ MOST_VALUES_OF_OBJECTS: Final = 2_000_000  # of a cluster of 5,000 nodes and the
 STDIN: Final = "-"
 _DEEPEST_LIST: Final = 8
 _OBJECT_FILES: Final = (".json", ".yaml", ".yml")
-_NO_YAML: Final = (b"==== START logs",)  # of a dump
+# JSON, whose keys have quotes, and the logs of a dump.
+_NO_YAML: Final = re.compile(rb"""\s*([{\[]\s*["{}\[\]]|==== START logs|\Z)""")
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # begins as UTF-16 does
@@ -119,7 +120,7 @@ def read_listed(path: str) -> bytes:
             raise CommandError(f"{path}: a folder without files of JSON or YAML")
         return b"\n".join(read_listed(str(each)) for each in files)
     body = _as_utf8(path, read_bytes(path))
-    if body.lstrip()[:1] in (b"{", b"[", b"") or any(body.startswith(each) for each in _NO_YAML):
+    if _NO_YAML.match(body):
         return body
     documents = _parse(path, lambda: _StrictLoader(body, MOST_VALUES_OF_OBJECTS).documents())
     found = [_plain(path, each) for each in documents if each is not None]

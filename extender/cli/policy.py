@@ -1,6 +1,6 @@
 """`extender policy`: tries out policies by the code of the webhook, and writes them in the API server's own form.
 
-`test` changes nothing. The pods are those of files, or those of a namespace of a snapshot or a cluster, each as if it were created again. Only
+`test` changes nothing. The pods are those of files and those that their workloads would have, or those of a namespace of a snapshot or a cluster, each as if it were created again. Only
 the policies that are given apply, not those of the cluster. Exit codes: 0 applied or nothing to do; 1 a conflict, an
 invalid policy, a refused pod, or a pod that fits no node; 2 wrong usage. `export` gives 1 where it
 leaves something out.
@@ -12,6 +12,7 @@ import argparse
 import difflib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -20,6 +21,7 @@ import yaml
 
 from extender.cli.files import MOST_VALUES, read_documents, read_listed
 from extender.cli.main import CommandError, Commands, say
+from extender.cli.policy_groups import TestedPods, add_pods, group_lines, group_of
 from extender.cli.sources import (
     add_cluster,
     add_config,
@@ -35,6 +37,7 @@ from extender.cli.sources import (
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity
+from extender.model.group_placements import GroupPlacement
 from extender.model.objects import DOMAINS_KIND, Namespace, Node, Object, Pod, PodSignature
 from extender.model.policies import GROUP, INJECTED_ANNOTATION, NAMESPACE_NAME_LABEL, Enforced, JsonObject, PolicyKey
 from extender.model.rejections import Reason
@@ -45,10 +48,24 @@ from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.verbs.admit.decision import AdmitVerb
 from extender.verbs.admit.json_edits import drop
 from extender.verbs.admit.native import NativePolicy, native_policy
-from extender.verbs.admit.reviews import NodeMatch, as_created, match_nodes, read_patch, review_of
+from extender.verbs.admit.reviews import (
+    BUILT_IN,
+    POD,
+    NodeMatch,
+    as_created,
+    kind_name,
+    match_nodes,
+    read,
+    read_patch,
+    review_of,
+    template_paths,
+)
 from extender.verbs.effective_pod import effective
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS, Kind, pods_within
+from extender.wire.pods.completion import complete_pod
+from extender.wire.pods.new_pod import complete_and_check
+from extender.wire.pods.templates import pod_of, pods_at_once
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from extender.wire.policies.policy_validation import KINDS, is_policy
 from extender.wire.snapshots import objects_of
@@ -59,11 +76,15 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 @dataclass(slots=True)
 class Surroundings:
-    """What is known of a cluster: the labels of its namespaces, its nodes (None: not known), and the pods of one namespace."""
+    """What is known of a cluster: the labels of its namespaces, its nodes (None: not known), and the pods of one namespace.
+
+    ``objects``: nodes, pods and GroupPlacements, where a policy releases pods into the room that these leave.
+    """
 
     namespaces: dict[str, Labels] = field(default_factory=dict)
     nodes: list[Node] | None = None
     pods: list[JsonObject] = field(default_factory=list)
+    objects: list[Object] = field(default_factory=list)
 
     def labels(self, name: str) -> Labels | None:
         """The labels of a namespace, None where its object is not known."""
@@ -116,11 +137,11 @@ def run_test(arguments: argparse.Namespace) -> int:
     if not arguments.pod and not (arguments.snapshot or arguments.kubeconfig):
         arguments.wrong_usage("--namespace without --pod needs --snapshot or --kubeconfig")
     settings = settings_of(arguments)
-    known = _surroundings(arguments, settings)
     index = ClusterIndex(settings.rules, counts_of_rules(), rejects_excess=False)
+    policies = _policies(arguments.policies, settings, index)
+    known = _surroundings(arguments, settings, any(policy.release for policy in index.policies))
     for name, labels in known.namespaces.items():
         index.upsert(Namespace(name, labels))
-    policies = _policies(arguments.policies, settings, index)
     verb = AdmitVerb(index.policies, known, settings, None if known.nodes is None else known, index.domains)
     for each in policies:
         if not each.errors:
@@ -132,9 +153,10 @@ def run_test(arguments: argparse.Namespace) -> int:
     for name in {_namespace_of(each) for each in objects} - known.namespaces.keys():  # it has its name alone
         known.namespaces[name] = {NAMESPACE_NAME_LABEL: name}
         index.upsert(Namespace(name, known.namespaces[name]))
-    tested = [(obj, _tested(verb, obj, known, settings, index)) for obj in objects]
+    tested = [_tested(verb, obj, known, settings, index, is_new=bool(arguments.pod)) for obj in objects]
+    _add_groups(tested, known, settings, index)
     _write(policies, tested, arguments.output)
-    return int(any(each.errors for each in policies) or not all(_is_good(found) for _, found in tested))
+    return int(any(each.errors for each in policies) or not all(map(_is_good, tested)))
 
 
 def run_export(arguments: argparse.Namespace) -> int:
@@ -206,21 +228,35 @@ def _objects_of(path: str) -> list[JsonObject]:
 
 
 def _tested(
-    verb: AdmitVerb, obj: JsonObject, known: Surroundings, settings: Settings, index: ClusterIndex
+    verb: AdmitVerb,
+    obj: JsonObject,
+    known: Surroundings,
+    settings: Settings,
+    index: ClusterIndex,
+    *,
+    is_new: bool,
+    count: int = 1,
 ) -> JsonObject:
+    """``is_new``: a person gives the object, so that the API server may refuse it. ``count``: how many of it are made."""
     creator = next(iter(settings.policies.exemptions.daemon_sets_by), "")  # asked of pods of a DaemonSet alone
     admission = verb.admit(review_of(obj, _namespace_of(obj), creator))
     response, metadata = admission.review["response"], obj["metadata"]
     after = apply_patch(obj, read_patch(response), JSON) if response["allowed"] else None
-    before, pod = _pod(obj, settings), None if after is None else _pod(after, settings)
+    refusal = "" if response["allowed"] else str(response["status"]["message"])
+    before, pod = _pod(obj, settings), None
+    if after is not None and is_new and (errors := _errors(after)):
+        after, refusal = None, f"the API server refuses it: {errors}"
+    if after is not None:
+        pod = _pod(after, settings)
     nodes = None if pod is None or known.nodes is None else _nodes_document(match_nodes(pod, known.nodes))
     if nodes is not None and before is not None:
         nodes["matchingBefore"] = list(match_nodes(before, known.nodes or ()).matching)
     name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
     return {
         "object": f"{obj.get('kind')} {metadata['namespace']}/{name}",
+        "count": count,
         "result": admission.result,
-        "refusal": "" if response["allowed"] else str(response["status"]["message"]),
+        "refusal": refusal,
         "fields": [
             {"field": name, "policy": str(each.policy.key)}
             | ({"replaced": each.replaced[name]} if name in each.replaced else {})
@@ -237,7 +273,43 @@ def _tested(
         "nodes": nodes,
         "scheduling": None if pod is None else held_at_scheduling(pod, index, known.nodes, settings),
         "admitted": after,
+        "given": obj,
+        "group": None,
+        "pods": [
+            _tested(verb, made, known, settings, index, is_new=is_new, count=pods_at_once(obj))
+            for made in ([] if after is None else _made_pods(after, settings))
+        ],
     }
+
+
+def _errors(obj: JsonObject) -> str:
+    """Why the API server refuses a pod; empty for another object."""
+    if obj.get("kind") != "Pod":
+        return ""
+    errors = complete_and_check(deepcopy(obj))
+    more = f"; and {len(errors) - _SHOWN} more errors" if len(errors) > _SHOWN else ""
+    return "; ".join(map(str, errors[:_SHOWN])) + more
+
+
+def _made_pods(workload: JsonObject, settings: Settings) -> list[JsonObject]:
+    """A pod of each template of a workload; none of a pod and of other objects."""
+    group, _, version = str(workload.get("apiVersion") or "").rpartition("/")
+    kind = kind_name({"group": group, "version": version, "kind": workload.get("kind")})
+    if kind == POD or (kind not in BUILT_IN and kind not in settings.policies.templates):
+        return []
+    paths = template_paths(kind, workload, settings.policies.templates, settings.policies.max_templates)
+    return [pod_of(workload, read(workload, path)) for path in paths]
+
+
+def _add_groups(tested: Iterable[JsonObject], known: Surroundings, settings: Settings, index: ClusterIndex) -> None:
+    """Tells of each tested pod the group that it waits in. O(pods of the cluster), if a policy releases pods."""
+    if not any(policy.release for policy in index.policies):
+        return
+    found = [each for one in tested for each in (one, *one["pods"]) if each["admitted"] is not None]
+    pods = [(each, pod) for each in found if (pod := _pod(each["admitted"], settings)) is not None]
+    add_pods(index, known.objects, [TestedPods(pod, each["count"]) for each, pod in pods])
+    for each, pod in pods:
+        each["group"] = group_of(pod, index, settings, is_known=known.nodes is not None)
 
 
 def _nodes_document(found: NodeMatch) -> JsonObject:
@@ -251,13 +323,18 @@ def _is_good(found: JsonObject) -> bool:
         return False
     if held is not None and (held["refused"] or held["matching"] == []):
         return False
+    if not all(map(_is_good, found["pods"])):
+        return False
     return found["admitted"] is not None and not {"conflicts", "errors"} & found["notes"].keys()
 
 
 def _pod(obj: JsonObject, settings: Settings) -> Pod | None:
-    """The pod as the index reads it; None for another object. Raises CommandError."""
+    """The pod as the index would read it of a cluster; None for another object. Raises CommandError."""
     if obj.get("kind") != "Pod":
         return None
+    obj = deepcopy(obj)
+    complete_pod(obj)
+    obj["metadata"].setdefault("name", f"{obj['metadata'].get('generateName') or ''}*")
     return _decoded(f"pod {obj['metadata'].get('name')}", pods_within(settings.limits), obj)
 
 
@@ -275,21 +352,28 @@ def _namespace_of(obj: JsonObject) -> str:
 # ---- the cluster
 
 
-def _surroundings(arguments: argparse.Namespace, settings: Settings) -> Surroundings:
+def _surroundings(arguments: argparse.Namespace, settings: Settings, releases: bool) -> Surroundings:  # noqa: FBT001 (of one caller)
+    """``releases``: a policy releases pods, so that all pods of the cluster are needed."""
     wanted = "" if arguments.pod else arguments.namespace
     if arguments.snapshot:
-        return _of_list(arguments.snapshot, read_listed(arguments.snapshot), wanted, settings)
+        found, body = arguments.snapshot, read_listed(arguments.snapshot)
+        return _of_list(found, body, wanted, settings, releases)
     if not arguments.kubeconfig:
         return Surroundings()
     paths = {("v1", "Node"): "/api/v1/nodes", ("v1", "Namespace"): "/api/v1/namespaces"}
-    paths |= {("v1", "Pod"): f"/api/v1/namespaces/{wanted}/pods"} if wanted else {}
-    return _of_list(arguments.kubeconfig, read_cluster(cluster_of(arguments), paths), wanted, settings)
+    if releases:
+        paths["v1", "Pod"] = "/api/v1/pods"
+    elif wanted:
+        paths["v1", "Pod"] = f"/api/v1/namespaces/{wanted}/pods"
+    return _of_list(arguments.kubeconfig, read_cluster(cluster_of(arguments), paths), wanted, settings, releases)
 
 
-def _of_list(source: str, body: bytes, namespace: str, settings: Settings) -> Surroundings:
+def _of_list(source: str, body: bytes, namespace: str, settings: Settings, releases: bool) -> Surroundings:  # noqa: FBT001 (of one caller)
     snapshot = decoded(source, body, settings.limits)
     found = Surroundings(nodes=[each for each in snapshot.objects if isinstance(each, Node)])
     found.namespaces = {each.name: each.labels for each in snapshot.objects if isinstance(each, Namespace)}
+    if releases:
+        found.objects = [each for each in snapshot.objects if isinstance(each, Node | Pod | GroupPlacement)]
     if namespace:
         found.pods = [as_created(each) for each in objects_of(body) if _is_pod_of(each, namespace)]
     return found
@@ -324,28 +408,35 @@ class PolicyFound:
         return {"file": self.path, "policy": str(self.key), "errors": self.errors, "warnings": self.warnings}
 
 
-def _write(policies: Sequence[PolicyFound], tested: Sequence[tuple[JsonObject, JsonObject]], form: str) -> None:
+def _write(policies: Sequence[PolicyFound], found: Sequence[JsonObject], form: str) -> None:
     """Prints it. Problems of policies go to standard error, unless they are part of a JSON document."""
-    found = [each for _, each in tested]
     if form == "json":
-        print_json({"policies": [each.document() for each in policies], "objects": found})
+        documents = [_without_given(each) for each in found]
+        print_json({"policies": [each.document() for each in policies], "objects": documents})
         return
     for each in policies:
         for text in (*each.errors, *(f"warning: {warning}" for warning in each.warnings)):
             say(f"{each.path}: {each.key}: {text}", to=sys.stderr)
     if form == "yaml":
         print_yaml(*(each["admitted"] for each in found if each["admitted"] is not None))
-        say(*(line for each in found for line in _outcome(each, _SHOWN)), to=sys.stderr)
+        every = [one for each in found for one in (each, *each["pods"])]
+        say(*(line for each in every for line in _outcome(each, _SHOWN)), to=sys.stderr)
         return
-    for before, after in tested:
-        say(*_lines(before, after, sys.maxsize if form == "wide" else _SHOWN), "")
-    changed = sum(each["result"] == "mutated" for each in found)
-    refused = sum(each["admitted"] is None for each in found)
+    for tested in found:
+        say(*_lines(tested, sys.maxsize if form == "wide" else _SHOWN), "")
+    changed = sum(any(one["result"] == "mutated" for one in (each, *each["pods"])) for each in found)
+    refused = sum(any(one["admitted"] is None for one in (each, *each["pods"])) for each in found)
     say(f"{counted(len(found), 'object')}: {changed} changed, {refused} refused")
 
 
-def _lines(before: JsonObject, found: JsonObject, most: int) -> Iterator[str]:
+def _without_given(found: JsonObject) -> JsonObject:
+    """The document for scripts, which have the object themselves."""
+    return {**drop(found, ("given",)), "pods": [_without_given(each) for each in found["pods"]]}
+
+
+def _lines(found: JsonObject, most: int) -> Iterator[str]:
     """``most``: so many nodes by name."""
+    before = found["given"]
     yield found["object"]
     if found["admitted"] is not None:
         # Without the record of what was injected, one long line for machines.
@@ -354,6 +445,9 @@ def _lines(before: JsonObject, found: JsonObject, most: int) -> Iterator[str]:
     rows = [(each["field"], each["policy"]) for each in found["fields"]]
     yield from table([("FIELD", "POLICY"), *rows]) if rows else ()
     yield from (f"  {line}" for line in _outcome(found, most))
+    for pod in found["pods"]:
+        yield f"its pods, such as the first of {pod['count']}:" if pod["count"] > 1 else "its pod:"
+        yield from (f"  {line}" for line in _lines(pod, most))
 
 
 def _outcome(found: JsonObject, most: int) -> Iterator[str]:
@@ -361,7 +455,8 @@ def _outcome(found: JsonObject, most: int) -> Iterator[str]:
     if found["refusal"]:
         yield f"refused: {found['refusal']}"
     elif found["result"] == "allowed":
-        yield f"nothing to do: {notes.get('skipped') or 'no policy changes it at admission'}"
+        text = "the template stays as it is" if found["pods"] else "nothing to do"
+        yield f"{text}: {notes.get('skipped') or 'no policy changes it at admission'}"
     for each in found["conflicts"]:
         yield f"conflict: {each['policy']}: {each['field']}: {each['message']} ({each['resolution']})"
     for name, title in (("audited", "mode Audit, not applied"), ("errors", "error")):
@@ -370,6 +465,7 @@ def _outcome(found: JsonObject, most: int) -> Iterator[str]:
     if nodes is not None:
         yield _nodes(nodes, most)
     yield from _held_lines(held, most) if held is not None else ()
+    yield from group_lines(found["group"]) if found["group"] is not None else ()
 
 
 def _held_lines(held: JsonObject, most: int) -> Iterator[str]:

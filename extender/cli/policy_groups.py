@@ -1,0 +1,109 @@
+"""`extender policy test`: the groups that tested pods would wait in, and the domains that these would get.
+
+The domain is the release's own choice (`verbs/release/choice.py`) in the cluster of a snapshot, with the room that its pods leave,
+for each group by itself. Quotas and domains that are taken are those of the GroupPlacements that the snapshot has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Object, Pod
+from extender.model.policies import JsonObject
+from extender.model.release import GroupKey, Level
+from extender.model.units import counted
+from extender.settings.configuration import Settings
+from extender.tasks.release.groups import group_state, quota_excess, runs_in
+from extender.verbs.release.choice import Rest, propose
+from extender.verbs.release.progress import Do, GroupState, message_of, next_step
+
+_MOST_PODS: Final = 5000  # of one template, as release.podsPerNamespace
+
+
+class TestedPods(NamedTuple):
+    """A pod as it was admitted, and how many of its kind are made."""
+
+    pod: Pod
+    made: int
+
+
+def add_pods(index: ClusterIndex, objects: Iterable[Object], tested: Sequence[TestedPods]) -> None:
+    """Adds the objects of the cluster to an index that has the policies, then the tested pods in place of those of the same name."""
+    copies = [pod for each in tested for pod in _copies(each)]
+    names = {pod.full_name for pod in copies}
+    for obj in objects:
+        if not isinstance(obj, Pod) or obj.full_name not in names:
+            index.upsert(obj)
+    for pod in copies:
+        index.upsert(pod)
+
+
+def _copies(tested: TestedPods) -> Iterator[Pod]:
+    """The pods of one template, of which the first has its name and UID."""
+    for number in range(min(tested.made, _MOST_PODS)):
+        name = f"{tested.pod.name}-{number}" if number else tested.pod.name
+        yield replace(tested.pod, uid=f"tested/{tested.pod.namespace}/{name}", name=name)
+
+
+def group_of(pod: Pod, index: ClusterIndex, settings: Settings, *, is_known: bool) -> JsonObject | None:
+    """The group that a tested pod waits in, as the document for scripts; None where it waits in none. ``is_known``: the cluster is."""
+    group = index.gated.group_of(f"tested/{pod.namespace}/{pod.name}")
+    if group is None:
+        return None
+    state = group_state(group.key, index.gated, index.pods)
+    if state is None:
+        return None
+    step = next_step(state, None, ())
+    document = {
+        "policy": group.key.policy,
+        "group": group.key.value,
+        "size": state.size,
+        "pods": state.ready,
+        "domain": "",
+        "nodes": 0,
+        "message": step.message,
+    }
+    if step.do is not Do.DECIDE:
+        return document
+    if not is_known:
+        return document | {"message": "the domain is not known without --snapshot or --kubeconfig"}
+    return document | _proposed(group.key, state, step.pods, index, settings)
+
+
+def _proposed(
+    key: GroupKey, state: GroupState, pods: Sequence[Pod], index: ClusterIndex, settings: Settings
+) -> JsonObject:
+    taken = [
+        (each.group, each.levels)
+        for each in index.placements
+        if each.decided and each.group.policy == key.policy and runs_in(each.group, each.levels, index)
+    ]
+    siblings = state.released + state.bound
+    rest = Rest(key, state.spec, pods, siblings, taken=taken, excess=_excess(state, index))
+    found = propose(rest, index.view, settings)
+    domain = ", ".join(map(str, found.levels))
+    nodes = len({slot.node for slot in found.slots})
+    if found.slots:
+        return {"domain": domain, "nodes": nodes, "message": "" if domain else "it needs no domain"}
+    return {"domain": domain, "message": f"no domain holds it: {message_of(found)}"}
+
+
+def _excess(state: GroupState, index: ClusterIndex) -> Callable[[Sequence[Level]], str]:
+    """What would be above the quota of a domain, by the pods that are released in the snapshot."""
+    return lambda levels: quota_excess(state, levels, index.gated.charges, {}) if state.spec.has_quotas else ""
+
+
+def group_lines(found: JsonObject) -> Iterator[str]:
+    """What people read of it."""
+    size = f"{found['pods']} of {counted(found['size'], 'pod')}"
+    name = f"held at the gate of {found['policy']} with its group {found['group']}"
+    if found["domain"] and found["nodes"]:
+        yield f"{name} ({size}), which would get {found['domain']}"
+    elif found["domain"]:
+        yield f"{name} ({size}), which would be released to {found['domain']} to wait for nodes: {found['message']}"
+    else:
+        yield f"{name} ({size}): {found['message'] or 'it would be released'}"
