@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from extender.compose.foundation import Foundation, Job
+from extender.compose.preemption import PreemptionTask
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import KubeError, NotFound
 from extender.kube.listing import WatchFreshness
 from extender.kube.timing import BackoffOptions, Clock
 from extender.kube.writer import ReleaseObjects
-from extender.model.release import GroupKey, Level, Proposal
+from extender.model.release import GroupKey, Level, Proposal, WhenNoRoom
 from extender.settings.configuration import Settings
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import RateLimiter
@@ -33,8 +34,11 @@ _PLACEMENT_WRITES = 8
 _PLACEMENT_WRITES_PER_SECOND = 100.0
 
 
-def release_of_cluster(base: Foundation) -> list[Job]:
-    """The jobs of the release, none where the settings switch it off. They begin once the index holds the whole cluster."""
+def release_of_cluster(base: Foundation, preemption: PreemptionTask | None = None) -> list[Job]:
+    """The jobs of the release, none where the settings switch it off. They begin once the index holds the whole cluster.
+
+    ``preemption`` removes pods for groups; None where the settings execute no preemption.
+    """
     settings, index, clock, metrics = base.settings, base.index, base.clock, base.metrics
     if not (settings.policies.enabled and settings.release.enabled):
         return []
@@ -57,6 +61,7 @@ def release_of_cluster(base: Foundation) -> list[Job]:
         utc_now,
         chosen,
         partial(_catch_up, base.reflectors, WatchFreshness(base.session.reads, GROUP_PLACEMENTS, clock), clock),
+        *((preemption.target.make_room,) if preemption is not None else ()),
     )
     orphans = OrphanReleaser(
         index.gated.orphans,
@@ -119,5 +124,8 @@ def _propose(
     excess: Callable[[Sequence[Level]], str],
 ) -> Trials[Proposal]:
     pods, siblings = (*group.waiting, *group.released), (*group.released, *group.bound)
-    rest = Rest(group.key, group.spec, pods, siblings, levels, taken, excess)
+    may = group.spec.when_no_room is WhenNoRoom.PREEMPT and levels is None
+    # While pods are being removed for the group it has their room, and no others are.
+    preempts = may and not (group.released or group.bound or index.reserved.pods_of(group.key))
+    rest = Rest(group.key, group.spec, pods, siblings, levels, taken, excess, preempts)
     return propose_in_steps(rest, index.view, settings)

@@ -214,7 +214,7 @@ def service_of_cluster(
         *([base.while_leading("leader endpoint", leader_endpoint.run)] if leader_endpoint is not None else []),
         *([("preemption", preemption.run)] if preemption is not None else []),
         *rejected_pod_jobs,
-        *release_of_cluster(base),
+        *release_of_cluster(base, preemption),
         *_policy_jobs(base, missed),
         *([("assumed pods", filter_service.run)] if settings.assumed_pods.enabled else []),
         *([("unanswered bindings", unanswered.run)] if settings.server.paths.bind else []),

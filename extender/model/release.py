@@ -58,10 +58,14 @@ class OnTimeout(StrEnum):
 
 
 class WhenNoRoom(StrEnum):
-    """What happens to a complete group that no domain has room for: it waits, or it is released into a domain that may grow."""
+    """What happens to a complete group that no domain has room for.
+
+    It waits, it is released into a domain that may grow, or pods of lower priority are preempted for it.
+    """
 
     WAIT = "Wait"
     RELEASE = "Release"
+    PREEMPT = "Preempt"
 
 
 class Replacement(StrEnum):
@@ -323,9 +327,10 @@ class Proposal:
 
     Without slots no domain holds them, and ``rejected`` says why for each domain; with levels all the same, they may be released
     there and wait for nodes (`WhenNoRoom.RELEASE`). Slots without levels: the group does not need one domain
-    (`ReleaseMode.PREFERRED`).
+    (`ReleaseMode.PREFERRED`). With ``victims``, the UIDs of pods, the slots are free once these have left (`WhenNoRoom.PREEMPT`).
     """
 
     levels: tuple[Level, ...] = ()
     slots: tuple[Slot, ...] = ()
     rejected: tuple[RejectedDomain, ...] = ()
+    victims: tuple[str, ...] = ()

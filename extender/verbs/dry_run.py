@@ -133,12 +133,13 @@ class DryRun:
         across: bool = False,
         has_nominated: bool = False,
         has_rules: bool = True,
+        beside: Sequence[Pod] = (),
         budget: Budget | None = None,
         meter: tuple[RuleMeter, str] | None = None,
     ) -> None:
         """``has_nominated``: the nominated pods count on their nodes already; see `beside_nominated`.
 
-        ``has_rules``: false for node fit alone: what the scheduler's own victims are needed for. ``meter`` counts and times the
+        ``beside``: pods without a node that will be on each node too, and that count already. ``has_rules``: false for node fit alone: what the scheduler's own victims are needed for. ``meter`` counts and times the
         rules, in the verb of this name.
         """
         self.pod = pod
@@ -146,6 +147,7 @@ class DryRun:
         self.done: set[NodeNumber] = set()
         self.budget = Budget(MOST_WORK) if budget is None else budget
         self._across = across
+        self._beside = beside
         self._has_nominated = has_nominated
         self._has_rules = has_rules
         self._compiled = compiled = view.compiled(pod.signature)
@@ -231,8 +233,9 @@ class DryRun:
             return None
         conflicting = conflicting_nominated_pods(self.pod, node.name, self.view)
         checks_fit = checks_fit or bool(conflicting)
+        others = (*conflicting, *self._beside)
         trials = catalog.node_trials(
-            self.pod, self.view, number, conflicting, checks_fit=checks_fit, has_rules=self._has_rules
+            self.pod, self.view, number, others, checks_fit=checks_fit, has_rules=self._has_rules
         )
         if not all(trial.can_pass for trial in trials):
             return None

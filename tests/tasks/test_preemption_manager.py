@@ -11,7 +11,7 @@ import pytest
 from extender.kube.errors import Rejected, Unreachable
 from extender.model.objects import Object
 from tests.builders import taint
-from tests.contenders import contender, names, stage
+from tests.contenders import budget, contender, names, stage
 from tests.tasks.preemption_scene import STUCK_AFTER, Scene, plan
 
 ASKING = contender("asking", priority=100)
@@ -501,3 +501,29 @@ class TestRequeue:
         s.preempting.submit(plan(ASKING, "n1", VICTIM))
         await s.pass_time(1)
         assert s.api.effects == []
+
+
+async def test_room_for_a_group_is_made_without_a_nomination_of_the_pod_at_its_gate() -> None:
+    async with scene().running() as s:
+        assert await s.preempting.make_room(ASKING, [VICTIM, OTHER])
+        assert {s.shown(name).terminating for name in ("victim", "other")} == {True}
+        assert s.shown("asking").nominated_node == ""
+        assert s.index.statistics()["in_memory_nominations"] == 0
+        assert not await s.preempting.make_room(ASKING, [])
+    assert (s.counted.told, s.counted.victims) == ({"began": 1, "success": 1}, 2)
+
+
+async def test_room_for_a_group_is_not_made_where_a_victim_cannot_be_removed() -> None:
+    async with scene().running() as s:
+        s.api.fail("delete", "victim", Rejected("403", status=403))
+        assert not await s.preempting.make_room(ASKING, [VICTIM])
+        assert not s.shown("victim").terminating
+    assert s.counted.told == {"began": 1, "error": 1}
+
+
+async def test_no_pod_is_removed_for_a_group_where_budgets_forbid_the_eviction() -> None:
+    protected = contender("victim", on="n1", app="db")
+    evicting = Scene(*NODES, ASKING, protected, budget(allowed=0, app="db"), preemption={"eviction": "evict"})
+    async with evicting.running() as s:
+        assert not await s.preempting.make_room(ASKING, [protected])
+        assert not s.shown("victim").terminating

@@ -159,6 +159,13 @@ class PreemptionExecutor:
         finally:
             self._seen.discard(plan.preemptor.uid)
 
+    async def clear(self, plan: PreemptionPlan, on_removed: Callable[[Pod], None] = lambda _victim: None) -> None:
+        """Removes the victims of a plan whose preemptor is at a gate, and so is not nominated. Raises as `execute` does."""
+        try:
+            await self._remove_victims(plan, self._clock.now() + self._options.deadline, on_removed)
+        finally:
+            self._seen.discard(plan.preemptor.uid)
+
     async def nominate(self, plan: PreemptionPlan, deadline: float) -> None:
         """Nominates the preemptor to the node of the plan."""
         self._check_still_needed(plan)

@@ -265,6 +265,27 @@ class PreemptionManager:
             for record in list(self._records.values()):
                 self._close(record, "cancelled")
 
+    async def make_room(self, pod: Pod, victims: Sequence[Pod]) -> bool:
+        """Removes pods for a group, of which ``pod`` is one at its gate; False where a victim could not be removed.
+
+        The room is reserved for the group (`index/claims/reserved.py`), so that there is no record and no nomination.
+        """
+        if self._is_draining or not victims or (self._executor.evicts and is_forbidden(victims, self._index.view)):
+            return False
+        plan, begun, result = PreemptionPlan(pod, "", tuple(victims)), self._clock.now(), "success"
+        names = [victim.full_name for victim in victims]
+        _LOG.info("preempting for a group", extra={"preemptor": pod.full_name, "victims": names})
+        self._observer.record_start(sum(not victim.terminating for victim in victims))
+        try:
+            await self._executor.clear(plan)
+        except PreemptorNotPendingError:
+            result = "abandoned"
+        except GaveUpError as error:
+            result = "forbidden" if isinstance(error, ForbiddenByBudgetError) else "error"
+            _LOG.warning("preemption failed", extra={"preemptor": pod.full_name, "error": str(error)})
+        self._observer.record_execution(result, self._clock.now() - begun)
+        return result == "success"
+
     async def drain(self) -> None:
         """Accepts no further plan; returns when every execution has ended and its events are written."""
         self._is_draining = True

@@ -14,6 +14,7 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.timing import Clock
 from extender.model.objects import Pod
 from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal, RejectedDomain, Replacement
+from extender.model.units import counted
 from extender.settings.policies import Release
 from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.release.groups import GroupMemory, Memories, budget_excess, growth_excess, quota_excess
@@ -26,7 +27,7 @@ from extender.verbs.slots.placing import Trials
 _MOST_TRIES: Final = 3  # of a proposal
 _PLACED_PER_SECOND: Final = 1e6  # one after the other, at any rate
 
-NO_PLACE: Final = frozenset({Reason.NO_ROOM, Reason.QUOTA})
+NO_PLACE: Final = frozenset({Reason.NO_ROOM, Reason.QUOTA, Reason.PREEMPTING})
 
 Excess: TypeAlias = Callable[[Sequence[Level]], str]
 Propose: TypeAlias = Callable[
@@ -98,6 +99,9 @@ class StepChooser:
         if memory.spec != group.spec:
             self._lines.retry(group.key)
             memory.spec = group.spec
+        if memory.preempts_from and begun >= memory.preempts_from:
+            memory.preempts_from = 0.0
+            self._lines.retry(group.key)
         if not is_given_up and not self._lines.is_turn(group.key, begun, group.priority):
             others = "its turn has not come: other groups of the namespace wait for room too"
             before = memory.step.reason if memory.step is not None else Reason.NO_ROOM
@@ -113,6 +117,8 @@ class StepChooser:
             self._lines.failed(group.key, version, now, now - begun, group.priority)
             memory.problem = ""
             return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, excess)
+        if proposal.victims:
+            return await self._wait_for_room(group, memory, proposal, version, begun, is_given_up=is_given_up)
         if proposal.slots:
             memory.without_room = is_too_large  # there is room for it now, and none is kept from others
             if not excess:
@@ -121,16 +127,44 @@ class StepChooser:
             bool(proposal.levels) and not proposal.slots
         )  # they wait for nodes there, and an autoscaler sees them
         if is_shown and not is_given_up and (excess := self._growth_excess(group)):
-            self._lines.failed(group.key, version, now, now - begun)
+            self._lines.failed(group.key, version, now, now - begun, group.priority)
             memory.problem = excess
             return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, excess)
         if proposal.slots or proposal.levels:
-            memory.problem = ""
+            memory.problem, memory.removing = "", ()
             return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=proposal.levels)
-        memory.problem = message_of(proposal)
+        return await self._wait_for_room(group, memory, proposal, version, begun, is_given_up=is_given_up)
+
+    async def _wait_for_room(
+        self,
+        group: GroupState,
+        memory: GroupMemory,
+        proposal: Proposal,
+        version: int,
+        begun: float,
+        *,
+        is_given_up: bool,
+    ) -> Step:
+        """No domain has room for the group now. Pods of lower priority are preempted for it, if that helps and it may."""
+        memory.problem = memory.problem if memory.preempts_from else message_of(proposal)
         if is_given_up:
-            return await self._let_go(group, memory, proposal)
+            return await self._let_go(group, memory, replace(proposal, slots=(), victims=()))
+        now = self._clock.now()
         self._lines.failed(group.key, version, now, now - begun, group.priority)
+        if proposal.victims and (memory.preempts_from or self._excess(group, group.waiting)):
+            # A victim could not be removed shortly ago, or the room could not be kept from others.
+            proposal = replace(proposal, slots=(), victims=())
+        if proposal.victims:
+            self._reserve(group, memory, proposal)
+            memory.removing = proposal.victims
+        left = [uid for uid in memory.removing if uid in self._index.pods]
+        if left and self._index.reserved.pods_of(group.key):
+            memory.problem = f"{counted(len(left), 'pod')} of lower priority hold the room, and are preempted"
+            do = Do.PREEMPT if proposal.victims else Do.WAIT
+            return Step(do, Phase.DECIDING, Reason.PREEMPTING, memory.problem, victims=proposal.victims)
+        if memory.removing:  # all have left, and their room does not hold the group: others are looked for next time
+            memory.removing = ()
+            self._index.reserved.release(group.key)
         is_over = bool(proposal.rejected) and all(each.excess for each in proposal.rejected)
         return Step(Do.WAIT, Phase.DECIDING, Reason.QUOTA if is_over else Reason.NO_ROOM, memory.problem)
 

@@ -179,6 +179,8 @@ class GroupMemory:
     given back, as their scheduler asks about nothing; ``is_unasked``: so has that of all of them. ``spec``: what its policy asked
     for at the last try of a decision. ``next_try``: no decision is tried before. ``step`` is the last
     one, and ``told`` the status that was written last, at ``told_at``. ``emptied``: when its last pod went.
+    ``removing``: the UIDs of pods that are preempted for the group. ``preempts_from``: no pods are before, as one could not be
+    removed; 0 where none failed.
     """
 
     first_seen: float
@@ -210,6 +212,8 @@ class GroupMemory:
     told: PlacementStatus | None = None
     told_at: float = float("-inf")
     emptied: float | None = None
+    removing: tuple[str, ...] = ()
+    preempts_from: float = 0.0
 
     def observe(self, group: GroupState, now: float) -> None:
         """Forgets what was known of pods that do not wait any more, and refusals that are tried again. O(its pods)."""

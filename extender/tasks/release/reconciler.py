@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -19,7 +19,9 @@ from extender.index.objects.changes import Subscribable
 from extender.kube.errors import KubeError
 from extender.kube.timing import Clock
 from extender.model.group_placements import GroupPlacement
+from extender.model.objects import Pod
 from extender.model.release import Decision, GroupKey, Phase
+from extender.model.units import counted
 from extender.settings.policies import Release
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import GroupQueue
@@ -39,10 +41,15 @@ _RESUME_SECONDS: Final = 0.5
 _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
 
 
+async def _removes_nothing(_pod: Pod, _victims: Sequence[Pod]) -> bool:
+    return False
+
+
 class GroupReconciler:
     """``run`` is one term. ``has_node``: whether pods may go to a node, by its name.
 
-    ``catch_up`` waits until the watch has shown all objects that were written up to now.
+    ``catch_up`` waits until the watch has shown all objects that were written up to now. ``remove`` preempts pods for one that is at
+    its gate; False where that fails.
     """
 
     def __init__(
@@ -58,6 +65,7 @@ class GroupReconciler:
         utc_now: Callable[[], datetime],
         settings: Release,
         catch_up: Callable[[], Awaitable[None]],
+        remove: Callable[[Pod, Sequence[Pod]], Awaitable[bool]] = _removes_nothing,
     ) -> None:
         self.failures = 0
         self._index = index
@@ -66,6 +74,7 @@ class GroupReconciler:
         self._utc_now = utc_now
         self._settings = settings
         self._catch_up = catch_up
+        self._remove = remove
         self._queue = GroupQueue(clock)
         self._writer = StepWriter(
             placements, pods, index.reserved, index.gated, events, recorder, clock, utc_now, settings, self._come_back
@@ -240,9 +249,23 @@ class GroupReconciler:
             if decided.reason is Reason.DECIDED:
                 self._lines.leave(group.key)
             return decided
+        if step.do is Do.PREEMPT:
+            return await self._preempt(group, memory, step)
         if step.pods and step.do is Do.RELEASE and memory.decision is not None:
             return await self._writer.release(group, memory, memory.decision, step)
         return step
+
+    async def _preempt(self, group: GroupState, memory: GroupMemory, step: Step) -> Step:
+        """Removes the pods that hold the room of a group. Where that fails its room is given up, and it is tried again later."""
+        victims = [pod for uid in step.victims if (pod := self._index.pods.get(uid)) is not None]
+        pod = min(group.waiting, key=lambda pod: pod.priority)
+        if await self._remove(pod, victims):
+            return replace(step, do=Do.WAIT)
+        memory.removing, memory.preempts_from = (), memory.wait(self._clock.now())
+        self._index.reserved.release(group.key)
+        self._queue.add_at(group.key, memory.preempts_from)
+        memory.problem = f"{counted(len(victims), 'pod')} of lower priority hold the room, and could not be preempted"
+        return Step(Do.WAIT, Phase.DECIDING, Reason.NO_ROOM, memory.problem)
 
     def _follow_up(self, group: GroupState, memory: GroupMemory, step: Step) -> None:
         """Comes back when there is something to try again or when the time of the group is over."""

@@ -37,6 +37,7 @@ from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.release.scoring import Scoring, best_nodes, preference_of
+from extender.verbs.release.victims import MOST_DOMAINS, GroupDryRun, GroupRemoval, may_preempt
 from extender.verbs.slots.placing import (
     NODES_A_STEP,
     Budget,
@@ -71,7 +72,8 @@ class Rest:
 
     ``levels``: the domain that is decided for the group; None where one is to be chosen, which is that of the siblings if
     there are any. ``taken``: the domains of other groups of the policy, where it gives each group a domain of its own.
-    ``excess``: what would be above the quota of a domain of the first key, empty where nothing is.
+    ``excess``: what would be above the quota of a domain of the first key, empty where nothing is. ``preempts``: pods of lower
+    priority may be removed where no domain holds the pods.
     """
 
     key: GroupKey
@@ -81,6 +83,7 @@ class Rest:
     levels: Sequence[Level] | None = None
     taken: Sequence[tuple[GroupKey, Sequence[Level]]] = ()
     excess: Callable[[Sequence[Level]], str] = _no_quota
+    preempts: bool = False
 
 
 def propose(rest: Rest, view: ClusterView, settings: Settings) -> Proposal:
@@ -108,7 +111,7 @@ def propose_in_steps(rest: Rest, view: ClusterView, settings: Settings) -> Trial
         choice = _Choice(rest, view, settings)
         yield from choice.prepare()
         found = yield from (choice.in_decided(tuple(rest.levels)) if rest.levels is not None else choice.any_domain())
-        if not found.slots or choice.still_fit(found.slots):
+        if not found.slots or found.victims or choice.still_fit(found.slots):
             return found
     return Proposal(tuple(rest.levels or ()))
 
@@ -167,6 +170,8 @@ class _Choice:
             return Proposal(found[0], found[1], rejected)
         if (growing := self._growing(prefix)) is not None:
             return Proposal((growing,), (), rejected)
+        if self._rest.preempts and prefix is not None and (removal := (yield from self._removal(rooms, prefix))):
+            return Proposal((), removal.slots, rejected, tuple(each.uid for each in removal.victims))
         if self._rest.release.mode is ReleaseMode.REQUIRED or prefix:
             return Proposal(rejected=rejected)
         placed = yield from self._place(rooms, ())
@@ -204,6 +209,26 @@ class _Choice:
             else:
                 return here, (yield from self._by_score(placed, there, here))
         return None
+
+    def _removal(self, rooms: Rooms, prefix: Sequence[Level]) -> Trials[GroupRemoval | None]:
+        """The least important pods whose removal makes room for all pods in one domain, of the first domains that are tried."""
+        if not may_preempt(self._pods, self._view, self._settings):
+            return None
+        key, found = self._rest.release.topology[0], list[GroupRemoval]()
+        ordered = yield from self._ordered(key, rooms, is_first=True)
+        open_ = [
+            (level, there)
+            for level, there in ordered
+            if (not prefix or prefix[0] == level)
+            and self._closed((level,)) is None
+            and self._taken((level,), whole=True) is None
+        ]
+        for level, there in open_[:MOST_DOMAINS]:
+            checks = None if self._is_free else RuleChecks(self._view, self._narrowed((level,)))
+            trial = GroupDryRun(self._view, self._settings, self._pods, self._kinds, checks)
+            removal = yield from trial.in_domain(there)
+            found += [] if removal is None else [removal]
+        return min(found, key=lambda removal: removal.rank, default=None)
 
     def _closed(self, path: Sequence[Level]) -> RejectedDomain | None:
         """Why the group may not get a domain, whatever room it has: another group has it, or its quota is used up."""

@@ -45,6 +45,7 @@ class Reason(StrEnum):
     BEYOND_SIZE = "BeyondSize"
     QUOTA = "DomainQuota"
     NO_NODES_YET = "WaitsForNodes"
+    PREEMPTING = "Preempting"
     NOT_WRITTEN = "NotWritten"
     DECIDED = "Decided"
     RELEASING = "Releasing"
@@ -92,19 +93,23 @@ class GroupState:
 
 
 class Do(StrEnum):
-    """What the reconciler does next. ``GROW``: release the first of the pods, as many as the domain has room for."""
+    """What the reconciler does next.
+
+    ``GROW``: release the first of the pods, as many as the domain has room for. ``PREEMPT``: remove pods that hold the room.
+    """
 
     WAIT = "wait"
     DECIDE = "decide"
     RELEASE = "release"
     GROW = "grow"
+    PREEMPT = "preempt"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """What to do next and what to say of the group meanwhile. ``pods``: those to decide for or to release, in their order.
 
-    ``levels``: the domain to write down as the decision, None where none is made.
+    ``levels``: the domain to write down as the decision, None where none is made. ``victims``: the UIDs of pods to remove.
     """
 
     do: Do
@@ -113,6 +118,7 @@ class Step:
     message: str = ""
     pods: tuple[Pod, ...] = ()
     levels: tuple[Level, ...] | None = None
+    victims: tuple[str, ...] = ()
 
 
 def next_step(

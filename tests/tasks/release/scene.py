@@ -17,6 +17,7 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.effects import ObjectEvent
 from extender.kube.timing import BackoffOptions
 from extender.model.group_placements import placement_name
+from extender.model.objects import Pod
 from extender.model.policies import PolicyObject
 from extender.model.release import RELEASE_GATE, GroupKey, GroupSize, Level, Proposal, RejectedDomain, Slot
 from extender.rules.catalog import counts_of_rules
@@ -109,6 +110,7 @@ class Scene(EventRecorder):
         self.clock = TestClock()
         self.counts = Counts()
         self.events: list[ObjectEvent] = []
+        self.removed: list[list[str]] = []
         self.rooms = rooms
         self.budget = Release(groups_per_namespace=50, pods_per_namespace=200)
         self.index = ClusterIndex(Rules(), counts_of_rules())
@@ -131,11 +133,18 @@ class Scene(EventRecorder):
             clock.utc_now,
             self.budget,
             self.catch_up,
+            self.remove,
         )
 
     async def catch_up(self) -> None:
         """What a new leader waits for: the watches show all that an earlier one wrote."""
         self.show()
+
+    async def remove(self, pod: Pod, victims: Sequence[Pod]) -> bool:
+        """Preempts pods for a group; False where that fails."""
+        del pod
+        self.removed.append([victim.name for victim in victims])
+        return True
 
     def record(self, event: ObjectEvent, _about: object = None) -> None:
         self.events.append(event)

@@ -439,8 +439,8 @@ def release() -> Schema:
         "replacement": _choice("Where a pod goes that replaces one of a decided group.", Replacement),
         "growth": _choice("Where pods go beyond the size of a decided group: into its domain, or nowhere.", Growth),
         "whenNoRoom": _choice(
-            "What happens to a complete group if no domain has room: it waits, or it is released into the first domain that "
-            "may grow, where its pods wait for nodes.",
+            "What happens to a complete group if no domain has room: it waits, it is released into the first domain that "
+            "may grow, where its pods wait for nodes, or pods of lower priority are preempted for it.",
             WhenNoRoom,
         ),
     }

@@ -1,0 +1,120 @@
+"""whenNoRoom: Preempt. Pods of lower priority are removed once, their room is kept for the group, which is released when it is free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from extender.model.objects import Pod
+from extender.model.release import GroupKey, Level, OnTimeout, Proposal, Slot, WhenNoRoom
+from extender.settings.policies import Release
+from extender.verbs.release.progress import GroupState
+from extender.verbs.slots.placing import Trials
+from tests.tasks.release.scene import POLICY, Scene
+
+
+class Contest(Scene):
+    """Zone a is full of pods of a group of priority 0, and another group needs as many places."""
+
+    def __init__(self, **release: Any) -> None:
+        super().__init__({"a": 2}, when_no_room=WhenNoRoom.PREEMPT, **release)
+        self.fails = False
+        self.create("low", 0, 1)
+
+    async def begin(self) -> None:
+        await self.pass_time(1)
+        self.bind()
+        self.create("high", 0, 1, priority=1000)
+        await self.pass_time(1)
+
+    def propose(
+        self,
+        group: GroupState,
+        levels: Sequence[Level] | None,
+        taken: Sequence[tuple[GroupKey, Sequence[Level]]] = (),
+        excess: Callable[[Sequence[Level]], str] = lambda _: "",
+    ) -> Trials[Proposal]:
+        """As the release does: victims where no zone has room, and none while others are being removed for the group."""
+        found = yield from super().propose(group, levels, taken, excess)
+        lower = [pod for pod in self.index.pods.values() if pod.node == "a" and pod.priority < group.priority]
+        if found.slots or levels or not lower or self.index.reserved.pods_of(group.key):
+            return found
+        slots = tuple(Slot(pod.uid, "a") for pod in group.waiting)
+        return replace(found, slots=slots, victims=tuple(sorted(pod.uid for pod in lower)))
+
+    async def remove(self, pod: Pod, victims: Sequence[Pod]) -> bool:
+        await super().remove(pod, victims)
+        return not self.fails
+
+
+HIGH = GroupKey("default", POLICY, "high")
+
+
+async def test_victims_are_removed_once_and_the_group_is_released_when_they_have_left() -> None:
+    scene = Contest()
+    async with scene.leading():
+        await scene.begin()
+        assert scene.removed == [["low-0", "low-1"]]
+        assert scene.released("high") == {}
+        await scene.pass_time(7)
+        said = scene.status("high")["conditions"][0]
+        assert (said["reason"], said["message"]) == (
+            "Preempting",
+            "2 pods of lower priority hold the room, and are preempted",
+        )
+        scene.delete("low-0")
+        await scene.pass_time(2)
+        assert scene.released("high") == {}, "there is room for one of them"
+        scene.create("other", 0, priority=10)
+        scene.delete("low-1")
+        await scene.pass_time(2)
+        assert set(scene.released("high")) == {"high-0", "high-1"}
+        assert scene.released("other") == {}, "the room was kept"
+        assert scene.removed == [["low-0", "low-1"]]
+
+
+async def test_where_a_victim_cannot_be_removed_the_room_is_given_up_and_another_choice_is_made() -> None:
+    scene = Contest()
+    scene.fails = True
+    async with scene.leading():
+        await scene.begin()
+        assert set(map(tuple, scene.removed)) == {("low-0", "low-1")}
+        assert scene.index.reserved.pods_of(HIGH) == ()
+        await scene.pass_time(60)
+        assert 8 < len(scene.removed) < 20, "it is tried again every few seconds"
+        assert scene.status("high")["message"] == "2 pods of lower priority hold the room, and could not be preempted"
+        scene.fails = False
+        scene.delete("low-0")
+        await scene.pass_time(8)
+        assert scene.removed[-1] == ["low-1"]
+
+
+async def test_a_new_leader_goes_on_with_the_victims_that_are_left() -> None:
+    scene = Contest()
+    async with scene.leading():
+        await scene.begin()
+    assert scene.index.reserved.pods_of(HIGH) == ()
+    scene.delete("low-0")
+    async with scene.leading():
+        await scene.pass_time(2)
+        assert scene.removed == [["low-0", "low-1"], ["low-1"]]
+        scene.delete("low-1")
+        await scene.pass_time(2)
+        assert set(scene.released("high")) == {"high-0", "high-1"}
+
+
+async def test_a_group_whose_time_is_over_preempts_none() -> None:
+    scene = Contest(decision_timeout=0.5, on_timeout=OnTimeout.UNGATE)
+    async with scene.leading():
+        await scene.begin()
+        assert scene.removed == []
+        assert set(scene.released("high")) == {"high-0", "high-1"}
+
+
+async def test_a_group_that_may_not_have_so_much_reserved_preempts_none() -> None:
+    scene = Contest()
+    scene.budget = Release(groups_per_namespace=50, pods_per_namespace=1)
+    async with scene.leading():
+        await scene.begin()
+        assert scene.removed == []
