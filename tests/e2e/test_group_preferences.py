@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import pytest
 
-from extender.simulator.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject, name_of
 from tests.deploy.policies.examples import policy
 from tests.e2e.cluster import Cluster
+from tests.e2e.making_room import priority_class
 from tests.e2e.test_gangs import LABEL, MACHINE, SETTINGS, SIZE, gang, released
-from tests.simulator.plain import HOSTNAME, ZONE, node, spread
+from tests.simulator.plain import HOSTNAME, ZONE, node, pod, spread
 
 __all__ = ["released"]  # the fixture
 
@@ -86,4 +87,28 @@ async def test_a_gang_lands_where_its_pods_would_without_a_gate(released: Cluste
             (only,) = set(await landed(released, f"host-{number}", 2, nodeSelector={POOL: "hosts"}))
             by_node[only] += 1
         assert by_node == {"h0": 2, "h1": 2, "h2": 2}
+    assert await released.faults() == []
+
+
+async def test_a_gang_preempts_pods_of_lower_priority_as_a_whole(released: Cluster) -> None:
+    """Each zone is full of pods of one processor; those of z1 are the least important."""
+    api, board = released.api, released.board
+    await released.add_nodes(zones=2, per_zone=2, cpu="2")
+    for name, value in (("high", 1000), ("middle", 10)):
+        path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+        await api.request("POST", path, priority_class(name, value), allow=[409])
+    await releasing(released, "zone", topology=[ZONE], whenNoRoom="Preempt")
+    low = [pod(f"low-{number}", cpu="1", nodeSelector={ZONE: "z1"}) for number in range(4)]
+    middle = [
+        pod(f"middle-{number}", cpu="1", nodeSelector={ZONE: "z2"}, priorityClassName="middle") for number in range(4)
+    ]
+    settings = {**SETTINGS, "preemption": {"mode": "execute"}}
+    async with released.scheduled(settings=settings):
+        await api.create(*low, *middle)
+        await board.bound(*low, *middle)
+        found = await landed(released, "zone-high", 3, priorityClassName="high")
+        assert {name.partition("-")[0] for name in found} == {"z1"}
+        left = {name_of(each) for each in board.pods.values() if name_of(each).startswith(("low", "middle"))}
+        assert len(left) == 5
+        assert {name_of(each) for each in middle} < left
     assert await released.faults() == []
