@@ -32,8 +32,8 @@ _LOG = logging.getLogger(__name__)
 # Seconds before each look. The first one is after the condition of a pod that was refused a moment ago; the second one after
 # calls that a Service has led nowhere until the address of the new leader was known everywhere.
 WAITS: Final = (1.0, 9.0)
-_PODS_PER_SLICE: Final = 200  # pods that are only compared, before the event loop serves requests again
-_PAUSES: Final = 9  # times as long as a search took
+_SLICE_SECONDS: Final = 0.002  # of pods that are only compared
+_PAUSES: Final = 9  # times as long as was worked
 _PREEMPTOR_PAUSE: Final = 0.2  # the end of one nomination makes kube-scheduler try all pods of this priority or lower
 _CLEARINGS: Final = (0.0, 0.5, 2.0, 4.0, 8.0)  # seconds before each attempt to end a nomination
 _FIRST_WAIT, _LONGEST_WAIT = 5.0, 60.0  # before the same pod is requeued again, doubled each time
@@ -43,7 +43,7 @@ _Equals = tuple[PodSignature, Hashable]
 
 
 class OverlookedPods:
-    """One look at all pending pods after each start and each refusal. ``looks`` counts them, ``requeued`` the pods.
+    """Two looks at all pending pods after each start and each refusal; ``looks`` counts them.
 
     ``find_victims`` returns a node on which a pod may preempt others, "" if there is none. ``note`` is called with each pod
     that only a change can help.
@@ -59,7 +59,6 @@ class OverlookedPods:
     ) -> None:
         """Without ``note`` only preemptors are requeued."""
         self.looks = 0
-        self.requeued = 0
         self._writer = writer
         self._index = writer.index
         self._find_victims = find_victims
@@ -67,6 +66,7 @@ class OverlookedPods:
         self._pause = 1 / per_second
         self._note = note
         self._refused = asyncio.Event()
+        self._begun = 0.0  # of the slice
         self._waits: dict[str, tuple[float, float]] = {}  # by UID how long and until when, of pods that were requeued
         self._next = inf  # when a pod may be requeued that a look has passed over
 
@@ -100,9 +100,9 @@ class OverlookedPods:
         self._next, unplaced = inf, self._index.unplaced
         self._waits = {uid: wait for uid, wait in self._waits.items() if uid in unplaced}
         backlog: FairBacklog[Pod] = FairBacklog(self._clock)
-        for number, pod in enumerate(list(unplaced.values())):
-            if number % _PODS_PER_SLICE == _PODS_PER_SLICE - 1:
-                await self._clock.sleep(0)
+        self._begun = self._clock.now()
+        for pod in list(unplaced.values()):
+            await self._rest(_SLICE_SECONDS)
             if self._is_given_up(pod) or self._is_stranded(pod):
                 backlog.add(pod.namespace, pod)
         hopeless = set[_Equals]()
@@ -112,8 +112,7 @@ class OverlookedPods:
                 await self._look_at(shown, hopeless)
             elif shown is not None and self._is_stranded(shown):
                 await self._requeue(shown, "")
-            if len(backlog) % _PODS_PER_SLICE == 0:
-                await self._clock.sleep(0)
+            await self._rest(_SLICE_SECONDS)
         self.looks += 1
         return self._next
 
@@ -137,25 +136,20 @@ class OverlookedPods:
     def _is_stranded(self, pod: Pod) -> bool:
         """Whether the pod has a nomination that kube-scheduler may not have followed, as it does without QueueingHints. O(pods of the node)."""
         view = self._index.view
-        is_left = self._note is not None and pod.nominated_node and pod.rejection.startswith(_GIVEN_UP)
-        if (
-            not is_left
-            or pod.gated
-            or pod.terminating
-            or view.plan_node(pod.uid)
-            or pod.uid in self._index.assumed.held
-        ):
+        if self._note is None or not pod.nominated_node or not pod.rejection.startswith(_GIVEN_UP):
+            return False
+        if pod.gated or pod.terminating or view.plan_node(pod.uid) or pod.uid in self._index.assumed.held:
             return False
         return not node_being_cleared(pod, view)
 
     async def _help(self, pod: Pod) -> bool:
         """Requeues a pod that may be placed now, unless it was lately; False if nothing helps it. O(cluster)."""
-        begun, (_, until) = self._clock.now(), self._waits.get(pod.uid, (0.0, 0.0))
-        if begun < until:
+        _, until = self._waits.get(pod.uid, (0.0, 0.0))
+        if self._clock.now() < until:
             self._next = min(self._next, until)
             return True
         node, _ = self._writer.find(pod)
-        await self._rest(begun)
+        await self._rest()
         preempts_on = "" if node else await self._in_steps(self._find_victims(pod))
         if not (node or preempts_on):
             return False
@@ -177,31 +171,34 @@ class OverlookedPods:
         _LOG.info("overlooked pod requeued", extra={"pod": pod.full_name, "preempts_on": preempts_on})
         stamp = f"{now:.3f}"
         if preempts_on:
-            self.requeued += await self._end_nomination(pod, preempts_on, stamp)
+            await self._end_nomination(pod, preempts_on, stamp)
         else:
-            self.requeued += await self._writer.requeue(pod, stamp)
+            await self._writer.requeue(pod, stamp)
         await self._clock.sleep(max(self._pause, _PREEMPTOR_PAUSE) if preempts_on else self._pause)
+        self._begun = self._clock.now()
 
     async def _in_steps(self, steps: Steps[str]) -> str:
         while True:
-            begun = self._clock.now()
             try:
                 next(steps)
             except StopIteration as end:
                 found: str = end.value
                 return found
-            await self._rest(begun)
+            await self._rest()
 
-    async def _rest(self, begun: float) -> None:
-        """Leaves the loop to others for nine times as long as a step took."""
-        await self._clock.sleep(_PAUSES * (self._clock.now() - begun))
+    async def _rest(self, most: float = 0.0) -> None:
+        """Leaves the loop to others for nine times as long as was worked since the last rest, if that is so many seconds."""
+        worked = self._clock.now() - self._begun
+        if worked >= most:
+            await self._clock.sleep(_PAUSES * worked)
+            self._begun = self._clock.now()
 
-    async def _end_nomination(self, pod: Pod, node: str, stamp: str) -> bool:
+    async def _end_nomination(self, pod: Pod, node: str, stamp: str) -> None:
         """Requeues a pod that in-tree plugins rejected: by a nomination that ends, as kube-scheduler ignores the annotation then."""
         if not await self._writer.nominate(pod, node):
-            return False
+            return
         for seconds in _CLEARINGS:
             await self._clock.sleep(seconds)
             if await self._writer.nominate(pod, ""):
-                return await self._writer.requeue(pod, stamp)
-        return False
+                await self._writer.requeue(pod, stamp)
+                return
