@@ -32,13 +32,18 @@ from extender.doctor.facts import (
     Finding,
     Permission,
     SchedulingQueue,
-    ago,
     needed_permissions,
 )
 from extender.doctor.policies import examine_groups, examine_policies, examine_quotas
 from extender.doctor.scheduler_config import entry_of, examine_scheduler, read_scheduler
 from extender.doctor.service import examine_differences, examine_service
-from extender.doctor.surroundings import EXPIRES_SOON, examine_schedulers, examine_surroundings
+from extender.doctor.surroundings import (
+    EXPIRES_SOON,
+    asking_schedulers,
+    examine_schedulers,
+    examine_surroundings,
+    unasked_names,
+)
 from extender.kube.credentials import Access
 from extender.kube.diagnosis import AccessReviews, read_pod_conditions
 from extender.kube.effects import Lease
@@ -48,7 +53,7 @@ from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.model.objects import PodQuota
-from extender.model.units import counted
+from extender.model.units import ago, counted
 from extender.server.transport.tls import readable_by_all
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
@@ -247,8 +252,8 @@ async def _queue(
     pods = await read_pod_conditions(session.reads, "spec.nodeName=")
     pods += [] if is_called else await read_pod_conditions(session.reads, "spec.nodeName!=")
     started, profiles = facts.total("process_start_time_seconds"), _profiles(scheduler)
-    ours = [pod for pod in pods if (pod.spec.scheduler_name or _DEFAULT_SCHEDULER) in profiles]
-    asked = {one.labels["scheduler"] for one in facts.series("extender_scheduler_decisions_total") if one.value}
+    ours = [pod for pod in pods if pod.scheduler in profiles]
+    asked = asking_schedulers(facts)
     called_at = facts.latest("extender_last_request_timestamp_seconds") if asked <= profiles else 0.0
     untried = [pod.untried_since for pod in ours if pod.untried_since]
     entries = () if scheduler is None or not facts.knows_settings else scheduler.extenders
@@ -268,6 +273,7 @@ async def _queue(
         untried_since=min(untried, default=0.0),
         tried_at=max([called_at, *(pod.tried_at for pod in ours)]),
         lost_kubeconfig="" if is_file(kubeconfig) else kubeconfig,
+        unasked=unasked_names(facts, profiles, ((pod.scheduler, pod.untried_since) for pod in pods)),
     )
 
 

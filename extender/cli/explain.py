@@ -129,6 +129,8 @@ def report(found: Explanation, is_wide: bool = False) -> Iterator[str]:  # noqa:
     if not found.nodes:
         yield "there is no node"
     elif found.obstacles or found.passing:  # a pod that is placed has neither
+        if found.asked is not None:
+            yield found.asked.text
         yield _verdict(found)
         yield from _notes_on_all(found)
         if found.obstacles:
@@ -156,7 +158,7 @@ def _notes_on_all(found: Explanation) -> Iterator[str]:
         yield f"held by scheduling policies: {', '.join(found.policies)}"
     if found.rejection:
         yield f"the scheduler says: {found.rejection}"
-    if found.rejection and found.fitting and not found.gates:
+    if found.rejection and found.fitting and not found.gates and not (found.asked and found.asked.last):
         yield "it has not been tried since the cluster changed, or another plugin of kube-scheduler rejects it"
     if found.is_changed:
         yield "the cluster changed meanwhile, so parts may not agree"

@@ -25,7 +25,7 @@ from extender.cli.sources import (
     table,
 )
 from extender.compose.process import run_on_loop
-from extender.doctor.facts import Groups, ago
+from extender.doctor.facts import Groups
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import KubeError, NotFound
 from extender.kube.listing import read_pages
@@ -36,7 +36,7 @@ from extender.model.objects import Namespace, Object, Pod
 from extender.model.policies import PolicyKey, PolicyObject
 from extender.model.release import DomainUse, Level
 from extender.model.resources import PODS, quantity_text
-from extender.model.units import rfc3339
+from extender.model.units import ago, rfc3339
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube

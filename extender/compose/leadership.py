@@ -56,6 +56,13 @@ class Replica:
         """Wraps a job that writes: it runs while this replica leads."""
         return run if self.takeover is None else partial(self.takeover.run_while_leading, run)
 
+    def answers_since(self, begun: float) -> float | None:
+        """Since when this replica answers, in monotonic seconds; None while it does not. ``begun``: since when there is none beside it."""
+        if self.takeover is None:
+            return begun
+        term = self.takeover.ready_term
+        return None if term is None else max(begun, term.since)
+
     def check_term(self) -> None:
         """Raises ``LeadershipLost`` where a write may not be made now."""
         if self.takeover is not None:

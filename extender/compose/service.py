@@ -46,11 +46,19 @@ from extender.model.policies import PolicyKey
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, in_namespace
+from extender.tasks.asking import Asking, UnaskedEvents
 from extender.tasks.browse_service import BrowseService, ExplainService, overview_of
 from extender.tasks.deletion_costs import DeletionCosts
 from extender.tasks.endpoints import LeaderEndpoint
 from extender.tasks.events import EventLimit, EventRecorder, missed_admission
-from extender.tasks.filter_service import AssumedPodOptions, FilterService, ScheduledPods, WatchedPods, WhatIfFilter
+from extender.tasks.filter_service import (
+    AssumedPodOptions,
+    FilterService,
+    ScheduledPods,
+    SchedulerCounts,
+    WatchedPods,
+    WhatIfFilter,
+)
 from extender.tasks.index_upkeep import Auditing, ExclusionClock, GroupUpkeep, PolicyRecount, SlicedFigure
 from extender.tasks.preempt_and_bind import BindService, PreemptService, UnansweredBindings
 from extender.tasks.preemption.manager import Record
@@ -60,6 +68,7 @@ from extender.tasks.shadow import Shadow
 from extender.tasks.sliced_work import SlicedWork, Traffic
 from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import scraped
+from extender.telemetry.decision_log import DecisionLog
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
@@ -156,8 +165,10 @@ def service_of_cluster(
     plans = preemption.target if preemption is not None else NullPlanTarget()
     work = SlicedWork(clock, traffic)
     report_sliced_work(metrics, work)
+    log, decisions, begun = DecisionLog(), SchedulerCounts(), clock.now()
+    asking = Asking(decisions, log, clock, partial(datetime.now, UTC), lambda: replica.answers_since(begun))
     explainer = ExplainService(
-        index.view, settings, clock, partial(_assumed_nodes, index), work, partial(_group_of, index)
+        index.view, settings, clock, partial(_assumed_nodes, index), work, partial(_group_of, index), asking.about
     )
     on_rejection, on_refused, rejected_pod_jobs = rejected_pods_of_cluster(
         base, parts.filter, explainer.rejection, traffic
@@ -176,6 +187,7 @@ def service_of_cluster(
         reflectors.known_until(PODS.name),
         partial(_record_missed, missed),
         ScheduledPods(metrics.record_scheduled, time.time),
+        decisions,
     )
     report_assumed_pods(metrics, index, filter_service)
     unanswered = UnansweredBindings(index, base.writer(), clock)
@@ -204,9 +216,11 @@ def service_of_cluster(
             partial(datetime.now, UTC),
             _no_preemptions if preemption is None else preemption.target.in_flight,
             reflectors.freshness.lag,
+            asking.unasked,
         ),
         what_ifs=(what_ifs := _what_ifs(index, settings, clock, metrics)),
         shadow=None if shadow is None else shadow.page,
+        decisions=log,
     )
     jobs: list[Job] = [
         *reflectors.jobs(),
@@ -214,6 +228,7 @@ def service_of_cluster(
         *([base.while_leading("leader endpoint", leader_endpoint.run)] if leader_endpoint is not None else []),
         *([("preemption", preemption.run)] if preemption is not None else []),
         *rejected_pod_jobs,
+        *(_unasked_jobs(base, asking) if settings.rejected_pods.events else []),
         *release_of_cluster(base, preemption),
         *_policy_jobs(base, missed),
         *([("assumed pods", filter_service.run)] if settings.assumed_pods.enabled else []),
@@ -314,6 +329,15 @@ def _admission(base: Foundation, pod: OwnPod | None, injected: InjectedPods) -> 
     found = admission_of_cluster(base, pod)
     injected.tell = found.status.note_injected
     return found
+
+
+def _unasked_jobs(base: Foundation, asking: Asking) -> list[Job]:
+    events = EventRecorder(base.writer().create_event, base.clock, EventLimit())
+    unasked = UnaskedEvents(base.index, asking, events, base.clock)
+    return [
+        base.while_leading("pods that no scheduler asks about", unasked.run),
+        base.while_leading("events on pods that no scheduler asks about", events.run),
+    ]
 
 
 def _policy_jobs(base: Foundation, missed: EventRecorder) -> list[Job]:

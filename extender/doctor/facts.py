@@ -146,6 +146,7 @@ class SchedulingQueue:
     ``scheduled``: pods bound since the service started. ``rejected``: the messages of pods that no node takes, ``failed``:
     those of pods whose scheduler met an error. ``untried``: pods that no scheduler has tried, the oldest ``untried_since``;
     it last asked about a pod, or placed one, ``tried_at``. ``lost_kubeconfig``: the scheduler's, where this machine does not have it.
+    ``unasked``: by schedulerName how many pods no scheduler has tried, of names that no scheduler has asked with.
     """
 
     scheduled: int = 0
@@ -155,6 +156,7 @@ class SchedulingQueue:
     untried_since: float = 0.0
     tried_at: float = 0.0
     lost_kubeconfig: str = ""
+    unasked: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,12 +250,3 @@ class Facts:
         if failing or not problem.startswith(_HEALTHY_STANDBY) or ";" in problem:
             return ""
         return problem.removeprefix(_HEALTHY_STANDBY)
-
-
-def ago(seconds: float) -> str:
-    """A time span in one unit: "40 s", "12 minutes", "3 hours", "2 days"."""
-    for size, unit in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute")):
-        if seconds >= size:
-            count = round(seconds / size)
-            return f"{count} {unit}{'s' if count != 1 else ''}"
-    return f"{seconds:.0f} s"

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from extender.doctor.facts import APPLY_KINDS, APPLY_OVERLAY, Facts, Finding, PolicyFacts, PolicyInUse, Severity, ago
+from extender.doctor.facts import APPLY_KINDS, APPLY_OVERLAY, Facts, Finding, PolicyFacts, PolicyInUse, Severity
 from extender.model.constraints.node_affinity import ANY_NODE
 from extender.model.group_placements import PLACEMENTS
 from extender.model.objects import PodQuota
 from extender.model.policies import KUPID_GROUP, FailurePolicy, InvalidPolicy, Mode, Moment, Policy
 from extender.model.quotas import CROSS_NAMESPACE_SCOPE, can_charge, limits_pods
 from extender.model.release import WhenNoRoom
-from extender.model.units import agreeing, counted
+from extender.model.units import ago, agreeing, counted
 from extender.verbs.release.progress import UNDECIDED, GroupOverview, Reason, StrayPod
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
 from extender.wire.policies.node_terms import POD_TERMS, SPREAD

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from extender.doctor.facts import RENEW, Facts, Finding, SchedulingQueue, Severity, ago, granting
+from extender.doctor.facts import RENEW, Facts, Finding, SchedulingQueue, Severity, granting
 from extender.index.counts.namespace_budgets import OTHERS
 from extender.model.answers.shadow import COMPARED, DIFFERING, RESULTS
-from extender.model.units import agreeing, counted
+from extender.model.units import ago, agreeing, counted
 from extender.rules import catalog
 from extender.settings.configuration import Settings, in_pod_of, mode_defaults, settings_document
 from extender.wire.api_calls import API_CALLS

@@ -4,10 +4,14 @@ Schedulers are named by the schedulerName of the pods that they ask about. Profi
 and share what it knows, so names alone do not tell how many there are.
 """
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from extender.doctor.facts import RENEW, Facts, Finding, Severity, ago, granting
+from extender.doctor.facts import RENEW, Facts, Finding, Severity, granting
+from extender.index.counts.namespace_budgets import OTHERS
+from extender.model.units import ago, agreeing, counted
+from extender.verbs.explain.asking import SETTLED_SECONDS
 
 _SKEW_SECONDS: Final = 5.0
 EXPIRES_SOON: Final = 14 * 86400.0  # twice as early as the alert
@@ -96,13 +100,38 @@ _CHECK: Final = "schedulers"
 _NAMED: Final = 5
 
 
+def asking_schedulers(facts: Facts) -> set[str]:
+    """The schedulers whose pods the service was asked about since it started. O(samples)."""
+    return {one.labels["scheduler"] for one in facts.series("extender_scheduler_decisions_total") if one.value}
+
+
+def unasked_names(facts: Facts, profiles: Collection[str], waiting: Iterable[tuple[str, float]]) -> Mapping[str, int]:
+    """By schedulerName how many of the waiting pods are for a scheduler that nothing is known of. O(pods + samples).
+
+    ``waiting``: of each pod its schedulerName, and since when no scheduler has tried it; 0 where one has.
+    """
+    asked, until = asking_schedulers(facts), facts.now - SETTLED_SECONDS
+    if not asked or OTHERS in asked or facts.total("process_start_time_seconds") > until:
+        return {}
+    return Counter(name for name, since in waiting if 0 < since < until and name not in asked and name not in profiles)
+
+
 def examine_schedulers(facts: Facts, profiles: Collection[str] | None = None) -> list[Finding]:
     """Every finding. ``profiles``: those of the scheduler's configuration, None where it is not known. O(samples)."""
     if facts.samples is None or facts.leader:
         return []
-    asked = {one.labels["scheduler"] for one in facts.series("extender_scheduler_decisions_total") if one.value}
+    asked = asking_schedulers(facts)
     many = facts.settings.schedulers == "many"
-    return [*_silent(asked, profiles or ())] if many else [*_several(asked, profiles)]
+    return [*_unasked(facts), *(_silent(asked, profiles or ()) if many else _several(asked, profiles))]
+
+
+def _unasked(facts: Facts) -> Iterator[Finding]:
+    """Pods that wait for a scheduler that nothing has been heard of: a misspelt name, or it does not run."""
+    found = {} if facts.queue is None else facts.queue.unasked
+    for name, pods in sorted(found.items(), key=lambda each: (-each[1], each[0]))[:_NAMED]:
+        problem = f"{counted(pods, 'pod')} {agreeing(pods, 'waits', 'wait')} for a scheduler named {name}, which has tried none and asked nothing"
+        remedy = "correct their schedulerName, or run that scheduler, with the extender in its configuration"
+        yield Finding("warning", _CHECK, problem, remedy)
 
 
 def _several(asked: Collection[str], profiles: Collection[str] | None) -> Iterator[Finding]:

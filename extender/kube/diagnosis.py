@@ -17,6 +17,7 @@ import msgspec
 from extender.kube.errors import Unreachable
 from extender.kube.listing import read_pages
 from extender.kube.session import Connection
+from extender.model.objects import DEFAULT_SCHEDULER
 from extender.wire.errors import UNREADABLE, from_msgspec
 
 _GROUP: Final = "/apis/authorization.k8s.io/v1"
@@ -104,6 +105,11 @@ class PodConditions(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def scheduler(self) -> str:
+        """The name of the scheduler that is to place it."""
+        return self.spec.scheduler_name or DEFAULT_SCHEDULER
 
     @property
     def scheduled_at(self) -> float:

@@ -115,6 +115,14 @@ def times(count: int) -> str:
     return agreeing(count, "once", f"{count} times")
 
 
+def ago(seconds: float) -> str:
+    """A time span in one unit: "40 s", "12 minutes", "3 hours", "2 days"."""
+    for size, unit in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute")):
+        if seconds >= size:
+            return counted(round(seconds / size), unit)
+    return f"{seconds:.0f} s"
+
+
 def rfc3339(moment: datetime) -> str:
     """A time as in the objects of the API: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -56,7 +56,7 @@ class Verbs:
     that got no decision. ``traffic`` is told of the requests in flight.
     ``is_handed_over``: where replicas take turns behind a Service, waits until this replica answers, or returns that another does;
     it takes how often the call was redirected. ``shadow``: so many of the last differences, with the figures, where decisions are
-    compared with those of the scheduler's own plugins.
+    compared with those of the scheduler's own plugins. ``decisions``: the last answers, where explanations read them.
     """
 
     filter: Callable[[ExtenderArgs], Awaitable[FilterResult]]
@@ -72,6 +72,7 @@ class Verbs:
     browser: BrowseService | None = None
     what_ifs: WhatIfService | None = None
     shadow: Callable[[int], ShadowPage] | None = None
+    decisions: DecisionLog | None = None
 
 
 @dataclass(slots=True)
@@ -86,7 +87,7 @@ class Collaborators:
     bodies: BodyMemory
     deadlines: Deadlines
     turns: Turns = field(default_factory=Turns)
-    decisions: DecisionLog = field(default_factory=DecisionLog)
+    decisions: DecisionLog = field(init=False)
     shared: SharedAnswers = field(default_factory=SharedAnswers)
     started: float = field(default_factory=monotonic)
     streams: DecisionStreams = field(init=False)
@@ -98,6 +99,7 @@ class Collaborators:
 
     def __post_init__(self) -> None:
         """Streams are of the log."""
+        self.decisions = DecisionLog() if self.verbs.decisions is None else self.verbs.decisions
         self.streams = DecisionStreams(self.decisions)
 
 

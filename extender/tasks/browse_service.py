@@ -15,7 +15,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.gated import Group, Role
 from extender.index.view import ClusterView
 from extender.kube.timing import Clock
-from extender.model.answers.explanations import Cause, Explanation, NotExplained
+from extender.model.answers.explanations import Asked, Cause, Explanation, NotExplained
 from extender.model.answers.pages import (
     ClusterFigures,
     ConstraintsPage,
@@ -64,6 +64,7 @@ class ExplainService:
     """The explain verb with its budget. ``nodes_of`` returns the nodes that a pod is assumed on, by UID.
 
     ``work`` is shared with other work for people; without it explanations are all of it. ``group_of``: the group of a gated pod.
+    ``asked_about``: whether a scheduler looks at a pending pod, None where that is not known.
     """
 
     def __init__(
@@ -74,8 +75,10 @@ class ExplainService:
         nodes_of: Callable[[str], Sequence[str]] = lambda _uid: (),
         work: SlicedWork | None = None,
         group_of: Callable[[str], GroupOverview | None] = lambda _uid: None,
+        asked_about: Callable[[Pod], Asked | None] = lambda _pod: None,
     ) -> None:
         self._group_of = group_of
+        self._asked_about = asked_about
         self._view = view
         self._finder = PodFinder(view)
         self._settings = settings
@@ -104,7 +107,8 @@ class ExplainService:
         pod = yield from self._finder.find(namespace, name)
         if pod is None:
             raise NotExplained(Cause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
-        return (yield from self._of_pod(pod, node, offers_changes=True))
+        found = yield from self._of_pod(pod, node, offers_changes=True)
+        return replace(found, asked=self._asked_about(pod)) if found.state == "pending" else found
 
     def _of_pod(self, pod: Pod, node: str, *, offers_changes: bool) -> Steps[Explanation]:
         state = self._state(pod)
@@ -177,7 +181,10 @@ def overview_of(index: ClusterIndex, group: Group) -> GroupOverview:
 
 
 class BrowseService:
-    """The pages. ``preemptions`` returns those in flight, ``freshness`` seconds since the cluster was heard of."""
+    """The pages. ``preemptions`` returns those in flight, ``freshness`` seconds since the cluster was heard of.
+
+    ``unasked`` says of a pending pod that no scheduler looks at it.
+    """
 
     def __init__(
         self,
@@ -188,6 +195,7 @@ class BrowseService:
         utc_now: Callable[[], datetime],
         preemptions: Callable[[], Sequence[Record]] = lambda: (),
         freshness: Callable[[], float | None] = lambda: None,
+        unasked: Callable[[Pod], str] = lambda _pod: "",
     ) -> None:
         self._index = index
         self._finder = PodFinder(index.view)
@@ -196,6 +204,7 @@ class BrowseService:
         self._clock = clock
         self._utc_now = utc_now
         self._preemptions = preemptions
+        self._unasked = unasked
         self.freshness = freshness
         self._places = Places(MOST_PAGES, "page", work)
         self._overviews = Places(MOST_PAGES, "page", work)
@@ -212,7 +221,7 @@ class BrowseService:
 
     async def pending(self, asked: PageOf) -> PendingPage:
         """The pods without a node, without what was answered about them."""
-        return await self._run(pending_page(asked, self._index.view, self._index.assumed.held))
+        return await self._run(pending_page(asked, self._index.view, self._index.assumed.held, self._unasked))
 
     async def workloads(self, asked: PageOf) -> WorkloadPage:
         """Pods by namespace and labels."""

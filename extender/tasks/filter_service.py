@@ -159,19 +159,20 @@ OnMissed = Callable[[Pod, Sequence[PolicyKey]], None]
 
 
 class SchedulerCounts:
-    """Decisions by the name of the pod's scheduler and result. A name that comes after `_MOST_SCHEDULERS` others counts as (others)."""
+    """Decisions by the name of the pod's scheduler and result. A name that comes after `_MOST_SCHEDULERS` others counts as (others).
+
+    ``last``: by that name when the last decision was made, in monotonic seconds.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
-        self._names: set[str] = set()
+        self.last: dict[str, float] = {}
 
-    def record(self, scheduler: str, result: FilterResult) -> None:
+    def record(self, scheduler: str, result: FilterResult, now: float) -> None:
         """Counts a decision. O(1)."""
-        if scheduler not in self._names:
-            if len(self._names) >= _MOST_SCHEDULERS:
-                scheduler = OTHERS
-            else:
-                self._names.add(scheduler)
+        if scheduler not in self.last and len(self.last) >= _MOST_SCHEDULERS:
+            scheduler = OTHERS
+        self.last[scheduler] = now
         self.counts[scheduler, "error" if result.error else "passed" if result.passed else "rejected"] += 1
 
 
@@ -237,6 +238,7 @@ class FilterService:
         known_until: Callable[[], float] = lambda: inf,
         on_missed: OnMissed = lambda _pod, _policies: None,
         scheduled: ScheduledPods | None = None,
+        decisions: SchedulerCounts | None = None,
     ) -> None:
         """``on_rejection`` is called after each result in which no node passed, ``on_missed`` once for a pod that admission missed.
 
@@ -246,7 +248,7 @@ class FilterService:
         self.waits = 0
         self.waited = 0.0
         self.given_up = 0
-        self.decisions = SchedulerCounts()
+        self.decisions = decisions or SchedulerCounts()
         self._index = index
         self._pods = pods
         self._clock = clock
@@ -315,7 +317,7 @@ class FilterService:
         elif others:
             assumed.widen(pod, result.passed, self._clock.now())
         self._scheduled.note_failed(pod.uid)  # else the scheduler would not ask again
-        self.decisions.record(pod.scheduler, result)
+        self.decisions.record(pod.scheduler, result, self._clock.now())
         return result
 
     def _decide(self, args: ExtenderArgs, avoid: str = "") -> FilterResult:
@@ -331,7 +333,7 @@ class FilterService:
         """Decides now and assumes the pod. ``previous`` is what was assumed of the pod before."""
         avoid = previous.nodes[0] if previous is not None and len(previous.nodes) == 1 else ""
         result = self._decide(args, avoid)
-        self.decisions.record(args.pod.scheduler, result)
+        self.decisions.record(args.pod.scheduler, result, self._clock.now())
         if previous is not None and previous.answered:
             self._scheduled.note_failed(args.pod.uid)
         if not result.passed:

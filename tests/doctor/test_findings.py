@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from extender.doctor.facts import APPLY_OVERLAY, Facts, Finding, Sample, SchedulingQueue, ago, needed_permissions
+from extender.doctor.facts import APPLY_OVERLAY, Facts, Finding, Sample, SchedulingQueue, needed_permissions
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
+from extender.model.units import ago
 from extender.server.transport.tls import Cause
 from extender.settings.configuration import API_VERSION, KIND, Settings, in_namespace, parse_settings
 

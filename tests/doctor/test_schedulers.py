@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
-from extender.doctor.facts import Facts, Finding, Sample
+from extender.doctor.facts import Facts, Finding, Sample, SchedulingQueue
 from extender.doctor.scheduler_config import examine_scheduler
-from extender.doctor.surroundings import examine_schedulers
+from extender.doctor.surroundings import examine_schedulers, unasked_names
 from extender.settings.configuration import Settings
 from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration
 from tests.doctor.test_findings import NOW, settings
@@ -43,6 +45,27 @@ def brief(findings: list[Finding]) -> list[tuple[str, str]]:
 )
 def test_schedulers_that_fit_the_settings_give_no_finding(facts: Facts, profiles: set[str] | None) -> None:
     assert examine_schedulers(facts, profiles) == []
+
+
+def test_pods_for_a_scheduler_that_nothing_is_known_of_are_a_warning() -> None:
+    facts = dataclasses.replace(asked("a"), queue=SchedulingQueue(unasked={"default-schedular": 3, "b": 1}))
+    assert brief(examine_schedulers(facts, {"a"})) == [
+        ("warning", "3 pods wait for a scheduler named default-schedular, which has tried none and asked nothing"),
+        ("warning", "1 pod waits for a scheduler named b, which has tried none and asked nothing"),
+    ]
+
+
+def test_only_pods_that_have_waited_for_an_unknown_scheduler_are_counted_and_not_right_after_the_start() -> None:
+    old, young = NOW - 300, NOW - 30
+    waiting = [("typo", old), ("typo", old), ("typo", young), ("typo", 0.0), ("a", old), ("profile", old), ("x", young)]
+    assert unasked_names(asked("a"), {"profile"}, waiting) == {"typo": 2}
+    assert unasked_names(asked(), {"profile"}, waiting) == {}, "no scheduler has asked at all"
+    assert unasked_names(asked("a", "(others)"), {"profile"}, waiting) == {}, "not every name is kept"
+    facts = asked("a")
+    begun = Sample("process_start_time_seconds", {}, young)
+    assert (
+        unasked_names(dataclasses.replace(facts, samples=[*(facts.samples or ()), begun]), {"profile"}, waiting) == {}
+    )
 
 
 def test_a_scheduler_beside_the_one_that_room_is_left_to_is_a_warning() -> None:

@@ -189,7 +189,7 @@ def test_pods_without_a_node_are_shown_once_in_the_order_of_their_creation(
     shown: list[tuple[str, str]] = []
     after, left = "", len(waiting)
     while True:
-        page = finished(pending_page(PageOf(namespace, after, limit), index.view, ()))
+        page = finished(pending_page(PageOf(namespace, after, limit), index.view, (), lambda _pod: ""))
         shown += [(row.since, f"{row.namespace}/{row.pod}") for row in page.pods]
         left -= len(page.pods)
         assert page.more == left

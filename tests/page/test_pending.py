@@ -33,6 +33,10 @@ async def test_the_view_of_each_pod_names_its_cause(page: Page, name: str) -> No
     assert await page.browser.script("return document.title") == f"Pod shop/{name} · placement-extender"
 
 
+async def test_when_a_scheduler_last_asked_about_a_pod_is_said(page: Page) -> None:
+    await page.show("pods/shop/no-cache", "Schedulers: default-scheduler last asked about it", "none of 2 nodes passed")
+
+
 async def test_a_node_has_its_obstacles_when_it_is_asked_for(page: Page) -> None:
     await page.show("pods/shop/uneven-ledger", "One node")
     await page.browser.type("#field-node", "general-0\ue007")

@@ -316,12 +316,13 @@ def test_decisions_are_counted_by_scheduler_and_there_are_not_more_names_than_th
     """Any pod may name any scheduler."""
     counts = SchedulerCounts()
     for number in range(40):
-        counts.record(f"s{number}", FilterResult(("n1",)))
-        counts.record(f"s{number}", FilterResult(()))
-    counts.record("s0", FilterResult((), error="no"))
+        counts.record(f"s{number}", FilterResult(("n1",)), float(number))
+        counts.record(f"s{number}", FilterResult(()), float(number))
+    counts.record("s0", FilterResult((), error="no"), 50.0)
     assert len({name for name, _ in counts.counts}) == 33
     assert counts.counts["(others)", "rejected"] == 8
     assert [counts.counts["s0", result] for result in ("passed", "rejected", "error")] == [1, 1, 1]
+    assert (counts.last["s0"], counts.last["s1"], counts.last["(others)"], len(counts.last)) == (50.0, 1.0, 39.0, 33)
 
 
 def created(name: str) -> JsonObject:

@@ -164,6 +164,29 @@ class HeldGroup(Value, frozen=True):
     text: str = ""
 
 
+class AskingScheduler(Value, frozen=True):
+    """A scheduler by the schedulerName of the pods that it asks about, and when it ``asked`` last (RFC 3339)."""
+
+    name: str
+    asked: str
+
+
+class Asked(Value, frozen=True):
+    """Whether a scheduler looks at a pod, by what schedulers have asked this replica ``since`` it answers (RFC 3339).
+
+    ``scheduler`` is the name in the pod. ``last``: when it was last asked about, and ``answer`` what was answered; both are empty where
+    no such answer is kept. ``is_unasked``: others ask, and no scheduler of this name does. ``text`` is all of it in a sentence.
+    """
+
+    scheduler: str
+    text: str
+    since: str
+    schedulers: tuple[AskingScheduler, ...] = ()
+    last: str = ""
+    answer: str = ""
+    is_unasked: bool = False
+
+
 class Explanation(Value, frozen=True):
     """Why a pod is pending.
 
@@ -172,6 +195,7 @@ class Explanation(Value, frozen=True):
     preempted for it. ``is_changed``: the
     cluster changed while this was computed, so parts may not agree. ``gates`` are the scheduling gates that hold the pod, and
     ``group`` what removes the one of ours; then nodes are looked at as if it was released into the domain of the group.
+    ``asked``: whether a scheduler looks at the pod; absent for one that is not pending, and where a replica that does not lead answers.
     """
 
     pod: str
@@ -191,3 +215,4 @@ class Explanation(Value, frozen=True):
     is_changed: bool = False
     gates: tuple[str, ...] = ()
     group: HeldGroup | None = None
+    asked: Asked | None = None

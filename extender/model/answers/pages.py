@@ -127,7 +127,8 @@ class PendingRow(Value, frozen=True):
     """A pod without a node. ``state``: pending, gated, assumed, preempting (pods are deleted for it), or terminating.
 
     ``since``: its creation, as the API server writes it. ``rejection`` is what kube-scheduler said last, ``reasons`` the
-    labels of the reasons in our last answer about it, ``error`` the error in it.
+    labels of the reasons in our last answer about it, ``error`` the error in it; ``answered`` when that was (RFC 3339), empty where none
+    is kept. ``scheduler`` is the name in the pod. ``unasked`` says that no scheduler of this name asks, while others do.
     """
 
     namespace: str
@@ -140,6 +141,9 @@ class PendingRow(Value, frozen=True):
     reasons: tuple[str, ...] = ()
     error: str = ""
     nominated_node: str = ""
+    scheduler: str = ""
+    answered: str = ""
+    unasked: str = ""
 
 
 class PendingPage(Value, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -33,7 +34,7 @@ from extender.model.answers.pages import (
     WorkloadPage,
 )
 from extender.model.constraints.labels import KEY_PATTERN, is_label_key
-from extender.model.units import times
+from extender.model.units import rfc3339, times
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.openapi import Operation, Parameter
 from extender.server.v1.answers import (
@@ -183,7 +184,15 @@ def _with_answers(page: PendingPage, app: Collaborators) -> PendingPage:
 
 
 def _with_answer(row: PendingRow, last: Decision | None) -> PendingRow:
-    return row if last is None else structs.replace(row, reasons=last.reasons, error=last.error)
+    return (
+        row
+        if last is None
+        else structs.replace(row, reasons=last.reasons, error=last.error, answered=_moment(last), unasked="")
+    )
+
+
+def _moment(decision: Decision) -> str:
+    return rfc3339(datetime.fromtimestamp(decision.time, UTC))
 
 
 def _operation(

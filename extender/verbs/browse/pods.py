@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
@@ -261,19 +261,21 @@ def count_states(view: ClusterView, assumed: Container[str]) -> Steps[Counter[st
     return found
 
 
-def pending_page(asked: PageOf, view: ClusterView, assumed: Container[str]) -> Steps[PendingPage]:
-    """The page without what was answered about the pods. O(pods without a node)."""
+def pending_page(
+    asked: PageOf, view: ClusterView, assumed: Container[str], unasked: Callable[[Pod], str]
+) -> Steps[PendingPage]:
+    """The page without what was answered about the pods. ``unasked``: that no scheduler looks at one. O(pods without a node)."""
     page: Page[Pod] = Page(asked.after, asked.limit)
     for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):
         for pod in piece:
             if not asked.namespace or pod.signature.namespace == asked.namespace:
                 page.add(f"{pod.created} {pod.full_name} {pod.uid}", pod)
         yield
-    rows = tuple(_pending_row(pod, state_of(pod, view, assumed), view) for pod in page.rows())
+    rows = tuple(_pending_row(pod, state_of(pod, view, assumed), view, unasked) for pod in page.rows())
     return PendingPage(pods=rows, more=page.more, next=page.next)
 
 
-def _pending_row(pod: Pod, state: str, view: ClusterView) -> PendingRow:
+def _pending_row(pod: Pod, state: str, view: ClusterView, unasked: Callable[[Pod], str]) -> PendingRow:
     return PendingRow(
         namespace=pod.namespace,
         pod=pod.name,
@@ -283,6 +285,8 @@ def _pending_row(pod: Pod, state: str, view: ClusterView) -> PendingRow:
         priority=pod.priority,
         rejection=pod.rejection,
         nominated_node=view.plan_node(pod.uid) or pod.nominated_node,
+        scheduler=pod.scheduler,
+        unasked=unasked(pod) if state == "pending" else "",
     )
 
 

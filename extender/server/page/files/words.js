@@ -124,3 +124,8 @@ export function reason(label) {
 export function shownDomain(value) {
   return value === "" ? '""' : value;
 }
+
+/** What schedulers have asked, as a note: the text may begin with a name. */
+export function asking(text) {
+  return `Schedulers: ${text}.`;
+}

@@ -5,7 +5,7 @@ import { causes, helps, isExplained, verdict } from "../explanation.js";
 import { poll, Problem, service, wait } from "../fetching.js";
 import { field, pager } from "../forms.js";
 import { address } from "../routing.js";
-import { age, counted, reason } from "../words.js";
+import { age, asking, counted, reason } from "../words.js";
 
 const EVERY = 3000;
 const PAGE = 100;
@@ -78,6 +78,7 @@ function priority(each) {
 }
 
 function why(row, known) {
+  if (row.unasked) return el("p", {}, asking(row.unasked));
   if (known instanceof Problem) return el("p", { class: "nothing" }, known.message);
   if (known && isExplained(known)) return [...causes(known, 2), known.passing ? el("p", { class: "under" }, verdict(known)) : null];
   const labels = (row.reasons ?? []).map(reason).join("; ");

@@ -6,7 +6,7 @@ import { helps, isExplained, nodeReport, obstacleTable, verdict } from "../expla
 import { poll, Problem, service } from "../fetching.js";
 import { field } from "../forms.js";
 import { address } from "../routing.js";
-import { clock, count, reason } from "../words.js";
+import { asking, clock, count, reason } from "../words.js";
 
 const EVERY = 5000;
 const DECISIONS = 8;
@@ -65,6 +65,7 @@ function draw({ found, constraints, decisions }, namespace, name, node) {
     found.group ? el("p", { class: "note" }, `Held with its group ${found.group.group} of ${found.group.policy}, which is ${found.group.state}: ${found.group.text || found.group.reason}.`) : null,
     found.gates && !found.group ? el("p", { class: "note" }, `Held at scheduling gates: ${found.gates.join(", ")}.`) : null,
     found.rejection ? el("p", { class: "quote" }, "The scheduler says: ", found.rejection) : null,
+    found.asked ? el("p", { class: "note" }, asking(found.asked.text)) : null,
     found.isChanged ? el("p", { class: "note" }, "The cluster changed while this was computed, so parts may not agree.") : null,
     found.unchecked ? el("p", { class: "note" }, `Not checked: ${found.unchecked}.`) : null,
     explained ? section("What rejects it", obstacleTable(found, `Rules that reject ${namespace}/${name}`)) : null,

@@ -1,0 +1,107 @@
+"""Which schedulers ask this replica, for explanations and pages, and an event on a pod that none of them looks at.
+
+What is known begins with the term of this replica, so after a restart nothing is said for `SETTLED_SECONDS`. Bounded: the
+schedulers of `SchedulerCounts`, and `_MOST_TOLD` pods with an event; those of each namespace take turns (`EventRecorder`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from extender.index.cluster import ClusterIndex
+from extender.kube.effects import ObjectEvent, PodRef
+from extender.kube.timing import Clock
+from extender.model.answers.explanations import Asked
+from extender.model.objects import Pod
+from extender.model.units import read_time
+from extender.tasks.events import EventRecorder
+from extender.tasks.filter_service import OTHERS, SchedulerCounts
+from extender.telemetry.decision_log import Decision, DecisionLog
+from extender.verbs.explain.asking import SETTLED_SECONDS, Heard, LastAnswer, asked_about, is_unasked, unasked_note
+
+REASON: Final = "NoSchedulerAsks"
+LOOK_SECONDS: Final = 30.0  # between two looks at all pods without a node
+_PODS_PER_SLICE: Final = 500  # at 0.3 µs
+_MOST_TOLD: Final = 2000
+
+
+class Asking:
+    """What schedulers have asked. ``since`` returns since when this replica answers, in monotonic seconds; None while it does not."""
+
+    def __init__(
+        self,
+        decisions: SchedulerCounts,
+        log: DecisionLog,
+        clock: Clock,
+        utc_now: Callable[[], datetime],
+        since: Callable[[], float | None],
+    ) -> None:
+        self._decisions = decisions
+        self._log = log
+        self._clock = clock
+        self.utc_now = utc_now
+        self._since = since
+
+    def heard(self) -> Heard | None:
+        """What was heard until now; None in a replica that does not answer. O(schedulers)."""
+        since, now = self._since(), self._clock.now()
+        if since is None:
+            return None
+        last = self._decisions.last
+        ages = {name: now - at for name, at in last.items() if at >= since and name != OTHERS}
+        return Heard(self.utc_now(), now - since, ages, is_whole=OTHERS not in last)
+
+    def about(self, pod: Pod) -> Asked | None:
+        """Whether a scheduler looks at a pending pod. O(decisions that are kept)."""
+        heard, last = self.heard(), self._log.latest_of({pod.uid}).get(pod.uid)
+        if heard is None:
+            return None
+        found = None if last is None else LastAnswer(heard.now.timestamp() - last.time, _in_words(last))
+        return asked_about(pod, heard, found)
+
+    def unasked(self, pod: Pod) -> str:
+        """That no scheduler looks at a pending pod, in a sentence; empty where that is not so. O(schedulers)."""
+        heard = self.heard()
+        return unasked_note(pod, heard) if heard is not None and is_unasked(pod, heard) else ""
+
+
+def _in_words(found: Decision) -> str:
+    if found.error:
+        return found.error
+    if found.passed:
+        return f"{found.passed} of {found.nodes} nodes passed"
+    return f"none of {found.nodes} nodes passed ({', '.join(found.reasons)})"
+
+
+class UnaskedEvents:
+    """Records one event on each pod that waits for a scheduler of whose name none asks. For the leader."""
+
+    def __init__(self, index: ClusterIndex, asking: Asking, events: EventRecorder, clock: Clock) -> None:
+        self._index = index
+        self._asking = asking
+        self._events = events
+        self._clock = clock
+        self._told: set[str] = set()
+
+    async def run(self) -> None:
+        """Looks at all pods without a node every `LOOK_SECONDS`, until cancelled. O(pods without a node), in slices."""
+        while True:
+            await self._clock.sleep(LOOK_SECONDS)
+            unplaced = self._index.unplaced
+            self._told = {uid for uid in self._told if uid in unplaced}
+            for number, pod in enumerate(list(unplaced.values())):
+                if number % _PODS_PER_SLICE == _PODS_PER_SLICE - 1:
+                    await self._clock.sleep(0)
+                if pod.uid not in self._told and len(self._told) < _MOST_TOLD:
+                    self._look(pod)
+
+    def _look(self, pod: Pod) -> None:
+        heard, created = self._asking.heard(), read_time(pod.created)
+        if heard is None or created is None or not is_unasked(pod, heard):
+            return
+        if (heard.now - created).total_seconds() >= SETTLED_SECONDS:
+            self._told.add(pod.uid)
+            note = unasked_note(pod, heard)
+            self._events.record(ObjectEvent(PodRef.of(pod), "Warning", REASON, "Scheduling", note, heard.now))

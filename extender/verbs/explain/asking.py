@@ -1,0 +1,97 @@
+"""Whether a scheduler looks at a pod, from what schedulers have asked: one whose schedulerName no scheduler has waits for ever.
+
+kube-scheduler asks the extender about each pod that its own plugins let pass somewhere. So a pending pod that no scheduler of its
+name has asked about, while others ask, has a misspelt name, or its scheduler does not run or does not call the extender.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from extender.model.answers.explanations import Asked, AskingScheduler
+from extender.model.objects import Pod
+from extender.model.units import ago, rfc3339
+
+SETTLED_SECONDS: Final = 60.0  # of answers, before a scheduler that has not asked is missed
+_SHOWN: Final = 5  # schedulers by name
+_LONGEST_NAME: Final = 100  # of a scheduler, in a sentence; seven of them fit into the note of an event
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What this replica has heard from schedulers until ``now``, in ``seconds`` of answers.
+
+    ``ages``: by the name of a scheduler the seconds since it last asked about any pod. ``is_whole``: no name is left out.
+    """
+
+    now: datetime
+    seconds: float
+    ages: Mapping[str, float]
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LastAnswer:
+    """The last answer about a pod that is kept: its age in seconds, and what it says."""
+
+    age: float
+    text: str
+
+
+def is_unasked(pod: Pod, heard: Heard) -> bool:
+    """Whether no scheduler has the name that the pod gives, as far as others have asked for long enough. O(1)."""
+    if pod.node or pod.gated or pod.terminating or pod.rejection or pod.nominated_node:
+        return False
+    return bool(heard.ages) and heard.is_whole and heard.seconds >= SETTLED_SECONDS and pod.scheduler not in heard.ages
+
+
+def asked_about(pod: Pod, heard: Heard, last: LastAnswer | None) -> Asked:
+    """What is known about the requests for a pending pod. O(schedulers)."""
+    latest = sorted(heard.ages, key=heard.ages.__getitem__)
+    unasked = last is None and is_unasked(pod, heard)
+    return Asked(
+        scheduler=pod.scheduler,
+        text=unasked_note(pod, heard) if unasked else _sentence(pod, heard, last),
+        since=rfc3339(heard.now - timedelta(seconds=heard.seconds)),
+        schedulers=tuple(AskingScheduler(name, _moment(heard, heard.ages[name])) for name in latest),
+        last="" if last is None else _moment(heard, last.age),
+        answer="" if last is None else last.text,
+        is_unasked=unasked,
+    )
+
+
+def unasked_note(pod: Pod, heard: Heard) -> str:
+    """The sentence about a pod that `is_unasked`, also for an event: less than 1 KiB."""
+    near = difflib.get_close_matches(pod.scheduler, heard.ages, n=1)
+    hint = f', did you mean "{_short(near[0])}"?' if near else ""
+    return f"no scheduler named {_short(pod.scheduler)} has asked about any pod for {ago(heard.seconds)}{hint}; {_others(heard)}"
+
+
+def _others(heard: Heard) -> str:
+    latest = sorted(heard.ages, key=heard.ages.__getitem__)
+    shown = ", ".join(f"{_short(name)} {ago(heard.ages[name])} ago" for name in latest[:_SHOWN])
+    return f"asked have {shown}" + (f" and {len(latest) - _SHOWN} more" if len(latest) > _SHOWN else "")
+
+
+def _sentence(pod: Pod, heard: Heard, last: LastAnswer | None) -> str:
+    if last is not None:
+        return f"{pod.scheduler} last asked about it {ago(last.age)} ago: {last.text}"
+    if not heard.ages:
+        return f"no scheduler has asked here for {ago(heard.seconds)}, since this replica answers"
+    if pod.scheduler in heard.ages:
+        return f"{pod.scheduler} asked {ago(heard.ages[pod.scheduler])} ago, and not about this pod as far as answers are kept"
+    if pod.rejection and heard.is_whole:
+        return f"{pod.scheduler} has tried it and asks nothing here: its plugins reject the pod before, or its configuration lacks the extender"
+    return f"{pod.scheduler} has not asked yet"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+
+
+def _moment(heard: Heard, age: float) -> str:
+    return rfc3339(heard.now - timedelta(seconds=age))

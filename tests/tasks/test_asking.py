@@ -1,0 +1,213 @@
+"""Whether a scheduler looks at a pending pod: what is said of it, when, and the event on one that none looks at."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from extender.kube.effects import ObjectEvent
+from extender.model.answers.explanations import Asked
+from extender.model.answers.pages import PageOf
+from extender.model.objects import Pod
+from extender.model.units import rfc3339
+from extender.settings.configuration import Settings
+from extender.tasks.asking import LOOK_SECONDS, REASON, Asking, UnaskedEvents
+from extender.tasks.browse_service import ExplainService
+from extender.tasks.events import EventLimit, EventRecorder
+from extender.tasks.filter_service import SchedulerCounts
+from extender.telemetry.decision_log import DecisionLog
+from extender.verbs.browse.pods import pending_page
+from extender.wire.extender_v1 import FilterResult
+from tests.builders import index_of, node, pod
+from tests.explaining import finished
+from tests.fakes import FakeClock, running, until
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+class Scene:
+    """A replica that answers since its start, and what it has heard; NOON is when its clock began."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.begun = self.clock.now()
+        self.since: float | None = self.begun
+        self.decisions = SchedulerCounts()
+        self.log = DecisionLog()
+        self.index = index_of(*(node(f"n{at}", allocatable={"cpu": "4", "pods": "9"}) for at in range(6)))
+        self.asking = Asking(self.decisions, self.log, self.clock, self.now, lambda: self.since)
+
+    def now(self) -> datetime:
+        return NOON + timedelta(seconds=self.clock.now() - self.begun)
+
+    def add(self, name: str = "web", scheduler: str = "default-schedular", **fields: Any) -> Pod:
+        made = structs.replace(pod(name), scheduler=scheduler, created="2026-11-20T11:59:00Z", **fields)
+        self.index.upsert(made)
+        return made
+
+    def hear(self, scheduler: str, after: float = 0.0, about: Pod | None = None, passed: tuple[str, ...] = ()) -> None:
+        self.clock.time += after
+        self.decisions.record(scheduler, FilterResult(passed), self.clock.now())
+        if about is not None:
+            identity = (about.namespace, about.name, about.uid)
+            reasons = () if passed else ("affinity",)
+            self.log.add(self.now().timestamp(), "filter", identity, 6, passed, reasons)
+
+    def about(self, found: Pod) -> Asked:
+        asked = self.asking.about(found)
+        assert asked is not None
+        return asked
+
+
+def test_a_pod_whose_scheduler_name_is_misspelt_is_unasked_and_the_others_are_named() -> None:
+    scene = Scene()
+    web = scene.add()
+    scene.hear("batch", 10)
+    scene.hear("default-scheduler", 110)
+    scene.clock.time += 3
+    found = scene.about(web)
+    assert found.is_unasked
+    assert found.text == (
+        'no scheduler named default-schedular has asked about any pod for 2 minutes, did you mean "default-scheduler"?; '
+        "asked have default-scheduler 3 s ago, batch 2 minutes ago"
+    )
+    assert (found.scheduler, found.since, found.last) == ("default-schedular", "2026-11-20T12:00:00Z", "")
+    assert [(each.name, each.asked) for each in found.schedulers] == [
+        ("default-scheduler", "2026-11-20T12:02:00Z"),
+        ("batch", "2026-11-20T12:00:10Z"),
+    ]
+    assert scene.asking.unasked(web) == found.text
+
+
+def test_when_a_pod_was_last_asked_about_and_what_was_answered_is_said() -> None:
+    scene = Scene()
+    web = scene.add(scheduler="default-scheduler")
+    scene.hear("default-scheduler", 100, web)
+    scene.clock.time += 4
+    found = scene.about(web)
+    assert found.text == "default-scheduler last asked about it 4 s ago: none of 6 nodes passed (affinity)"
+    assert (found.last, found.answer, found.is_unasked) == (
+        "2026-11-20T12:01:40Z",
+        "none of 6 nodes passed (affinity)",
+        False,
+    )
+    scene.hear("default-scheduler", 1, web, ("n0", "n1"))
+    assert scene.about(web).text == "default-scheduler last asked about it 0 s ago: 2 of 6 nodes passed"
+
+
+@pytest.mark.parametrize(
+    ("heard", "fields", "text"),
+    [
+        ([], {}, "no scheduler has asked here for 3 minutes, since this replica answers"),
+        (
+            ["default-schedular"],
+            {},
+            "default-schedular asked 0 s ago, and not about this pod as far as answers are kept",
+        ),
+        (
+            ["a"],
+            {"rejection": "Unschedulable: no"},
+            "default-schedular has tried it and asks nothing here: its plugins",
+        ),
+        ([f"s{number}" for number in range(40)], {}, "default-schedular has not asked yet"),
+    ],
+    ids=["nothing heard", "asks about others", "tried without asking", "more names than are kept"],
+)
+def test_no_pod_is_unasked_where_that_is_not_certain(heard: list[str], fields: dict[str, Any], text: str) -> None:
+    scene = Scene()
+    web = scene.add(**fields)
+    scene.clock.time += 180
+    for name in heard:
+        scene.hear(name)
+    found = scene.about(web)
+    assert (found.is_unasked, found.text[: len(text)], scene.asking.unasked(web)) == (False, text, "")
+
+
+def test_nothing_is_said_within_a_minute_of_the_start_or_of_a_takeover_nor_by_a_replica_that_stands_by() -> None:
+    scene = Scene()
+    web = scene.add()
+    scene.hear("default-scheduler", 59)
+    assert scene.asking.unasked(web) == ""
+    scene.clock.time += 1
+    assert scene.asking.unasked(web) != ""
+    scene.since = scene.clock.now()  # a new term: what was heard before it says nothing
+    scene.clock.time += 61
+    assert scene.about(web).text == "no scheduler has asked here for 1 minute, since this replica answers"
+    scene.since = None
+    assert (scene.asking.about(web), scene.asking.unasked(web)) == (None, "")
+
+
+async def test_an_explanation_and_the_page_of_pending_pods_say_it() -> None:
+    scene = Scene()
+    scene.add()
+    scene.add("gated", gated=True)
+    scene.hear("default-scheduler", 120)
+    explainer = ExplainService(scene.index.view, Settings(), scene.clock, asked_about=scene.asking.about)
+    found = await explainer.explain("default", "web")
+    assert (found.fitting, found.asked is not None and found.asked.is_unasked) == (6, True)
+    assert (await explainer.explain("default", "gated")).asked is None
+    page = finished(pending_page(PageOf(), scene.index.view, (), scene.asking.unasked))
+    assert [(row.pod, row.scheduler, row.unasked[:38]) for row in page.pods] == [
+        ("gated", "default-schedular", ""),
+        ("web", "default-schedular", "no scheduler named default-schedular h"),
+    ]
+
+
+class Events:
+    """The job with the API server that takes its events down."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.written: list[ObjectEvent] = []
+        recorder = EventRecorder(self.create, scene.clock, EventLimit())
+        self.jobs = UnaskedEvents(scene.index, scene.asking, recorder, scene.clock), recorder
+
+    async def create(self, event: ObjectEvent) -> None:
+        self.written.append(event)
+
+    async def run(self) -> None:
+        await asyncio.gather(*(job.run() for job in self.jobs))
+
+    @property
+    def pods(self) -> list[str]:
+        return [str(each.about.reference()["name"]) for each in self.written]
+
+
+async def test_each_such_pod_gets_one_event() -> None:
+    scene = Scene()
+    scene.add("a")
+    scene.add("b")
+    scene.add("known", scheduler="default-scheduler")
+    scene.add("placed", node="n1")
+    scene.hear("default-scheduler", 120)
+    events = Events(scene)
+    async with running(events.run):
+        await until(lambda: scene.clock.slept.count(LOOK_SECONDS) > 3)
+    assert sorted(events.pods) == ["a", "b"]
+    assert {(each.type, each.reason) for each in events.written} == {("Warning", REASON)}
+    assert "asked have default-scheduler" in events.written[0].note
+    assert max(len(each.note.encode()) for each in events.written) < 1024
+
+
+async def test_a_pod_of_the_last_minute_is_waited_for() -> None:
+    scene = Scene()
+    scene.hear("default-scheduler", 120)
+    created = scene.now() - timedelta(seconds=20)
+    scene.index.upsert(structs.replace(scene.add("young"), created=rfc3339(created)))
+    events = Events(scene)
+    async with running(events.run):
+        await until(lambda: events.pods == ["young"])
+    assert events.written[0].at - created >= timedelta(seconds=60)
+
+
+def test_the_note_fits_into_an_event_with_the_longest_names() -> None:
+    scene = Scene()
+    names = [f"{letter * 63}.{letter * 63}.{letter * 63}.{letter * 61}" for letter in "abcdef"]
+    web = scene.add(scheduler=names[0])
+    scene.clock.time += 120
+    for name in names[1:]:
+        scene.hear(name)
+    assert len(scene.asking.unasked(web).encode()) < 1024
