@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,7 @@ MOST_GATES: Final = 8
 MOST_NUMBERS: Final = 16
 MOST_DOMAINS: Final = 64
 MOST_VALUES: Final = 64  # of a domain
+MOST_TOLERATIONS: Final = 16  # of a domain
 MOST_RESOURCES: Final = 16  # of a quota
 MOST_PODS_OF_QUOTA: Final = 1_000_000
 ANYWHERE: Final = "*"
@@ -103,12 +104,22 @@ class GroupSize:
     annotation: str = ""
 
 
+class BroughtToleration(NamedTuple):
+    """A toleration that pods get with their domain; fields as in a pod. ``seconds``: its ``tolerationSeconds``."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    seconds: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Domain:
     """A domain that a policy lists: the nodes with one of these ``values`` of the first topology key.
 
     ``preferred``: those of them that its pods prefer. ``quota``: by resource, `PODS` among them, how much pods of the policy may
-    have there. ``may_grow``: nodes may be added for pods that find no room.
+    have there. ``may_grow``: nodes may be added for pods that find no room. ``tolerations``: what pods get when they are released there.
     """
 
     name: str
@@ -116,6 +127,7 @@ class Domain:
     preferred: tuple[str, ...] = ()
     quota: tuple[tuple[str, int], ...] = ()
     may_grow: bool = False
+    tolerations: tuple[BroughtToleration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +204,7 @@ class ReleaseSpec:
     def level_of(self, domain: Domain) -> Level:
         """What pods are narrowed to that may go to a domain of the list."""
         several = domain.values if len(domain.values) > 1 else ()
-        return Level(self.topology[0], domain.values[0], several, domain.preferred)
+        return Level(self.topology[0], domain.values[0], several, domain.preferred, domain.tolerations)
 
 
 class DomainUse(NamedTuple):
@@ -247,13 +259,14 @@ def is_own_group(key: GroupKey) -> bool:
 class Level(NamedTuple):
     """A domain: a node label and its value, or one of its ``values``, of which ``value`` is the first.
 
-    ``preferred``: the values that its pods prefer.
+    ``preferred``: the values that its pods prefer. ``tolerations``: what its pods get.
     """
 
     key: str
     value: str
     values: tuple[str, ...] = ()
     preferred: tuple[str, ...] = ()
+    tolerations: tuple[BroughtToleration, ...] = ()
 
     def __str__(self) -> str:
         """``key=value``, or ``key in (a, b)`` with the first few values."""
@@ -295,6 +308,19 @@ class ReleaseRecord(NamedTuple):
 
     group: GroupKey
     level: Level | None
+
+
+def toleration_body(toleration: BroughtToleration) -> dict[str, str | int]:
+    """The toleration as the API writes it."""
+    fields = {"key": toleration.key, "operator": toleration.operator, "value": toleration.value}
+    body: dict[str, str | int] = {name: text for name, text in {**fields, "effect": toleration.effect}.items() if text}
+    return body if toleration.seconds is None else {**body, "tolerationSeconds": toleration.seconds}
+
+
+def brought_toleration(body: Mapping[str, Any]) -> BroughtToleration:
+    """The reverse, of a toleration that is valid."""
+    key, operator, value, effect = (str(body.get(name) or "") for name in ("key", "operator", "value", "effect"))
+    return BroughtToleration(key, operator, value, effect, body.get("tolerationSeconds"))
 
 
 class Slot(NamedTuple):

@@ -241,6 +241,13 @@ def a_placement(at: int, levels: int = 1) -> JsonObject:
     return an_object("GroupPlacement", f"placement-{at}", API_VERSION, spec=spec, status=status)
 
 
+def a_recording_placement(pods: int) -> JsonObject:
+    """A GroupPlacement that records so many pods."""
+    made = a_placement(0)
+    made["spec"] |= {"decided": "2026-01-01T00:00:00Z", "pods": [f"{at:036}" for at in range(pods)]}
+    return made
+
+
 def topology_domains(at: int, domains: int = 1) -> JsonObject:
     """Of a key that each node has; so many are declared, and excluded."""
     names = [f"zone-{each}" for each in range(domains)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from extender.model.group_placements import MOST_RECORDED
 from extender.model.objects import MOST_TOPOLOGY_DOMAINS
 from tests.costs.building import (
     META_TEXTS,
@@ -17,6 +18,7 @@ from tests.costs.building import (
     a_placement,
     a_preemptor,
     a_quota,
+    a_recording_placement,
     a_service,
     across,
     beside,
@@ -249,10 +251,20 @@ def object_rows() -> list[Row]:
             beside(lambda n: [a_placement(at) for at in range(n)]),
         ),
         Row(
+            "group placement: recorded pods",
+            ("placement.spec.pods[]",),
+            "CRD: maxItems",
+            fixed(MOST_RECORDED),
+            NAMESPACE,
+            beside(lambda n: [a_recording_placement(n)]),
+        ),
+        Row(
             "group placement: levels and conditions",
             (
                 "placement.spec.topology[]",
                 "placement.spec.topology[].*",
+                "placement.spec.topology[].tolerations[]",
+                "placement.spec.topology[].tolerations[].*",
                 "placement.status.conditions[]",
                 "placement.status.conditions[].*",
             ),

@@ -13,6 +13,7 @@ from extender.model.constraints.labels import ZONE
 from extender.model.release import (
     RELEASE_GATE,
     RELEASED_ANNOTATION,
+    BroughtToleration,
     Decision,
     GroupKey,
     Growth,
@@ -186,6 +187,32 @@ def test_several_values_are_a_clause_of_each_required_term_and_an_empty_one_stay
 def test_a_domain_is_told_with_the_first_few_of_its_values() -> None:
     assert str(Level(ZONE, "a", ("a", "b"))) == f"{ZONE} in (a, b)"
     assert str(Level(ZONE, "a", tuple("abcde"))) == f"{ZONE} in (a, b, c, 2 more)"
+
+
+SPOT = BroughtToleration("spot", "Exists", "", "NoSchedule")
+SPOT_JSON = {"key": "spot", "operator": "Exists", "effect": "NoSchedule"}
+EVICTED = BroughtToleration("spot", "", "yes", "NoExecute", 60)
+
+
+def test_a_pod_gets_the_tolerations_of_its_domain_beside_its_own() -> None:
+    """The list is replaced as a whole, and the API server accepts additions only."""
+    own = [{"key": "gpu", "operator": "Exists"}, {"key": "spot", "value": "yes", "effect": "NoExecute"}]
+    pod, there = gated_pod(tolerations=own), decision((ZONE, "a", (), (), (SPOT, EVICTED)))
+    patch = release_patch(pod, there)
+    assert isinstance(patch, dict)
+    assert patch["spec"]["tolerations"] == [*own, SPOT_JSON], "how long it tolerates the other taint stays"
+    assert allowed(pod, apply_patch(pod, patch, STRATEGIC)).is_allowed
+    fresh = release_patch(gated_pod(), there)
+    assert isinstance(fresh, dict)
+    assert fresh["spec"]["tolerations"][1] == {
+        "key": "spot",
+        "value": "yes",
+        "effect": "NoExecute",
+        "tolerationSeconds": 60,
+    }
+    same = release_patch(gated_pod(tolerations=[SPOT_JSON]), decision((ZONE, "a", (), (), (SPOT,))))
+    assert isinstance(same, dict)
+    assert "tolerations" not in same["spec"]
 
 
 def test_a_group_that_was_decided_without_a_domain_only_loses_its_gate() -> None:

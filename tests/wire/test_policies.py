@@ -32,6 +32,7 @@ from extender.model.policies import (
 from extender.model.release import (
     MOST_LEVELS,
     RELEASE_GATE,
+    BroughtToleration,
     Domain,
     GroupSize,
     Growth,
@@ -218,6 +219,7 @@ def test_a_policy_whose_selector_cannot_be_read_may_concern_every_pod_of_its_nam
 ZONE = "topology.kubernetes.io/zone"
 
 
+SPOT = (BroughtToleration("spot", "Exists", "", "NoSchedule"), BroughtToleration("spot", "", "yes", "NoExecute", 60))
 NEAR = (("cpu", 160_000), ("example.com/gpu", 8), ("memory", 640 * 2**30), ("pods", 40))
 
 
@@ -241,7 +243,7 @@ def test_every_field_is_read() -> None:
         growth=Growth.KEEP_GATED,
         domains=(
             Domain("near", ("a", "b"), ("b",), NEAR),
-            Domain("far", ("c",), may_grow=True),
+            Domain("far", ("c",), may_grow=True, tolerations=SPOT),
         ),
         max_per_domain=60,
         when_no_room=WhenNoRoom.RELEASE,
@@ -261,7 +263,7 @@ def test_pods_are_narrowed_to_the_one_value_of_a_domain_or_to_the_set() -> None:
     assert release is not None
     assert [release.level_of(each) for each in release.domains] == [
         Level(ZONE, "a", ("a", "b"), ("b",)),
-        Level(ZONE, "c"),
+        Level(ZONE, "c", tolerations=SPOT),
     ]
 
 

@@ -10,7 +10,7 @@ awaits anything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.constraints.labels import HOSTNAME
 from extender.model.constraints.node_affinity import node_selector
+from extender.model.constraints.taints import Toleration
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Reason
 from extender.model.release import (
@@ -52,6 +53,7 @@ from extender.verbs.slots.placing import (
     kinds_of,
     most_frequent,
     place_equal,
+    tolerations_of,
 )
 
 _MOST_TRIES: Final = 3  # of one proposal, where others took the room meanwhile
@@ -116,6 +118,13 @@ def propose_in_steps(rest: Rest, view: ClusterView, settings: Settings) -> Trial
     return Proposal(tuple(rest.levels or ()))
 
 
+def _brought(rest: Rest) -> dict[str, tuple[Toleration, ...]]:
+    """The tolerations that pods get with a domain, by each of its values: as decided, else as the policy says. O(values)."""
+    release = rest.release
+    levels = rest.levels[:1] if rest.levels is not None else map(release.level_of, release.domains)
+    return {value: tolerations_of((level,)) for level in levels if level.tolerations for value in level.admitted}
+
+
 class _Choice:
     def __init__(self, rest: Rest, view: ClusterView, settings: Settings) -> None:
         self._rest = rest
@@ -125,10 +134,14 @@ class _Choice:
         self._kinds: Mapping[str, Hashable] = {}
         self._counts: Mapping[Hashable, int] = {}
         self._examples: dict[Hashable, Pod] = {}
-        self._capacity = Capacity(view, {pod.uid for pod in rest.pods})
+        self._brought = _brought(rest)
+        self._capacity = self._capacity_of({pod.uid for pod in rest.pods})
         self._is_free = False
         self._budget = Budget()
         self._rejected: list[RejectedDomain] = []
+
+    def _capacity_of(self, own: Collection[str]) -> Capacity:
+        return Capacity(self._view, own, self._rest.release.topology[0], self._brought)
 
     def prepare(self) -> Trials[None]:
         """Finds the kinds of pods. O(pods + signatures × (policies + terms))."""
@@ -147,7 +160,7 @@ class _Choice:
         by_uid = {pod.uid: pod for pod in self._pods}
         for slot in slots:
             by_node.setdefault(slot.node, []).append(by_uid[slot.pod])
-        capacity = Capacity(self._view, by_uid.keys())
+        capacity = self._capacity_of(by_uid.keys())
         return all(capacity.holds(name, pods) for name, pods in by_node.items())
 
     def in_decided(self, levels: tuple[Level, ...]) -> Trials[Proposal]:
@@ -462,9 +475,11 @@ class _Choice:
 
 
 def narrowed(signature: PodSignature, levels: Sequence[Level]) -> PodSignature:
-    """The signature with the levels in its node selector, and those of several values in its node affinity."""
+    """The signature with the levels in its node selector, those of several values in its node affinity, and their tolerations."""
     nodes = signature.node_affinity
     pinned = {level.key: level.value for level in levels if not level.values} | dict(nodes.node_selector)
     for level in levels:
         nodes = nodes.within(level.key, level.values) if level.values else nodes
-    return replace(signature, node_affinity=replace(nodes, node_selector=node_selector(pinned)))
+    more = tolerations_of(levels)
+    made = replace(signature, node_affinity=replace(nodes, node_selector=node_selector(pinned)))
+    return replace(made, tolerations=(*signature.tolerations, *more)) if more else made

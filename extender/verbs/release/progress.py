@@ -25,6 +25,8 @@ from extender.model.release import (
     Phase,
     Proposal,
     ReleaseSpec,
+    brought_toleration,
+    toleration_body,
 )
 from extender.model.units import agreeing, counted
 
@@ -404,6 +406,13 @@ def _matches_any(term: JsonObject) -> bool:
     return bool(term.get("matchExpressions") or term.get("matchFields"))
 
 
+def _lacking(present: Sequence[JsonObject], levels: Iterable[Level]) -> list[JsonObject]:
+    """The tolerations of a domain that a pod does not have, whatever their seconds: these cannot be made longer. O(tolerations)."""
+    known = {brought_toleration(each)._replace(seconds=None) for each in present}
+    every = dict.fromkeys(each for level in levels for each in level.tolerations)
+    return [toleration_body(each) for each in every if each._replace(seconds=None) not in known]
+
+
 def release_patch(pod: JsonObject, decision: Decision) -> JsonObject | Inexpressible | None:
     """The strategic merge patch for a pod as the API server has it; None if it does not have the gate any more.
 
@@ -420,6 +429,8 @@ def release_patch(pod: JsonObject, decision: Decision) -> JsonObject | Inexpress
     added = {each.key: each.value for each in decision.levels if not each.values and each.key not in selector}
     if added:
         changed["nodeSelector"] = added
+    if more := _lacking(spec.get("tolerations") or [], decision.levels):
+        changed["tolerations"] = [*(spec.get("tolerations") or ()), *more]  # the list is replaced as a whole
     narrowed = _narrowed_affinity(spec, [each for each in decision.levels if each.key not in selector])
     if narrowed:
         changed["affinity"] = {"nodeAffinity": narrowed}

@@ -38,7 +38,15 @@ from extender.verbs.select_host import (
     select_host,
     untolerated_preferences,
 )
-from extender.verbs.slots.placing import Capacity, NodeRoom, RoomLeft, RuleChecks, Trials
+from extender.verbs.slots.placing import (
+    Capacity,
+    NodeRoom,
+    RoomLeft,
+    RuleChecks,
+    Trials,
+    tolerations_of,
+    with_tolerations,
+)
 
 _MOST_PODS: Final = 500  # of a group that is placed by score: 0.3 ms each
 _MOST_NODES: Final = 500
@@ -104,7 +112,8 @@ class SharesOnTrial:
 
 
 def with_preferred(pod: Pod, path: Sequence[Level]) -> Pod:
-    """The pod with what its domain prefers, as it will be released."""
+    """The pod with what its domain prefers, and the tolerations that it brings, as it will be released."""
+    pod = with_tolerations(pod, tolerations_of(path))
     clauses = [NodeRequirement(level.key, Operator.IN, level.preferred) for level in path if level.preferred]
     if not clauses:
         return pod

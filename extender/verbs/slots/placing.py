@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 from itertools import islice
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
@@ -24,9 +25,10 @@ from extender.index.counts.counts import WhatIf
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.constraints.labels import HOSTNAME
+from extender.model.constraints.taints import Toleration
 from extender.model.host_ports import UsedPorts
 from extender.model.objects import Node, Pod, PodSignature
-from extender.model.rejections import Reason
+from extender.model.rejections import Reason, Rejection
 from extender.model.release import Level, Slot
 from extender.model.resources import PODS, Resources, total
 from extender.rules import catalog
@@ -343,14 +345,35 @@ MOST_LOCATED: Final = 200
 """Pods in doubt of which it is known in which domains they may be; more of them count in each domain."""
 
 
+def tolerations_of(levels: Iterable[Level]) -> tuple[Toleration, ...]:
+    """What pods get with a domain, as it decides which taints they tolerate. O(tolerations)."""
+    return tuple(Toleration(*each[:4]) for level in levels for each in level.tolerations)
+
+
+def with_tolerations(pod: Pod, more: Sequence[Toleration]) -> Pod:
+    """The pod with more tolerations."""
+    own = pod.signature.tolerations
+    return msgspec.structs.replace(pod, signature=replace(pod.signature, tolerations=(*own, *more))) if more else pod
+
+
 class Capacity:
     """The room for the pods of one group over the nodes of the index. Valid until anything changes.
 
-    ``own``: the UIDs of these pods, whose claims do not count against them.
+    ``own``: the UIDs of these pods, whose claims do not count against them. ``brought``: by value of ``key``, the tolerations that
+    they get with the domain.
     """
 
-    def __init__(self, view: ClusterView, own: Collection[str]) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        own: Collection[str],
+        key: str = "",
+        brought: Mapping[str, tuple[Toleration, ...]] = MappingProxyType({}),
+    ) -> None:
         self._view = view
+        self._key = key
+        self._brought = brought
+        self._tolerant: dict[tuple[PodSignature, str], Pod] = {}  # pods with these, by signature and value
         self._own = own
         self._reserved = view.reserved.by_node
         self._undetermined: dict[str, dict[str, Pod]] = {}
@@ -382,7 +405,7 @@ class Capacity:
             if node is None or node.name != name or (wanted and not _is_in(node, wanted)):
                 continue
             if node.taints or node.unschedulable or not goes_anywhere:
-                rejected = static_rejection(pod, node)
+                rejected = self._rejection(pod, node)
                 if rejected is not None:
                     found.append(NodeRoom(number, name, 0, rejected.reason))
                     continue
@@ -399,6 +422,16 @@ class Capacity:
         if pod.host_ports or is_alone_on_its_node(pod, view):
             return [each if each.holds <= 1 else NodeRoom(each.number, each.name, 1) for each in found]
         return found
+
+    def _rejection(self, pod: Pod, node: Node) -> Rejection | None:
+        """What keeps a pod off a node whichever pods leave it, with the tolerations that it gets there. O(taints + terms)."""
+        value = node.labels.get(self._key, "")
+        if more := self._brought.get(value):
+            known = self._tolerant.get((pod.signature, value))
+            if known is None:
+                known = self._tolerant[pod.signature, value] = with_tolerations(pod, more)
+            pod = known
+        return static_rejection(pod, node)
 
     def lost_to_doubted(self, rooms: Sequence[NodeRoom], pod: Pod) -> int:
         """How many pods like this one the nodes of a domain hold less at most, on whichever of them pods in doubt are bound.
@@ -427,7 +460,7 @@ class Capacity:
         node = None if number is None else self._view.node(number)
         if number is None or node is None:
             return NodeRoom(-1, name, 0, Reason.UNKNOWN_NODE)
-        rejected = static_rejection(pod, node)
+        rejected = self._rejection(pod, node)
         if rejected is not None:
             return NodeRoom(number, name, 0, rejected.reason)
         return self._beside_claims(number, node, pod)
@@ -436,7 +469,7 @@ class Capacity:
         """Whether a node takes all of these pods together. O(pods + claims)."""
         number = self._view.known.get(name)
         node = None if number is None else self._view.node(number)
-        if number is None or node is None or static_rejection(pods[0], node) is not None:
+        if number is None or node is None or self._rejection(pods[0], node) is not None:
             return False
         free = free_resources_on(self._view, number, node, self._claims(number, name, pods[0]).values())
         for pod in pods:

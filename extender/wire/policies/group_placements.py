@@ -12,7 +12,7 @@ import msgspec
 
 from extender.model.group_placements import PLACEMENT_KIND, GroupPlacement, PlacementStatus, placement_name
 from extender.model.policies import GROUP, VERSION, JsonObject
-from extender.model.release import Decision, GroupKey, Level, Phase
+from extender.model.release import BroughtToleration, Decision, GroupKey, Level, Phase, toleration_body
 from extender.model.units import read_time, rfc3339
 
 _LONGEST_MESSAGE = 1024
@@ -26,11 +26,20 @@ class _MetaJson(msgspec.Struct):
     resource_version: str | None = msgspec.field(default=None, name="resourceVersion")
 
 
+class _TolerationJson(msgspec.Struct, omit_defaults=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    seconds: int | None = msgspec.field(default=None, name="tolerationSeconds")
+
+
 class _LevelJson(msgspec.Struct):
     key: str = ""
     value: str = ""
     values: list[str] | None = None
     preferred: list[str] | None = None
+    tolerations: list[_TolerationJson] | None = None
 
 
 class _SpecJson(msgspec.Struct):
@@ -75,7 +84,13 @@ def trim_placement(raw: GroupPlacementJson) -> GroupPlacement:
         gate=spec.gate,
         size=spec.size,
         levels=tuple(
-            Level(each.key, each.value, tuple(each.values or ()), tuple(each.preferred or ()))
+            Level(
+                each.key,
+                each.value,
+                tuple(each.values or ()),
+                tuple(each.preferred or ()),
+                tuple(BroughtToleration(*msgspec.structs.astuple(item)) for item in each.tolerations or ()),
+            )
             for each in spec.topology or ()
         ),
         decided=read_time(spec.decided),
@@ -112,8 +127,9 @@ def decision_body(
 
 def _level_body(level: Level) -> JsonObject:
     """A domain of several values names the first of them as its value too: an older extender pins the rest of a group to it."""
-    sets = {"values": level.values, "preferred": level.preferred}
-    return {"key": level.key, "value": level.value, **{name: list(each) for name, each in sets.items() if each}}
+    tolerations = [toleration_body(each) for each in level.tolerations]
+    lists = {"values": list(level.values), "preferred": list(level.preferred), "tolerations": tolerations}
+    return {"key": level.key, "value": level.value, **{name: each for name, each in lists.items() if each}}
 
 
 def undecided_body(group: GroupKey, gate: str, size: int, owner: Mapping[str, str] | None = None) -> JsonObject:

@@ -46,6 +46,7 @@ from extender.model.release import (
     Replacement,
     Strategy,
     WhenNoRoom,
+    brought_toleration,
 )
 from extender.model.resources import PODS, parse_resources
 from extender.model.units import Duration
@@ -317,4 +318,5 @@ def _domain(domain: JsonObject) -> Domain:
         tuple(domain.get("preferred") or ()),
         tuple(sorted(most.items())),
         domain.get("mayGrow") or False,
+        tuple(map(brought_toleration, domain.get("tolerations") or ())),
     )

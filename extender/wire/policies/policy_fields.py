@@ -68,6 +68,7 @@ READ_FIELDS: Final[Fields] = {
         "domains": {
             **_without_parts("name", "values", "preferred", "mayGrow"),
             "quota": _without_parts("pods", "resources"),
+            "tolerations": _without_parts("key", "operator", "value", "effect", "tolerationSeconds"),
         },
     },
     **_without_parts("nodeSelector", "nodeName", "schedulerName", "schedulerNames", "priorityClassName"),

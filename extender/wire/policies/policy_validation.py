@@ -17,6 +17,7 @@ from extender.model.release import (
     MOST_LEVELS,
     MOST_PODS_OF_QUOTA,
     MOST_RESOURCES,
+    MOST_TOLERATIONS,
     MOST_VALUES,
     Growth,
     OnTimeout,
@@ -321,11 +322,18 @@ def _check_domains(found: Problems, release: JsonObject) -> None:
         values = _check_values_of_domain(found, domain, at)
         _check_quota(found, domain.get("quota"), f"{at}.quota")
         _check_flag(found, domain, "mayGrow", at)
+        _check_brought(found, domain.get("tolerations"), f"{at}.tolerations")
         for value in values:
             if places.setdefault(value, at) != at:
                 found.invalid(f"{at}.values", value, f"is a value of {places[value]} too")
         if len(values) > 1 and len(found.read_texts(release.get("topology"), f"{_PATH}.topology")) > 1:
             found.invalid(f"{at}.values", values, "may be several only where `topology` has one key")
+
+
+def _check_brought(found: Problems, tolerations: Any, path: str) -> None:
+    check_tolerations(found, tolerations, path)
+    if isinstance(tolerations, list) and len(tolerations) > MOST_TOLERATIONS:
+        found.add(ErrorType.TOO_MANY, path, f"must have at most {MOST_TOLERATIONS} items", len(tolerations))
 
 
 def _check_quota(found: Problems, value: Any, path: str) -> None:

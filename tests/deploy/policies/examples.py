@@ -64,7 +64,15 @@ FULL: Final[Json] = {
                     "preferred": ["b"],
                     "quota": {"pods": 40, "resources": {"cpu": "160", "memory": "640Gi", "example.com/gpu": "8"}},
                 },
-                {"name": "far", "values": ["c"], "mayGrow": True},
+                {
+                    "name": "far",
+                    "values": ["c"],
+                    "mayGrow": True,
+                    "tolerations": [
+                        {"key": "spot", "operator": "Exists", "effect": "NoSchedule"},
+                        {"key": "spot", "value": "yes", "effect": "NoExecute", "tolerationSeconds": 60},
+                    ],
+                },
             ],
             "maxPerDomain": 60,
             "whenNoRoom": "Release",
@@ -428,6 +436,14 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
     "release: an unknown value is preferred": (
         _domains(_domain("a", "b", preferred=["c"])),
         "spec.release.domains[0].preferred",
+    ),
+    "release: a domain with a toleration of nothing": (
+        _domains(_domain("a", "b", tolerations=[{"effect": "NoSchedule"}])),
+        "spec.release.domains[0].tolerations[0].operator",
+    ),
+    "release: a domain with too many tolerations": (
+        _domains(_domain("a", "b", tolerations=[{"key": f"k{at}"} for at in range(17)])),
+        "spec.release.domains[0].tolerations",
     ),
     "release: outside of the domains": (_domains(_domain("a", "b"), mode="Preferred"), "spec.release.mode"),
     "release: outside of the domains in the end": (

@@ -68,6 +68,8 @@ class FakeApi(ReleaseObjects):
             **(old["spec"].get("nodeSelector") or {}),
             **patch["spec"].get("nodeSelector", {}),
         }
+        if "tolerations" in patch["spec"]:
+            new["spec"]["tolerations"] = patch["spec"]["tolerations"]
         verdict = allowed(old, new)
         if not verdict.is_allowed:
             self.refused.append(pod.name)

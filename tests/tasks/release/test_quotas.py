@@ -6,11 +6,13 @@ https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/3838-
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from extender.compose.release import _propose
-from extender.model.release import Domain, GroupSize, Strategy, WhenNoRoom
+from extender.kube.errors import KubeError
+from extender.model.release import BroughtToleration, Domain, GroupSize, Strategy, WhenNoRoom
 from extender.settings.configuration import default_settings
 from tests.contenders import stage
 from tests.tasks.release.scene import Scene
@@ -163,6 +165,30 @@ async def test_a_new_leader_counts_what_an_earlier_one_released() -> None:
     async with scene.leading():
         await scene.pass_time(10)
         assert scene.where() == {"a": 2}
+
+
+async def test_pods_get_the_tolerations_of_their_domain_as_it_was_decided_and_those_elsewhere_get_none() -> None:
+    """The decision has them, so a leader that takes over goes on with those, whatever the policy says by then."""
+    brought = (BroughtToleration("spot", "Exists", "", "NoSchedule"),)
+    spot = replace(domain("spot", 2), tolerations=brought)
+    scene = QuotaScene({"spot": 90, "on-demand": 90}, domains=(spot, domain("on-demand")))
+    scene.index.upsert(stage("spot", labels={"zone": "spot"}, taints=[{"key": "spot", "effect": "NoSchedule"}]))
+    scene.create("x", 1, 2)
+    scene.api.fail = lambda call, name: KubeError("down") if (call, name) == ("release_pod", "x-2") else None
+    async with scene.leading():
+        await scene.pass_time(1)
+    scene.api.fail = lambda _call, _name: None
+    scene.change_policy(domains=(replace(spot, tolerations=()), domain("on-demand")))
+    async with scene.leading():
+        await scene.pass_time(30)
+        scene.create("y", 1)
+        await scene.pass_time(2)
+    assert scene.where() == {"on-demand": 1, "spot": 2}
+    tolerations = {
+        name: scene.api.pods[f"default/{name}"]["spec"].get("tolerations", []) for name in ("x-1", "x-2", "y-1")
+    }
+    body = {"key": "spot", "operator": "Exists", "effect": "NoSchedule"}
+    assert tolerations == {"x-1": [body], "x-2": [body], "y-1": []}
 
 
 # -- whenNoRoom: Release ------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Final
 from extender.model.group_placements import MOST_RECORDED
 from extender.model.release import MOST_LEVELS, MOST_VALUES, Phase
 from tests.tools.crds import policies
-from tests.tools.crds.schema import LABEL_KEY_TEXT, LABEL_VALUE, Schema, listed, record, rule, text
+from tests.tools.crds.schema import LABEL_KEY_TEXT, LABEL_VALUE, Schema, brought_tolerations, listed, record, rule, text
 
 HEAD: Final = """\
 # What is decided for a group of gated pods. The leader writes a GroupPlacement before it releases the first pod of a group,
@@ -53,6 +53,7 @@ def _spec() -> Schema:
             "value": value,
             "values": listed(dict(value), MOST_VALUES, "Where there are several; `value` is the first.", is_set=True),
             "preferred": listed(dict(value), MOST_VALUES, "Those of the values that the pods prefer.", is_set=True),
+            "tolerations": brought_tolerations(),
         },
         required=("key", "value"),
     )

@@ -16,6 +16,7 @@ from extender.model.release import (
     MOST_LEVELS,
     MOST_PODS_OF_QUOTA,
     MOST_RESOURCES,
+    MOST_TOLERATIONS,
     MOST_VALUES,
     RELEASE_GATE,
     Growth,
@@ -489,6 +490,12 @@ def release() -> Schema:
     return record(fields, about, required=("topology",), rules=rules)
 
 
+def brought_tolerations() -> Schema:
+    """What pods get with a domain."""
+    about = "What pods get when they are released into the domain, such as those for the taint of its nodes."
+    return tolerations() | {"description": about, "maxItems": MOST_TOLERATIONS}
+
+
 def _domain() -> Schema:
     values = text(LABEL_VALUE, _LONGEST_LABEL)
     fields = {
@@ -499,6 +506,7 @@ def _domain() -> Schema:
             "What released pods of this policy may have in the domain.",
             rules=(rule("has(self.pods) || has(self.resources)", "must have pods or resources"),),
         ),
+        "tolerations": brought_tolerations(),
         "mayGrow": {
             "description": "Nodes may be added for pods that wait for room here, see whenNoRoom.",
             "type": "boolean",
