@@ -39,6 +39,7 @@ from extender.simulator.scenario.language import BIND_PATH, CostComparison, Play
 from extender.simulator.scenario.play import Narrator, Player, StepFailed
 from extender.simulator.scenario.report import Cost, Report
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from extender.simulator.scenario.synthetic import template_errors
 from extender.telemetry.logs import configure
 
 _SHOWN = 10  # pods and violations listed by name; the JSON form lists all
@@ -257,9 +258,12 @@ _WEBHOOK_WITHIN_SECONDS: Final = 60.0
 def read_scenario(path: str, *, short: bool = False) -> Play:
     """Reads a scenario file. Raises CommandError with a line for each problem. ``short``: its short run."""
     try:
-        return parse_scenario(read_yaml(path), short=short)
+        play = parse_scenario(read_yaml(path), short=short)
     except DocumentError as error:
         raise CommandError(*(f"{path}: {problem}" for problem in error.problems)) from None
+    if problems := template_errors(play.templates):
+        raise CommandError(*(f"{path}: {problem}" for problem in problems))
+    return play
 
 
 def read_objects(play: Play, path: str) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from extender.wire.objects.kinds import WATCHED_KINDS, Kind, WatchedKind, decode
 from extender.wire.objects.objects_json import NOTHING, PodJson, ResourcesJson
 from extender.wire.objects.simplify import decode_twice, simplified
 from extender.wire.pods.completion import complete_amounts, complete_ports, is_created, merge_label_keys
+from extender.wire.pods.new_pod import scheduling_errors
 
 Kinds: TypeAlias = Mapping[tuple[str, str], Kind[Any]]
 """By kind and group; without a group the first of a kind."""
@@ -75,19 +76,23 @@ _NAMES = msgspec.json.Decoder(dict[str, Raw] | None)
 
 def decode_snapshot(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Snapshot:
     """Decodes a List, or several documents of JSON. Raises ``WireError`` if the body is neither. O(bytes)."""
-    kinds, snapshot = kinds_by_name(WATCHED_KINDS, limits), Snapshot([], {}, [], [])
+    kinds, snapshot, refused = kinds_by_name(WATCHED_KINDS, limits), Snapshot([], {}, [], []), list[str]()
     for item in items_of(body, snapshot.unreadable):
         kind = kinds.get((item.kind, item.group))
         if kind is None:
             snapshot.skipped[item.kind] = snapshot.skipped.get(item.kind, 0) + 1
             continue
         try:
-            snapshot.objects.append(_decode(kind, _completed(item)))
+            snapshot.objects.append(_decode(kind, _completed(item, refused)))
         except WireError as error:
             field = f"{item.place}.{error.path}" if error.path else item.place
             snapshot.unreadable.append(f"{field}{_named(item.body)}: {error.problem}")
     snapshot.objects[:] = _with_own_uids(snapshot.objects, snapshot.notes)
     snapshot.notes.extend(_missing_namespaces(snapshot.objects))
+    if refused:
+        are = agreeing(len(refused), "is such as", "are such as")
+        pods = counted(len(refused), "pending pod")
+        snapshot.notes.append(f"{pods} {are} the API server refuses, for example {refused[0]}")
     return snapshot
 
 
@@ -217,14 +222,24 @@ def _named(item: bytes) -> str:
 # -- pods as in a cluster
 
 
-def _completed(item: Item) -> bytes:
-    """The object; a pod that was written by hand with what the API server would have filled in. 4 µs for a pod of a cluster."""
-    if item.kind != _POD_KIND or item.group or not _lacks_defaults(item.body):
+def _completed(item: Item, refused: list[str]) -> bytes:
+    """The object; a pod that was written by hand with what the API server would have filled in. 4 µs for a pod of a cluster.
+
+    A pod without a node that the API server refuses is added to ``refused``: what it asks for may have no effect.
+    """
+    if item.kind != _POD_KIND or item.group:
+        return item.body
+    is_pending = b'"nodeName"' not in item.body
+    if not is_pending and not _lacks_defaults(item.body):
         return item.body
     try:
         pod: JsonObject = orjson.loads(item.body)
     except ValueError:
         return item.body
+    if not isinstance(pod.get("spec"), dict):
+        return item.body
+    if is_pending and (errors := scheduling_errors(pod)):
+        refused.append(f"{item.place}{_named(item.body)}: {errors[0]}")
     complete_amounts(pod["spec"])
     complete_ports(pod["spec"])
     merge_label_keys(pod, is_merged=is_created(pod))
@@ -255,10 +270,20 @@ def _lacks_requests(resources: ResourcesJson | None) -> bool:
 
 
 def _with_own_uids(objects: list[Object], notes: list[str]) -> Iterator[Object]:
-    """The objects. A pod with the UID of another pod gets one of its own: else the later one would take the place of the first."""
+    """The objects. A pod with the UID of another pod gets one of its own: else the later one would take the place of the first.
+
+    Of two pods of one name, as two snapshots in one file have, the later one is left, as in a cluster.
+    """
     names: dict[str, str] = {}
     sharing: list[str] = []
+    last = {obj.full_name: obj for obj in objects if isinstance(obj, Pod)}
+    replaced = sum(isinstance(obj, Pod) for obj in objects) - len(last)
+    if replaced:
+        pods = counted(replaced, "pod")
+        notes.append(f"{pods} {agreeing(replaced, 'is', 'are')} listed again under the same name: the last one counts")
     for obj in objects:
+        if isinstance(obj, Pod) and last[obj.full_name] is not obj:
+            continue
         if isinstance(obj, Pod) and names.setdefault(obj.uid, obj.full_name) != obj.full_name:
             sharing.append(f"{obj.full_name} with {names[obj.uid]}")
             yield msgspec.structs.replace(obj, uid=obj.full_name)

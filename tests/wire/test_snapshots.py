@@ -99,8 +99,35 @@ def test_pods_with_one_uid_are_pods_of_their_own() -> None:
     assert note.startswith("2 pods share their UID with another one, such as default/b with default/a")
 
 
-def test_a_pod_that_is_listed_twice_is_one_pod() -> None:
-    assert names(orjson.dumps(listed(NAMESPACES, a_pod(), a_pod()))) == ["default", "web-1", "web-1"]
+@pytest.mark.parametrize("uid", ["uid-web-1", "other"])
+def test_a_pod_that_is_listed_twice_is_one_pod(uid: str) -> None:
+    found = decode_snapshot(orjson.dumps(listed(NAMESPACES, a_pod(), a_pod(app="new", uid=uid))))
+    (pod,) = (obj for obj in found.objects if isinstance(obj, Pod))
+    assert (pod.signature.labels, pod.uid) == ({"app": "new"}, uid)
+    assert found.notes == ["1 pod is listed again under the same name: the last one counts"]
+
+
+def test_a_pending_pod_that_the_api_server_refuses_is_named() -> None:
+    """It was written by hand, and is explained as a pod without that rule."""
+    pod, placed = a_pod(), a_pod("placed", on="n1")
+    for each in (pod, placed):
+        each["spec"]["topologySpreadConstraints"] = [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Never"}
+        ]
+    found = decode_snapshot(orjson.dumps(listed(NAMESPACES, pod, placed)))
+    assert len(found.objects) == 3
+    (note,) = found.notes
+    assert note.startswith(
+        "1 pending pod is such as the API server refuses, for example items[1] (default/web-1): "
+        "spec.topologySpreadConstraints[0].whenUnsatisfiable: Unsupported value"
+    )
+
+
+def test_a_misspelt_field_of_a_pending_pod_is_named_too() -> None:
+    pod = a_pod()
+    pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringScheduling": [{"topologyKey": "zone"}]}}
+    (note,) = decode_snapshot(orjson.dumps(listed(NAMESPACES, pod))).notes
+    assert note.endswith("spec.affinity.podAntiAffinity.requiredDuringScheduling: unknown field")
 
 
 def test_namespaces_that_are_missing_are_named() -> None:

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from random import Random
 from typing import Any
@@ -11,9 +11,11 @@ from extender.simulator.apiserver.defaulting import complete_loaded, copy_topolo
 from extender.simulator.apiserver.kinds import kind_of
 from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, node_of
 from extender.simulator.scenario.language import Amount, Cluster, NamespaceGroup, NodeGroup, Running, Template
+from extender.wire.pods.new_pod import complete_and_check
 
 _OURS = "placement.extender.dev/"
 _REPEAT = '"repeat"'
+_MOST_ERRORS = 5  # of one template that are told
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
@@ -113,6 +115,15 @@ def make_pod(template: Template, name: str, namespace: str, number: int) -> Json
             owner["name"] += f"-{number % template.variants}"
         metadata["ownerReferences"] = [owner | {"uid": f"{template.controller}-{owner['name']}", "controller": True}]
     return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec}
+
+
+def template_errors(templates: Mapping[str, Template]) -> list[str]:
+    """Why the API server would refuse the first pod of a template, with the path of each field: a misspelt one would be no rule."""
+    problems: list[str] = []
+    for name, template in templates.items():
+        errors = complete_and_check(make_pod(template, "pod-0", "default", 0))
+        problems += [f"templates.{name}.{error}" for error in errors[:_MOST_ERRORS]]
+    return problems
 
 
 def make_object(example: JsonObject, namespace: str, number: int) -> JsonObject:

@@ -90,6 +90,16 @@ def complete_and_check(pod: JsonObject) -> tuple[FieldError, ...]:
     return tuple(unknown) if unknown and not any(map(_is_of_a_type, errors)) else errors
 
 
+def scheduling_errors(pod: JsonObject) -> tuple[FieldError, ...]:
+    """Why the API server would not store a pod as it stands, by the fields that scheduling reads and their names."""
+    found = Problems()
+    spec = found.read_object(pod.get("spec"), "spec")
+    parts = {name: spec[name] for name in WRITTEN_FIELDS if name in spec}
+    unknown = unknown_fields(parts, WRITTEN_FIELDS, "spec")
+    found.errors += [FieldError(path, ErrorType.FORBIDDEN, "unknown field") for path in unknown]
+    return merged(found.errors + spec_errors(spec))
+
+
 def spec_errors(spec: JsonObject) -> list[FieldError]:
     """The errors of what scheduling reads of a new pod, without its containers."""
     found = Problems()

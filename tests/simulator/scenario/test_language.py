@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.cli.main import CommandError
+from extender.cli.simulate import read_scenario
 from extender.model.documents import DocumentError
 from extender.model.units import Duration
 from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, node_of
@@ -46,6 +48,21 @@ def _problems(**parts: Any) -> tuple[str, ...]:
 
 def _play(**parts: Any) -> Play:
     return parse_scenario(_document(**parts))
+
+
+def test_a_template_that_the_api_server_refuses_is_named_with_the_path(tmp_path: Path) -> None:
+    """A misspelt field would be no rule, and the scenario would hold without it."""
+    misspelt = {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Never"}]}
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        yaml.safe_dump(_document(templates={"web": {"spec": misspelt}, "db": {"spec": {"toleration": []}}}))
+    )
+    with pytest.raises(CommandError) as caught:
+        read_scenario(str(path))
+    assert [problem.partition(": ")[2].partition(": ")[0] for problem in caught.value.lines] == [
+        "templates.db.spec.toleration",
+        "templates.web.spec.topologySpreadConstraints[0].whenUnsatisfiable",
+    ]
 
 
 def test_a_list_in_a_template_may_be_written_once_and_repeated() -> None:
