@@ -39,32 +39,84 @@ Parts: TypeAlias = tuple[tuple[Amounts, ...], tuple[tuple[bool, Amounts], ...], 
 _PlainParts: TypeAlias = tuple[tuple[bytes, ...], tuple[tuple[bool, bytes], ...], bytes, bytes]
 
 _ABSENT: Final = (b"", b"null", b"{}")
+_NOTHING: Final = ResourcesJson()
 _STATUSES: Final = msgspec.json.Decoder(list[ContainerStatusJson] | None)
 _CONDITIONS: Final = msgspec.json.Decoder(list[ConditionJson] | None)
 
 
-def request_parts(spec: PodSpecJson, status: PodStatusJson) -> Parts:
-    """What a pod requests. O(containers): 2.4 µs more for a pod whose status has resources, as that of each running pod has."""
+class Shown(NamedTuple):
+    """What the status of a pod on a node says of resources: by container, and for the pod itself."""
+
+    containers: Mapping[str | None, ContainerStatusJson]
+    allocated: bytes
+    actual: ResourcesJson | None
+    is_infeasible: bool
+
+
+def shown_resources(spec: PodSpecJson, status: PodStatusJson) -> Shown | None:
+    """None for most pods: each container has what it requests, nothing else is allocated, or the pod is on no node.
+
+    O(containers): 0.4 µs, and 1.8 µs more for a pod whose status has resources, as that of each running pod has.
+    """
+    if not spec.node_name:
+        return None
+    found: dict[str | None, ContainerStatusJson] = {}
+    both = ("containerStatuses", status.container_statuses), ("initContainerStatuses", status.init_container_statuses)
+    for name, value in both:
+        raw = bytes(value)
+        if b'"resources"' not in raw:  # a search in the bytes costs less than parsing them
+            continue
+        for each in decode(_STATUSES, raw, f"status.{name}") or ():
+            if each.resources is None:  # of two of one name the last one counts
+                found.pop(each.name, None)
+            else:
+                found[each.name] = each
+    if status.resources is None and _is_as_wanted(spec, found):
+        return None
+    return Shown(found, bytes(status.allocated_resources), status.resources, _is_infeasible(status))
+
+
+def _is_as_wanted(spec: PodSpecJson, shown: Mapping[str | None, ContainerStatusJson]) -> bool:
+    """Whether each container has what it requests and its limits, and nothing else is allocated."""
+    if not shown:
+        return True
+    if spec.init_containers:
+        return False
+    for container in spec.containers or ():
+        found = shown.get(container.name)
+        if found is None:
+            continue
+        wanted, has = container.resources or _NOTHING, found.resources or _NOTHING
+        requests = bytes(wanted.requests)
+        if (
+            bytes(has.requests) != requests
+            or bytes(found.allocated_resources) != requests
+            or bytes(has.limits) != bytes(wanted.limits)
+        ):
+            return False
+    return True
+
+
+def request_parts(spec: PodSpecJson, shown: Shown | None) -> Parts:
+    """What a pod requests. O(containers)."""
     plain = (
         tuple([bytes(each.resources.requests) if each.resources else b"" for each in spec.containers or ()]),
         tuple([(each.restart_policy == "Always", _requests(each.resources)) for each in spec.init_containers or ()]),
         bytes(spec.overhead),
         _requests(spec.resources),
     )
-    if not spec.node_name:
+    if shown is None:
         return plain
-    shown = _shown(status)
-    if status.resources is None and (not shown or _is_as_wanted(spec, plain, shown)):
-        return plain
-    is_infeasible = _is_infeasible(status)
-    running = {name: (bytes(each.allocated_resources), _requests(each.resources)) for name, each in shown.items()}
+    running = {
+        name: (bytes(each.allocated_resources), _requests(each.resources)) for name, each in shown.containers.items()
+    }
     pod_level: Amounts = plain[3]
-    if plain[3] and status.resources is not None:
-        pod_level = _amounts(plain[3], bytes(status.allocated_resources), _requests(status.resources), is_infeasible)
-    return (*_with_status(spec, plain, running, is_infeasible), plain[2], pod_level)
+    if plain[3] and shown.actual is not None:
+        pod_level = _amounts(plain[3], shown.allocated, _requests(shown.actual), shown.is_infeasible)
+    return (*_with_status(spec, plain, running, shown.is_infeasible), plain[2], pod_level)
 
 
-def limit_parts(spec: PodSpecJson, status: PodStatusJson) -> Parts:
+def limit_parts(spec: PodSpecJson, shown: Shown | None) -> Parts:
     """The limits of a pod as quotas count them: they take those of the pod itself from its spec. O(containers)."""
     plain = (
         tuple([_limits(each.resources) for each in spec.containers or ()]),
@@ -72,10 +124,10 @@ def limit_parts(spec: PodSpecJson, status: PodStatusJson) -> Parts:
         bytes(spec.overhead),
         _limits(spec.resources),
     )
-    if not spec.node_name:
+    if shown is None:
         return plain
-    running = {name: (b"", _limits(each.resources)) for name, each in _shown(status).items()}
-    return (*_with_status(spec, plain, running, _is_infeasible(status)), *plain[2:])
+    running = {name: (b"", _limits(each.resources)) for name, each in shown.containers.items()}
+    return (*_with_status(spec, plain, running, shown.is_infeasible), *plain[2:])
 
 
 def _requests(resources: ResourcesJson | None) -> bytes:
@@ -86,44 +138,14 @@ def _limits(resources: ResourcesJson | None) -> bytes:
     return bytes(resources.limits) if resources else b""
 
 
-def _shown(status: PodStatusJson) -> Mapping[str | None, ContainerStatusJson]:
-    """The statuses that say what their containers have, by name. Of two of one name the last one counts."""
-    found: dict[str | None, ContainerStatusJson] = {}
-    both = ("containerStatuses", status.container_statuses), ("initContainerStatuses", status.init_container_statuses)
-    for name, value in both:
-        raw = bytes(value)
-        if b'"resources"' not in raw:  # a search in the bytes costs less than parsing them
-            continue
-        for each in decode(_STATUSES, raw, f"status.{name}") or ():
-            if each.resources is None:
-                found.pop(each.name, None)
-            else:
-                found[each.name] = each
-    return found
-
-
 def amounts_shown(spec: PodSpecJson, status: PodStatusJson) -> Iterator[bytes]:
     """The amounts of a status that may be parsed beside those of the spec."""
-    if not spec.node_name:
+    shown = shown_resources(spec, status)
+    if shown is None:
         return
-    yield from (_requests(status.resources), bytes(status.allocated_resources))
-    for each in _shown(status).values():
+    yield from (_requests(shown.actual), shown.allocated)
+    for each in shown.containers.values():
         yield from (_requests(each.resources), _limits(each.resources), bytes(each.allocated_resources))
-
-
-def _is_as_wanted(spec: PodSpecJson, plain: _PlainParts, shown: Mapping[str | None, ContainerStatusJson]) -> bool:
-    """Whether each container has what it requests, and nothing else is allocated: so it is unless the pod is resized."""
-    if plain[1]:
-        return False
-    for container, wanted in zip(spec.containers or (), plain[0], strict=True):
-        found = shown.get(container.name)
-        if found is not None and (
-            bytes(found.allocated_resources) != wanted
-            or found.resources is None
-            or bytes(found.resources.requests) != wanted
-        ):
-            return False
-    return True
 
 
 def _is_infeasible(status: PodStatusJson) -> bool:

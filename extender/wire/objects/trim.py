@@ -93,7 +93,7 @@ from extender.wire.objects.objects_json import (
     TopologyDomainsSpecJson,
     WorkloadJson,
 )
-from extender.wire.objects.resizes import Parts, Resized, limit_parts, request_parts
+from extender.wire.objects.resizes import Parts, Resized, Shown, limit_parts, request_parts, shown_resources
 
 _NO_META = MetaJson()
 _NO_SPEC = PodSpecJson()
@@ -173,7 +173,9 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
     if signature is None:
         counts = bool(spec.node_name or status.nominated_node_name)
         signature = _signature(template, counts=counts, ports=excess_of_ports)
-    requested = summed(*request_parts(spec, status))
+    shown = shown_resources(spec, status)
+    parts = request_parts(spec, shown)
+    requested = summed(*parts)
     cost, is_own = _deletion_cost(bytes(meta.annotations)) if _COST in bytes(meta.annotations) else ("", False)
     return Pod(
         meta.uid or f"{namespace}/{name}",
@@ -194,7 +196,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         rejection,
         # Most pods have no gating: then a search in the bytes of their annotations is all that it costs.
         _gating(meta, spec) if is_gated or _RELEASED in bytes(meta.annotations) else None,
-        _quota_facts(raw) if signature.affinity.cross_namespace else NO_FACTS,
+        _quota_facts(raw, parts, shown) if signature.affinity.cross_namespace else NO_FACTS,
         "" if spec.node_name else meta.creation_timestamp or "",
         _shared_ports(ports[: limits.host_ports]) if ports else (),
         shared(spec.scheduler_name or DEFAULT_SCHEDULER),
@@ -526,17 +528,16 @@ def trim_quota(raw: QuotaJson) -> PodQuota:
     return PodQuota(quota.namespace, quota.name, scopes, hard or NO_RESOURCES, others)
 
 
-def _quota_facts(raw: PodJson) -> QuotaFacts:
+def _quota_facts(raw: PodJson, requests: Parts, shown: Shown | None) -> QuotaFacts:
     """What quotas read of a pod beside its signature and its requests. Called for the few pods in the scope only."""
     if raw.metadata is None or raw.spec is None:
         return NO_FACTS
-    status = raw.status or _NO_STATUS
     return QuotaFacts(
         raw.metadata.creation_timestamp or "",
-        limits_of(limit_parts(raw.spec, status)),
+        limits_of(limit_parts(raw.spec, shown)),
         raw.spec.active_deadline_seconds is not None and raw.spec.active_deadline_seconds >= 0,
-        status.qos_class == "BestEffort",
-        _quota_requests(request_parts(raw.spec, status)),
+        raw.status is not None and raw.status.qos_class == "BestEffort",
+        None if shown is None else _quota_requests(requests),
     )
 
 
@@ -552,7 +553,8 @@ def _quota_requests(parts: Parts) -> Resources | None:
 def prepare_pod(raw: PodJson) -> Steps[None]:
     """The requests of a pod. Raises ``WireError``."""
     if raw.spec is not None:
-        yield from REQUESTS.prepare(request_parts(raw.spec, raw.status or _NO_STATUS))
+        shown = shown_resources(raw.spec, raw.status or _NO_STATUS)
+        yield from REQUESTS.prepare(request_parts(raw.spec, shown))
 
 
 def prepare_node(raw: NodeJson) -> Steps[None]:
