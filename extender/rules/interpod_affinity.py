@@ -24,7 +24,7 @@ from extender.index.nodes.domains import KeyView
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState, Reach
-from extender.model.constraints.terms import AffinityTerm, by_names, terms_of
+from extender.model.constraints.terms import AffinityTerm, by_names
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.constraint_states import MOST_DOMAINS, MOST_TERMS, Steps, domain_states, reach_of, text_of
@@ -101,6 +101,7 @@ class OwnTerms(Counted):
             counts.pods(required, *dict.fromkeys(term.topology_key for term in wanted.required)) if required else ()
         )
         anti = tuple(dict.fromkeys(term for term in wanted.required_anti if counts.is_carried(term.topology_key)))
+        filtering = (*wanted.required, *wanted.required_anti)
         preferences = [(each.weight, each.term) for each in wanted.preferred]
         preferences += [(-each.weight, each.term) for each in wanted.preferred_anti]
         return cls(
@@ -115,9 +116,7 @@ class OwnTerms(Counted):
                 if counts.is_carried(term.topology_key)
             ),
             errors=wanted.errors,
-            used_fields=tuple(
-                ["namespaceSelector" for each in terms_of(wanted) if each.namespace_selector is not None]
-            ),
+            used_fields=tuple(["namespaceSelector" for term in filtering if term.namespace_selector is not None]),
         )
 
     @property

@@ -132,8 +132,8 @@ class SpreadGroups(Counted):
 
     @property
     def used_fields(self) -> tuple[str, ...]:
-        """Each use of minDomains (KEP-3022); 1 is what a constraint without it has."""
-        return tuple(["minDomains" for each in (*self.hard, *self.soft) if each.constraint.min_domains > 1])
+        """Each hard constraint with minDomains (KEP-3022); 1 is what a constraint without it has."""
+        return tuple(["minDomains" for each in self.hard if each.constraint.min_domains > 1])
 
     @property
     def error(self) -> str:

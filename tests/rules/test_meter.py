@@ -131,6 +131,13 @@ class TestFields:
         metered.ask(pod_json(apart=[*everywhere, WEB]))
         assert metered.meter.fields == {"minDomains": 0, "namespaceSelector": 2}
 
+    def test_what_only_scores_is_not_decided_by_filter(self) -> None:
+        wish = {"weight": 1, "podAffinityTerm": term("zone", namespace_selector={}, app="web")}
+        metered = Metered(web_on("n1"))
+        soft = spread("zone", hard=False, min_domains=3, app="web")
+        metered.ask(pod_json(app="web", prefers=[wish], avoids=[wish], spreads=[soft]))
+        assert metered.meter.fields == {"minDomains": 0, "namespaceSelector": 0}
+
     def test_an_ignored_field_is_not_in_use(self) -> None:
         off = settings(
             rules={"interPodAffinity": {"namespaceSelector": False}, "topologySpread": {"minDomains": False}}

@@ -206,7 +206,7 @@ def note(incoming: Pod, *objects: Object) -> str:
             pod("asking", app="web", spreads=[spread("zone", app="web", min_domains=3)]),
             [pod("web-0", on="n0", app="web"), pod("web-1", on="n1", app="web")],
             (
-                "topology spread by topology.kubernetes.io/zone (maxSkew 1, minimum 0 of 2 domains) with pods app=web: z0: 1 counted, 0 would pass "
+                "topology spread by topology.kubernetes.io/zone (maxSkew 1, minimum 0 of 2 domains, as minDomains is 3) with pods app=web: z0: 1 counted, 0 would pass "
                 "(because of default/web-0), z1: 1 counted, 0 would pass (because of default/web-1)"
             ),
         ),
@@ -217,6 +217,12 @@ def test_a_constraint_is_told_with_its_domains_their_counts_and_the_pods(
     incoming: Pod, placed: list[Pod], expected: str
 ) -> None:
     assert note(incoming, *ZONES, *placed) == expected
+
+
+def test_min_domains_that_are_met_are_not_named() -> None:
+    incoming = pod("asking", app="web", spreads=[spread("zone", app="web", min_domains=2)], near=[term(app="cache")])
+    text = note(incoming, *ZONES, pod("web", on="n0", app="web"))
+    assert "minimum 0 of 2 domains) with" in text
 
 
 def test_a_rule_without_domains_is_told_with_what_is_to_blame() -> None:

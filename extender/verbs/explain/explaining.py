@@ -291,7 +291,9 @@ def _head(state: ConstraintState, namespace: str) -> str:
         return f"{text}, of {_readable((state.carrier,), namespace)} for example"
     if state.kind == "topologySpread":
         without = "".join(f", without {shown_domain(each.domain)}" for each in state.left_out[:_MOST_DOMAINS])
-        text += f" (maxSkew {state.max_skew}, minimum {state.minimum} of {counted(state.eligible, 'domain')}{without})"
+        least = f", as minDomains is {state.min_domains}" if state.min_domains > state.eligible else ""
+        eligible = f"minimum {state.minimum} of {counted(state.eligible, 'domain')}{least}"
+        text += f" (maxSkew {state.max_skew}, {eligible}{without})"
     return f"{text} with pods {_short(state.pods)}" if state.pods else text
 
 
