@@ -47,7 +47,8 @@ def test_a_workload_is_shown_with_its_ratio_to_its_control() -> None:
     text = markdown({each.key: each for each in rows}, plan)
     assert "| W1 / C1 | 5,000 | offload | 2 % | 1.13 | 0.83 |" in text
     assert text.count("| W1 / C1 |") == 1
-    assert {each.name: each.control for each in WORKLOADS.values() if each.control} == {"W1": "C1", "W5": "C5"}
+    controls = {each.name: each.control for each in WORKLOADS.values() if each.control}
+    assert controls == {f"W{number}": f"C{number}" for number in range(1, 6)}
 
 
 def test_a_control_differs_from_its_workload_in_the_field_alone() -> None:
@@ -57,10 +58,15 @@ def test_a_control_differs_from_its_workload_in_the_field_alone() -> None:
     for spec, name in ((with_field, "cyan"), (without, "teal")):
         assert spec["topologySpreadConstraints"][0].pop("labelSelector") == {"matchLabels": {"app": name}}
     assert with_field == without
-    many, one = ([*WORKLOADS[name].running(500, 1000)] for name in ("W1", "C1"))
-    assert [len({pod["metadata"]["namespace"] for pod in pods}) for pods in (many, one)] == [100, 1]
-    assert ["namespaceSelector" in str(pods[0]["spec"]["affinity"]) for pods in (many, one)] == [True, False]
-    assert [node_of(pod) for pod in many] == [node_of(pod) for pod in one]
+    for number in range(1, 5):
+        many, one = ([*WORKLOADS[f"{kind}{number}"].running(500, 1000)] for kind in "WC")
+        assert [len({pod["metadata"]["namespace"] for pod in pods}) for pods in (many, one)] == [100, 1]
+        assert ["namespaceSelector" in str(pods[0]["spec"]["affinity"]) for pods in (many, one)] == [True, False]
+        assert [node_of(pod) for pod in many] == [node_of(pod) for pod in one]
+        terms = []
+        for name, pods in ((f"W{number}", many), (f"C{number}", one)):
+            terms.append(str(pods[0]["spec"]["affinity"]).replace(f"'{WORKLOADS[name].app}'", "'x'"))
+        assert terms[0].replace(", 'namespaceSelector': {'matchLabels': {'team': 'devops'}}", "") == terms[1]
 
 
 def nodes_by_app(workload: Workload, count: int, nodes: int) -> Counter[tuple[str, str]]:

@@ -188,14 +188,38 @@ WORKLOADS: Final = {
             in_one_namespace=True,
             share=0.8,
         ),
+        Workload(
+            "C2",
+            "W2 in one namespace, without namespaceSelector",
+            "navy",
+            _affinity("podAffinity", ZONE, required=True, in_teams=False),
+            in_one_namespace=True,
+        ),
+        Workload(
+            "C3",
+            "W3 in one namespace, without namespaceSelector",
+            "rose",
+            _affinity("podAffinity", HOSTNAME, required=False, in_teams=False),
+            in_one_namespace=True,
+        ),
+        Workload(
+            "C4",
+            "W4 in one namespace, without namespaceSelector",
+            "gold",
+            _affinity("podAntiAffinity", HOSTNAME, required=False, in_teams=False),
+            in_one_namespace=True,
+        ),
         Workload("C5", "W5 without minDomains", "teal", _spread(hard=True), in_one_namespace=True),
-        Workload("W2", "required affinity, zone", "blue", _affinity("podAffinity", ZONE, required=True)),
-        Workload("W3", "preferred affinity, node", "red", _affinity("podAffinity", HOSTNAME, required=False)),
+        Workload("W2", "required affinity, zone", "blue", _affinity("podAffinity", ZONE, required=True), control="C2"),
+        Workload(
+            "W3", "preferred affinity, node", "red", _affinity("podAffinity", HOSTNAME, required=False), control="C3"
+        ),
         Workload(
             "W4",
             "preferred anti-affinity, node",
             "yellow",
             _affinity("podAntiAffinity", HOSTNAME, required=False),
+            control="C4",
         ),
         Workload(
             "W5", "hard spread, zone", "cyan", _spread(hard=True, has_minimum=True), in_one_namespace=True, control="C5"

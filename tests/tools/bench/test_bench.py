@@ -294,19 +294,36 @@ def read(path: Path) -> Any:
     return (parse_modes if document["kind"] == "ModesScenario" else parse_bench)(document)
 
 
-def test_a_pair_differs_in_what_it_compares_and_in_nothing_else() -> None:
-    """KEP-2249: one namespace without a selector against 100 with it. KEP-3022: hard spread with minDomains against without."""
-    many, one = spec_of("hundred-namespaces"), spec_of("one-namespace")
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    (term,) = many["spec"]["affinity"]["podAntiAffinity"][required]
+def terms_of(spec: dict[str, Any], side: str, strength: str) -> list[dict[str, Any]]:
+    """The terms of a template: each is alone."""
+    (found,) = spec["spec"]["affinity"][side][f"{strength}DuringSchedulingIgnoredDuringExecution"]
+    return [found.get("podAffinityTerm", found)]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "side", "strength"),
+    [
+        ("", "podAntiAffinity", "required"),
+        ("required-affinity-", "podAffinity", "required"),
+        ("preferred-affinity-", "podAffinity", "preferred"),
+        ("preferred-anti-affinity-", "podAntiAffinity", "preferred"),
+    ],
+)
+def test_a_pair_of_each_kind_of_term_differs_in_its_selector_and_in_nothing_else(
+    prefix: str, side: str, strength: str
+) -> None:
+    """KEP-2249: one namespace without a selector against 100 with it."""
+    many, one = spec_of(f"{prefix}hundred-namespaces"), spec_of(f"{prefix}one-namespace")
+    (term,) = terms_of(many, side, strength)
     assert term.pop("namespaceSelector") == {"matchLabels": {"team": "devops"}}
-    assert (many["cluster"].namespaces, many["cluster"].one_namespace, one["cluster"].one_namespace) == (
-        100,
-        False,
-        True,
-    )
+    kinds = [found["cluster"] for found in (many, one)]
+    assert [(found.namespaces, found.one_namespace) for found in kinds] == [(100, False), (100, True)]
     many["cluster"] = msgspec.structs.replace(many["cluster"], one_namespace=True)
     assert many == one
+
+
+def test_the_pair_of_min_domains_differs_in_the_field_and_in_nothing_else() -> None:
+    """KEP-3022: hard spread with minDomains against without."""
     used, unused = spec_of("with-min-domains"), spec_of("without-min-domains")
     assert used["spec"]["topologySpreadConstraints"][0].pop("minDomains") == used["cluster"].zones
     assert used == unused
