@@ -8,6 +8,9 @@ Judged are groups by label of policies with the mode Required, in the order of t
 - no pod loses the gate where pods of the policy that lost it have more of its domain than the quota of the domain and
   ``maxPerDomain`` say then, terminating ones with them;
 - room is handed out once: no placement takes a node's room that an undone decision in its domain needs;
+- a pod of a decided group lands on no node that it prefers less than another one of its domain that has had room for it, and for
+  all pods of decided groups that are not placed yet (`_LAG`): by its preferred node affinity and by taints PreferNoSchedule. Pods with preferred
+  (anti-)affinity or soft spread are left out, as these may weigh more;
 - no namespace has room for more groups, for more pods, or more of what all nodes offer, than its share (`Shares`);
 - at the end a group is whole: all of its released pods are placed, and none is left at the gate unless a pod of the group
   was lost after the decision, or its domain lost a node. Pods of a scheduler that has placed none are left out: there is none.
@@ -32,14 +35,21 @@ from extender.simulator.json_objects import (
     selects,
     uid_of,
 )
+from extender.simulator.oracle.brute_force import matches_node_affinity, matches_term, tolerates_taints, untolerated
 from extender.simulator.oracle.journal import Decision, FailedBinding, Journal, StoreChange
 
 _USUAL_SCHEDULER: Final = "default-scheduler"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_PREFER_NO_SCHEDULE: Final = ("PreferNoSchedule",)
+_SOFT: Final = "ScheduleAnyway"
 _KEEP_GATED: Final = "KeepGated"
 _LAG: Final = 1.0  # seconds by which the extender may count from an earlier moment than the judge
 _USUAL_GATE: Final = "placement.extender.dev/group"
 _UNITS: Final = {"m": 0.001, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "k": 1e3, "M": 1e6, "G": 1e9}
 _ROUNDING: Final = 1e-6
+_AFFINITY_POINTS: Final = 200.0  # the weights of kube-scheduler's plugins: 2 and 3 times 100
+_TAINT_POINTS: Final = 300.0
+_OTHER_POINTS: Final = 100.0  # by which resources may weigh more
 
 
 class Shares(NamedTuple):
@@ -155,9 +165,9 @@ def gang_violations(journal: Journal, shares: Shares | None = None) -> list[Gang
             after = None if entry.change.type == DELETED else entry.change.stored
             judge.show(entry.kind, after, entry.change.previous, entry.change.at)
         elif isinstance(entry, Decision):
-            judge.place(entry.uid, entry.pod, entry.node)
+            judge.place(entry.uid, entry.pod, entry.node, entry.decided_at)
         elif isinstance(entry, FailedBinding):
-            judge.placed.pop(entry.uid, None)
+            judge.fail(entry.uid, entry.at)
     judge.end()
     return list(dict.fromkeys(judge.found))
 
@@ -219,17 +229,20 @@ class _Judge:
         self._schedulers = {_USUAL_SCHEDULER}  # which have placed a pod, or may yet
         self._nodes: dict[str, JsonObject] = {}
         self._gangs: dict[tuple[str, str, str], _Gang] = {}
+        self._freed: dict[str, float] = {}  # by node, when it changed or a pod left it
 
     def show(self, kind: Kind, stored: Stored | None, before: Stored | None, at: float) -> None:
         """Applies a change of an object; None before it existed, and after it was deleted."""
         if kind is NODES:
             self._show_node(stored, before)
+            if stored is not None:
+                self._freed[stored.key] = at
         elif kind is PODS:
             self._show_pod(stored, before, at)
         elif kind is GROUP_PLACEMENTS and stored is not None:
             self._show_decision(stored.read(), at)
 
-    def place(self, uid: str, pod: JsonObject, node: str) -> None:
+    def place(self, uid: str, pod: JsonObject, node: str, at: float = inf) -> None:
         """Judges a decision of the scheduling loop, and counts the pod on its node."""
         self._schedulers.add(_scheduler_of(pod))
         gang = self._gang_of(pod)
@@ -239,12 +252,63 @@ class _Judge:
                 there = self.placed.get(other)
                 if other != uid and there is not None and self._domain(there[1], gang.rules) not in {here, None}:
                     self._add(gang, f"split between {here} and {self._domain(there[1], gang.rules)}")
+        if gang is not None and gang.domain and node in self._nodes:
+            self._judge_preference(gang, pod, node, at)
         open_ = [each for each in self._gangs.values() if each.domain and node in self._domain_nodes(each)]
         before = {each.name: self._missing(each) for each in open_}
         self.placed[uid] = pod, node
         for each in open_:
             if before[each.name] == 0 and self._missing(each) > 0:
                 self._add(each, f"room in {each.domain} that was decided for it went to another pod")
+
+    def fail(self, uid: str, at: float) -> None:
+        """A binding failed: the pod is on no node."""
+        if uid in self.placed:
+            self._freed[self.placed.pop(uid)[1]] = at
+
+    def _judge_preference(self, gang: _Gang, pod: JsonObject, node: str, at: float) -> None:
+        """A pod of a group is placed: whether a node that it prefers more has had room."""
+        affinity = pod["spec"].get("affinity") or {}
+        terms = (affinity.get("nodeAffinity") or {}).get(_PREFERRED) or ()
+        others = [(affinity.get(side) or {}).get(_PREFERRED) for side in ("podAffinity", "podAntiAffinity")]
+        soft = [
+            each for each in pod["spec"].get("topologySpreadConstraints") or () if each["whenUnsatisfiable"] == _SOFT
+        ]
+        if any(others) or soft or (pod.get("status") or {}).get("nominatedNodeName"):
+            return
+        domain = [name for name in self._domain_nodes(gang) if self._admits(name, pod)]
+        weights = {
+            name: sum(each["weight"] for each in terms if matches_term(each["preference"], self._nodes[name]))
+            for name in domain
+        }
+        most = max(weights.values(), default=0) or 1
+        points = {
+            name: _AFFINITY_POINTS * weight / most
+            + _TAINT_POINTS * (untolerated(pod, self._nodes[name], _PREFER_NO_SCHEDULE) is None)
+            for name, weight in weights.items()
+        }
+        better = [name for name, each in points.items() if each > points.get(node, inf) + _OTHER_POINTS]
+        if not better:
+            return
+        needed = _total(
+            [_requests(pod), *(_requests(each) for each in self._left(gang) if uid_of(each) != uid_of(pod))]
+        )
+        found = next(
+            (name for name in better if at >= self._freed.get(name, -inf) + _LAG and self._has_room(name, needed)), None
+        )
+        if found is not None:
+            self._add(gang, f"a pod landed on {node}, and prefers {found}, which has room")
+
+    def _admits(self, name: str, pod: JsonObject) -> bool:
+        node = self._nodes[name]
+        return matches_node_affinity(pod, node) and tolerates_taints(pod, node) and bool(_room_of(node))
+
+    def _has_room(self, name: str, needed: Mapping[str, float]) -> bool:
+        used = _total(_requests(pod) for pod, node in self.placed.values() if node == name)
+        offered = _room_of(self._nodes[name])
+        return all(
+            offered.get(each, 0.0) + _ROUNDING >= used.get(each, 0.0) + amount for each, amount in needed.items()
+        )
 
     def end(self) -> None:
         """Judges what is left when the cluster is idle."""
@@ -288,6 +352,8 @@ class _Judge:
         uid, gang = uid_of(pod), self._gang_of(pod)
         is_gone = stored is None or is_finished(pod)
         if is_gone:
+            if uid in self.placed:
+                self._freed[self.placed[uid][1]] = at
             self.placed.pop(uid, None)
         elif node_of(pod):
             self.placed[uid] = pod, node_of(pod)

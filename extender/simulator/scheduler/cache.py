@@ -4,7 +4,7 @@ The loop applies the store's changes to it, after a delay if configured; an assu
 kube-scheduler. No await, no HTTP. Called by `scheduler/loop.py`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import zip_longest
 from typing import NamedTuple
@@ -12,8 +12,15 @@ from typing import NamedTuple
 from extender.model.resources import CPU, MEMORY, PODS, add, largest, parse_resources, total
 from extender.simulator.apiserver.store import DELETED, Change
 from extender.simulator.json_objects import JsonObject, condition_of, is_finished, labels_of, name_of, node_of, uid_of
-from extender.simulator.oracle.brute_force import matches_node_affinity, required_terms, tolerates, untolerated
+from extender.simulator.oracle.brute_force import (
+    matches_node_affinity,
+    matches_term,
+    required_terms,
+    tolerates,
+    untolerated,
+)
 
+_PREFER_NO_SCHEDULE = ("PreferNoSchedule",)
 ZONE = "topology.kubernetes.io/zone"
 
 
@@ -240,6 +247,20 @@ class Fit:
     def score(self, state: NodeState) -> float:
         """The score, 0 to 100: the share of CPU and memory that stays free (NodeResourcesFit, LeastAllocated)."""
         return sum(self._left(state, resource) for resource in (CPU, MEMORY)) / 2
+
+    def preferences(self, states: Sequence[NodeState]) -> dict[str, float]:
+        """What NodeAffinity (weight 2) and TaintToleration (weight 3) add to the score of each node, relative to the others."""
+        affinity = (self.pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+        terms = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        tainted = {state.name for state in states if untolerated(self.pod, state.node, _PREFER_NO_SCHEDULE) is not None}
+        if not terms and not tainted:
+            return {}
+        weights = {
+            state.name: sum(each["weight"] for each in terms if matches_term(each["preference"], state.node))
+            for state in states
+        }
+        most = max(weights.values(), default=0) or 1
+        return {name: 200 * weight / most + 300 * (name not in tainted) for name, weight in weights.items()}
 
     def _left(self, state: NodeState, resource: str) -> float:
         allocatable = state.allocatable.get(resource, 0)

@@ -347,7 +347,10 @@ class SchedulingLoop:
         if len(passed) == 1:
             return passed[0].name
         points = await self._extender.prioritize(pod, passed) if self._extender else {}
-        scores = {state.name: fit.score(state) + points.get(state.name, 0) for state in passed}
+        preferred = fit.preferences(passed)
+        scores = {
+            state.name: fit.score(state) + preferred.get(state.name, 0) + points.get(state.name, 0) for state in passed
+        }
         # A random one of the best nodes, as in selectHost; the seed makes it reproducible.
         highest = max(scores.values())
         return self._rng.choice([name for name, score in scores.items() if score == highest])

@@ -58,10 +58,10 @@ class Run:
         for number in numbers:
             self.operations.change(PODS, f"default/g-{number}", let_go)
 
-    def place(self, name: str, on: str) -> None:
+    def place(self, name: str, on: str, at: float = 1.0) -> None:
         """The scheduling loop decides, and binds."""
         found = self.store.find(PODS, f"default/{name}").read()
-        self.journal.decided(1.0, 1.0, found["metadata"]["uid"], found, on)
+        self.journal.decided(1.0, at, found["metadata"]["uid"], found, on)
         self.operations.change(PODS, f"default/{name}", lambda pod: pod["spec"].update(nodeName=on))
 
     @property
@@ -280,3 +280,67 @@ def test_pods_above_a_quota_are_told_when_one_is_released_and_terminating_ones_c
     for number in range(3):
         within.place(f"g-{number}", "a")
     assert within.found == []
+
+
+LATE = float("inf")  # long after everything else
+DISK = "example.com/disk"
+SSD = {"weight": 1, "preference": {"matchExpressions": [{"key": DISK, "operator": "In", "values": ["ssd"]}]}}
+NODES_FIRST: JsonObject = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [SSD]}}
+
+
+def preferring(affinity: JsonObject | None = None, **spec: Any) -> Run:
+    """A gang of one pod with preferences, decided for a zone that has a node with an SSD, one without, and a tainted one."""
+    run = Run(1)
+    run.operations.create(NODES, node("ssd", "za", cpu="1", labels={DISK: "ssd"}))
+    soft = [{"key": "old", "value": "yes", "effect": "PreferNoSchedule"}]
+    run.operations.create(NODES, node("old", "za", taints=soft))
+    run.operations.change(PODS, "default/g-0", lambda pod: pod["spec"].update({"affinity": affinity or {}, **spec}))
+    run.decide("za")
+    run.release(0)
+    return run
+
+
+def test_a_pod_that_lands_on_a_node_that_it_prefers_less_than_one_with_room_is_found() -> None:
+    run = preferring(NODES_FIRST)
+    run.place("g-0", "a", LATE)
+    assert run.found == ["group default/g: a pod landed on a, and prefers ssd, which has room"]
+    run = preferring()
+    run.place("g-0", "old", LATE)
+    assert run.found == ["group default/g: a pod landed on old, and prefers a, which has room"]
+
+
+def test_a_pod_that_lands_on_the_node_that_it_prefers_most_is_right() -> None:
+    for affinity, on in ((NODES_FIRST, "ssd"), ({}, "a"), ({}, "ssd")):
+        run = preferring(affinity)
+        run.place("g-0", on, LATE)
+        assert run.found == []
+
+
+def test_a_pod_that_lands_elsewhere_is_right_where_the_better_node_is_full_was_full_or_is_needed_by_others() -> None:
+    run = preferring(NODES_FIRST)
+    run.create("other")
+    run.place("other", "ssd", LATE)
+    run.place("g-0", "a", LATE)
+    assert run.found == []
+    run = preferring(NODES_FIRST)
+    run.place("g-0", "a")
+    assert run.found == [], "the node is there only since a moment"
+    run = Run(2)
+    run.operations.create(NODES, node("old", "za", cpu="1"))
+    run.operations.change(
+        NODES, "a", lambda found: found["spec"].update(taints=[{"key": "o", "effect": "PreferNoSchedule"}])
+    )
+    run.decide("za")
+    run.release(0, 1)
+    run.place("g-0", "a", LATE)
+    run.place("g-1", "old", LATE)
+    assert run.found == [], "the other pod needs that room"
+
+
+def test_a_pod_with_other_preferences_that_may_weigh_more_is_not_judged() -> None:
+    soft = [{"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}]
+    term = {"weight": 1, "podAffinityTerm": {"topologyKey": ZONE, "labelSelector": {}}}
+    near = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    for run in (preferring(NODES_FIRST, topologySpreadConstraints=soft), preferring({**NODES_FIRST, **near})):
+        run.place("g-0", "a", LATE)
+        assert run.found == []

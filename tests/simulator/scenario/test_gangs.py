@@ -11,6 +11,7 @@ import yaml
 
 from extender.cli.main import main
 from extender.rules.reserved_room import ReservedRoomFilter
+from extender.verbs import select_host
 
 SCENARIO = Path(__file__).parents[3] / "config" / "scenarios" / "gangs.yaml"
 
@@ -47,3 +48,26 @@ def test_a_filter_that_gives_reserved_room_away_is_found(
     monkeypatch.setattr(ReservedRoomFilter, "passing", all_pass)
     assert main(["simulate", contended]) == 1
     assert "went to another pod" in capsys.readouterr().out
+
+
+def test_a_filter_that_ignores_preferred_nodes_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A gang in a zone of two nodes, the second of which has the SSD that its pods prefer."""
+    scenario = yaml.safe_load(SCENARIO.read_text("utf-8"))
+    group = {"count": 1, "zones": 1, "zone": "zone-a", "cpu": "40", "memory": "128Gi"}
+    scenario["cluster"]["nodes"] = [
+        {**group, "name": "plain"},
+        {**group, "name": "ssd", "labels": {"example.com/disk": "ssd"}},
+    ]
+    gangs = next(step["arriveGroups"] for step in scenario["steps"] if "arriveGroups" in step)
+    scenario["steps"] = [{"pause": {"time": "2s"}}, {"arriveGroups": {**gangs, "groups": 1, "size": [4, 4]}}]
+    scenario["steps"] += [{"settle": {"calm": "1s", "timeout": "1m"}}]
+    shutil.copytree(SCENARIO.with_suffix(""), tmp_path / "gangs")
+    (tmp_path / "gangs.yaml").write_text(yaml.safe_dump(scenario), "utf-8")
+    assert main(["simulate", str(tmp_path / "gangs.yaml")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "placed 4, pending 0, violations 0"
+
+    monkeypatch.setattr(select_host, "node_preferences", lambda nodes, _signature: [0] * len(nodes))
+    assert main(["simulate", str(tmp_path / "gangs.yaml")]) == 1
+    assert "a pod landed on plain, and prefers ssd, which has room" in capsys.readouterr().out
