@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.model.release import RELEASE_GATE
+from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION
 from extender.simulator.json_objects import JsonObject, condition_of, labels_of, name_of, namespace_of, node_of, uid_of
 from tests.autoscaling import node_to_add
 from tests.deploy.building import DEPLOY, load_all
@@ -333,8 +333,12 @@ async def test_a_gang_goes_to_spot_until_its_quota_is_used_up_then_on_demand_and
     """KEP-3838, "Alternatives": a dynamic quota manager; its stories of several machine types."""
     api, board = released.api, released.board
     kinds = {"spot-0": "m-spot", "spot-1": "n-spot", "spot-2": "m-spot", "demand-0": "m", "demand-1": "m"}
-    await api.create(*(machine(name, kind) for name, kind in kinds.items()))
-    spot = {**SPOT, "quota": {"pods": 4, "resources": {"cpu": "4500m"}}}
+    machines = [machine(name, kind) for name, kind in kinds.items()]
+    for each in machines[:3]:
+        each["spec"] = {**each.get("spec", {}), "taints": [{"key": "spot", "value": "yes", "effect": "NoSchedule"}]}
+    await api.create(*machines)
+    tolerations = [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}]
+    spot = {**SPOT, "quota": {"pods": 4, "resources": {"cpu": "4500m"}}, "tolerations": tolerations}
     await releasing(api, topology=[MACHINE], strategy="InOrder", domains=[spot, ON_DEMAND])
     before = await refused(api)
     async with two_extenders(released):
@@ -350,11 +354,14 @@ async def test_a_gang_goes_to_spot_until_its_quota_is_used_up_then_on_demand_and
                 await asyncio.sleep(0.1)
         assert (await domains_of(api))[0]["used"] == {"pods": 4, "resources": {"cpu": "4"}}
         assert [each["name"] for each in await domains_of(api)] == ["spot", "on-demand"]
+        for each in gang("b", 2):  # what is written into released pods frees no quota
+            await api.patch(pod_path(each), {"metadata": {"annotations": {RELEASED_ANNOTATION: None}}})
         for each in gang("a", 2):
             await api.delete(pod_path(each), grace=0)
         await api.create(*gang("d", 2))
         await board.bound(*gang("d", 2))
         assert machines_of(released, "d", kinds) <= {"m-spot", "n-spot"}
+        assert (await domains_of(api))[0]["used"]["pods"] == 4
     assert await refused(api) == before
     assert await released.faults() == []
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from extender.model.group_placements import PlacementStatus
-from extender.model.release import Decision, GroupKey, Level, Phase
+from extender.model.group_placements import MOST_RECORDED, PlacementStatus
+from extender.model.release import BroughtToleration, Decision, GroupKey, Level, Phase
 from extender.simulator.json_objects import JsonObject
 from extender.wire.policies.group_placements import decision_body, status_body, undecided_body
 from tests.e2e.client import Api
@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 GROUP = GroupKey("default", "PodSchedulingPolicy/default/gangs", "train-7")
-DECISION = Decision(GROUP, "placement.extender.dev/group", 4, (Level("zone", "a"), Level("rack", "r1")), NOON)
+SPOT = Level("zone", "a", tolerations=(BroughtToleration("spot", "Exists", "", "NoExecute", 60),))
+DECISION = Decision(GROUP, "placement.extender.dev/group", 4, (SPOT, Level("rack", "r1")), NOON)
 PATH = "/apis/placement.extender.dev/v1alpha1/namespaces/default/groupplacements"
 STRICT = {"fieldValidation": "Strict"}
 
@@ -40,7 +41,8 @@ def named(body: JsonObject) -> str:
 
 async def test_a_group_is_written_before_and_after_its_decision(api: Api) -> None:
     created = await api.request("POST", PATH, undecided_body(GROUP, DECISION.gate, 4), params=STRICT)
-    body = decision_body(DECISION, created["metadata"]["resourceVersion"])
+    recorded = [f"{at:036}" for at in range(MOST_RECORDED)]
+    body = decision_body(DECISION, created["metadata"]["resourceVersion"], pods=recorded)
     replaced = await api.request("PUT", named(body), body, params=STRICT)
     assert replaced["spec"] == body["spec"]
     assert (await api.request("PUT", named(body), body, allow=[409]))["reason"] == "Conflict"
