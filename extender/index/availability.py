@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
 
+from extender.index.full_domains import FullDomainTable
 from extender.index.nodes.topology import Topology
 from extender.index.objects.changes import Journal, Subscribable, Subscribers
 from extender.model.changes import DomainTimes
@@ -46,7 +47,7 @@ class DomainsView:
     """What readers see. ``version`` grows with whatever may change an answer, ``now`` is the time of the last step.
 
     Subscribers of ``changes`` are told when a domain becomes excluded or returns, and when other domains are declared.
-    ``freed_total`` counts the nodes on which room may have become free, while a policy excludes full domains. ``fits`` has what
+    ``freed_total`` counts the nodes on which room may have become free, while a policy excludes full domains. ``full`` has what
     the rule found out about that room, see `rules/excluded_domains.py`.
     """
 
@@ -61,7 +62,7 @@ class DomainsView:
         self._kept: dict[tuple[str, float], tuple[int, Excluded]] = {}
         self.freed_total = 0
         self._freed: deque[int] = deque(maxlen=_MOST_FREED)
-        self.fits: dict[Hashable, dict[int, tuple[int, int]]] = {}
+        self.full = FullDomainTable()
 
     def declared(self, topology_key: str) -> frozenset[str]:
         """The domains that are declared for a topology key. O(1)."""
@@ -238,7 +239,7 @@ class DomainTable(DomainsView):
         if not self.follows_room:
             self.freed_total += len(self._freed) + 1  # nothing that was found holds any longer
             self._freed.clear()
-            self.fits.clear()
+            self.full.clear()
 
     def freed(self, number: int) -> None:
         """A node changed, or a pod has left it. O(1)."""

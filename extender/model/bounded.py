@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Container, Generator, Hashable
+from collections.abc import Callable, Container, Generator, Hashable, Iterable, Iterator
 from functools import wraps
 from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple
 
@@ -55,6 +55,19 @@ def without_item(items: Few[K], item: K) -> Few[K]:
         shrink(items)
         return items if len(items) > 1 else tuple(items)
     return tuple(each for each in items if each != item)
+
+
+def in_turns(queues: Iterable[Iterable[V]]) -> Iterator[V]:
+    """The first item of each queue, then the second of each, and so on: where queues of many share what is bounded."""
+    waiting = [iter(queue) for queue in queues]
+    while waiting:
+        left = []
+        for queue in waiting:
+            for item in queue:
+                yield item
+                left.append(queue)
+                break
+        waiting = left
 
 
 class _Entry(Generic[V]):

@@ -11,7 +11,7 @@ affinity, known before any node of them exists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -34,8 +34,7 @@ from extender.model.units import rfc3339
 from extender.rules.frames import Frame
 from extender.rules.free_resources import static_rejection
 
-_MOST_FOUND: Final = 2000  # pods of one kind whose room is remembered
-_MOST_DOMAINS: Final = 64  # of each of them
+_MOST_DOMAINS: Final = 64  # of a kind of pods, with the node that has room
 _FULL: Final = -1
 _NO_DOMAINS: Final[Mapping[str, Exclusion]] = {}
 
@@ -52,7 +51,7 @@ class LeftOut:
     excluded: Mapping[str, Exclusion] = field(default_factory=dict)
     numbers: Mapping[int, str] = field(default_factory=dict)
     ineligible: Sequence[str] = ()
-    is_full: Callable[[int], bool] | None = None
+    is_full: Fullness | None = None
 
     def least(self, group: SpreadGroupView, frame: Frame) -> int:
         """The smallest count over the eligible domains that are left, 0 where none is. O(domains that are left out + counts)."""
@@ -61,6 +60,8 @@ class LeftOut:
         if frame.eligible_domains(group, self.excluded) > group.domains:
             return 0  # a domain of the request, without a pod
         counts, domains = frame.satisfying(group), group.column.domains
+        if self.is_full is not None and frame.numbers_nodes:
+            return self.is_full.least(counts, self.numbers)
         if len(domains) > len(counts) and any(self._counts(each) for each in domains if each not in counts):
             return 0
         levels: Iterable[tuple[int, Collection[int]]]
@@ -119,7 +120,7 @@ def left_out(
             found = {each: why for each, why in found.items() if why.by or not _has_available(frame.brought(key, each))}
     numbers = {number: each for each in found if (number := key.number_of.get(each)) is not None}
     ineligible = _ineligible(found, constraint, signature, group) if found else ()
-    is_full = _Fullness(pod, signature, group, view, frame) if rules.excludes_full else None
+    is_full = Fullness(pod, signature, group, view, frame) if rules.excludes_full else None
     return LeftOut(found, numbers, ineligible, is_full)
 
 
@@ -187,49 +188,80 @@ def why_excluded(exclusion: Exclusion) -> str:
     return f"excluded since {since}{until}: {exclusion.by}"
 
 
-class _Fullness:
+class Fullness:
     """Whether a pod fits no eligible node of a domain, looked up for each domain that is asked about.
 
-    A node that fits is remembered with the domain, and so is that none does, with how often room had become free by then: only
-    nodes on which that has happened since are looked at again. The first look at a domain is O(its nodes), a later one O(1 +
-    nodes freed since).
+    A node that fits is remembered with the domain, and so is that none does until room becomes free there: see
+    `index/full_domains.py`. The first look at a domain is O(its nodes), a later one O(1).
     """
 
-    __slots__ = ("_found", "_frame", "_group", "_pod", "_signature", "_view")
+    __slots__ = ("_frame", "_group", "_known", "_nodes", "_pod", "_signature", "_view")
 
     def __init__(
         self, pod: Pod, signature: PodSignature, group: SpreadGroupView, view: ClusterView, frame: Frame
     ) -> None:
         self._pod, self._signature, self._group, self._view, self._frame = pod, signature, group, view, frame
-        kept = view.domains.fits
-        key: Hashable = (
-            *(group.key.key, group.column.inclusion, signature.node_affinity, signature.tolerations),
-            frozenset(pod.requests.items()),
-        )
-        if len(kept) >= _MOST_FOUND:
-            kept.clear()
-        self._found = kept.setdefault(key, {})
+        kind: Hashable = signature.node_affinity, signature.tolerations, frozenset(pod.requests.items())
+        self._nodes = view.domains.full.of(kind)  # which nodes have no room is the same for each topology key
+        self._known = view.domains.full.of((group.key.key, group.column.inclusion, kind))
+        total, version = view.domains.freed_total, view.nodes_version
+        if self._known.total != total:
+            freed = view.domains.freed_since(self._known.total) if self._known.total >= 0 else None
+            domains = None if freed is None else self._domains_of(freed)
+            self._known.refresh(total, domains, group.column.domains, version)
+        if self._nodes.total != total:
+            freed = view.domains.freed_since(self._nodes.total) if self._nodes.total >= 0 else None
+            self._nodes.refresh(total, freed, {}, version)
+
+    def _domains_of(self, numbers: Iterable[NodeNumber]) -> Iterator[int]:
+        column, nodes = self._group.domain_of, len(self._view.node_names)
+        return (column[number] for number in numbers if number < nodes)
 
     def __call__(self, domain: int) -> bool:
-        known, total = self._found.get(domain, (_FULL, -1))
-        if known == _FULL:
-            known = self._search(domain, total)
-        elif not self._fits(domain, known):
-            known = self._search(domain, -1)
-        if len(self._found) < _MOST_DOMAINS or domain in self._found:
-            self._found[domain] = known, self._view.domains.freed_total
-        return known == _FULL and not any(map(self._takes, self._brought(domain)))
+        """Whether it fits none, not even one that the request brings along."""
+        return self._lacks_room(domain) and not any(map(self._takes, self._brought(domain)))
 
-    def _search(self, domain: int, total: int) -> NodeNumber:
-        """A node that fits. ``total``: none did when room had become free so often; negative where that is not known."""
-        freed = self._view.domains.freed_since(total) if total >= 0 else None
-        nodes = self._group.key.nodes_in.get(domain, ()) if freed is None else freed
-        return next((each for each in nodes if self._fits(domain, each)), _FULL)
+    def least(self, counts: Mapping[int, int], numbers: Container[int]) -> int:
+        """The smallest count of a domain of the index that has room and is none of ``numbers``, 0 where none has.
+
+        O(domains that are not known to be full).
+        """
+        least: int | None = None
+        for domain in tuple(self._known.left):
+            count = counts.get(domain, 0)
+            if (least is None or count < least) and domain not in numbers and not self._lacks_room(domain):
+                if not count:
+                    return 0
+                least = count
+        return least or 0
+
+    def _lacks_room(self, domain: int) -> bool:
+        known = self._known
+        if domain in known.full:
+            return True
+        number = known.fitting.get(domain, _FULL)
+        if number != _FULL and self._fits(domain, number):
+            return False
+        number, crowded = _FULL, self._nodes.full
+        for node in self._group.key.nodes_in.get(domain, ()):
+            if node not in crowded and self._fits(domain, node):
+                number = node
+                break
+        if number == _FULL:
+            known.fitting.pop(domain, None)
+            self._view.domains.full.add(known, domain)
+        elif len(known.fitting) < _MOST_DOMAINS or domain in known.fitting:
+            known.fitting[domain] = number
+        return number == _FULL
 
     def _fits(self, domain: int, number: NodeNumber) -> bool:
         column = self._group.domain_of
-        is_known = number < len(self._view.node_names)  # it may have been the last one, and be gone
-        return is_known and column[number] == domain and self._is_free(number)
+        if number in self._nodes.full or number >= len(self._view.node_names) or column[number] != domain:
+            return False  # beyond the end: it may have been the last one, and be gone
+        if self._is_free(number):
+            return True
+        self._view.domains.full.add(self._nodes, number)
+        return False
 
     def _is_free(self, number: NodeNumber) -> bool:
         node = self._view.node(number)

@@ -31,12 +31,16 @@ class FreeResources:
 
     def count(self, pod: Pod, sign: int) -> None:
         """The pod is on the node (``sign`` 1), or no longer is (-1). O(its resources)."""
+        self.count_only(pod.requests, pod, sign)
+
+    def count_only(self, names: Iterable[str], pod: Pod, sign: int) -> None:
+        """The same of these resources alone. O(names)."""
         self.slots -= sign
         if pod.host_ports:
             self.ports.count(pod.host_ports, sign)
-        free = self.free
-        for name, amount in pod.requests.items():
-            free[name] = free.get(name, 0) - sign * amount
+        free, requests = self.free, pod.requests
+        for name in names:
+            free[name] = free.get(name, 0) - sign * requests.get(name, 0)
 
     def shortage(self, requests: Resources) -> str:
         """The first resource of which too little is free, else empty; what is not requested may be overdrawn."""
@@ -66,6 +70,13 @@ class NodeTrial(FreeResources):
     wanted: UsedPorts = field(default_factory=UsedPorts)
     can_pass: bool = True
 
+    def count(self, pod: Pod, sign: int) -> None:
+        """The pod is on the node (``sign`` 1), or no longer is (-1). O(the fewer of its resources and of those that are requested)."""
+        if len(pod.requests) <= len(self.requests):
+            FreeResources.count(self, pod, sign)
+        else:
+            self.count_only(self.requests, pod, sign)
+
     def passes(self) -> bool:
         """Whether the pod fits now."""
         if not self.can_pass or self.shortage(self.requests):
@@ -87,15 +98,27 @@ def free_resources_on(view: ClusterView, number: NodeNumber, node: Node, others:
     return found
 
 
-def free_beside(node: Node, claims: Iterable[Pod], view: ClusterView) -> FreeResources:
-    """What is free beside these claims on a node of the index or of a request. O(resources + claims)."""
-    number = view.known.get(node.name)
-    if number is not None:
-        return free_resources_on(view, number, node, claims)
-    free = FreeResources(dict(node.allocatable), node.allocatable.get(PODS, 0))
-    for each in claims:
-        free.count(each, 1)
-    return free
+def free_beside(node: Node, claims: Iterable[Pod], view: ClusterView, names: Collection[str]) -> FreeResources:
+    """What is free of these resources beside these claims on a node of the index or of a request. O(names × claims).
+
+    Pods on the node, and the claims, may request tens of thousands of others.
+    """
+    number, offered, slots = view.known.get(node.name), node.allocatable, node.allocatable.get(PODS, 0)
+    if number is None:
+        found = FreeResources({name: offered.get(name, 0) for name in names}, slots)
+    else:
+        requested = view.requested(number)
+        free = {name: offered.get(name, 0) - requested.get(name, 0) for name in names}
+        found = FreeResources(free, slots - len(view.pods_on(number)), view.ports_on(number).beside())
+    for claim in claims:
+        found.count_only(names, claim, 1)
+    return found
+
+
+def requested_there(requests: Resources, node: Node) -> Collection[str]:
+    """The names of the requests that the node offers. O(the fewer of both)."""
+    offered = node.allocatable
+    return [name for name in offered if name in requests] if len(offered) < len(requests) else offered.keys() & requests
 
 
 def conflicting_nominated_pods(pod: Pod, node: str, view: ClusterView) -> list[Pod]:

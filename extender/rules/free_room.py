@@ -69,8 +69,9 @@ class FreeRoomFilter(PreparedFilter):
         there = self.frame.node(position, self.view)
         if there is None:
             return None
-        free = free_beside(there, claims_on(there.name, self.pod, self.view), self.view)
-        return room_rejection(_NAME, _checked(self.pod, there, self.room), self.wanted, free)
+        checked = _checked(self.pod, there, self.room)
+        free = free_beside(there, claims_on(there.name, self.pod, self.view), self.view, checked)
+        return room_rejection(_NAME, checked, self.wanted, free)
 
     def reason(self, position: int) -> Reason | None:
         """Without ports there is one reason, and the columns tell it faster."""
@@ -80,8 +81,13 @@ class FreeRoomFilter(PreparedFilter):
 
 
 def _checked(pod: Pod, node: Node, room: RoomView) -> Resources:
-    """The requests that are checked: those with a column, and those for other resources that the node offers."""
-    offered = node.allocatable
+    """The requests that are checked: those with a column, and those for other resources that the node offers.
+
+    O(the fewer of the requests and of what the node offers).
+    """
+    offered, requests = node.allocatable, pod.requests
+    if len(requests) > len(offered) + len(room.free):
+        return {name: requests[name] for name in dict.fromkeys((*room.free, *offered)) if name in requests}
     return {name: amount for name, amount in pod.requests.items() if name in room.free or name in offered}
 
 

@@ -34,6 +34,7 @@ from extender.rules.free_resources import (
     conflicting_nominated_pods,
     free_beside,
     free_resources_on,
+    requested_there,
     static_rejection,
 )
 from extender.rules.rule import MOST_BLAMED, SUCCESS, PreparedFilter, Rule, Status
@@ -86,7 +87,7 @@ class ReservedRoomFilter(PreparedFilter):
         if there is None:
             return None
         claims = _claims_on(there.name, self.pod, self.view, self.undetermined.get(there.name, _NONE))
-        free = free_beside(there, claims.values(), self.view)
+        free = free_beside(there, claims.values(), self.view, requested_there(self.pod.requests, there))
         short = free.shortage(self.pod.requests)
         if not short or (self.own and self._takes_from_siblings(there, claims)):
             return None
@@ -101,7 +102,7 @@ class ReservedRoomFilter(PreparedFilter):
         others = [each for uid, each in claims.items() if uid not in equal]
         if others:
             others += [claims[uid] for uid in equal & self.undetermined.get(there.name, _NONE).keys()]
-        if free_beside(there, others, view).shortage(self.pod.requests):
+        if free_beside(there, others, view, requested_there(self.pod.requests, there)).shortage(self.pod.requests):
             return False
         slots = equal & reserved.by_node.get(there.name, _NONE).keys()
         number = view.known.get(self.own)

@@ -1,7 +1,8 @@
 """Keeps the costs of deletion of pods whose policies direct it (`deletionCost: Fullest`). On the leader only.
 
-One round after the other: what the costs should be is computed in slices, then differences are written, the fullest domains
-first, at most `WRITES_PER_SECOND`. An annotation that another client has written is never touched: ours has a second one beside it
+One round after the other: what the costs should be is computed in slices, then differences are written, at most `WRITES_PER_SECOND` and
+`MOST_WRITES` in a round. Namespaces take turns, as the tenants of a cluster share the writes, and in each the fullest domains come
+first. A cost that another client takes off a pod is written again after a wait that doubles each time. An annotation that another client has written is never touched: ours has a second one beside it
 with the same value. Costs are removed when no policy directs them any more.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodRef
@@ -18,11 +19,15 @@ from extender.kube.errors import KubeError, NotFound
 from extender.kube.timing import Clock
 from extender.model.objects import Pod
 from extender.settings.configuration import Settings
+from extender.tasks.fair_queue import NamespaceUsage
 from extender.verbs.deletion_costs import wanted_costs
 
 _LOG = logging.getLogger(__name__)
 ROUND_SECONDS: Final = 5.0
 WRITES_PER_SECOND: Final = 10
+MOST_WRITES: Final = 100  # of a round; the next one sees what has come meanwhile
+MOST_REPEATED_AFTER: Final = 3600.0  # seconds
+_MOST_REMEMBERED: Final = 20_000  # pods with their last write
 _SLICE_SECONDS: Final = 0.002
 _PAUSE_SECONDS: Final = 0.01
 _PODS_A_STEP: Final = 2000
@@ -43,6 +48,8 @@ class DeletionCosts:
         self._clock = clock
         self._is_complete = is_complete
         self._has_own = True  # until a round has looked: an earlier leader may have left some
+        self._usage = NamespaceUsage(clock)
+        self._last: dict[str, _Written] = {}  # by UID
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -58,8 +65,8 @@ class DeletionCosts:
         if not (is_directed or self._has_own):
             return
         wanted = await self._wanted() if is_directed else {}
-        changed: list[tuple[int, str]] = []
-        self._has_own = False
+        changed: dict[str, list[tuple[int, str]]] = {}  # by namespace, the lowest cost last
+        self._has_own, now = False, self._clock.now()
         for pod in self._pods():
             if pod is None:
                 await self._clock.sleep(_PAUSE_SECONDS)
@@ -67,9 +74,27 @@ class DeletionCosts:
             self._has_own |= pod.has_own_cost
             cost = wanted.get(pod.uid, 0)
             if (pod.has_own_cost or not pod.deletion_cost) and pod.deletion_cost != _text(cost):
-                changed.append((cost, pod.uid))
-        for cost, uid in sorted(changed):
+                last = self._last.get(pod.uid)
+                if last is None or last.cost != _text(cost) or now >= last.again_at:
+                    changed.setdefault(pod.namespace, []).append((cost, pod.uid))
+        self._forget()
+        for costs in changed.values():
+            costs.sort(reverse=True)
+        for _ in range(MOST_WRITES):
+            if not changed:
+                return
+            namespace = self._usage.least(changed)
+            cost, uid = changed[namespace].pop()
+            if not changed[namespace]:
+                del changed[namespace]
+            self._usage.charge(namespace)
             await self._change(uid, _text(cost))
+
+    def _forget(self) -> None:
+        """The last writes to pods that are gone, and the earliest where there are too many."""
+        self._last = {uid: last for uid, last in self._last.items() if uid in self._index.pods}
+        for uid in list(self._last)[: max(0, len(self._last) - _MOST_REMEMBERED)]:
+            del self._last[uid]
 
     async def _wanted(self) -> dict[str, int]:
         steps, begun = wanted_costs(self._index.view, self._settings), self._clock.now()
@@ -98,6 +123,7 @@ class DeletionCosts:
             return  # gone, or another client's by now
         try:
             await self._write(PodRef(pod.namespace, pod.name, pod.uid), cost or None)
+            self._remember(uid, cost)
             self.results["written" if cost else "removed"] += 1
             self._has_own = True
         except NotFound:
@@ -106,6 +132,19 @@ class DeletionCosts:
             self.results["failed"] += 1
             _LOG.warning("cost of deletion is not written", extra={"pod": pod.full_name, "error": str(error)})
         await self._clock.sleep(1 / WRITES_PER_SECOND)
+
+    def _remember(self, uid: str, cost: str) -> None:
+        last = self._last.pop(uid, None)
+        wait = min(2 * last.wait, MOST_REPEATED_AFTER) if last is not None and last.cost == cost else ROUND_SECONDS
+        self._last[uid] = _Written(cost, wait, self._clock.now() + wait)
+
+
+class _Written(NamedTuple):
+    """The last write to a pod: the cost, and before when it is not repeated although the pod lacks it."""
+
+    cost: str
+    wait: float
+    again_at: float
 
 
 def _text(cost: int) -> str:

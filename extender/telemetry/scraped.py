@@ -133,8 +133,8 @@ DELETION_COSTS: Final = ScrapedMetric(
 
 SPREAD_SKEW: Final = ScrapedMetric(
     "extender_spread_skew{namespace, workload, topology_key}",
-    "Skew of a workload whose hard spread constraint a policy directs, without domains that are left out; the 100 "
-    "workloads furthest above maxSkew.",
+    "Skew of a workload whose hard spread constraint a policy directs, without domains that are left out; 100 "
+    "workloads, of each namespace in turn those furthest above maxSkew.",
 )
 SPREAD_MAX_SKEW: Final = ScrapedMetric(
     "extender_spread_max_skew{namespace, workload, topology_key}",

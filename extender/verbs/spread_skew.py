@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 from extender.index.counts.groups import PlacedPods
 from extender.index.view import ClusterView
-from extender.model.bounded import Steps
+from extender.model.bounded import Steps, in_turns
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.spread import revision_key
 from extender.model.objects import Controller, PodSignature
@@ -22,9 +23,11 @@ from extender.rules.topology_spread import skews
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod, enforced_directives
 
-MOST_SHOWN: Final = 100  # workloads with series of their own, those furthest above maxSkew first
+MOST_SHOWN: Final = 100  # workloads with series of their own, of each namespace those furthest above maxSkew first
 MOST_WORKLOADS: Final = 2000  # controllers that are looked at in a round; the rest counts as "not_looked_at"
 
+_LONGEST_KIND: Final = 63
+_LONGEST_NAME: Final = 253
 # The namespace, the controller such as "Deployment/web", and the topology key over which its pods are to be spread.
 Workload: TypeAlias = tuple[str, str, str]
 
@@ -52,14 +55,15 @@ class SkewFigures:
 def skew_figures(view: ClusterView, settings: Settings) -> Steps[SkewFigures]:
     """The figures of now, in steps. O(signatures with pods + controllers × (policies + constraints + distinct counts)).
 
+    Namespaces take turns, in what is looked at and in what is shown: a tenant may have any number of controllers.
     O(policies) where none directs spread. A Deployment counts once, with the ReplicaSet and constraint of the greatest excess. Pods
     without a ReplicaSet, StatefulSet or ReplicationController are left out.
     """
     if not any(each.directives.spread for each in view.policies):
         return SkewFigures()
-    worst: dict[Workload, Skew] = {}
+    worst: dict[str, dict[Workload, Skew]] = {}  # by namespace, as what follows
     seen: set[tuple[str, Controller]] = set()
-    looked = beyond = 0
+    directed: dict[str, list[tuple[PlacedPods, Collection[str]]]] = {}
 
     def is_new(signature: PodSignature) -> bool:
         return signature.controller is not None and (signature.namespace, signature.controller) not in seen
@@ -71,19 +75,31 @@ def skew_figures(view: ClusterView, settings: Settings) -> Steps[SkewFigures]:
             assert controller is not None  # noqa: S101 (for the type checker: it is new)
             seen.add((signature.namespace, controller))
             keys = {each.topology_key for each in enforced_directives(signature, view, settings)}
-            if keys and looked >= MOST_WORKLOADS:
-                beyond += 1
-            elif keys:
-                looked += 1
-                for key, found in _skews_of(placed, keys, view, settings):
-                    workload = (signature.namespace, _name_of(controller, signature.labels), key)
-                    if workload not in worst or found.excess > worst[workload].excess:
-                        worst[workload] = found
+            if keys:
+                directed.setdefault(signature.namespace, []).append((placed, keys))
         yield
-    first = sorted(worst, key=lambda each: (-worst[each].excess, -worst[each].skew, each))[:MOST_SHOWN]
-    above = sum(each.excess > 0 for each in worst.values())
-    states = {"within": len(worst) - above, "above": above, "not_looked_at": beyond}
-    return SkewFigures({each: worst[each] for each in first}, states)
+    in_turn = in_turns(directed.values())
+    for placed, those in islice(in_turn, MOST_WORKLOADS):
+        signature, controller = placed.signature, placed.signature.controller
+        assert controller is not None  # noqa: S101 (as above)
+        here = worst.setdefault(signature.namespace, {})
+        for key, found in _skews_of(placed, those, view, settings):
+            workload = (signature.namespace, _name_of(controller, signature.labels), key)
+            if workload not in here or found.excess > here[workload].excess:
+                here[workload] = found
+        yield
+    beyond = sum(1 for _ in in_turn)
+    ordered = [sorted(here.items(), key=_by_excess) for here in worst.values() if here]
+    ordered.sort(key=lambda workloads: _by_excess(workloads[0]))
+    total = sum(map(len, ordered))
+    above = sum(found.excess > 0 for workloads in ordered for _, found in workloads)
+    states = {"within": total - above, "above": above, "not_looked_at": beyond}
+    return SkewFigures(dict(islice(in_turns(ordered), MOST_SHOWN)), states)
+
+
+def _by_excess(item: tuple[Workload, Skew]) -> tuple[int, int, Workload]:
+    workload, found = item
+    return -found.excess, -found.skew, workload
 
 
 def _skews_of(
@@ -100,8 +116,12 @@ def _skews_of(
 
 
 def _name_of(controller: Controller, labels: Labels) -> str:
-    """A ReplicaSet of a Deployment has the hash of the Deployment's template at the end of its name."""
-    revision = labels.get(revision_key(controller.kind, labels), "")
-    if controller.kind == "ReplicaSet" and revision and controller.name.endswith(f"-{revision}"):
-        return f"Deployment/{controller.name.removesuffix(f'-{revision}')}"
-    return f"{controller.kind}/{controller.name}"
+    """A ReplicaSet of a Deployment has the hash of the Deployment's template at the end of its name.
+
+    Cut at the length of a name: an owner that a tenant writes may have any, and each scrape repeats it.
+    """
+    kind, name = controller.kind, controller.name
+    revision = labels.get(revision_key(kind, labels), "")
+    if kind == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
+        kind, name = "Deployment", name.removesuffix(f"-{revision}")
+    return f"{kind[:_LONGEST_KIND]}/{name[:_LONGEST_NAME]}"

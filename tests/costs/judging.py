@@ -47,6 +47,8 @@ class Result:
     def problems(self) -> list[str]:
         """What is wrong."""
         found = [] if self.limit else ["no limit"]
+        if not self.at_limit.what:
+            found.append("measures nothing")
         if self.at_limit.longest > MOST_SECONDS:
             found.append(f"a step of {self.at_limit.longest * 1000:.0f} ms ({self.at_limit.what})")
         if self.growth > _GROWTH:
@@ -105,7 +107,7 @@ _COMPARED: Final = 4  # columns; the others are measured
 
 def table(rows: Sequence[Row], results: Mapping[str, Result]) -> list[tuple[str, ...]]:
     """The rows of the documentation. Where one was not measured, its figures are those of the page."""
-    known = {line[0]: line[_COMPARED:] for line in _lines()}
+    known = figures_of_page()
     return [_HEAD, *((*_bounds(row), *_figures(row, results, known)) for row in rows)]
 
 
@@ -139,6 +141,11 @@ def write(lines: Sequence[tuple[str, ...]]) -> None:
 def written() -> list[tuple[str, ...]]:
     """What the page says of each dimension but for the figures."""
     return [line[:_COMPARED] for line in _lines()]
+
+
+def figures_of_page() -> dict[str, tuple[str, ...]]:
+    """The figures of the page by dimension: step, growth, memory."""
+    return {line[0]: line[_COMPARED:] for line in _lines()}
 
 
 def _lines() -> list[tuple[str, ...]]:

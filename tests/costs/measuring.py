@@ -33,12 +33,14 @@ from extender.simulator.json_objects import JsonObject, name_of, namespace_of
 from extender.wire.errors import WireError
 from extender.wire.extender_v1 import (
     decode_args,
+    decode_binding_args,
     decode_preemption_args,
     encode_filter,
     encode_filter_nodes,
     encode_preemption,
     encode_priorities,
 )
+from extender.wire.manifests import decode_what_if
 from tests.soak.in_memory import InMemorySession, Link
 from tests.soak.virtual_time import LoopClock, VirtualLoop
 
@@ -328,9 +330,18 @@ class World:
     async def _preempt(self, body: bytes) -> None:
         encode_preemption(await self.service.verbs.preempt(decode_preemption_args(body, self.settings.limits)))
 
+    async def _bind(self, body: bytes) -> None:
+        decode_binding_args(body)
+
+    async def _whatif(self, body: bytes) -> None:
+        """The question alone: it is answered in a process of its own."""
+        decode_what_if(body, self.settings)
+
     async def _review(self, body: bytes) -> None:
         assert self.service.admission is not None
-        orjson.dumps(await self.service.admission.service.decide(orjson.loads(body)))
+        review = orjson.loads(body)
+        await asyncio.sleep(0)  # as the handler does after a large body
+        orjson.dumps(await self.service.admission.service.decide(review))
 
 
 _CREATED: Final = "2026-01-01T00:00:00Z"

@@ -7,6 +7,7 @@ for a size. `fields` of texts and numbers that are only compared stand in one ro
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -43,6 +44,7 @@ from tests.costs.building import (
     fixed,
     node_terms,
     texts,
+    with_meta,
     with_spec,
 )
 from tests.costs.measuring import Play
@@ -87,6 +89,12 @@ def _recorded(n: int) -> JsonObject:
     text = json.dumps({"/spec/template": record}, separators=(",", ":"))
     meta = {"name": "web", "namespace": TENANT, "annotations": {"placement.extender.dev/injected": text}}
     return a_review("Deployment", "apps/v1", {"metadata": meta, "spec": {"template": {"spec": spec}}})
+
+
+def _reviewed(make: Callable[[JsonObject], JsonObject], n: int) -> Play:
+    """A review of a pod with a map of so many entries, where policies direct labels, annotations and nodes."""
+    found = policy("p", nodeSelector={"pool": "a"}, tolerations=[{"key": "x", "operator": "Exists"}])
+    return Play([found], reviews=[review_of(make(dict.fromkeys(texts(n, "example.com/x"), "1")), TENANT)])
 
 
 def _gang(n: int, *, indexed: bool = True, **spec: Any) -> list[JsonObject]:
@@ -154,6 +162,13 @@ def _request_rows() -> list[Row]:
         body = json.dumps({"Pod": pod, "NodeNameToVictims": {"node-0": {"Pods": pods}}}).encode()
         return Play([pod], bodies=[("preempt", body)])
 
+    def binding(n: int) -> Play:
+        body = {"PodName": "x" * n, "PodNamespace": TENANT, "PodUID": "x" * n, "Node": "x" * n}
+        return Play(bodies=[("bind", json.dumps(body).encode())])
+
+    def what_if(n: int) -> Play:
+        return Play(bodies=[("whatif", json.dumps({"apply": [a_node(at) for at in range(n)]}).encode())])
+
     return [
         Row("request: node names", ("request.NodeNames[]",), "20,000 names", fixed(MOST_NODES), SCHEDULER, names),
         Row("request: whole nodes", ("request.Nodes.items[]",), "5,000 nodes", fixed(5000), SCHEDULER, whole),
@@ -173,7 +188,7 @@ def _request_rows() -> list[Row]:
             SCHEDULER,
             whole_victims,
         ),
-        Row("request: a binding", ("binding.*",), OF_TEXT, fixed(253), SCHEDULER, lambda _: Play()),
+        Row("request: a binding", ("binding.*",), OF_TEXT, fixed(253), SCHEDULER, binding),
         Row(
             "review: pod templates of an object",
             ("review.object.templates[]",),
@@ -200,6 +215,30 @@ def _request_rows() -> list[Row]:
             lambda n: Play(
                 reviews=[review_of(a_pod(containers=[{"name": each, "image": "x"} for each in texts(n)]), TENANT)]
             ),
+        ),
+        *(
+            Row(
+                f"review: {name} of a pod",
+                ("review.object",),
+                "API server: 3 MB a request",
+                fixed(3_000_000 // 20),
+                NAMESPACE,
+                partial(_reviewed, make),
+            )
+            for name, make in (
+                ("labels", lambda found: with_meta(a_pod(), labels=found)),
+                ("annotations", lambda found: with_meta(a_pod(), annotations=found)),
+                ("nodeSelector", lambda found: a_pod(nodeSelector=found)),
+                ("requests", lambda found: a_pod(containers=[{"name": "x", "resources": {"requests": found}}])),
+            )
+        ),
+        Row(
+            "review: unknown fields of a policy",
+            ("review.object",),
+            "API server: 3 MB a request",
+            fixed(3_000_000 // 10),
+            NAMESPACE,
+            lambda n: Play(reviews=[review_of(policy("p", TENANT, **dict.fromkeys(texts(n), 1)), TENANT)]),
         ),
         Row(
             "API: the pod of an explanation",
@@ -234,10 +273,10 @@ def _request_rows() -> list[Row]:
         Row(
             "API: a what-if",
             ("POST /v1/whatif body", "what-if.**"),
-            "whatIf.seconds, whatIf.memory: a process of its own",
-            fixed(1),
+            "server.maxBodyBytes; then whatIf.seconds, whatIf.memory: a process of its own",
+            fixed(100),
             PLATFORM,
-            lambda _: Play(),
+            what_if,
         ),
     ]
 

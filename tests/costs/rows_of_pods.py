@@ -349,6 +349,16 @@ def _container_rows() -> list[Row]:
             ),
         ),
         Row(
+            "pod: resources, several schedulers",
+            (f"{SPEC}.**.requests{{}}", f"{SPEC}.**.limits{{}}", f"{SPEC}.overhead{{}}"),
+            *of_object(20),
+            POD,
+            with_spec(
+                containers=lambda n: containers(1, resources={"requests": dict.fromkeys(texts(n, "x.io/"), "1")}),
+            ),
+            sections={"schedulers": "many"},
+        ),
+        Row(
             "pod: statuses of containers",
             ("pod.status.*ontainerStatuses[]", "pod.status.*ontainerStatuses[].name", f"{SPEC}.*ontainers[].name"),
             *of_object(160),

@@ -14,10 +14,12 @@ from tests.costs.building import (
     API_VERSION,
     LONG,
     NAMESPACE,
+    OF_NODES,
     PLATFORM,
     TENANT,
     Row,
     a_constraint,
+    a_node,
     a_pod,
     a_term,
     fixed,
@@ -26,7 +28,8 @@ from tests.costs.building import (
 )
 from tests.costs.fields import policy_fields
 from tests.costs.measuring import Play
-from tests.simulator.plain import ZONE
+from tests.simulator import plain
+from tests.simulator.plain import HOSTNAME, ZONE
 from tests.tools.crds.schema import Schema
 
 
@@ -153,9 +156,31 @@ def _one_grown(path: str, n: int) -> Play:
     return among_policies(lambda _: grown_policy(path, n))(1)
 
 
+def _full_domains(n: int) -> Play:
+    """Nodes without room, of which a policy keeps those of eight keys out of the minimum; a pod that is spread over each of them."""
+    keys = [HOSTNAME, *(f"key-{at}" for at in range(7))]
+    nodes = [a_node(10_000 + at) for at in range(n)]
+    for at, each in enumerate(nodes):
+        each["metadata"]["labels"] |= dict.fromkeys(keys[1:], f"v{at}")
+        each["status"] = {"allocatable": {"cpu": "1", "pods": "0"}}
+    found = policy("full", spread=[{"topologyKey": key, "fullDomains": "Exclude"} for key in keys])
+    asking = a_pod(
+        topologySpreadConstraints=[plain.spread(key, skew=1, labels={"app": "app-0"}) for key in keys], cpu="2"
+    )
+    return Play([found, *nodes, asking], asked=[asking, asking, asking])
+
+
 def policy_rows() -> list[Row]:
     return [
         *_field_rows(),
+        Row(
+            "full domains of a spread constraint × nodes",
+            ("policy.spec.spread[]", "Node[]"),
+            OF_NODES,
+            fixed(5000),
+            PLATFORM,
+            _full_domains,
+        ),
         Row(
             "policies of a namespace, empty",
             ("PodSchedulingPolicy[]",),

@@ -11,8 +11,8 @@ from extender.settings.limits import Limits
 from extender.wire.policies.policy_validation import validate
 from tests.costs.building import OF_EVENTS, Row, base
 from tests.costs.fields import inputs, matches, policy_fields
-from tests.costs.judging import KNOWN, MOST_SECONDS, wanted, written
-from tests.costs.measuring import SECONDS_AN_OPERATION, Measured, Operations, World
+from tests.costs.judging import KNOWN, MOST_SECONDS, figures_of_page, wanted, written
+from tests.costs.measuring import SECONDS_AN_OPERATION, Measured, Operations, Play, World
 from tests.costs.rows import ROWS
 from tests.costs.rows_of_policies import grown_policy
 
@@ -41,6 +41,13 @@ def test_a_row_has_a_name_of_its_own_and_what_is_known_to_fail_is_a_row() -> Non
 
 def test_the_documentation_names_each_dimension_with_its_limit() -> None:
     assert written() == wanted(ROWS), "write it again: python -m tests.costs --write"
+
+
+def test_each_row_measures_something() -> None:
+    assert [row.name for row in ROWS if row.play(1) == Play()] == []
+    assert [name for name, figures in figures_of_page().items() if not all(figures[:2])] == [], (
+        "python -m tests.costs --write"
+    )
 
 
 @pytest.mark.parametrize("path", [path for path, _ in policy_fields() if path.endswith(("[]", "{}"))])

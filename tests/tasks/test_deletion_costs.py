@@ -15,7 +15,8 @@ from extender.model.constraints.labels import ZONE
 from extender.model.objects import DELETION_COST as COST
 from extender.model.objects import DELETION_COST_MARK as MARK
 from extender.model.policies import Policy, PolicyObject
-from extender.tasks.deletion_costs import WRITES_PER_SECOND, DeletionCosts
+from extender.tasks import deletion_costs as deletion_cost_task
+from extender.tasks.deletion_costs import ROUND_SECONDS, WRITES_PER_SECOND, DeletionCosts
 from extender.verbs import deletion_costs
 from extender.verbs.deletion_costs import wanted_costs
 from extender.wire.objects import kinds
@@ -150,3 +151,38 @@ def test_which_policies_select_the_pods_is_asked_in_a_step_for_each_signature(mo
     for _ in wanted_costs(scene.index.view, settings(policies={"enabled": True})):
         most, asked[:] = max(most, len(asked)), []
     assert most == 1
+
+
+async def test_namespaces_take_turns_however_many_costs_one_of_them_needs() -> None:
+    scene = Scene(policy(**FULLEST))
+    scene.put(*(replica(f"a{number}", "a", "hostile") for number in range(50)))
+    scene.put(*(replica(f"b{number}", "a", "honest") for number in range(4)))
+    await scene.task.round()
+    first = [name for name, _ in scene.written[:7]]
+    assert sum(name.startswith("honest/") for name in first) == 3
+
+
+async def test_a_round_ends_so_that_the_next_one_sees_what_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion_cost_task, "MOST_WRITES", 5)
+    scene = Scene(policy(**FULLEST))
+    scene.put(*(replica(f"a{number}", "a", "hostile") for number in range(50)))
+    await scene.task.round()
+    assert len(scene.written) == 5
+    scene.put(*(replica(f"b{number}", "a", "honest") for number in range(4)))
+    await scene.task.round()
+    assert sum(name.startswith("honest/") for name, _ in scene.written) == 3, "it has used less"
+
+
+async def test_a_cost_that_is_taken_off_again_and_again_is_written_ever_more_seldom() -> None:
+    scene = Scene(policy(**FULLEST))
+    scene.put(replica("a0", "a"), replica("a1", "a"))
+    begun = scene.clock.now()
+    while scene.clock.now() < begun + 2000:
+        await scene.task.round()
+        for pod in list(scene.index.pods.values()):
+            scene.index.upsert(replace(pod, deletion_cost="", has_own_cost=False))
+        await scene.clock.sleep(ROUND_SECONDS)
+    assert 8 <= len(scene.written) <= 11
+    scene.put(replica("a2", "a"))
+    await scene.task.round()
+    assert any(cost == "-2" for _, cost in scene.written[-2:]), "another cost is written at once"

@@ -22,12 +22,19 @@ ENABLED = settings(policies={"enabled": True})
 DIRECTED: Json = {"spread": [{"topologyKey": ZONE, "unavailableDomains": "Exclude"}]}
 
 
-def put(index: ClusterIndex, name: str, owner: tuple[str, str] | None, zone: str = "a", **more: Any) -> None:
+def put(
+    index: ClusterIndex,
+    name: str,
+    owner: tuple[str, str] | None,
+    zone: str = "a",
+    namespace: str = "default",
+    **more: Any,
+) -> None:
     hard = spread("zone", app="web", **more)
     labels = {ZONE: zone}  # as a binding adds it (KEP-4742), so that each zone has a signature of its own
     if owner is not None:
         labels |= {"set": owner[1], "pod-template-hash": owner[1].removeprefix("web-")}
-    body = pod_json(name, on=f"n{zone}", labels=labels, app="web", spreads=[hard], owner=owner)
+    body = pod_json(name, on=f"n{zone}", namespace=namespace, labels=labels, app="web", spreads=[hard], owner=owner)
     index.upsert(kinds.PODS.decode_object(orjson.dumps(body)))
 
 
@@ -100,6 +107,27 @@ def test_the_series_are_those_of_the_workloads_furthest_above_and_no_more_are_lo
     assert {name for _, name, _ in found.shown} == {"StatefulSet/s1", "StatefulSet/s2"}
     assert sum(found.workloads.values()) == 6
     assert found.workloads["not_looked_at"] == 2
+
+
+@pytest.mark.parametrize("most", [("MOST_SHOWN", 4), ("MOST_WORKLOADS", 4)], ids=["shown", "looked at"])
+def test_a_tenant_with_many_controllers_hides_no_other(monkeypatch: pytest.MonkeyPatch, most: tuple[str, int]) -> None:
+    monkeypatch.setattr(spread_skew, *most)
+    index = cluster(policy(**DIRECTED))
+    for number in range(20):
+        for each in range(9):
+            put(index, f"{number}-{each}", ("StatefulSet", f"s{number}"), namespace="hostile", match_label_keys=["set"])
+    for each in range(3):
+        put(index, f"web-{each}", ("StatefulSet", "web"), match_label_keys=["set"])
+    found = figures(index)
+    assert len(found.shown) == 4
+    assert ("default", "StatefulSet/web", ZONE) in found.shown
+
+
+def test_a_name_of_an_owner_is_cut() -> None:
+    """It is what a tenant writes, and no object needs to have it."""
+    index = cluster(policy(**DIRECTED))
+    put(index, "web-0", ("StatefulSet", "x" * 5000))
+    assert [len(name) for _, name, _ in figures(index).shown] == [len("StatefulSet/") + 253]
 
 
 def test_which_policies_select_the_pods_is_asked_once_for_a_controller_and_in_a_step_each(

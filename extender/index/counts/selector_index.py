@@ -103,9 +103,15 @@ class SelectorIndex(Generic[T]):
                 yield slots, (name, anchor.key, value)
 
     def candidates(self, namespace: str, labels: Labels) -> Iterator[T]:
-        """A superset of the items that can match these labels in this namespace, each once. O(labels + results)."""
+        """A superset of the items that can match these labels in this namespace, each once. O(labels or entries, whichever are fewer, + results)."""
+        is_large = len(labels) > len(self._slots)  # an object under review may have 100,000 labels
         for place in (namespace, _ANYWHERE):
             yield from self._wide.get(place, ())
+            if is_large:
+                for (there, key, value), items in tuple(self._slots.items()):
+                    if there == place and labels.get(key) == value:
+                        yield from items
+                continue
             for key, value in labels.items():
                 yield from self._slots.get((place, key, value), ())
 

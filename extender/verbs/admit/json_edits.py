@@ -46,11 +46,10 @@ def _equal(old: Any, new: Any) -> bool:
 
 def _compare_objects(old: JsonObject, new: JsonObject, path: str, operations: list[Operation]) -> None:
     for name, value in old.items():
-        below = path + pointer(name)
-        if name in new:
-            _compare(value, new[name], below, operations)
-        else:
-            _remove(value, below, operations)
+        if name not in new:
+            _remove(value, path + pointer(name), operations)
+        elif (other := new[name]) is not value:  # most are the same object: an object may have 100,000 annotations
+            _compare(value, other, path + pointer(name), operations)
     for name, value in new.items():
         if name not in old:
             operations.append({"op": "add", "path": path + pointer(name), "value": value})
