@@ -46,7 +46,7 @@ from extender.model.policies import PolicyKey
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, in_namespace
-from extender.tasks.asking import Asking, UnaskedEvents
+from extender.tasks.asking import Asking, UnaskedPods
 from extender.tasks.browse_service import BrowseService, ExplainService, overview_of
 from extender.tasks.deletion_costs import DeletionCosts
 from extender.tasks.endpoints import LeaderEndpoint
@@ -228,7 +228,7 @@ def service_of_cluster(
         *([base.while_leading("leader endpoint", leader_endpoint.run)] if leader_endpoint is not None else []),
         *([("preemption", preemption.run)] if preemption is not None else []),
         *rejected_pod_jobs,
-        *(_unasked_jobs(base, asking) if settings.rejected_pods.events else []),
+        *_unasked_jobs(base, asking),
         *release_of_cluster(base, preemption),
         *_policy_jobs(base, missed),
         *([("assumed pods", filter_service.run)] if settings.assumed_pods.enabled else []),
@@ -332,11 +332,12 @@ def _admission(base: Foundation, pod: OwnPod | None, injected: InjectedPods) -> 
 
 
 def _unasked_jobs(base: Foundation, asking: Asking) -> list[Job]:
-    events = EventRecorder(base.writer().create_event, base.clock, EventLimit())
-    unasked = UnaskedEvents(base.index, asking, events, base.clock)
+    is_told = base.settings.rejected_pods.events
+    events = EventRecorder(base.writer().create_event, base.clock, EventLimit()) if is_told else None
+    unasked = UnaskedPods(base.index, asking, events, base.clock)
     return [
         base.while_leading("pods that no scheduler asks about", unasked.run),
-        base.while_leading("events on pods that no scheduler asks about", events.run),
+        *([] if events is None else [base.while_leading("events on pods that no scheduler asks about", events.run)]),
     ]
 
 

@@ -41,6 +41,7 @@ class Asking:
         self._decisions = decisions
         self._log = log
         self._clock = clock
+        self.elsewhere: frozenset[str] = frozenset()  # `UnaskedPods` finds them
         self.utc_now = utc_now
         self._since = since
 
@@ -51,7 +52,7 @@ class Asking:
             return None
         last = self._decisions.last
         ages = {name: now - at for name, at in last.items() if at >= since and name != OTHERS}
-        return Heard(self.utc_now(), now - since, ages, is_whole=OTHERS not in last)
+        return Heard(self.utc_now(), now - since, ages, OTHERS not in last, self.elsewhere)
 
     def about(self, pod: Pod) -> Asked | None:
         """Whether a scheduler looks at a pending pod. O(decisions that are kept)."""
@@ -75,10 +76,14 @@ def _in_words(found: Decision) -> str:
     return f"none of {found.nodes} nodes passed ({', '.join(found.reasons)})"
 
 
-class UnaskedEvents:
-    """Records one event on each pod that waits for a scheduler of whose name none asks. For the leader."""
+class UnaskedPods:
+    """Records one event on each pod that waits for a scheduler of whose name none asks. For the leader.
 
-    def __init__(self, index: ClusterIndex, asking: Asking, events: EventRecorder, clock: Clock) -> None:
+    Before that it looks whether a scheduler that has not asked has pods on nodes: then it places them without the extender.
+    Without ``events`` this is all.
+    """
+
+    def __init__(self, index: ClusterIndex, asking: Asking, events: EventRecorder | None, clock: Clock) -> None:
         self._index = index
         self._asking = asking
         self._events = events
@@ -91,15 +96,32 @@ class UnaskedEvents:
             await self._clock.sleep(LOOK_SECONDS)
             unplaced = self._index.unplaced
             self._told = {uid for uid in self._told if uid in unplaced}
+            await self._look_elsewhere()
             for number, pod in enumerate(list(unplaced.values())):
                 if number % _PODS_PER_SLICE == _PODS_PER_SLICE - 1:
                     await self._clock.sleep(0)
                 if pod.uid not in self._told and len(self._told) < _MOST_TOLD:
                     self._look(pod)
 
+    async def _look_elsewhere(self) -> None:
+        """Which schedulers of waiting pods place pods and have not asked. O(pods), in slices, where there are such; else O(waiting pods)."""
+        heard = self._asking.heard()
+        if heard is None:
+            return
+        view, looked, found = self._index.view, 0, set[str]()
+        names = {pod.scheduler for pod in self._index.unplaced.values()} - heard.ages.keys()
+        for number in range(len(view.node_names) if names else 0):
+            here = view.pods_on(number) if number < len(view.node_names) else {}
+            looked += len(here)
+            found |= {pod.scheduler for pod in here.values() if pod.scheduler in names}
+            if looked >= _PODS_PER_SLICE:
+                looked = 0
+                await self._clock.sleep(0)
+        self._asking.elsewhere = frozenset(found)
+
     def _look(self, pod: Pod) -> None:
         heard, created = self._asking.heard(), read_time(pod.created)
-        if heard is None or created is None or not is_unasked(pod, heard):
+        if self._events is None or heard is None or created is None or not is_unasked(pod, heard):
             return
         if (heard.now - created).total_seconds() >= SETTLED_SECONDS:
             self._told.add(pod.uid)

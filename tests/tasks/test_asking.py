@@ -15,7 +15,7 @@ from extender.model.answers.pages import PageOf
 from extender.model.objects import Pod
 from extender.model.units import rfc3339
 from extender.settings.configuration import Settings
-from extender.tasks.asking import LOOK_SECONDS, REASON, Asking, UnaskedEvents
+from extender.tasks.asking import LOOK_SECONDS, REASON, Asking, UnaskedPods
 from extender.tasks.browse_service import ExplainService
 from extender.tasks.events import EventLimit, EventRecorder
 from extender.tasks.filter_service import SchedulerCounts
@@ -73,7 +73,7 @@ def test_a_pod_whose_scheduler_name_is_misspelt_is_unasked_and_the_others_are_na
     assert found.is_unasked
     assert found.text == (
         'no scheduler named default-schedular has asked about any pod for 2 minutes, did you mean "default-scheduler"?; '
-        "asked have default-scheduler 3 s ago, batch 2 minutes ago"
+        "others have: default-scheduler 3 s ago, batch 2 minutes ago"
     )
     assert (found.scheduler, found.since, found.last) == ("default-schedular", "2026-11-20T12:00:00Z", "")
     assert [(each.name, each.asked) for each in found.schedulers] == [
@@ -163,7 +163,7 @@ class Events:
     def __init__(self, scene: Scene) -> None:
         self.written: list[ObjectEvent] = []
         recorder = EventRecorder(self.create, scene.clock, EventLimit())
-        self.jobs = UnaskedEvents(scene.index, scene.asking, recorder, scene.clock), recorder
+        self.jobs = UnaskedPods(scene.index, scene.asking, recorder, scene.clock), recorder
 
     async def create(self, event: ObjectEvent) -> None:
         self.written.append(event)
@@ -181,15 +181,30 @@ async def test_each_such_pod_gets_one_event() -> None:
     scene.add("a")
     scene.add("b")
     scene.add("known", scheduler="default-scheduler")
-    scene.add("placed", node="n1")
+    scene.add("placed", scheduler="default-scheduler", node="n1")
     scene.hear("default-scheduler", 120)
     events = Events(scene)
     async with running(events.run):
         await until(lambda: scene.clock.slept.count(LOOK_SECONDS) > 3)
     assert sorted(events.pods) == ["a", "b"]
     assert {(each.type, each.reason) for each in events.written} == {("Warning", REASON)}
-    assert "asked have default-scheduler" in events.written[0].note
+    assert "others have: default-scheduler" in events.written[0].note
     assert max(len(each.note.encode()) for each in events.written) < 1024
+
+
+async def test_a_scheduler_that_places_pods_without_asking_exists() -> None:
+    """Beside kube-scheduler another one may run that does not call the extender."""
+    scene = Scene()
+    waits = scene.add("waits", scheduler="another")
+    scene.add("typo")
+    scene.add("placed", scheduler="another", node="n1")
+    scene.hear("default-scheduler", 120)
+    events = Events(scene)
+    async with running(events.run):
+        await until(lambda: events.pods == ["typo"])
+    text = "another has pods on nodes, and has asked nothing here for "
+    assert (scene.about(waits).is_unasked, scene.about(waits).text[: len(text)]) == (False, text)
+    assert events.pods == ["typo"]
 
 
 async def test_a_pod_of_the_last_minute_is_waited_for() -> None:

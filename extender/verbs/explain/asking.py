@@ -7,7 +7,7 @@ name has asked about, while others ask, has a misspelt name, or its scheduler do
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -26,12 +26,14 @@ class Heard:
     """What this replica has heard from schedulers until ``now``, in ``seconds`` of answers.
 
     ``ages``: by the name of a scheduler the seconds since it last asked about any pod. ``is_whole``: no name is left out.
+    ``elsewhere``: schedulers that have not asked and have pods on nodes, so they exist.
     """
 
     now: datetime
     seconds: float
     ages: Mapping[str, float]
     is_whole: bool = True
+    elsewhere: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,9 @@ def is_unasked(pod: Pod, heard: Heard) -> bool:
     """Whether no scheduler has the name that the pod gives, as far as others have asked for long enough. O(1)."""
     if pod.node or pod.gated or pod.terminating or pod.rejection or pod.nominated_node:
         return False
-    return bool(heard.ages) and heard.is_whole and heard.seconds >= SETTLED_SECONDS and pod.scheduler not in heard.ages
+    if pod.scheduler in heard.ages or pod.scheduler in heard.elsewhere:
+        return False
+    return bool(heard.ages) and heard.is_whole and heard.seconds >= SETTLED_SECONDS
 
 
 def asked_about(pod: Pod, heard: Heard, last: LastAnswer | None) -> Asked:
@@ -74,7 +78,7 @@ def unasked_note(pod: Pod, heard: Heard) -> str:
 def _others(heard: Heard) -> str:
     latest = sorted(heard.ages, key=heard.ages.__getitem__)
     shown = ", ".join(f"{_short(name)} {ago(heard.ages[name])} ago" for name in latest[:_SHOWN])
-    return f"asked have {shown}" + (f" and {len(latest) - _SHOWN} more" if len(latest) > _SHOWN else "")
+    return f"others have: {shown}" + (f" and {len(latest) - _SHOWN} more" if len(latest) > _SHOWN else "")
 
 
 def _sentence(pod: Pod, heard: Heard, last: LastAnswer | None) -> str:
@@ -86,6 +90,8 @@ def _sentence(pod: Pod, heard: Heard, last: LastAnswer | None) -> str:
         return f"{pod.scheduler} asked {ago(heard.ages[pod.scheduler])} ago, and not about this pod as far as answers are kept"
     if pod.rejection and heard.is_whole:
         return f"{pod.scheduler} has tried it and asks nothing here: its plugins reject the pod before, or its configuration lacks the extender"
+    if pod.scheduler in heard.elsewhere:
+        return f"{pod.scheduler} has pods on nodes, and has asked nothing here for {ago(heard.seconds)}"
     return f"{pod.scheduler} has not asked yet"
 
 
