@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from extender.certificates.rotation import last_day
+from extender.cli.deployment_facts import read_deployment, unserved
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
 from extender.cli.groups import read_unbound_groups
 from extender.cli.main import Commands, say
@@ -26,6 +27,7 @@ from extender.cli.service_client import (
 )
 from extender.cli.sources import add_cluster, add_output, cluster_of, print_document, table
 from extender.compose.process import run_on_loop
+from extender.doctor.deployment import examine_deployment
 from extender.doctor.facts import (
     RENEW,
     Facts,
@@ -103,6 +105,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     checked: list[str] = []
     facts = Facts(configured or Settings(), time.time(), knows_settings=configured is not None)
     url = arguments.url or _address(facts.settings)
+    facts = replace(facts, url=url)
     try:
         state = read_service(url, trust_of(arguments))
         # From here on the settings are those of the running service; the file may have changed since its start.
@@ -126,12 +129,17 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
         found, how = _examine_scheduler(scheduler, url, facts)
         findings += found
         checked.append(f"scheduler configuration {file}{how}")
+        if facts.knows_settings:
+            ours = entry_of(scheduler.extenders, facts.settings, url)
+            is_here = _is_here(arguments, url, facts.settings)
+            facts = replace(facts, unserved=unserved(scheduler.extenders, ours, is_here=is_here))
     elif file:
         checked.append(f"scheduler configuration {file}, which kube-scheduler cannot read")
     findings += [
         *examine_service(facts),
         *examine_schedulers(facts, None if scheduler is None else _profiles(scheduler)),
         *examine_surroundings(facts),
+        *examine_deployment(facts, scheduler),
         *examine_policies(facts),
         *examine_quotas(facts),
         *examine_groups(facts),
@@ -142,9 +150,9 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
 def _examine_scheduler(scheduler: KubeSchedulerConfiguration, url: str, facts: Facts) -> tuple[list[Finding], str]:
     """What is found in the scheduler's configuration, and what was not compared."""
     nodes = int(facts.total("extender_index_entries", kind="nodes"))
-    findings = examine_scheduler(scheduler, facts.settings if facts.knows_settings else None, nodes)
+    findings = examine_scheduler(scheduler, facts.settings if facts.knows_settings else None, nodes, url)
     how = "" if facts.knows_settings else " alone, without the settings of the extender"
-    tried = _examine_tls(entry_of(scheduler.extenders, facts.settings) or Extender(), url, facts)
+    tried = _examine_tls(entry_of(scheduler.extenders, facts.settings, url) or Extender(), url, facts)
     how += " without its certificates, which are not on this machine" if tried is None else ""
     return [*findings, *(tried or ())], how
 
@@ -152,6 +160,12 @@ def _examine_scheduler(scheduler: KubeSchedulerConfiguration, url: str, facts: F
 def _profiles(scheduler: KubeSchedulerConfiguration | None) -> frozenset[str]:
     profiles = (Profile(),) if scheduler is None else scheduler.all_profiles
     return frozenset(profile.name for profile in profiles)
+
+
+def _is_here(arguments: argparse.Namespace, url: str, settings: Settings) -> bool:
+    """Whether the service runs on this machine, as far as its address tells."""
+    # Only in a pod the leader keeps the Service; its loopback address is that of a port-forward.
+    return urlsplit(url).hostname in LOCAL and not settings.leader_election.service and not arguments.forward
 
 
 class _ClusterAccess(NamedTuple):
@@ -180,8 +194,7 @@ class _ClusterAccess(NamedTuple):
         machine and so uses the default.
         """
         own, given, account = settings.kube.kubeconfig, arguments.kubeconfig, arguments.account
-        # Only in a pod the leader keeps the Service; its loopback address is that of a port-forward.
-        is_here = urlsplit(url).hostname in LOCAL and not settings.leader_election.service and not arguments.forward
+        is_here = _is_here(arguments, url, settings)
         if account or given or arguments.context:
             is_own = bool(account) or given == own
             return cls(
@@ -228,6 +241,7 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: KubeSc
             facts = replace(facts, policies=policies, groups=await read_unbound_groups(session.reads, settings))
         if settings.quota.enabled:
             facts = replace(facts, quotas=await _quotas(session))
+        facts = replace(facts, deployment=await read_deployment(session.reads, cluster.namespace))
         lease = await _lease(session, settings.leader_election, cluster.namespace)
         if lease is not None:
             age = 0.0 if lease.renew_time is None else facts.now - lease.renew_time.timestamp()
@@ -257,7 +271,7 @@ async def _queue(
     called_at = facts.latest("extender_last_request_timestamp_seconds") if asked <= profiles else 0.0
     untried = [pod.untried_since for pod in ours if pod.untried_since]
     entries = () if scheduler is None or not facts.knows_settings else scheduler.extenders
-    entry = entry_of(entries, facts.settings)
+    entry = entry_of(entries, facts.settings, facts.url)
     others = [one.url_prefix for one in entries if one is not entry and one.url_prefix]
     kubeconfig = "" if scheduler is None else scheduler.client_connection.kubeconfig
     return SchedulingQueue(

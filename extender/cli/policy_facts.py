@@ -5,6 +5,7 @@ import base64
 import binascii
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -24,7 +25,7 @@ from extender.settings.configuration import Settings
 from extender.wire.objects.kinds import GROUP_PLACEMENTS, TOPOLOGY_DOMAINS, is_policy_kind, watched_kinds
 from extender.wire.policies.policies_v1 import PolicyError, read_policy, spec_fields
 from extender.wire.webhook_configurations import GROUP as WEBHOOKS_GROUP
-from extender.wire.webhook_configurations import MUTATING, VALIDATING
+from extender.wire.webhook_configurations import MUTATING, VALIDATING, selector_text
 
 LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 DENIED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
@@ -33,6 +34,7 @@ JsonObject = dict[str, Any]
 _Get = Callable[..., Awaitable[JsonObject | None]]
 
 _PAGE: Final = 500  # policies of each kind; a diagnosis must not read a whole large cluster
+_LONGEST_CALL: Final = 40.0  # seconds; the API server calls a webhook for at most 30
 _CONFIGURATIONS: Final = {
     MUTATING: "MutatingWebhookConfiguration",
     VALIDATING: "ValidatingWebhookConfiguration",
@@ -73,7 +75,7 @@ async def read_policy_facts(connection: Connection, settings: Settings, *, is_he
         for one in each
         if (url := one.get("url")) and (is_here or urlsplit(url).hostname not in LOCAL)
     }
-    return PolicyFacts(
+    facts = PolicyFacts(
         not_served=tuple(not_served),
         dropped=_dropped(await get(f"/openapi/v3/apis/{GROUP}/{VERSION}")),
         no_configuration=tuple(name for name, found in configurations.items() if found == {}),
@@ -86,7 +88,48 @@ async def read_policy_facts(connection: Connection, settings: Settings, *, is_he
         unproven={url: why for url, (why, is_sure) in faults.items() if why and not is_sure},
         services={name: await _ready_endpoints(get, *name.split("/")) for name in _services(clients)},
         policies=tuple(policies),
+        selects_nothing=await _selecting_nothing(get, configurations),
     )
+    is_explained = facts.not_served or facts.no_configuration or facts.untrusted or facts.lost_urls
+    if is_explained or len(clients) < len(_CONFIGURATIONS) or not all(facts.services.values()):
+        return facts
+    return replace(facts, call_fault=await _call_fault(connection))
+
+
+async def _call_fault(connection: Connection) -> str | None:
+    """What the API server says of its call of the webhook: a policy that selects nothing is created in a dry run, which stores nothing."""
+    nothing = {"matchLabels": {"placement.extender.dev/doctor": "dry-run"}}
+    body = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": CLUSTER_KIND,
+        "metadata": {"name": "doctor-dry-run"},
+        "spec": {"podSelector": nothing, "namespaceSelector": nothing, "schedulerName": "default-scheduler"},
+    }
+    path = f"/apis/{GROUP}/{VERSION}/clusterpodschedulingpolicies"
+    try:
+        await connection.call("POST", path, query={"dryRun": "All"}, body=body, limit=_LONGEST_CALL)
+    except KubeError as error:
+        # Refused by RBAC, or by the webhook: then it was called.
+        return str(error) if "failed calling webhook" in str(error) else None if error.status in DENIED else ""
+    return ""
+
+
+async def _selecting_nothing(get: _Get, configurations: Mapping[str, JsonObject | None]) -> dict[str, str]:
+    """The selectors of the mutating webhook that an administrator narrowed until nothing is left."""
+    (mutating,) = (found for name, found in configurations.items() if name.startswith(_CONFIGURATIONS[MUTATING]))
+    lost: dict[str, str] = {}
+    for webhook in (mutating or {}).get("webhooks") or ():
+        for name, what in (("objectSelector", "pod"), ("namespaceSelector", "namespace")):
+            text = selector_text(webhook.get(name))
+            if text and await _is_none(get, what, {"labelSelector": text}) and not await _is_none(get, what, {}):
+                lost[name] = what
+    return lost
+
+
+async def _is_none(get: _Get, what: str, query: Mapping[str, str]) -> bool:
+    """Whether a list is empty; what may not be read is not."""
+    found = await get(f"/api/v1/{what}s", {**query, "limit": "1"})
+    return found is not None and not found.get("items")
 
 
 async def _read(connection: Connection, path: str, query: Mapping[str, str] | None = None) -> JsonObject | None:

@@ -175,7 +175,9 @@ class PolicyFacts:
     CRD does not have. ``no_configuration``, ``untrusted``: webhook configurations that do not exist, or whose caBundle
     does not verify the serving certificate. ``services``: by "namespace/name" of the webhook's Service how many ready
     endpoints it has, None where it does not exist. ``lost_urls``: why a URL that the API server calls does not lead to the
-    webhook; ``unproven``: where that may be so for this machine alone.
+    webhook; ``unproven``: where that may be so for this machine alone. ``call_fault``: what the API server says of its call of the
+    webhook in a dry run, empty where that was answered, None where none was made. ``selects_nothing``: selectors of the mutating
+    webhook that select nothing of the cluster, and what they are to select.
     """
 
     not_served: tuple[str, ...] = ()
@@ -185,6 +187,8 @@ class PolicyFacts:
     services: Mapping[str, int | None] = field(default_factory=dict)
     lost_urls: Mapping[str, str] = field(default_factory=dict)
     unproven: Mapping[str, str] = field(default_factory=dict)
+    call_fault: str | None = None
+    selects_nothing: Mapping[str, str] = field(default_factory=dict)
     policies: tuple[PolicyInUse, ...] = ()
 
 
@@ -201,6 +205,21 @@ class Groups:
 
 
 @dataclass(frozen=True, slots=True)
+class Deployment:
+    """What runs beside the service, as far as it can be read.
+
+    ``replicas``: pods of the extender that a Service leads to. ``schedulers``: pods in which kube-scheduler runs beside its own
+    extender. ``first_schedulers``: pods of the control plane's kube-scheduler. ``guard``: what is missing of the admission policy
+    that limits the extender's account; empty where nothing is, or where it cannot be read.
+    """
+
+    replicas: int = 0
+    schedulers: int = 0
+    first_schedulers: int = 0
+    guard: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The facts. Times are Unix seconds. `clocks`: by how many seconds each other clock is ahead of the local one.
 
@@ -210,7 +229,8 @@ class Facts:
     ``denied``: needed permissions that the API server denies, None where they could not be reviewed. ``account``: for which account,
     where that may not be the service's own, or where they could not be. ``unread_pods``: why the pods were refused to
     this command, where they were. ``policies``, ``quotas``, ``groups``: None also where they are disabled; of groups only the pods without a
-    node are known.
+    node are known. ``url``: where the service is asked.
+    ``unserved``: by URL of another extender of the scheduler why it does not answer.
     """
 
     settings: Settings
@@ -228,6 +248,9 @@ class Facts:
     quotas: Sequence[PodQuota] | None = None
     groups: Groups | None = None
     knows_settings: bool = True
+    url: str = ""
+    deployment: Deployment = Deployment()
+    unserved: Mapping[str, str] = field(default_factory=dict)
 
     def series(self, name: str) -> Iterator[Sample]:
         """The series of a metric."""

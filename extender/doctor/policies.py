@@ -19,6 +19,7 @@ from extender.model.policies import KUPID_GROUP, FailurePolicy, InvalidPolicy, M
 from extender.model.quotas import CROSS_NAMESPACE_SCOPE, can_charge, limits_pods
 from extender.model.release import WhenNoRoom
 from extender.model.units import ago, agreeing, counted
+from extender.settings.configuration import Settings
 from extender.verbs.release.progress import UNDECIDED, GroupOverview, Reason, StrayPod
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
 from extender.wire.policies.node_terms import POD_TERMS, SPREAD
@@ -38,8 +39,9 @@ def examine_policies(facts: Facts) -> list[Finding]:
     if found is None:
         return []
     # Where the API server reached this replica, this machine's view of the way does not matter.
-    is_reached = facts.total("extender_admission_reviews_total") > 0
-    findings = [*_kinds(found), *_webhook(found), *([] if is_reached else _urls(found)), *_policies(found)]
+    is_reached = facts.total("extender_admission_reviews_total") > 0 or found.call_fault == ""
+    ways = [] if is_reached else [*_urls(found)]
+    findings = [*_kinds(found), *_webhook(found), *_calls(found, facts.settings), *ways, *_policies(found)]
     used = [each.policy for each in found.policies if isinstance(each.policy, Policy) and not _selects_nothing(each)]
     used = [each for each in used if each.mode is Mode.ENFORCE]
     return [*findings, *_unseen(used, excludes=facts.settings.decides_spread)]
@@ -74,6 +76,21 @@ def _webhook(facts: PolicyFacts) -> Iterator[Finding]:
         elif ready == 0:
             remedy = "check that replicas run with POD_NAME, POD_UID and POD_IP, and /readyz of the webhook's port"
             yield Finding("error", "webhook", f"the Service {name} of the webhook has no ready endpoint", remedy)
+
+
+def _calls(facts: PolicyFacts, settings: Settings) -> Iterator[Finding]:
+    """What the API server itself finds, which a firewall may keep from the webhook, and what the webhook is not asked about."""
+    webhook = settings.policies.webhook
+    if facts.call_fault:
+        then = "refused" if webhook.failure_policy == "Fail" else "created without policies"
+        problem = f"the API server cannot call the webhook, so each pod waits up to {webhook.timeout} and is {then}: {facts.call_fault}"
+        way = "policies.webhook.url" if webhook.url else f"port {webhook.bind_address.port} of the extender's pods"
+        remedy = f"let the API server connect to {way}: look for a firewall or NetworkPolicy in between"
+        yield Finding("error", "webhook", problem, remedy)
+    for selector, what in facts.selects_nothing.items():
+        problem = f"{selector} of MutatingWebhookConfiguration {webhook.configuration} selects no {what} of the cluster: admission applies no policy"
+        remedy = "widen it, or delete it from the configuration: the leader writes what the settings require"
+        yield Finding("warning", "webhook", problem, remedy)
 
 
 def _urls(facts: PolicyFacts) -> Iterator[Finding]:

@@ -63,12 +63,14 @@ def _unreadable(problem: str) -> Finding:
     return _error(f"{problem}{FATAL}", remedy or other)
 
 
-def examine_scheduler(config: KubeSchedulerConfiguration, settings: Settings | None, nodes: int = 0) -> list[Finding]:
-    """Every finding. `nodes`: how many nodes the cluster has, 0 if unknown.
+def examine_scheduler(
+    config: KubeSchedulerConfiguration, settings: Settings | None, nodes: int = 0, url: str = ""
+) -> list[Finding]:
+    """Every finding. `nodes`: how many nodes the cluster has, 0 if unknown. ``url``: where the service answers.
 
     ``settings``: None where they are not known; then only what is wrong with any settings is found.
     """
-    ours = entry_of(config.extenders, settings or Settings())
+    ours = entry_of(config.extenders, settings or Settings(), url)
     if ours is None:
         return [_without_entry(len(config.extenders), is_sure=settings is not None or not config.extenders)]
     alone = [*_connection(ours), *_weight(ours), *_nodes_in_calls(ours)]
@@ -97,10 +99,11 @@ def _without_entry(others: int, *, is_sure: bool) -> Finding:
     return _warning(problem, f"{remedy}; where the service has others, compare with its file by --config")
 
 
-def entry_of(entries: Sequence[Extender], settings: Settings) -> Extender | None:
+def entry_of(entries: Sequence[Extender], settings: Settings, url: str = "") -> Extender | None:
     """The extenders entry with the port of this service, else the only one that leads to its paths."""
-    port = settings.server.bind_address.port
-    at_port = [entry for entry in entries if _address(entry).port == port]
+    # A flag may have given the service another port than its settings have.
+    ports = {settings.server.bind_address.port, _address(Extender(url_prefix=url)).port} - {0, None}
+    at_port = [entry for entry in entries if _address(entry).port in ports]
     if at_port:
         return at_port[0]
     # Behind a Service the port of the URL is another one.

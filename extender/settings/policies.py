@@ -37,7 +37,7 @@ class Webhook(Section, frozen=True):
     """
 
     bind_address: Address = Address("0.0.0.0:9443")
-    timeout: Duration = Duration(10)
+    timeout: Duration = Duration(3)
     failure_policy: Literal["Ignore", "Fail"] = "Ignore"
     configuration: ObjectName = ObjectName("placement-extender")
     service: ObjectName = ObjectName("placement-extender-webhook")

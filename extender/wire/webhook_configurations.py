@@ -191,6 +191,15 @@ def _requirements(selector: object) -> list[_Requirement]:
     return [*((key, "In", frozenset([value])) for key, value in labels.items()), *found]
 
 
+def selector_text(selector: object) -> str:
+    """A label selector in the notation of a query; empty where it selects everything."""
+    forms = {"In": "{} in ({})", "NotIn": "{} notin ({})", "Exists": "{}", "DoesNotExist": "!{}"}
+    requirements = sorted(
+        (key, operator, ",".join(sorted(values))) for key, operator, values in _requirements(selector)
+    )
+    return ",".join(forms[operator].format(key, values) for key, operator, values in requirements if operator in forms)
+
+
 def _narrowed_selector(wanted: JsonObject, found: object, before: object) -> JsonObject:
     """The required selector and what was added to the one before. Ours are lists of excluded values, one for each key."""
     excluded = {key: values for key, _, values in _requirements(wanted)}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -56,6 +57,7 @@ from tests.server.serving import app_with
 ROOT = Path(__file__).resolve().parents[2]
 
 
+WEBHOOK = "placement-extender-webhook"
 ADMIN = {"ca": "ca.crt", "cert": "admin.crt", "key": "admin.key"}
 
 
@@ -66,12 +68,15 @@ class Strict(ApiServer):
     behind: float = 0.0
     hides_pods: bool = False
     lacks: frozenset[Kind] = frozenset()
+    guards: dict[str, list[dict[str, Any]]] | None = None
     asked: list[dict[str, Any]]
 
     async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         if call.path == "/version":
             moment = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() - self.behind))
             return web.Response(text="{}", headers={"Date": moment})
+        if self.guards is not None and "validatingadmissionpolic" in call.path:
+            return web.json_response({"metadata": {}, "items": self.guards.get(call.path.rpartition("/")[2], [])})
         if "accessreviews" in call.path:
             review = await request.json()
             self.asked.append(review["spec"])
@@ -124,7 +129,9 @@ async def set_up(
         config = configuration(folder, kube={"kubeconfig": kubeconfig}, **sections)
         settings = read_settings(config)
         settings = replace(settings, server=replace(settings.server, bind_address=FREE_PORT))
-        async with service_running(settings, api.url, 1) as (url, _), aiohttp.ClientSession() as session:
+        async with service_running(settings, api.url, 1) as (url, service), aiohttp.ClientSession() as session:
+            if service.admission is not None:
+                api.admission.services["default", WEBHOOK] = ("127.0.0.1", urlsplit(service.admission.url).port or 0)
             for _ in range(asks):
                 await session.post(f"{url}/filter", json=QUESTION)
             yield Setup(api, url, kubeconfig, folder)
@@ -420,7 +427,6 @@ async def test_a_key_that_every_account_may_read_is_reported(tmp_path: Path) -> 
     assert (found["severity"], found["remedy"]) == ("warning", f"chmod 600 {tmp_path / 'client.key'}")
 
 
-WEBHOOK = "placement-extender-webhook"
 MUTATING = "MutatingWebhookConfiguration placement-extender"
 NO_NUMBER = 'spec.priority: Invalid value: "high": must be an integer'
 

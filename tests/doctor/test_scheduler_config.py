@@ -377,3 +377,13 @@ def test_without_the_settings_only_what_is_wrong_with_any_of_them_is_found(
     assert [finding.severity for finding in told] == [severity for severity, _ in found]
     assert all(words in finding.problem for finding, (_, words) in zip(told, found, strict=True))
     assert not any("ignorable" in finding.remedy or "disable" in finding.remedy for finding in told)
+
+
+def test_the_entry_is_found_by_the_port_at_which_the_service_answers() -> None:
+    config, _ = read_scheduler(document(urlPrefix="http://127.0.0.1:7777/v2", filterVerb="f", preemptVerb="p"))
+    assert config is not None
+    (found, *_) = examine_scheduler(config, Settings(), url="http://127.0.0.1:7777")
+    assert "listens on port 8888" in found.problem
+    assert [each.problem.partition(" ")[0] for each in examine_scheduler(config, Settings(), url="http://[")] == [
+        "none"
+    ]

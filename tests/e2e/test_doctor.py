@@ -135,11 +135,11 @@ async def test_nodes_that_the_schedulers_own_plugins_reject_are_no_mistake_of_th
 UNREADABLE = {
     "httpTimeout without a unit": (
         {"httpTimeout": 5},
-        "extenders[0].httpTimeout is the number 5 without a unit: kube-scheduler does not start with it",
+        'extenders[0].httpTimeout: expected a duration such as "15s", got int: kube-scheduler does not start with it',
     ),
     "a misspelt field": (
         {"nodeCachecapable": True},
-        "extenders[0].nodeCachecapable is not a field of KubeSchedulerConfiguration: kube-scheduler does not start with it",
+        "extenders[0].nodeCachecapable: unknown field: kube-scheduler does not start with it",
     ),
 }
 
@@ -230,3 +230,40 @@ async def test_an_older_crd_and_a_lost_webhook_configuration_are_named(cluster: 
             await cluster.api.request("PUT", path, crd)
             (configuration,) = (each for each in installed() if each["kind"] == "ValidatingWebhookConfiguration")
             await cluster.api.request("POST", path_of(configuration), configuration, allow=[409])
+
+
+async def test_a_webhook_that_the_api_server_cannot_reach_is_found_by_a_dry_run(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with policed(cluster) as found:
+        document = scheduler_document("offload", found.extender.url)
+        before = await doctor(found.extender, tmp_path, document)
+        assert {check for _, check, _ in before} <= {"called"}
+        assert await policies_of(cluster) == []
+        configuration = await cluster.api.request("GET", VALIDATING)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    # The leader writes it back within seconds, and doctor may come too late.
+                    change = {"webhooks": [{**configuration["webhooks"][0], "clientConfig": NOBODY}]}
+                    await cluster.api.request("PATCH", VALIDATING, change, content_type=MERGE_PATCH)
+                    if text := [
+                        text
+                        for _, check, text in await doctor(found.extender, tmp_path, document)
+                        if check == "webhook"
+                    ]:
+                        break
+        finally:
+            await cluster.api.request(
+                "PATCH", VALIDATING, {"webhooks": configuration["webhooks"]}, content_type=MERGE_PATCH
+            )
+    assert any("cannot call the webhook" in each or "does not lead to it" in each for each in text)
+
+
+NOBODY = {"url": "https://127.0.0.1:9/validate"}
+
+
+async def policies_of(cluster: Cluster) -> list[JsonObject]:
+    """The policies that are stored, of which a dry run makes none."""
+    path = "/apis/placement.extender.dev/v1alpha1/clusterpodschedulingpolicies"
+    return list((await cluster.api.request("GET", path))["items"])

@@ -157,6 +157,7 @@ def document_of(name: str, url: str, certificates: Certificates) -> JsonObject:
     secure = {"urlPrefix": f"{url}{row.path}", "enableHTTPS": True, "tlsConfig": tls, **row.entry}
     document = scheduler_document("offload", url, **secure)
     document["profiles"][0]["schedulerName"] = scheduler_of(name)
+    document["leaderElection"] = {"resourceName": scheduler_of(name)}
     if name == NOT_STARTED:
         document["clientConnection"] = {"kubeconfig": "/etc/kubernetes/nowhere.conf"}
     return document
@@ -295,16 +296,17 @@ async def eventually_found(expected: list[tuple[str, str, str]], *arguments: str
     raise AssertionError(found)
 
 
+LEASE = "where deploy/base/lease.yaml grants it: `kubectl apply -k"
 LEASE_DENIED = [
-    ("ready", "readiness check leadership fails: standby, no replica leads; 403", "apply deploy/base/lease.yaml"),
-    ("writes", "the API server forbids the service's call get_lease", "apply deploy/base/lease.yaml"),
+    ("ready", "readiness check leadership fails: standby, no replica leads; 403", LEASE),
+    ("writes", "the API server forbids the service's call get_lease", LEASE),
     *(
-        ("permissions", f"the account may not {verb} leases.coordination.k8s.io", "apply deploy/base/lease.yaml")
+        ("permissions", f"the account may not {verb} leases.coordination.k8s.io", LEASE)
         for verb in ("get", "update", "create")
     ),
     ("lease", "no replica holds the Lease, so none answers", "see the logs of the replicas"),
 ]
-LEADER = "apply deploy/overlays/service/leader.yaml"
+LEADER = "where deploy/overlays/service/leader.yaml grants it: `kubectl apply -k"
 SLICE_DENIED = [
     ("writes", "the API server forbids the service's call", LEADER),
     *(
@@ -355,7 +357,7 @@ async def test_a_watch_that_never_worked_is_named_by_its_cause_alone(cluster: Cl
     async with applied(cluster.api, without(granted(), "", "services")):
         account = await kubeconfig_of_account(cluster.api, cluster.plane, tmp_path)
         with Extender(tmp_path, account, {"mode": "offload"}) as extender:
-            reader = "apply deploy/base/reader.yaml"
+            reader = "where deploy/base/reader.yaml grants it: `kubectl apply -k"
             expected = [
                 ("ready", "readiness check services fails: retrying: list of services rejected: 403", reader),
                 ("permissions", "the account may not list services", reader),

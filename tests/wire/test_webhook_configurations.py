@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from extender.settings.policies import Policies, Webhook
+from extender.wire.objects.constraints import parse_selector_text
 from extender.wire.webhook_configurations import (
     WebhookTarget,
     differs,
@@ -18,6 +19,7 @@ from extender.wire.webhook_configurations import (
     narrowed,
     plural_of,
     required_annotation,
+    selector_text,
     target_of,
     validating_webhooks,
 )
@@ -239,3 +241,18 @@ def test_without_a_note_of_what_was_required_it_was_what_the_manifests_have(anno
 )
 def test_the_resource_of_a_kind(kind: str, plural: str) -> None:
     assert plural_of(kind) == plural
+
+
+@pytest.mark.parametrize(
+    ("selector", "text"),
+    [
+        (None, ""),
+        ({}, ""),
+        ({"matchLabels": {"b": "2", "a": "1"}}, "a in (1),b in (2)"),
+        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["y", "x"]}]}, "a notin (x,y)"),
+        ({"matchExpressions": [{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "DoesNotExist"}]}, "a,!b"),
+    ],
+)
+def test_a_selector_is_written_as_a_query_has_it(selector: dict[str, Any] | None, text: str) -> None:
+    assert selector_text(selector) == text
+    assert parse_selector_text(text, "") is not None

@@ -6,6 +6,7 @@ The rules on resourceVersion are those of https://kubernetes.io/docs/reference/u
 import asyncio
 import base64
 import binascii
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -184,7 +185,11 @@ def parse_query(label_selector: str, field_selector: str) -> Predicate | None:
 
 
 def _parts(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+    """The requirements; the commas between values in parentheses separate none."""
+    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+
+
+_SET: re.Pattern[str] = re.compile(r"(?P<key>\S+) (?P<operator>in|notin) \((?P<values>[^()]*)\)")
 
 
 def _split(part: str) -> tuple[str, str, str]:
@@ -196,9 +201,12 @@ def _split(part: str) -> tuple[str, str, str]:
 
 
 def _label_check(part: str) -> Predicate:
+    if listed := _SET.fullmatch(part):
+        values = {each.strip() for each in listed["values"].split(",")}
+        return lambda obj: (labels_of(obj).get(listed["key"]) in values) == (listed["operator"] == "in")
     name, operator, value = _split(part)
     if " " in name or "(" in name:
-        raise api_errors.bad_request(f'unable to parse requirement: only equality is supported here: "{part}"')
+        raise api_errors.bad_request(f'unable to parse requirement: "{part}"')
     if operator == "=":
         return lambda obj: labels_of(obj).get(name) == value
     if operator == "!":

@@ -286,6 +286,9 @@ class ApiServer:
     async def _write_admitted(self, request: web.BaseRequest, target: Target, body: Any) -> web.StreamResponse:
         """A creation, or an update of the object that was read before the webhooks were called; retries a patch if it changed."""
         if request.method == "POST" and not target.name:
+            if request.query.get("dryRun"):
+                defaulting.complete_for_review(target.kind, body, target.namespace)
+                return _json(await self.admission.admit(Write("CREATE", target, body)), code=201)
             return _object(target.kind, await self.create(target.kind, body, target.namespace), code=201)
         for attempt in range(_PATCH_ATTEMPTS):
             old = self.store.find(target.kind, target.key).read()
@@ -303,6 +306,8 @@ class ApiServer:
         if target.kind is PODS and target.name and request.method in {"POST", "DELETE"}:
             return self._write_pod(request, target, body)
         if request.method == "POST" and not target.name:
+            if request.query.get("dryRun"):
+                return _json(body, code=201)
             stored = self.operations.create(target.kind, body, namespace=target.namespace)
             return _object(target.kind, stored, code=201)
         if request.method == "PUT" and target.name:

@@ -120,6 +120,8 @@ async def test_selectors_and_namespaces_narrow_a_list(client: Client, api: ApiSe
     api.operations.create(POD_KIND, pod("c", "other"))
     assert names((await client.get(PODS, labelSelector="app=web"))[1]["items"]) == ["a"]
     assert names((await client.get(PODS, labelSelector="app,app!=web"))[1]["items"]) == ["b"]
+    assert names((await client.get(PODS, labelSelector="app in (web, other),app"))[1]["items"]) == ["a"]
+    assert "a" not in names((await client.get(PODS, labelSelector="app notin (web)"))[1]["items"])
     assert names((await client.get(PODS, fieldSelector="spec.nodeName="))[1]["items"]) == ["a", "c"]
     assert names((await client.get(PODS, fieldSelector="metadata.name=b"))[1]["items"]) == ["b"]
     assert names((await client.get("/api/v1/namespaces/other/pods"))[1]["items"]) == ["c"]

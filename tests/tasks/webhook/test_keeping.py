@@ -194,7 +194,7 @@ async def test_conditions_that_an_administrator_adds_survive_a_repair(scene: Sce
     scene.edit(MUTATING_WEBHOOKS, timeoutSeconds=1)
     await leader.keeper.step()
     found = scene.webhook(MUTATING_WEBHOOKS)
-    assert (found["matchConditions"], found["timeoutSeconds"]) == (conditions, 10)
+    assert (found["matchConditions"], found["timeoutSeconds"]) == (conditions, 3)
 
 
 async def test_a_secret_that_was_emptied_is_made_again_and_the_configurations_follow(
@@ -333,4 +333,4 @@ async def test_with_another_writer_of_the_bundle_the_rest_is_kept_and_the_bundle
     scene.edit(MUTATING_WEBHOOKS, clientConfig={**client, "caBundle": injected}, timeoutSeconds=3)
     assert await replica.configurations.keep(None)
     found = scene.webhook(MUTATING_WEBHOOKS)
-    assert (found["clientConfig"]["caBundle"], found["timeoutSeconds"]) == (injected, 10)
+    assert (found["clientConfig"]["caBundle"], found["timeoutSeconds"]) == (injected, 3)

@@ -1,0 +1,105 @@
+"""What `doctor` reads of what runs beside the service: its replicas, the schedulers, the admission policy, other extenders."""
+
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+
+from extender.cli.policy_facts import DENIED, LOCAL
+from extender.doctor.facts import Deployment
+from extender.kube.errors import KubeError, NotFound
+from extender.kube.listing import read_list
+from extender.kube.session import Connection
+from extender.wire.scheduler_config import Extender
+
+JsonObject = dict[str, Any]
+
+# The namespaces of deploy/overlays. Elsewhere a tenant may give any pod these labels.
+_NAMESPACES: Final = ("placement-extender", "placement-shared", "kube-system")
+_OURS: Final = "app.kubernetes.io/name=placement-extender,app.kubernetes.io/component=extender"
+_FIRST_SCHEDULER: Final = ("kube-system", "component=kube-scheduler")  # as kubeadm labels it
+_SCHEDULER: Final = "kube-scheduler"
+_ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+_GUARD: Final = "placement-extender"
+_PATIENCE: Final = 3.0  # seconds for a connection
+
+
+async def read_deployment(connection: Connection, namespace: str) -> Deployment:
+    """Raises KubeError. ``namespace``: that of the extender, empty where it is not known: then the only one of those that has its pods."""
+    by_namespace = {
+        name: pods
+        for name in ([namespace] if namespace else _NAMESPACES)
+        if (pods := await _running(connection, name, _OURS))
+    }
+    pods = next(iter(by_namespace.values())) if len(by_namespace) == 1 else []
+    beside = sum(any(container.get("name") == _SCHEDULER for container in _containers(pod)) for pod in pods)
+    first = await _running(connection, *_FIRST_SCHEDULER)
+    # Without pods of an overlay there is nothing that its policy would limit.
+    return Deployment(len(pods) - beside, beside, len(first), await _guard(connection) if by_namespace else "")
+
+
+async def _running(connection: Connection, namespace: str, labels: str) -> list[JsonObject]:
+    found = await _listed(connection, f"/api/v1/namespaces/{namespace}/pods", labelSelector=labels)
+    return [
+        pod
+        for pod in found or ()
+        if (pod.get("status") or {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+    ]
+
+
+def _containers(pod: JsonObject) -> Iterable[JsonObject]:
+    return (pod.get("spec") or {}).get("containers") or ()
+
+
+async def _guard(connection: Connection) -> str:
+    """What is missing of the admission policy of deploy/base/admission.yaml; its name may end with that of an overlay."""
+    policies = await _listed(connection, f"{_ADMISSION}ies")
+    bindings = await _listed(connection, f"{_ADMISSION}ybindings")
+    if policies is None or bindings is None:
+        return ""
+    ours = {policy["metadata"]["name"] for policy in policies if _limits_pods(policy)}
+    if not ours:
+        return "policy"
+    bound = {str((binding.get("spec") or {}).get("policyName")) for binding in bindings if _denies(binding)}
+    return "" if ours & bound else "binding"
+
+
+def _limits_pods(policy: JsonObject) -> bool:
+    rules = ((policy.get("spec") or {}).get("matchConstraints") or {}).get("resourceRules") or ()
+    return policy["metadata"]["name"].startswith(_GUARD) and any("pods" in rule.get("resources", ()) for rule in rules)
+
+
+def _denies(binding: JsonObject) -> bool:
+    return "Deny" in ((binding.get("spec") or {}).get("validationActions") or ())
+
+
+async def _listed(connection: Connection, path: str, **query: str) -> list[JsonObject] | None:
+    """The items; None where they may not be read, or the API server does not serve them."""
+    try:
+        return [orjson.loads(item) for item in await read_list(connection, path, **query)]
+    except NotFound:
+        return None
+    except KubeError as error:
+        if error.status in DENIED:
+            return None
+        raise
+
+
+def unserved(entries: Sequence[Extender], ours: Extender | None, *, is_here: bool) -> dict[str, str]:
+    """By URL why nothing listens there, of the scheduler's other extenders, as seen from this machine.
+
+    ``is_here``: the scheduler runs on this machine, so its loopback addresses can be tried.
+    """
+    found: dict[str, str] = {}
+    for entry in entries:
+        try:
+            address = urlsplit(entry.url_prefix)
+            if entry is ours or (address.hostname in LOCAL and not is_here):
+                continue
+            port = address.port or (443 if address.scheme == "https" else 80)
+            socket.create_connection((address.hostname or "", port), _PATIENCE).close()
+        except (OSError, ValueError) as error:
+            found[entry.url_prefix] = getattr(error, "strerror", None) or str(error)
+    return found

@@ -1,0 +1,96 @@
+"""Findings about what runs beside the service: replicas, schedulers and their Lease, other extenders, the admission policy.
+
+https://kubernetes.io/docs/concepts/architecture/leases/#leader-election
+"""
+
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from extender.doctor.facts import APPLY_OVERLAY, Facts, Finding, Severity
+from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration, LeaderElection
+
+_DEFAULT: Final = "default-scheduler"
+_LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+def examine_deployment(facts: Facts, scheduler: KubeSchedulerConfiguration | None) -> list[Finding]:
+    """Every finding. ``scheduler``: None where its configuration is not known. O(profiles + extenders)."""
+    found = [*_replicas(facts), *_guard(facts)]
+    if scheduler is not None:
+        found += [*_instances(facts, scheduler), *_lease(facts, scheduler), *_unserved(facts, scheduler.extenders)]
+    return found
+
+
+def _replicas(facts: Facts) -> Iterator[Finding]:
+    count = facts.deployment.replicas
+    if count > 1 and facts.knows_settings and not facts.settings.leader_election.enabled:
+        problem = f"{count} replicas of the extender run and leaderElection.enabled is false: each counts only the pods that it was asked about"
+        yield Finding("error", "replicas", problem, "set leaderElection.enabled: true, or run one replica")
+
+
+def _guard(facts: Facts) -> Iterator[Finding]:
+    remedy = f"apply your overlay, where deploy/base/admission.yaml has both: {APPLY_OVERLAY}"
+    effect = "so its account may write every part of every pod"
+    if facts.deployment.guard == "policy":
+        problem = f"no ValidatingAdmissionPolicy limits the extender, {effect}"
+        yield Finding("warning", "admission", problem, remedy)
+    elif facts.deployment.guard == "binding":
+        problem = f"the ValidatingAdmissionPolicy of the extender has no binding that denies, {effect}"
+        yield Finding("warning", "admission", problem, remedy)
+
+
+def _is_first(scheduler: KubeSchedulerConfiguration) -> bool:
+    return any(profile.name == _DEFAULT for profile in scheduler.all_profiles)
+
+
+def _instances(facts: Facts, scheduler: KubeSchedulerConfiguration) -> Iterator[Finding]:
+    """Several instances of one scheduler without leader election place the same pods."""
+    if scheduler.leader_election.leader_elect:
+        return
+    count = facts.deployment.first_schedulers if _is_first(scheduler) else facts.deployment.schedulers
+    severity: Severity = "error" if count > 1 else "info"
+    run = (
+        f"and {count} instances of this scheduler run, which place" if count > 1 else "so a second instance would place"
+    )
+    problem = f"leaderElection.leaderElect is false, {run} the same pods"
+    remedy = (
+        "set leaderElect: true"
+        if count > 1
+        else "nothing to do while one instance runs; for more set leaderElect: true"
+    )
+    yield Finding(severity, "scheduler", problem, remedy)
+
+
+def _lease(facts: Facts, scheduler: KubeSchedulerConfiguration) -> Iterator[Finding]:
+    """Another scheduler with the Lease of the first one stands by for ever."""
+    election = scheduler.leader_election
+    if _is_first(scheduler) or not election.leader_elect or election.lease != LeaderElection().lease:
+        return
+    severity: Severity = "error" if facts.deployment.first_schedulers else "warning"
+    problem = (
+        f"leaderElection names the Lease {'/'.join(election.lease)} of the default scheduler: while that one holds it, "
+        f"no pod of {scheduler.all_profiles[0].name} is placed"
+    )
+    remedy = f"set leaderElection.resourceName: {scheduler.all_profiles[0].name}, and let its role name that Lease"
+    yield Finding(severity, "scheduler", problem, remedy)
+
+
+def _unserved(facts: Facts, entries: tuple[Extender, ...]) -> Iterator[Finding]:
+    """Other extenders that do not answer: without ``ignorable`` no pod of the scheduler is placed."""
+    for number, entry in enumerate(entries):
+        why = facts.unserved.get(entry.url_prefix)
+        if why is None:
+            continue
+        is_sure = urlsplit(entry.url_prefix).hostname in _LOCAL
+        severity: Severity = "error" if is_sure and not entry.ignorable else "warning"
+        effect = (
+            "its part of the decision is left out"
+            if entry.ignorable
+            else "the scheduler places no pod that it asks about"
+        )
+        problem = f"nothing answers at extenders[{number}], {entry.url_prefix}, ({why}): {effect}"
+        remedy = "start that extender, or remove its entry"
+        yield Finding(
+            severity, "scheduler", problem, remedy if is_sure else f"try it from the scheduler's machine; {remedy}"
+        )
