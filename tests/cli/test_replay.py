@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import aiohttp
 import msgspec
 import orjson
 import pytest
+import yaml
 
 from extender.cli import replay
 from extender.cli.main import main
@@ -126,6 +128,29 @@ async def test_a_redacted_run_replays_without_a_difference_and_has_no_name(
     written = {text for line in body.splitlines() for text in texts_of(orjson.loads(line))}
     assert names.isdisjoint(written)
     assert [each for each in names if len(each) > 5 and each.encode() in body] == []
+
+
+def arrivals_of_gangs(folder: Path, placement: str) -> str:
+    """The shipped scenario of gangs without what restarts the extender or changes nodes."""
+    source = Path("config/scenarios/gangs.yaml")
+    scenario = yaml.safe_load(source.read_text("utf-8"))
+    arrivals = [step for step in scenario["steps"] if "arriveGroups" in step or "arrive" in step]
+    scenario["steps"] = [*arrivals, {"settle": {"calm": "2s", "timeout": "1m"}}]
+    scenario["extender"]["placement"] = placement
+    shutil.copytree(source.with_suffix(""), folder / "gangs")
+    (folder / "gangs.yaml").write_text(yaml.safe_dump(scenario), "utf-8")
+    return str(folder / "gangs.yaml")
+
+
+@pytest.mark.parametrize("placement", ["decisive", "cooperative"])
+async def test_a_run_with_groups_that_exchange_their_room_replays_without_a_difference(
+    placement: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "recording.jsonl"
+    await record(arrivals_of_gangs(tmp_path, placement), file)
+    code, found = replayed(capsys, file)
+    assert (code, found["differences"]) == (0, [])
+    assert found["questions"]
 
 
 async def test_a_run_replays_as_it_is_written_and_a_file_that_is_rotated_begins_with_the_state(
