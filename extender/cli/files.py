@@ -33,6 +33,7 @@ MOST_VALUES_OF_OBJECTS: Final = 2_000_000  # of a cluster of 5,000 nodes and the
 STDIN: Final = "-"
 _DEEPEST_LIST: Final = 8
 _OBJECT_FILES: Final = (".json", ".yaml", ".yml")
+_GZIP: Final = b"\x1f\x8b"
 # JSON, whose keys have quotes, and the logs of a dump.
 _NO_YAML: Final = re.compile(rb"""\s*([{\[]\s*["{}\[\]]|==== START logs|\Z)""")
 _MARKS: Final = (
@@ -131,11 +132,15 @@ def read_listed(path: str) -> bytes:
 
 def _as_utf8(path: str, body: bytes) -> bytes:
     """The text in UTF-8, whatever the byte order mark says. What a shell of Windows writes is UTF-16."""
+    if body.startswith(_GZIP):
+        raise CommandError(f"{path}: is compressed with gzip, unpack it first")
     encoding = next((name for mark, name in _MARKS if body.startswith(mark)), "")
+    if not encoding and 0 in body[:2]:  # UTF-16 without a mark, as iconv writes it: the first character is one of ASCII
+        encoding = "utf-16-be" if body[:1] == b"\0" else "utf-16-le"
     try:
         return body.decode(encoding).encode() if encoding else body
     except UnicodeDecodeError:
-        raise CommandError(f"{path}: is not {encoding}, as its byte order mark says") from None
+        raise CommandError(f"{path}: begins as {encoding}, and is not") from None
 
 
 def _parsed(path: str, parse: Callable[[bytes], T]) -> T:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import orjson
@@ -25,6 +25,8 @@ from extender.wire.objects.objects_json import NOTHING, PodJson, ResourcesJson
 from extender.wire.objects.simplify import decode_twice, simplified
 from extender.wire.pods.completion import complete_amounts, complete_ports, is_created, merge_label_keys
 from extender.wire.pods.new_pod import scheduling_errors
+
+T = TypeVar("T")
 
 Kinds: TypeAlias = Mapping[tuple[str, str], Kind[Any]]
 """By kind and group; without a group the first of a kind."""
@@ -75,7 +77,7 @@ _NAMES = msgspec.json.Decoder(dict[str, Raw] | None)
 
 
 def decode_snapshot(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Snapshot:
-    """Decodes a List, or several documents of JSON. Raises ``WireError`` if the body is neither. O(bytes)."""
+    """Decodes a List, an array of objects, or several documents of JSON. Raises ``WireError`` if the body is neither. O(bytes)."""
     kinds, snapshot, refused = kinds_by_name(WATCHED_KINDS, limits), Snapshot([], {}, [], []), list[str]()
     for item in items_of(body, snapshot.unreadable):
         kind = kinds.get((item.kind, item.group))
@@ -110,13 +112,13 @@ def kinds_by_name(watched: Iterable[WatchedKind], limits: Limits) -> Kinds:
 
 def items_of(body: bytes, unreadable: list[str]) -> Iterator[Item]:
     """The objects of all documents. What cannot be read is added to ``unreadable``. Raises ``WireError`` if the body is no snapshot."""
+    if body.lstrip()[:1] == b"[":
+        yield from _items_in(_read(_ITEMS, body), "", "", unreadable)
+        return
     try:
-        listed = decode_twice(_LIST, body)
-    except UNREADABLE as error:
-        documents = list(_documents(body)) if b"{" in body else []
-        if len(documents) < 2:  # noqa: PLR2004 (one document that is no list)
-            raise from_msgspec(error) from None
-        for number, document in enumerate(documents):
+        listed = _read(_LIST, body)
+    except WireError as error:
+        for number, document in enumerate(_several(body, error)):
             yield from _items(document, f"documents[{number}]", "", unreadable)
         return
     if listed.kind.endswith("List"):
@@ -163,6 +165,27 @@ def _items_in(
 _LOGS_BEGIN: Final = "==== START logs for container "
 _LOGS_END: Final = "\n==== END logs for container "
 _BLANKS: Final = re.compile(r"\s*")
+
+
+def _read(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    try:
+        return decode_twice(decoder, body)
+    except UNREADABLE as error:
+        raise from_msgspec(error) from None
+
+
+def _several(body: bytes, error: WireError) -> list[bytes]:
+    """The documents of a body that is not one. Raises ``WireError``: ``error`` where there are not two."""
+    found: list[bytes] = []
+    try:
+        found.extend(_documents(body))
+    except WireError as later:
+        raise (later if found else error) from None
+    if len(found) < 2:  # noqa: PLR2004 (one document that is no list)
+        raise error
+    return found
+
+
 # Builds nothing of an object: only the place where a document ends is needed.
 _ENDS: Final = json.JSONDecoder(object_pairs_hook=lambda _: None)
 
@@ -308,5 +331,5 @@ def _missing_namespaces(objects: Iterable[Object]) -> Iterator[str]:
         are = agreeing(len(missing), "is", "are")
         yield (
             f"{counted(len(missing), 'namespace')} of pods {are} not among the objects, such as {missing[0]}: no namespace selector "
-            "matches; add `namespaces` to the kinds of kubectl get"
+            "selects them; add `namespaces` to the kinds of kubectl get"
         )

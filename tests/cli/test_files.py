@@ -1,5 +1,6 @@
 """Reading files and the environment."""
 
+import gzip
 import io
 from pathlib import Path
 
@@ -69,6 +70,8 @@ AS_YAML = yaml.safe_dump(yaml.safe_load(PODS))
         pytest.param(LISTED.encode("utf-8-sig"), id="byte order mark"),
         pytest.param(LISTED.encode("utf-16"), id="UTF-16"),
         pytest.param(b"\xfe\xff" + LISTED.encode("utf-16-be"), id="UTF-16, the other way round"),
+        pytest.param(LISTED.encode("utf-16-le"), id="UTF-16 without a mark"),
+        pytest.param(LISTED.encode("utf-16-be"), id="UTF-16 without a mark, the other way round"),
         pytest.param(AS_YAML.encode(), id="YAML"),
         pytest.param(AS_YAML.encode("utf-16"), id="YAML in UTF-16"),
         pytest.param(f"# nodes\nkind: NodeList\nitems: []\n---\n{AS_YAML}---\n".encode(), id="documents of YAML"),
@@ -81,6 +84,12 @@ def test_a_snapshot_is_read_in_every_form_that_a_shell_writes(tmp_path: Path, bo
     path = tmp_path / "cluster"
     path.write_bytes(body)
     assert [found.name for found in read_snapshot(str(path), Limits()).objects] == ["web-1"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_manifest_may_be_a_list_within_a_list_in_any_encoding_with_a_mark(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_bytes(yaml.safe_dump({"kind": "List", "items": [yaml.safe_load(PODS)]}).encode(encoding))
     assert [found["metadata"]["name"] for found in read_documents(str(path))] == ["web-1"]
 
 
@@ -99,7 +108,8 @@ def test_the_folder_of_a_dump_is_a_snapshot(tmp_path: Path) -> None:
     ("body", "problem"),
     [
         (b"NAME    READY   STATUS\nweb-1   1/1     Running\n", "expected objects, as `kubectl get -o json` or"),
-        (b"\xff\xfe{", "is not utf-16, as its byte order mark says"),
+        (b"\xff\xfe{", "begins as utf-16, and is not"),
+        (gzip.compress(PODS), "is compressed with gzip, unpack it first"),
         (b"error: {{ x }}: y", "line 1"),
         (b"", "truncated"),
     ],

@@ -75,6 +75,16 @@ def test_a_document_that_is_none_is_named_by_its_line() -> None:
         decode_snapshot(body)
 
 
+def test_an_array_of_objects_is_read() -> None:
+    """As `jq .items` prints it."""
+    assert names(orjson.dumps([{**node_json("n1"), "kind": "Node"}, a_pod(), NAMESPACES])) == ["n1", "web-1", "default"]
+
+
+def test_a_file_that_was_cut_off_is_told() -> None:
+    with pytest.raises(WireError, match="truncated"):
+        decode_snapshot(orjson.dumps(listed(NODES))[:50])
+
+
 def test_one_object_is_a_snapshot_of_it() -> None:
     assert [type(each) for each in decode_snapshot(orjson.dumps(a_pod())).objects] == [Pod]
 
