@@ -73,6 +73,7 @@ def make_index(settings: Settings) -> ClusterIndex:
         policies=settings.policies,
         namespace_limits=settings.limits.per_namespace,
         counts_room=settings.schedulers == "many",
+        holds_to_domains=settings.release.enabled,
         shadow=with_both_rules(settings.rules) if settings.shadow else None,
     )
     if settings.policies.enabled:

@@ -67,11 +67,13 @@ class ClusterIndex:
         quota: Quota = _NO_QUOTA,
         policies: Policies = _POLICIES,
         counts_room: bool = False,
+        holds_to_domains: bool = True,
         shadow: Rules | None = None,
     ) -> None:
         """``counted``: what the rules count. ``policies``: how many act, and the pods that are exempt.
 
-        ``counts_room``: the rules count free resources, as several schedulers place pods. ``shadow``: the rules of decisions that
+        ``counts_room``: the rules count free resources, as several schedulers place pods. ``holds_to_domains``: pods without the gate
+        of a policy are held to its domains. ``shadow``: the rules of decisions that
         are only compared, see `ClusterView.shadow_compiled`.
         """
         self.drifts = 0
@@ -109,6 +111,7 @@ class ClusterIndex:
         self.gated = GatedGroups(
             self.pods, self.policies, self.namespaces, self.placements, self._node_called, policies.exempt
         )
+        self.gated.holds = holds_to_domains
         self.rejected = RejectedPods(self.deleted)
         self.quotas = QuotaTable(
             quota,

@@ -106,7 +106,7 @@ class GatedGroups:
     ``charges``: what released pods take of quotas; subscribers to ``freed`` are told of each policy of which they take less, or
     of which all pods are charged anew after a change. ``orphans``: by UID the gate of each pod that no policy releases: the usual gate, or that of a policy that released it
     before. Subscribers to ``orphan_changes`` are told of the UID of each that becomes one. ``domain_policies``: how many policies list or
-    limit domains. ``records``: by UID, the pods that
+    limit domains; none where ``holds`` is false, as nothing is released. ``records``: by UID, the pods that
     the leader has recorded; those that are gone are in it for as long as the object of their group names them.
 
     After a change of a policy or a namespace its pods are filed again, at once, or by `file_stale` where `defer_to` was called.
@@ -134,6 +134,7 @@ class GatedGroups:
         self._exempt = exempt
         self._by_name: dict[str, Policy] = {}  # policies that release pods
         self.domain_policies = 0
+        self.holds = True
         self._pods = pods
         self._policies = policies
         self._namespaces = namespaces
@@ -419,7 +420,7 @@ class GatedGroups:
         self._releasing += new - old
         for policy, is_new in ((change.old, False), (change.new, True)):
             if policy is not None and policy.release is not None:
-                self.domain_policies += policy.release.counts_domains * (1 if is_new else -1)
+                self.domain_policies += self.holds and policy.release.counts_domains * (1 if is_new else -1)
                 self._by_name.pop(str(policy.key), None)
                 if is_new:
                     self._by_name[str(policy.key)] = policy

@@ -237,6 +237,17 @@ async def test_pods_that_no_such_policy_selects_are_held_to_nothing() -> None:
     assert scene.passing("audited", "other") == ["other"]
 
 
+async def test_no_pod_is_held_where_the_release_is_switched_off() -> None:
+    scene = Held()
+    scene.index = ClusterIndex(Rules(), counts_of_rules(), holds_to_domains=False)
+    for zone, room in scene.rooms.items():
+        scene.add_node(zone, room)
+    scene.index.upsert(PolicyObject(scene.policy))
+    scene.plain("p")
+    assert scene.passing("p", "other") == ["other"]
+    assert not FilterVerb(scene.index.view, Settings()).meter.filtered["ReleaseDomains"]
+
+
 def _audit(policy: Any) -> Any:
     return replace(policy, mode=Mode.AUDIT)
 
