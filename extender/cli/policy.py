@@ -39,7 +39,15 @@ from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity
 from extender.model.group_placements import GroupPlacement
 from extender.model.objects import DOMAINS_KIND, Namespace, Node, Object, Pod, PodSignature
-from extender.model.policies import GROUP, INJECTED_ANNOTATION, NAMESPACE_NAME_LABEL, Enforced, JsonObject, PolicyKey
+from extender.model.policies import (
+    GROUP,
+    INJECTED_ANNOTATION,
+    NAMESPACE_NAME_LABEL,
+    NAMESPACED_KIND,
+    Enforced,
+    JsonObject,
+    PolicyKey,
+)
 from extender.model.rejections import Reason
 from extender.model.units import counted
 from extender.rules.catalog import counts_of_rules
@@ -109,7 +117,7 @@ def add_parser(commands: Commands) -> None:
         "--namespace",
         metavar="NS",
         default="",
-        help="with --pod: for pods without a namespace (default); without: test the pods of this namespace",
+        help="with --pod: for pods and policies without a namespace (default); without: test the pods of this namespace",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--snapshot", metavar="FILE", help="kubectl get nodes,namespaces,pods -A -o json")
@@ -138,17 +146,13 @@ def run_test(arguments: argparse.Namespace) -> int:
         arguments.wrong_usage("--namespace without --pod needs --snapshot or --kubeconfig")
     settings = settings_of(arguments)
     index = ClusterIndex(settings.rules, counts_of_rules(), rejects_excess=False)
-    policies = _policies(arguments.policies, settings, index)
+    policies = _policies(arguments.policies, settings, index, arguments.namespace or _DEFAULT_NAMESPACE)
     known = _surroundings(arguments, settings, any(policy.release for policy in index.policies))
     for name, labels in known.namespaces.items():
         index.upsert(Namespace(name, labels))
     verb = AdmitVerb(index.policies, known, settings, None if known.nodes is None else known, index.domains)
     for each in policies:
-        if not each.errors:
-            response = verb.decide(review_of(each.value, _namespace_of(each.value)))["response"]
-            each.warnings += response.get("warnings") or ()
-            refused = [] if response["allowed"] else response["status"].get("details", {}).get("causes", [])
-            each.errors += [f"{cause['field']}: {cause['message']}" for cause in refused]
+        _review(each, verb)
     objects = _objects(arguments, known)
     for name in {_namespace_of(each) for each in objects} - known.namespaces.keys():  # it has its name alone
         known.namespaces[name] = {NAMESPACE_NAME_LABEL: name}
@@ -157,6 +161,17 @@ def run_test(arguments: argparse.Namespace) -> int:
     _add_groups(tested, known, settings, index)
     _write(policies, tested, arguments.output)
     return int(any(each.errors for each in policies) or not all(map(_is_good, tested)))
+
+
+def _review(policy: PolicyFound, verb: AdmitVerb) -> None:
+    """Adds what the webhook would say of a policy that is created now."""
+    if not isinstance(policy.value.get("metadata"), dict):
+        return
+    response = verb.decide(review_of(policy.value, _namespace_of(policy.value)))["response"]
+    policy.warnings += response.get("warnings") or ()
+    if not policy.errors and not response["allowed"]:
+        causes = response["status"].get("details", {}).get("causes", [])
+        policy.errors += [f"{cause['field']}: {cause['message']}" for cause in causes]
 
 
 def run_export(arguments: argparse.Namespace) -> int:
@@ -182,8 +197,11 @@ def run_export(arguments: argparse.Namespace) -> int:
     return 0 if is_whole else 1
 
 
-def _policies(paths: Iterable[str], settings: Settings, index: ClusterIndex) -> list[PolicyFound]:
-    """The policies of the files. The index gets them, the invalid ones apart, as in the service, and the TopologyDomains."""
+def _policies(paths: Iterable[str], settings: Settings, index: ClusterIndex, namespace: str = "") -> list[PolicyFound]:
+    """The policies of the files. The index gets them, the invalid ones apart, as in the service, and the TopologyDomains.
+
+    ``namespace``: of namespaced policies that name none.
+    """
     found, table = list[PolicyFound](), index.policies
     for path in paths:
         for document in read_documents(path, MOST_VALUES):
@@ -193,17 +211,26 @@ def _policies(paths: Iterable[str], settings: Settings, index: ClusterIndex) -> 
                 continue
             if not is_policy(group, str(document.get("kind"))):
                 raise CommandError(f"{path}: kind: expected {' or '.join(KINDS)}, got {document.get('kind')}")
+            warnings = []
+            if namespace and _lacks_namespace(document):
+                document["metadata"]["namespace"] = namespace
+                warnings.append(f"metadata.namespace: is absent: tested in the namespace {namespace}")
             try:
                 policy = read_policy(document, settings.limits)
-                each = PolicyFound(path, policy.key, document)
+                each = PolicyFound(path, policy.key, document, warnings=warnings)
                 table.put(policy)
             except PolicyError as error:
-                each = PolicyFound(path, error.invalid.key, document, errors=list(error.invalid.errors))
+                each = PolicyFound(path, error.invalid.key, document, list(error.invalid.errors), warnings)
                 table.put(error.invalid)
             if any(each.key == other.key for other in found):
                 raise CommandError(f"{path}: {each.key} is given twice")
             found.append(each)
     return found
+
+
+def _lacks_namespace(policy: JsonObject) -> bool:
+    metadata = policy.get("metadata")
+    return policy["kind"] == NAMESPACED_KIND and isinstance(metadata, dict) and not metadata.get("namespace")
 
 
 def _objects(arguments: argparse.Namespace, known: Surroundings) -> list[JsonObject]:

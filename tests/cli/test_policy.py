@@ -426,11 +426,32 @@ def test_a_field_of_a_toleration_that_is_none_is_an_error_of_the_policy(command:
     assert found.code == 1
     assert "spec.tolerations[0].valeu: Forbidden: unknown field\n" in found.err
     del spec["tolerations"]
-    found = command(
+    warned = command(
         command.write("policies.yaml", policy_json(nodeName="n", **spec)), "--pod", command.write("p.yaml", pod())
     )
-    assert "warning: spec.podSelector.matchLabel: unknown field, it has no effect\n" in found.err
-    assert "warning: spec.matchConditions.exclude.ownerKind: unknown field, it has no effect\n" in found.err
+    invalid = command(
+        command.write("policies.yaml", policy_json(nodeName="n_n", **spec)), "--pod", command.write("p.yaml", pod())
+    )
+    for each in (found, warned, invalid):
+        assert "warning: spec.podSelector.matchLabel: unknown field, it has no effect\n" in each.err
+        assert "warning: spec.matchConditions.exclude.ownerKind: unknown field, it has no effect\n" in each.err
+
+
+@pytest.mark.parametrize(("given", "namespace"), [((), "default"), (("-n", "shop"), "shop")])
+def test_a_policy_without_a_namespace_is_tested_in_the_one_that_kubectl_would_give_it(
+    command: Command, given: tuple[str, ...], namespace: str
+) -> None:
+    policy = policy_json("pool", "removed", **POOL)
+    del policy["metadata"]["namespace"]
+    (found,) = command.on([policy], *given).document["policies"]
+    assert (found["policy"], found["errors"]) == (f"PodSchedulingPolicy/{namespace}/pool", [])
+    assert f"metadata.namespace: is absent: tested in the namespace {namespace}" in found["warnings"]
+
+
+@pytest.mark.parametrize("metadata", [None, "text", {}])
+def test_a_policy_without_metadata_is_an_error_that_names_the_field(command: Command, metadata: object) -> None:
+    (found,) = command.on([policy_json("pool", **POOL) | {"metadata": metadata}]).document["policies"]
+    assert found["errors"][0].startswith("metadata")
 
 
 def test_an_exported_name_that_would_be_too_long_is_left_out(export: Export) -> None:

@@ -62,7 +62,7 @@ def review_policy(
         if not errors:
             return allowed(request.uid, warnings=[f"{each}; the policy is not in effect" for each in stored])
     if errors:
-        return invalid(request, errors)
+        return invalid(request, errors, warnings=_unknown_fields(request.obj.get("spec")))
     version = f"{request.kind.get('group')}/{request.kind.get('version')}"
     policy = read_policy({**request.obj, "apiVersion": version}, limits, kind=kind)
     warnings = [*_warnings_of(policy, request.obj.get("spec") or {}, policies, labels_of, nodes)]
@@ -142,7 +142,7 @@ def _domain_warnings(release: ReleaseSpec) -> Iterator[str]:
             yield f"{at}.mayGrow: has no effect without whenNoRoom Release"
 
 
-def _unknown_fields(spec: JsonObject) -> Iterator[str]:
+def _unknown_fields(spec: Any) -> Iterator[str]:
     """They are named in the order of the alphabet, as the API server does it."""
     for path in sorted(islice(unknown_elsewhere(spec), _MOST_UNKNOWN)):
         yield f"{path}: unknown field, it has no effect"

@@ -85,7 +85,7 @@ def unknown_in_pods(spec: JsonObject) -> Iterator[str]:
         yield from unknown_fields(spec.get(name), fields, f"spec.{name}")
 
 
-def unknown_elsewhere(spec: JsonObject) -> Iterator[str]:
+def unknown_elsewhere(spec: Any) -> Iterator[str]:
     """The paths of the other unknown fields, which have no effect."""
     written = dict.fromkeys(WRITTEN_FIELDS)
     yield from unknown_fields(spec, {**written, **READ_FIELDS}, "spec")
