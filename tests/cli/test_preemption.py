@@ -51,6 +51,8 @@ async def play(patience: float | None = None, **changes: Any) -> Outcome:
     """
     document = yaml.safe_load(SCENARIO.read_text("utf-8"))
     cluster, steps = document["cluster"], document["steps"]
+    # The service of this test is not killed, so what arrives while it is away is left out.
+    del steps[next(at for at, step in enumerate(steps) if "restartExtender" in step) - 1 :]
     for part in (*cluster["nodes"], *cluster["running"]):
         part["count"] //= 5
     for step in steps:

@@ -24,6 +24,7 @@ from extender.compose.embedded import service_running
 from extender.settings.configuration import settings_document
 from extender.settings.jobs import Recorder
 from extender.simulator.apiserver.kinds import KINDS, PODS
+from extender.simulator.scenario.language import RestartExtender
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.wire.recordings.redaction import WORDS, Redactor
@@ -57,7 +58,7 @@ async def record(
         await lead_to_webhook(simulated, service)
         await simulated.begin(url)
         player = Player(simulated)
-        await player.run(play.steps)
+        await player.run(step for step in play.steps if not isinstance(step.action, RestartExtender))
         await player.finish()
         if not until():
             await _ask_until(until, url, simulated.api.store.put(PODS, LAST_POD).read())
