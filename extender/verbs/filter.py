@@ -33,7 +33,6 @@ from extender.settings.configuration import Settings
 from extender.verbs.dry_run import (
     MOST_VISITED,
     DryRun,
-    KeptNodes,
     Removal,
     best_among,
     found_beside_nominated,
@@ -43,6 +42,7 @@ from extender.verbs.dry_run import (
     plan_of,
 )
 from extender.verbs.effective_pod import PolicyCounts, effective_pod
+from extender.verbs.kept_nodes import KeptNodes
 from extender.verbs.offered_nodes import OfferedNodes
 from extender.verbs.ranking import best_passing
 from extender.verbs.request import RequestedNodes, Search, prepared, requested_nodes

@@ -39,7 +39,6 @@ from extender.verbs.dry_run import (
     DryRun,
     Removal,
     best_among,
-    fits_somewhere,
     found_beside_nominated,
     importance,
     is_bound,
@@ -47,6 +46,7 @@ from extender.verbs.dry_run import (
     plan_of,
 )
 from extender.verbs.effective_pod import effective_pod
+from extender.verbs.kept_nodes import fits_somewhere
 from extender.wire.extender_v1 import PreemptionArgs
 
 

@@ -36,8 +36,8 @@ from extender.rules.frames import IndexFrame
 from extender.rules.rule import MAX_SCORE
 from extender.settings.configuration import Settings
 from extender.settings.rules import ScoringStrategy
-from extender.verbs.dry_run import KeptNodes
 from extender.verbs.effective_pod import effective_pod
+from extender.verbs.kept_nodes import KeptNodes
 from extender.verbs.ranking import best_equals, best_passing
 from extender.verbs.request import WINDOW, RequestedNodes, Search, every_node, prepared
 from extender.verbs.slots.exchange import GroupTrial, trial_of

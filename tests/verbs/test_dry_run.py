@@ -459,6 +459,23 @@ class TestNominated:
         coming = contender("coming", app="web", priority=priority, nominated="n1")
         assert list(Asker(stage("n1"), stage("n2"), coming).ask().result.passed) == passed
 
+    @pytest.mark.parametrize(
+        ("other", "passed"),
+        [
+            pytest.param({"priority": IMPORTANT + 1}, ["n1"], id="a pod of higher priority has the room"),
+            pytest.param({"priority": IMPORTANT - 1}, [], id="its victim is still there"),
+            pytest.param({"priority": IMPORTANT + 1, "cpu": 0}, [], id="its room is free"),
+        ],
+    )
+    def test_a_node_is_not_kept_for_a_pod_that_has_lost_its_room_there(
+        self, other: dict[str, int], passed: list[str]
+    ) -> None:
+        """Kubernetes' TestUpdateNominatedNodeName: the scheduler asks about the next pod before the watch shows the loss."""
+        coming = contender("coming", cpu=3000, priority=IMPORTANT, nominated="n1")
+        here = contender("here", on="n1", **{"cpu": 1500} | other)
+        asker = Asker(stage("n1", cpu=4000), coming, here)
+        assert list(asker.ask(apart=[], cpu=2000).result.passed) == passed
+
     def test_a_nomination_to_a_node_that_is_not_requested_costs_no_dry_run(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

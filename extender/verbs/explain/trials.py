@@ -17,8 +17,8 @@ from extender.rules import catalog
 from extender.rules.frames import ChangedNodeFrame, IndexFrame, RequestFrame
 from extender.rules.free_resources import FreeResources, claims_on, free_resources_on, static_rejection
 from extender.settings.configuration import Settings
-from extender.verbs.dry_run import KeptNodes
 from extender.verbs.effective_pod import effective_pod
+from extender.verbs.kept_nodes import KeptNodes
 from extender.verbs.request import worst_case
 
 
