@@ -72,7 +72,7 @@ _SHELLS: Final = ("bash", "zsh")
 _NAMES: Final = {
     "namespace": "/api/v1/namespaces",
     "extender_namespace": "/api/v1/namespaces",
-    "node": "/api/v1/nodes",
+    **dict.fromkeys(("node", "drain", "cordon"), "/api/v1/nodes"),
     "pod": "/api/v1/namespaces/{namespace}/pods",
 }
 _FREE: Final = frozenset({"url", "delete", "allow", "limit", "account"})  # arguments whose values nothing completes

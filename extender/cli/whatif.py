@@ -19,10 +19,13 @@ from extender.tasks.what_if.computing import answer_body
 from extender.wire.errors import WireError
 from extender.wire.manifests import is_in_namespace
 from extender.wire.objects.kinds import WATCHED_KINDS
+from extender.wire.pods.workloads import GROUPS
 
 _KINDS: Final = {
-    name: each.api_kind for each in WATCHED_KINDS for name in (each.api_kind.lower(), each.kind.resource)
+    **{name: each.api_kind for each in WATCHED_KINDS for name in (each.api_kind.lower(), each.kind.resource)},
+    **{name: kind for kind in GROUPS for name in (kind.lower(), f"{kind.lower()}s")},
 }  # in the singular or the plural, as for kubectl
+_OF_NODES: Final = {"node", "nodes"}
 _PARTS: Final = (2, 3)  # of KIND/NAME and KIND/NAMESPACE/NAME
 
 
@@ -39,13 +42,23 @@ def add_parser(commands: Commands) -> None:
         default=[],
         help="an object to delete, such as node/worker-3; may be given several times",
     )
+    for verb, text in (("drain", "cordon and evict the pods of, as kubectl drain"), ("cordon", "cordon")):
+        parser.add_argument(
+            f"--{verb}",
+            metavar="NODE",
+            action="append",
+            default=[],
+            help=f"a node to {text}; may be given several times",
+        )
     parser.add_argument(
         "--displaced",
         choices=[each.value for each in Displaced],
-        help="what becomes of the pods of deleted nodes (default: place)",
+        help="what becomes of the pods of deleted and drained nodes (default: place)",
     )
     parser.add_argument(
-        "--no-pending", action="store_true", help="place only given pods and those of deleted nodes, not pending ones"
+        "--no-pending",
+        action="store_true",
+        help="place only given pods and those of deleted and drained nodes, not pending ones",
     )
     parser.add_argument("-n", "--namespace", metavar="NS", default="", help="of objects that name none (default)")
     add_source(parser)
@@ -58,6 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
     removals = [_removal(each, arguments) for each in arguments.delete]
     if removals:
         changes["delete"] = [*(changes.get("delete") or ()), *removals]
+    for verb in ("cordon", "drain"):
+        if nodes := [_node(each, verb, arguments) for each in getattr(arguments, verb)]:
+            changes[verb] = [*(changes.get(verb) or ()), *nodes]
     if arguments.displaced:
         changes["displaced"] = arguments.displaced
     if arguments.no_pending:
@@ -92,6 +108,14 @@ def _removal(text: str, arguments: argparse.Namespace) -> dict[str, str]:
     return {"kind": kind, **({"namespace": space} if space else {}), "name": names[-1]}
 
 
+def _node(text: str, verb: str, arguments: argparse.Namespace) -> str:
+    """The name of a node, which may follow its kind as for kubectl."""
+    kind, _, name = text.rpartition("/")
+    if not name or (kind and kind.lower() not in _OF_NODES):
+        arguments.wrong_usage(f'--{verb}: expected NODE or node/NODE, got "{text}"')
+    return name
+
+
 def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
     """The answer by the code of the service, in this process: the index is that of nothing else."""
     service = service_of_snapshot(arguments)
@@ -103,7 +127,15 @@ def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
         found: WhatIfAnswer = end.value
         return found
     except WireError as error:
-        raise CommandError(f"{arguments.filename or '--delete'}: {error}") from None
+        raise CommandError(f"{_place(error.path, arguments)}{error}") from None
+
+
+def _place(path: str, arguments: argparse.Namespace) -> str:
+    """The file or the argument that a field at fault comes from."""
+    verb = path.partition("[")[0]
+    if verb in ("delete", "drain", "cordon") and getattr(arguments, verb):
+        return f"--{verb}: "
+    return f"{arguments.filename}: " if arguments.filename else ""
 
 
 def report(found: WhatIfAnswer, is_wide: bool = False) -> Iterator[str]:  # noqa: FBT001, FBT002 (for print_answer)
@@ -111,8 +143,8 @@ def report(found: WhatIfAnswer, is_wide: bool = False) -> Iterator[str]:  # noqa
     summary = found.summary
     parts = [f"{summary.placed} placed", f"{summary.rejected} rejected"]
     for count, text in (
-        (summary.displaced, "displaced from deleted nodes"),
-        (summary.gone, "gone with their node"),
+        (summary.displaced, "displaced from their nodes"),
+        (summary.gone, "gone for good"),
         (summary.gated, "gated"),
         (summary.not_tried, "not tried"),
     ):
@@ -121,6 +153,9 @@ def report(found: WhatIfAnswer, is_wide: bool = False) -> Iterator[str]:  # noqa
     if found.placements:
         yield ""
         yield from table(_rows(found.placements, is_wide=is_wide))
+    if found.notes:
+        yield ""
+        yield from (f"note: {note}" for note in found.notes)
 
 
 def _rows(placements: Sequence[Placement], *, is_wide: bool) -> list[tuple[str, ...]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
-from extender.model.constraints.taints import NO_SCHEDULE, Taint, first_untolerated
+from extender.model.constraints.taints import CORDON, first_untolerated
 from extender.model.host_ports import UsedPorts
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
@@ -149,7 +149,6 @@ def claims_on(node: str, pod: Pod, view: ClusterView, nominated: Iterable[Pod] |
 
 
 _NODE_FIT = "NodeFit"
-CORDON = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 
 
 def static_rejection(pod: Pod, node: Node) -> Rejection | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
-from extender.model.rejections import Rejection
+from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
 from extender.rules.catalog import NO_FILTERS
 from extender.rules.frames import IndexFrame
@@ -145,19 +145,27 @@ class FittingNodes:
         return self._of(pod).names
 
     def reasons(self, pod: Pod) -> Counter[str]:
-        """How many nodes could not take the pod, by the text of the reason. O(nodes)."""
-        return Counter(each.text for each in self._of(pod).rejections.values())
+        """How many nodes could not take the pod, by the text of the reason. O(nodes), O(1) for a pod that names its nodes."""
+        found = self._of(pod)
+        counts = Counter(each.text for each in found.rejections.values())
+        if others := len(self._view.known) - len(found.names) - len(found.rejections):
+            counts[Reason.NODE_AFFINITY.text] += others
+        return counts
 
     def _of(self, pod: Pod) -> _Fitting:
         own = pod.uid if claims_own_node(pod, self._view) else ""
         signature = pod.signature
         key = (signature.node_affinity, signature.tolerations, catalog.NODE_FIT.pod_key(pod, self._view), own)
-        found = self._known.get(key)
+        found, known = self._known.get(key), self._view.known
+        # A pod of a DaemonSet names its node: to look at all others would be O(nodes²) for all its pods.
+        named = signature.node_affinity.only_nodes
+        allowed = None if named is None else {known[name] for name in named if name in known}
         if found is None:
             found = self._known[key] = _Fitting([])
-            numbers: Iterable[NodeNumber] = self._view.known.values()
+            numbers: Iterable[NodeNumber] = known.values() if allowed is None else allowed
         else:
             numbers = set(self._changed[found.seen :])
+            numbers = numbers if allowed is None else numbers & allowed
         found.seen = len(self._changed)
         self._check(pod, numbers, found)
         return found

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final
 
 import msgspec
 import orjson
 from msgspec import Meta, Raw, Struct
 
-from extender.model.answers.what_if import MOST_PLACED, PLACE_LIMIT, Displaced, Given, Removal, WhatIf
+from extender.model.answers.what_if import (
+    MOST_PLACED,
+    PLACE_LIMIT,
+    Displaced,
+    Given,
+    GivenWorkload,
+    NodeChange,
+    Removal,
+    WhatIf,
+)
+from extender.model.constraints.labels import HOSTNAME
+from extender.model.constraints.taints import CORDON, NO_EXECUTE, NO_SCHEDULE, Taint
 from extender.model.group_placements import PLACEMENT_KIND
-from extender.model.objects import Node, Object, Pod
+from extender.model.objects import Node, Object, Pod, Workload
 from extender.model.policies import InvalidPolicy, JsonObject, PolicyObject
 from extender.settings.configuration import Settings
 from extender.settings.limits import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.kinds import Kind, watched_kinds
-from extender.wire.objects.objects_json import PodJson
+from extender.wire.objects.objects_json import NodeJson, PodJson
 from extender.wire.objects.simplify import decode_twice
 from extender.wire.objects.trim import trim_pod
-from extender.wire.pods.new_pod import complete_and_check
+from extender.wire.pods.new_pod import NO_NAMESPACE, checked_pod
+from extender.wire.pods.workloads import GROUPS, has_template, read_workload
 from extender.wire.snapshots import Kinds, kinds_by_name
 
-_NO_NAMESPACE: Final = "default"
 _POD_KIND: Final = "Pod"
-_MOST_ERRORS: Final = 10  # of one pod that are told
 
 # -- manifests of pods
 
@@ -56,21 +67,10 @@ def decode_manifest(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Pod:
         raise WireError("metadata.name", "is missing")
     if raw.spec is None:
         raise WireError("spec", "is missing")
-    raw = _POD.decode(_checked_pod(_loaded(body, ""), ""))
+    raw = _POD.decode(checked_pod(_loaded(body, ""), ""))
     if raw.metadata is not None:
         raw.metadata.uid = None
     return msgspec.structs.replace(trim_pod(raw, limits).recreated(), terminating=False)
-
-
-def _checked_pod(pod: JsonObject, path: str) -> bytes:
-    """A pod of a person as the API server would store it. Raises ``WireError`` for one that it would refuse."""
-    pod["metadata"]["namespace"] = pod["metadata"].get("namespace") or _NO_NAMESPACE
-    if errors := complete_and_check(pod):
-        first, *others = errors[:_MOST_ERRORS]
-        more = [f"and {len(errors) - _MOST_ERRORS} more errors"] if len(errors) > _MOST_ERRORS else []
-        field = f"{path}.{first.field}".removeprefix(".")
-        raise WireError(field, "; ".join([first.message, *map(str, others), *more]))
-    return orjson.dumps(pod)
 
 
 def _loaded(body: bytes, path: str) -> JsonObject:
@@ -84,7 +84,6 @@ def _loaded(body: bytes, path: str) -> JsonObject:
 
 # -- what-ifs
 
-HOST_NAME: Final = "kubernetes.io/hostname"
 _WITHOUT_NAMESPACE: Final = frozenset({"Node", "Namespace"})
 _LONGEST_KIND: Final = 64
 
@@ -110,6 +109,8 @@ class _PlaceJson(_Part, frozen=True):
 class _WhatIfJson(_Part, frozen=True):
     apply: list[Raw] | None = None
     delete: list[_RemovalJson] | None = None
+    cordon: list[str] | None = None
+    drain: list[str] | None = None
     displaced: Displaced = Displaced.PLACE
     place: _PlaceJson = _PlaceJson()
 
@@ -133,7 +134,8 @@ def decode_what_if(body: bytes, settings: Settings) -> WhatIf:
     """The what-if in a body; an empty one changes nothing. Raises WireError. About 20 µs for each object.
 
     Where a manifest written by hand would mean something else than the same object in a cluster, it is completed as a cluster
-    does (a pod, a namespace, a node's host name) or refused (a node that offers nothing, a pod that the API server refuses).
+    does (a pod, a namespace, a node's host name and taints) or refused (a node that offers nothing, a pod that the API server
+    refuses). The pods of a workload are made when the what-if is computed.
     """
     try:
         read = _BODY.decode(body.strip() or b"{}")
@@ -141,38 +143,58 @@ def decode_what_if(body: bytes, settings: Settings) -> WhatIf:
         raise from_msgspec(error) from None
     # Those that decisions read under these settings.
     kinds = kinds_by_name((w for w in watched_kinds(settings) if w.api_kind not in _NOT_GIVEN), settings.limits)
-    given = tuple(_given(bytes(item), f"apply[{at}]", kinds) for at, item in enumerate(read.apply or ()))
+    given, left = list[Given | GivenWorkload](), MOST_PLACED
+    for at, item in enumerate(read.apply or ()):
+        given.append(_given(bytes(item), f"apply[{at}]", kinds, left))
+        left -= given[-1].count if isinstance(given[-1], GivenWorkload) else 0
     removals = tuple(_removal(each, f"delete[{at}]", kinds) for at, each in enumerate(read.delete or ()))
-    return WhatIf(given, removals, read.displaced, read.place.pending, read.place.limit)
+    nodes = [NodeChange(name, f"cordon[{at}]") for at, name in enumerate(read.cordon or ())]
+    nodes += (NodeChange(name, f"drain[{at}]", is_drain=True) for at, name in enumerate(read.drain or ()))
+    place = read.place
+    return WhatIf(
+        tuple(given), removals, tuple(nodes), read.displaced, place.pending, place.limit, tuple(_notes(given))
+    )
 
 
 def _check_kind(kind: str, group: str, path: str, kinds: Kinds) -> Kind[Any]:
     known = kinds.get((kind, group))
     if known is None:
-        expected = ", ".join(dict.fromkeys(name for name, _ in kinds))
+        expected = ", ".join(dict.fromkeys([*(name for name, _ in kinds), *GROUPS]))
         raise WireError(
             f"{path}.kind", f'expected a kind that decisions read ({expected}), got "{kind[:_LONGEST_KIND]}"'
         )
     return known
 
 
-def _given(item: bytes, path: str, kinds: Kinds) -> Given:
+def _given(item: bytes, path: str, kinds: Kinds, most: int) -> Given | GivenWorkload:
+    """``most``: so many pods of workloads may still be made."""
     try:
         head = decode_twice(_HEAD, item)
     except UNREADABLE as error:
         raise from_msgspec(error, path) from None
-    kind = _check_kind(head.kind, head.api_version.rpartition("/")[0], path, kinds)
+    group = head.api_version.rpartition("/")[0]
+    is_workload = head.kind in GROUPS and group in ("", GROUPS[head.kind])
+    kind = None if is_workload else _check_kind(head.kind, group, path, kinds)
     if not head.metadata.name:
         raise WireError(f"{path}.metadata.name", "is missing")
     if head.kind == _POD_KIND:
-        item = _checked_pod(_loaded(item, path), path)
+        item = checked_pod(_loaded(item, path), path)
     elif is_in_namespace(head.kind) and not head.metadata.namespace:
         item = _with_namespace(item, path)
+    if kind is None:
+        workload = _loaded(item, path)
+        if has_template(workload) or (head.kind, group) not in kinds:
+            return read_workload(workload, path, kinds, most)
+        kind = kinds[head.kind, group]
     try:
         obj: Object = kind.decode_object(item)
     except WireError as error:
         raise WireError(f"{path}.{error.path}" if error.path else path, error.problem) from None
-    return Given(_completed(obj, path), path)
+    if isinstance(obj, Node):
+        return Given(_completed_node(obj, item, path), path)
+    if isinstance(obj, PolicyObject) and isinstance(obj.policy, InvalidPolicy):
+        raise WireError(f"{path}.spec", "; ".join(obj.policy.errors))
+    return Given(obj, path)
 
 
 def is_in_namespace(kind: str) -> bool:
@@ -183,27 +205,59 @@ def is_in_namespace(kind: str) -> bool:
 def _with_namespace(item: bytes, path: str) -> bytes:
     """The manifest in the namespace "default", as kubectl would create it."""
     found = _loaded(item, path)
-    found["metadata"]["namespace"] = _NO_NAMESPACE
+    found["metadata"]["namespace"] = NO_NAMESPACE
     return orjson.dumps(found)
 
 
-def _completed(obj: Object, path: str) -> Object:
-    if isinstance(obj, Node):
-        if not obj.allocatable:
-            raise WireError(f"{path}.status.allocatable", "is missing, and without it no pod would fit on the node")
-        # The kubelet sets it on every node, and anti-affinity by host means it.
-        return msgspec.structs.replace(obj, labels={HOST_NAME: obj.name, **obj.labels})
-    if isinstance(obj, PolicyObject) and isinstance(obj.policy, InvalidPolicy):
-        raise WireError(f"{path}.spec", "; ".join(obj.policy.errors))
-    return obj
+# The taints that the node lifecycle controller gives by conditions: https://kubernetes.io/docs/reference/labels-annotations-taints/
+_CONDITION_TAINTS: Final = {
+    ("Ready", "False"): ("node.kubernetes.io/not-ready", (NO_SCHEDULE, NO_EXECUTE)),
+    ("Ready", "Unknown"): ("node.kubernetes.io/unreachable", (NO_SCHEDULE, NO_EXECUTE)),
+    ("MemoryPressure", "True"): ("node.kubernetes.io/memory-pressure", (NO_SCHEDULE,)),
+    ("DiskPressure", "True"): ("node.kubernetes.io/disk-pressure", (NO_SCHEDULE,)),
+    ("PIDPressure", "True"): ("node.kubernetes.io/pid-pressure", (NO_SCHEDULE,)),
+    ("NetworkUnavailable", "True"): ("node.kubernetes.io/network-unavailable", (NO_SCHEDULE,)),
+}
+_NODE = msgspec.json.Decoder(NodeJson)
+
+
+def _completed_node(node: Node, item: bytes, path: str) -> Node:
+    """The node with what the kubelet and the node lifecycle controller give it: its host name, and the taints of a cordon and of conditions."""
+    if not node.allocatable:
+        raise WireError(f"{path}.status.allocatable", "is missing, and without it no pod would fit on the node")
+    labels = {HOSTNAME: node.name, **node.labels}  # anti-affinity by host means it
+    status = decode_twice(_NODE, item).status
+    given = [CORDON] if node.unschedulable else []
+    for condition in (status.conditions if status is not None else None) or ():
+        key, effects = _CONDITION_TAINTS.get((condition.type, condition.status), ("", ()))
+        given += (Taint(key, "", effect) for effect in effects)
+    stays = [taint for taint in node.taints if node.unschedulable or not _is_like(taint, CORDON)]
+    added = (taint for taint in given if not any(_is_like(taint, other) for other in stays))
+    return msgspec.structs.replace(node, labels=labels, taints=(*stays, *dict.fromkeys(added)))
+
+
+def _is_like(taint: Taint, other: Taint) -> bool:
+    """Whether a node can have only one of them."""
+    return (taint.key, taint.effect) == (other.key, other.effect)
+
+
+def _notes(given: Iterable[Given | GivenWorkload]) -> Iterator[str]:
+    """What makes given workloads differ from those of a cluster."""
+    for each in given:
+        if isinstance(each, GivenWorkload) and each.note:
+            yield f"{each} {each.note}"
+        elif isinstance(each, Given) and isinstance(each.obj, Workload) and each.obj.kind in GROUPS:
+            name = f"{each.obj.kind} {each.obj.namespace}/{each.obj.name}"
+            yield f"{name} has no spec.template: only its selector is read, and no pods are made"
 
 
 def _removal(each: _RemovalJson, path: str, kinds: Kinds) -> Removal:
-    _check_kind(each.kind, "", path, kinds)
+    if each.kind not in GROUPS:
+        _check_kind(each.kind, "", path, kinds)
     if not each.name:
         raise WireError(f"{path}.name", "is missing")
     if not is_in_namespace(each.kind):
         if each.namespace:
             raise WireError(f"{path}.namespace", f"{each.kind} has none")
         return Removal(each.kind, each.name, "", path)
-    return Removal(each.kind, each.name, each.namespace or _NO_NAMESPACE, path)
+    return Removal(each.kind, each.name, each.namespace or NO_NAMESPACE, path)

@@ -247,7 +247,7 @@ def snapshot(tmp_path: Path) -> str:
     objects = [
         node_json("n0", allocatable=ROOM) | {"kind": "Node"},
         node_json("n1", allocatable=ROOM) | {"kind": "Node"},
-        pod_json("old", on="n0", requests={"cpu": "2"}) | {"kind": "Pod"},
+        pod_json("old", on="n0", requests={"cpu": "2"}, owner=("ReplicaSet", "old")) | {"kind": "Pod"},
         pod_json("large", requests={"cpu": "4"}) | {"kind": "Pod"},
     ]
     path = tmp_path / "cluster.json"
@@ -258,7 +258,7 @@ def snapshot(tmp_path: Path) -> str:
 def test_a_snapshot_gives_the_same_without_a_service(snapshot: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["whatif", "--snapshot", snapshot, "--delete", "node/n0"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "1 placed, 1 rejected, 1 displaced from deleted nodes",
+        "1 placed, 1 rejected, 1 displaced from their nodes",
         "",
         "  POD            WHY ASKED  WAS ON  GOES TO   REASON",
         "  default/old    displaced  n0      n1",
@@ -401,10 +401,38 @@ def test_a_field_at_fault_is_named(
     assert str(path) in said
 
 
+def test_nodes_are_drained_and_cordoned(snapshot: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("n0", "node/n0", "nodes/n0"):
+        assert main(["whatif", "--snapshot", snapshot, "--drain", name, "--no-pending"]) == 0
+        assert "default/old  displaced  n0      n1" in capsys.readouterr().out
+    assert main(["whatif", "--snapshot", snapshot, "--drain", "n0", "--cordon", "n1", "--no-pending"]) == 0
+    assert "0/2 nodes are available: 2 node(s) were unschedulable." in capsys.readouterr().out
+    assert main(["whatif", "--snapshot", snapshot, "--cordon", "none"]) == 1
+    assert "--cordon: cordon[0]: Node none is not known" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["whatif", "--snapshot", snapshot, "--drain", "pod/n0"])
+
+
+def test_a_workload_is_placed_in_the_namespace_that_is_named_and_notes_are_printed(
+    snapshot: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    template = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [CONTAINER]}}
+    document = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}}
+    path = tmp_path / "db.yaml"
+    path.write_text(yaml.safe_dump(document | {"spec": {"replicas": 2, "template": template}}))
+    assert main(["whatif", "--snapshot", snapshot, "-f", str(path), "-n", "shop", "--no-pending"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("2 placed, 0 rejected\n")
+    assert "shop/db-1  given" in printed
+    path.write_text(yaml.safe_dump(document | {"spec": {"selector": {"matchLabels": {"app": "db"}}}}))
+    assert main(["whatif", "--snapshot", snapshot, "-f", str(path), "--no-pending"]) == 0
+    assert "note: StatefulSet default/db has no spec.template" in capsys.readouterr().out
+
+
 def test_an_object_to_delete_may_be_named_by_the_plural(snapshot: str, capsys: pytest.CaptureFixture[str]) -> None:
     for kind in ("node", "nodes", "Node"):
         assert main(["whatif", "--snapshot", snapshot, "--delete", f"{kind}/n0", "--no-pending"]) == 0
-        assert "1 displaced from deleted nodes" in capsys.readouterr().out
+        assert "1 displaced from their nodes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.model.answers.what_if import Displaced, Placement, WhatIf, WhatIfAnswer
+from extender.model.answers.what_if import Displaced, Given, Placement, WhatIf, WhatIfAnswer
 from extender.model.objects import Node, Object, Pod
 from extender.settings.configuration import Settings
 from extender.tasks.what_if.computing import compute
@@ -148,18 +148,22 @@ def changed(cluster: Cluster, what_if: WhatIf) -> tuple[ClusterIndex, set[str], 
     }
     pods = [pod for pod in index.pods.values() if ("Pod", pod.full_name) not in removed]
     leaving = [pod for pod in pods if ("Node", f"/{pod.node}") in removed]
-    gone = {pod.full_name for pod in leaving if pod.terminating or what_if.displaced is Displaced.GONE}
+    gone = {
+        pod.full_name
+        for pod in leaving
+        if pod.terminating or not pod.signature.owner_kind or what_if.displaced is Displaced.GONE
+    }
     displaced = {pod.full_name for pod in leaving} - gone
     for pod in pods:
         if pod.full_name not in gone:
             there = "" if pod.full_name in displaced else pod.node
             objects[pod.full_name] = structs.replace(pod, node=there)
-    for each in what_if.given:
-        if isinstance(each.obj, Pod):
-            objects[each.obj.full_name] = structs.replace(each.obj, uid=each.obj.full_name)
-            displaced.discard(each.obj.full_name)
-        elif isinstance(each.obj, Node):
-            objects[each.obj.name] = each.obj
+    for obj in (each.obj for each in what_if.given if isinstance(each, Given)):
+        if isinstance(obj, Pod):
+            objects[obj.full_name] = structs.replace(obj, uid=obj.full_name)
+            displaced.discard(obj.full_name)
+        elif isinstance(obj, Node):
+            objects[obj.name] = obj
     made = fresh(
         Cluster({key: body for key, body in cluster.objects.items() if key[0] not in ("nodes", "pods")}),
         SYSTEM_DEFAULTS,

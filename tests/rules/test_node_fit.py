@@ -9,11 +9,12 @@ import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
+from extender.model.constraints.taints import CORDON
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules.catalog import NODE_FIT
 from extender.rules.frames import IndexFrame
-from extender.rules.free_resources import CORDON, NodeTrial
+from extender.rules.free_resources import NodeTrial
 from extender.wire.objects.kinds import PODS
 from tests.builders import taint
 from tests.contenders import CPU, cluster, contender, contender_json, stage

@@ -347,7 +347,7 @@ ALL = (EXPLAIN, EXPLAIN_GIVEN, WHAT_IF, DECISIONS, SHADOW, ABOUT, STREAM, OVERVI
 CLUSTER: tuple[Object, ...] = (
     namespace("default", team="x"),
     *(node(f"n{at}", zone=f"z{at % 2}", allocatable={"cpu": "4", "pods": "9"}) for at in range(4)),
-    *(pod(f"web-{at}", on=f"n{at}", app="web") for at in range(2)),
+    *(pod(f"web-{at}", on=f"n{at}", app="web", owner=("ReplicaSet", "web")) for at in range(2)),
     pod(
         "asking", app="web", apart=[term("zone", app="web")], spreads=[spread("zone", app="web")], requests={"cpu": "9"}
     ),
@@ -431,10 +431,12 @@ async def test_answers_are_those_of_the_document(aiohttp_client: AiohttpClient) 
     given = pod_json("new", app="web", apart=[term("zone", app="web")])
     explained = await accepted(await ask(client, EXPLAIN_GIVEN, json=given), EXPLAIN_GIVEN)
     assert {each["kind"] for each in explained["changes"]} >= {"addNode", "movePod"}
-    changes = {"delete": [{"kind": "Node", "name": "n0"}], "apply": [{**POD, "kind": "Pod"}]}
+    later = {"kind": "Job", "metadata": {"name": "later"}, "spec": {"suspend": True, "template": {"spec": {}}}}
+    changes = {"delete": [{"kind": "Node", "name": "n0"}], "drain": ["n2"], "apply": [{**POD, "kind": "Pod"}, later]}
     placed = await accepted(await ask(client, WHAT_IF, json=changes), WHAT_IF)
     assert placed["summary"] == {"placed": 2, "rejected": 1, "displaced": 1}
     assert {"obstacles", "reason"} <= placed["placements"][-1].keys()
+    assert placed["notes"]
     overview = await accepted(await ask(client, OVERVIEW), OVERVIEW)
     assert overview["features"]["whatif"]
     assert (overview["nodes"], overview["pods"], overview["pending"]) == (4, 3, 1)

@@ -43,6 +43,7 @@ from tests.policies import policy_json
 T = TypeVar("T")
 
 ROOM: Final = {"cpu": "4", "pods": "9"}
+OWNER: Final = ("ReplicaSet", "web")
 SETTINGS: Final = Settings()
 CHANGES: Final = {
     "delete": [{"kind": "Node", "name": "n0"}],
@@ -83,7 +84,7 @@ def cluster() -> ClusterIndex:
     """Three zones with a web pod each, and two pods that need room without one."""
     index = index_of(*(node(f"n{at}", zone=f"z{at}", allocatable=ROOM) for at in range(3)))
     for at in range(3):
-        index.upsert(pod(f"on-n{at}", on=f"n{at}", app="web"))
+        index.upsert(pod(f"on-n{at}", on=f"n{at}", app="web", owner=OWNER))
     for at in range(2):
         index.upsert(pod(f"asking-{at}", app="web", apart=[term("zone", app="web")]))
     return index
@@ -404,20 +405,21 @@ def test_pods_of_a_deleted_node_are_placed_again_unless_they_belong_to_it() -> N
     found = without(
         "n0",
         *nodes(),
-        pod("usual", on="n0"),
+        pod("usual", on="n0", owner=OWNER),
+        pod("bare", on="n0"),
         pod("on-the-other", on="n1"),
         pod("agent", on="n0", owner=("DaemonSet", "agents")),
         pod("mirror", on="n0", owner=("Node", "n0")),
-        pod("named", on="n0", node_terms=[here]),
-        pod("not-named", on="n0", node_terms=[away]),
-        pod("either", on="n0", node_terms=[here, away]),
-        pod("leaving", on="n0", terminating=True),
+        pod("named", on="n0", node_terms=[here], owner=OWNER),
+        pod("not-named", on="n0", node_terms=[away], owner=OWNER),
+        pod("either", on="n0", node_terms=[here, away], owner=OWNER),
+        pod("leaving", on="n0", terminating=True, owner=OWNER),
     )
     assert found == {
         "usual": ("placed", "n1"),
         "not-named": ("placed", "n1"),
         "either": ("placed", "n1"),
-        **dict.fromkeys(("agent", "mirror", "named", "leaving"), ("gone", "")),
+        **dict.fromkeys(("agent", "mirror", "named", "leaving", "bare"), ("gone", "")),
     }
 
 
@@ -425,7 +427,7 @@ def test_a_pod_of_a_deleted_node_comes_back_with_the_requests_of_its_spec() -> N
     """What the kubelet had allocated for it, or would not grant, was a matter of that node."""
     objects = [node("n0", allocatable=ROOM), node("n1", allocatable=ROOM | {"cpu": "1"})]
     for wanted, had, state in (("1500m", "1", "rejected"), ("1", "1500m", "placed")):
-        body = pod_json("resized", on="n0", requests={"cpu": wanted})
+        body = pod_json("resized", on="n0", requests={"cpu": wanted}, owner=OWNER)
         body = resizing(body, allocated={"cpu": had}, actual={"cpu": had}, pending="Infeasible")
         found = without("n0", *objects, PODS.decode_object(orjson.dumps(body)))
         assert found["resized"][0] == state
@@ -448,7 +450,12 @@ def test_pods_that_are_assumed_on_a_deleted_node_are_displaced_or_pending_again(
 
 
 def test_pods_are_placed_by_priority_then_given_and_displaced_ones_then_by_creation() -> None:
-    objects: list[Object] = [*nodes(), pod("moved", on="n0"), pod("high", priority=9), pod("gated", gates=["later"])]
+    objects: list[Object] = [
+        *nodes(),
+        pod("moved", on="n0", owner=OWNER),
+        pod("high", priority=9),
+        pod("gated", gates=["later"]),
+    ]
     objects += [structs.replace(pod(name), created=created) for name, created in (("b", "2026-01"), ("a", "2026-02"))]
     given = [kinded("Pod", pod_json(name)) for name in ("z", "y")]
     found = asked(index_of(*objects), delete=[{"kind": "Node", "name": "n0"}], apply=given, place={"limit": 2})

@@ -269,21 +269,28 @@ class NodeAffinity:
         terms = (more,) if self.terms is None else tuple(term.also(more) for term in self.terms)
         return replace(self, terms=terms)
 
+    @property
+    def only_nodes(self) -> frozenset[str] | None:
+        """The names of the nodes that the terms allow, as of a pod of a DaemonSet; None where they name none. O(terms)."""
+        found = [_listed(term, NAME_FIELD, term.fields) for term in self.terms or ()]
+        names = [each for each in found if each is not None]
+        return frozenset().union(*names) if names and len(names) == len(found) else None
+
     def values_of(self, key: str) -> frozenset[str] | None:
         """The values of a label that the node of the pod can have, None where it can have any. O(clauses + values)."""
         found = [frozenset((value,)) for name, value in self.node_selector if name == key]
-        by_term = [_listed(term, key) for term in self.terms or ()]
+        by_term = [_listed(term, key, term.expressions) for term in self.terms or ()]
         listed = [each for each in by_term if each is not None]
         if by_term and len(listed) == len(by_term):
             found.append(frozenset().union(*listed))
         return frozenset.intersection(*found) if found else None
 
 
-def _listed(term: NodeSelectorTerm, key: str) -> frozenset[str] | None:
-    """The values of a label that a term lists, none where it matches no node, None where it lists none."""
+def _listed(term: NodeSelectorTerm, key: str, clauses: Iterable[NodeRequirement]) -> frozenset[str] | None:
+    """The values of a key that clauses of a term list, none where it matches no node, None where they list none."""
     if not term.expressions and not term.fields:
         return frozenset()
-    found = [frozenset(each.values) for each in term.expressions if each.key == key and each.operator is Operator.IN]
+    found = [frozenset(each.values) for each in clauses if each.key == key and each.operator is Operator.IN]
     return frozenset.intersection(*found) if found else None
 
 

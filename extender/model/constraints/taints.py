@@ -28,6 +28,10 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
         return self.effect in (NO_SCHEDULE, NO_EXECUTE)
 
 
+CORDON = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
+"""What the node lifecycle controller gives a node while ``spec.unschedulable`` is set."""
+
+
 class Toleration(msgspec.Struct, frozen=True, gc=False):
     """Lets a pod be on a node with the taint. An empty effect tolerates all effects, an empty key with Exists all keys."""
 

@@ -57,7 +57,7 @@ async def _while_awaited(request: web.Request, what_ifs: WhatIfService, body: by
 
 _OBJECT: Final = {
     "type": "object",
-    "description": "An object of the Kubernetes API, as `kubectl get -o json` prints it, of a kind that decisions read.",
+    "description": "An object of the Kubernetes API, as `kubectl get -o json` prints it, of a kind that decisions read, or a workload.",
     "required": ["kind", "metadata"],
     "properties": {
         "kind": {"type": "string"},
@@ -90,18 +90,24 @@ _PLACE: Final = {
 }
 _BODY: Final[dict[str, Any]] = {
     "type": "object",
-    "description": "Deletions come first, then `apply` in its order. Pods are placed by priority, then by creation.",
+    "description": "Deletions come first, then cordons and drains, then `apply` in its order. Pods are placed by priority, then by creation.",
     "properties": {
         "apply": {
             "type": "array",
             "items": _OBJECT,
-            "description": "Added, or put in place of the one of the same name.",
+            "description": "Added, or put in place of the one of the same name; a workload with its pods.",
         },
         "delete": {"type": "array", "items": _REMOVAL},
+        "cordon": {"type": "array", "items": {"type": "string"}, "description": "Names of nodes."},
+        "drain": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Names of nodes that are cordoned, and whose pods are evicted.",
+        },
         "displaced": {
             "enum": [each.value for each in Displaced],
             "default": Displaced.PLACE.value,
-            "description": "Pods of deleted nodes are placed again, or are gone.",
+            "description": "Pods of deleted and drained nodes are placed again, or are gone.",
         },
         "place": _PLACE,
     },

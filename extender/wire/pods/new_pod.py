@@ -6,10 +6,13 @@ names of fields: a misspelt one is an error, because the answer would be that of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+import orjson
+
 from extender.model.policies import JsonObject
+from extender.wire.errors import WireError
 from extender.wire.pods.completion import complete_pod, is_created, label_key_owners
 from extender.wire.pods.containers import check_containers
 from extender.wire.pods.validity import check_owners, check_pod
@@ -23,6 +26,10 @@ from extender.wire.policies.field_errors import (
 )
 from extender.wire.policies.policy_fields import WRITTEN_FIELDS, Fields, unknown_fields
 
+NO_NAMESPACE: Final = "default"
+"""The namespace of an object that names none."""
+
+_MOST_ERRORS: Final = 10  # of one object that are told
 _LEAST_INT32: Final = -(2**31)
 _MOST_INT32: Final = 2**31 - 1
 
@@ -64,6 +71,22 @@ _METADATA: Final[Fields] = {
     "ownerReferences": _fields("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"),
 }  # fmt: skip
 _POD: Final[Fields] = {**_fields("apiVersion", "kind", "status"), "metadata": _METADATA, "spec": _SPEC}
+
+
+def checked_pod(pod: JsonObject, path: str) -> bytes:
+    """A pod of a person as the API server would store it. Raises ``WireError`` for one that it would refuse."""
+    pod["metadata"]["namespace"] = pod["metadata"].get("namespace") or NO_NAMESPACE
+    refuse(complete_and_check(pod), path)
+    return orjson.dumps(pod)
+
+
+def refuse(errors: Sequence[FieldError], path: str) -> None:
+    """Raises ``WireError`` with the first errors, if there are any. ``path``: where the object stands."""
+    if errors:
+        first, *others = errors[:_MOST_ERRORS]
+        more = [f"and {len(errors) - _MOST_ERRORS} more errors"] if len(errors) > _MOST_ERRORS else []
+        field = f"{path}.{first.field}".removeprefix(".")
+        raise WireError(field, "; ".join([first.message, *map(str, others), *more]))
 
 
 def complete_and_check(pod: JsonObject) -> tuple[FieldError, ...]:
