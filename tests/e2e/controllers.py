@@ -21,7 +21,7 @@ _CONTROLLERS = (
     "disruption-controller",
 )
 _OWNED = (
-    ("/apis/apps/v1/{}s", ("deployment", "replicaset", "statefulset")),
+    ("/apis/apps/v1/{}s", ("deployment", "replicaset", "statefulset", "daemonset")),
     ("/apis/batch/v1/{}s", ("job",)),
     ("/apis/policy/v1/{}s", ("poddisruptionbudget",)),
 )

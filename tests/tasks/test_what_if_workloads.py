@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 import pytest
+from msgspec import structs
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
@@ -209,6 +210,18 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_it_tolerates_and_selects_also_
     assert reason == (
         "0/6 nodes are available: 1 node(s) had too few resources left, 5 node(s) didn't match Pod's node affinity/selector."
     )
+
+
+def test_pods_of_a_daemon_set_are_told_by_the_node_that_they_name() -> None:
+    """Also one that is not there yet."""
+    index = index_of(*nodes(2))
+    answered(index, apply=[workload("DaemonSet")])
+    (first, second) = list(index.pods.values())
+    for each in (first, structs.replace(second, node="")):
+        index.upsert(structs.replace(each, name=f"web-{each.uid[-1]}x"))
+    found = answered(index, apply=[workload("DaemonSet")])
+    assert found.notes == ("DaemonSet shop/web: 2 pods as in the template stay, 0 are deleted, 0 are made",)
+    assert [each.origin for each in found.placements] == ["pending"]
 
 
 def test_a_pod_of_a_daemon_set_is_checked_on_its_node_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,7 +278,7 @@ class _Changes:
         for given in self._daemons:
             (template,) = given.make()
             earlier = self._lasting_pods_of(given)
-            by_node = {pod.node: pod for pod in earlier if pod.node}
+            by_node = {_node_of(pod): pod for pod in earlier}
             staying: dict[str, Pod] = {}
             made: list[Pod] = []
             for at, node in enumerate(list(filter(None, self._index.topology.nodes))):
@@ -464,6 +464,12 @@ def _runs_on(template: Pod, node: Node) -> bool:
     if first_untolerated(node.taints, signature.tolerations) is not None:
         return False
     return signature.node_affinity.matches(node.name, node.labels)
+
+
+def _node_of(daemon: Pod) -> str:
+    """The node of a pod of a DaemonSet, which it names before it is there; empty where it names several."""
+    named = daemon.signature.node_affinity.only_nodes or ()
+    return daemon.node or (next(iter(named)) if len(named) == 1 else "")
 
 
 def _daemon_on(template: Pod, name: str, node: str) -> Pod:
