@@ -231,14 +231,9 @@ def _completed_node(node: Node, item: bytes, path: str) -> Node:
     for condition in (status.conditions if status is not None else None) or ():
         key, effects = _CONDITION_TAINTS.get((condition.type, condition.status), ("", ()))
         given += (Taint(key, "", effect) for effect in effects)
-    stays = [taint for taint in node.taints if node.unschedulable or not _is_like(taint, CORDON)]
-    added = (taint for taint in given if not any(_is_like(taint, other) for other in stays))
+    stays = [taint for taint in node.taints if node.unschedulable or not taint.is_like(CORDON)]
+    added = (taint for taint in given if not any(map(taint.is_like, stays)))
     return msgspec.structs.replace(node, labels=labels, taints=(*stays, *dict.fromkeys(added)))
-
-
-def _is_like(taint: Taint, other: Taint) -> bool:
-    """Whether a node can have only one of them."""
-    return (taint.key, taint.effect) == (other.key, other.effect)
 
 
 def _notes(given: Iterable[Given | GivenWorkload]) -> Iterator[str]:

@@ -14,7 +14,8 @@ import msgspec
 import orjson
 from msgspec import Raw, Struct
 
-from extender.model.objects import Namespace, Object, Pod
+from extender.model.constraints.taints import CORDON
+from extender.model.objects import Namespace, Node, Object, Pod
 from extender.model.policies import JsonObject
 from extender.model.units import agreeing, counted
 from extender.settings.limits import Limits
@@ -85,7 +86,7 @@ def decode_snapshot(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Snapshot:
             snapshot.skipped[item.kind] = snapshot.skipped.get(item.kind, 0) + 1
             continue
         try:
-            snapshot.objects.append(_decode(kind, _completed(item, refused)))
+            snapshot.objects.append(_tainted(_decode(kind, _completed(item, refused))))
         except WireError as error:
             field = f"{item.place}.{error.path}" if error.path else item.place
             snapshot.unreadable.append(f"{field}{_named(item.body)}: {error.problem}")
@@ -231,6 +232,13 @@ def _decode(kind: Kind[Any], item: bytes) -> Object:
     except WireError:
         found = kind.decode_object(simplified(item))
     return found
+
+
+def _tainted(obj: Object) -> Object:
+    """A cordoned node that was written by hand with the taint that the node lifecycle controller gives it."""
+    if isinstance(obj, Node) and obj.unschedulable and not any(map(CORDON.is_like, obj.taints)):
+        return msgspec.structs.replace(obj, taints=(*obj.taints, CORDON))
+    return obj
 
 
 def _named(item: bytes) -> str:

@@ -17,6 +17,10 @@ CLICK: Final = (
     "const canvas = document.querySelector('canvas'), box = canvas.getBoundingClientRect();"
     "canvas.dispatchEvent(new MouseEvent('click', {clientX: box.left + 10, clientY: box.top + 40, bubbles: true}))"
 )
+CORDONED: Final = (
+    "const shown = document.body.innerText;"
+    "return shown.includes('Where pods would go') && !shown.includes('without their node')"
+)
 ROWS: Final = "return [...document.querySelectorAll('tbody tr')].map((e) => [...e.children].map((c) => c.innerText))"
 
 
@@ -57,6 +61,17 @@ async def test_by_keyboard_a_node_is_named_and_its_pods_may_be_gone(page: Page) 
     )
     await page.browser.until_text("pods would be gone")
     assert "displaced=gone" in await page.browser.script("return location.hash")
+
+
+async def test_the_nodes_may_be_drained_or_cordoned(page: Page) -> None:
+    await page.show("whatif?nodes=general-0&verb=drain", "5 pods without their node: 5 would be placed")
+    await page.browser.script(
+        "const select = document.querySelector('#choice-the-nodes'); select.value = 'cordon';"
+        "select.dispatchEvent(new Event('change'))"
+    )
+    await page.browser.until(CORDONED)
+    assert "verb=cordon" in await page.browser.script("return location.hash")
+    await page.browser.log()  # a service that was busy was asked again
 
 
 async def test_a_node_that_is_not_known_is_said_so_with_the_field(page: Page) -> None:

@@ -16,8 +16,9 @@ from extender.settings.configuration import Settings
 from extender.tasks.what_if.computing import answer_body
 from extender.verbs import what_if as deciding
 from extender.wire.errors import WireError
+from extender.wire.objects.kinds import PODS
 from extender.wire.pods.templates import TRIAL_HASH
-from tests.builders import CONTAINER, Json, index_of, node, node_json, pod, spread, taint, term
+from tests.builders import CONTAINER, Json, index_of, node, node_json, pod, pod_json, spread, taint, term
 from tests.explaining import finished
 
 ROOM: Final = {"cpu": "4", "pods": "9"}
@@ -109,6 +110,26 @@ def test_default_constraints_read_the_selector_of_a_workload_that_is_given() -> 
     given = workload("Deployment", replicas=2, selector={"matchLabels": LABELS})
     assert sorted(placed(answered(index, apply=[given])).values()) == ["n0", "n1"]
     assert index.workloads.objects["ReplicaSet/shop/web"].selector is not None
+
+
+def test_the_priority_of_a_class_is_read_from_pods_of_the_cluster() -> None:
+    """A file has the name of the class alone, and the API server fills in the number."""
+    known = PODS.decode_object(orjson.dumps(classed(pod_json("known", on="n0", priority=9))))
+    index = index_of(*nodes(), known, pod("waiting", priority=5))
+    given = {"kind": "Pod", **classed(pod_json("given"))}
+    made = workload("Deployment", pod_spec={"priorityClassName": "high"})
+    unknown = workload("Deployment", "low", replicas=2, pod_spec={"priorityClassName": "unknown"})
+    found = answered(index, apply=[unknown, given, made])
+    assert [each.pod.partition("/")[2] for each in found.placements] == [
+        *("given", "web-new-0", "waiting", "low-new-0", "low-new-1"),
+    ]
+    assert found.notes == (
+        "no pod of the cluster has the PriorityClass unknown: pods of it are placed with priority 0",
+    )
+
+
+def classed(body: Json) -> Json:
+    return body | {"spec": body["spec"] | {"priorityClassName": "high"}}
 
 
 # -- a workload in place of the one of its name

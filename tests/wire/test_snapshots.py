@@ -5,10 +5,11 @@ from typing import Any
 import orjson
 import pytest
 
+from extender.model.constraints.taints import CORDON
 from extender.model.objects import Node, Pod
 from extender.wire.errors import WireError
 from extender.wire.snapshots import decode_snapshot, objects_of
-from tests.builders import CONTAINER, REQUIRED, Json, node_json, pod_json, term
+from tests.builders import CONTAINER, REQUIRED, Json, node_json, pod_json, taint, term
 
 
 def listed(*items: Json, kind: str = "List") -> Json:
@@ -180,3 +181,13 @@ def only_pod(pod: Json) -> Pod:
 
 def test_a_node_of_a_typed_list_is_a_node() -> None:
     assert [type(each) for each in decode_snapshot(orjson.dumps(NODES)).objects] == [Node, Node]
+
+
+def test_a_cordoned_node_that_was_written_by_hand_has_the_taint_of_a_cluster() -> None:
+    items = [
+        {"kind": "Node", **node_json("n0", unschedulable=True)},
+        {"kind": "Node", **node_json("n1", unschedulable=True, taints=[taint("node.kubernetes.io/unschedulable")])},
+        {"kind": "Node", **node_json("n2")},
+    ]
+    found = decode_snapshot(orjson.dumps({"kind": "List", "items": items})).objects
+    assert [each.taints for each in found if isinstance(each, Node)] == [(CORDON,), (CORDON,), ()]

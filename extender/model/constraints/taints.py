@@ -27,6 +27,10 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
         """Whether a pod that does not tolerate the taint is rejected (``PreferNoSchedule`` only lowers a score)."""
         return self.effect in (NO_SCHEDULE, NO_EXECUTE)
 
+    def is_like(self, other: Taint) -> bool:
+        """Whether a node can have only one of them."""
+        return (self.key, self.effect) == (other.key, other.effect)
+
 
 CORDON = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 """What the node lifecycle controller gives a node while ``spec.unschedulable`` is set."""

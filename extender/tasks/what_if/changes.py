@@ -142,6 +142,7 @@ class _Changes:
         self._owned: dict[tuple[str, str, str], list[str]] | None = None
         self._daemons: list[GivenWorkload] = []
         self._made = 0
+        self._priorities: dict[str, int] | None = None
 
     def remove(self, removal: Removal) -> Steps[None]:
         """Deletes an object; those in a deleted namespace too. Raises WireError. O(1), and O(pods) for a namespace."""
@@ -192,7 +193,7 @@ class _Changes:
         if change.is_drain:
             self._leave(number, _Leaving(node.name, is_drained=True))
         since = inf if node.unavailable_at is None else node.unavailable_at
-        taints = node.taints if CORDON in node.taints else (*node.taints, CORDON)
+        taints = node.taints if any(map(CORDON.is_like, node.taints)) else (*node.taints, CORDON)
         self._index.upsert(structs.replace(node, unschedulable=True, taints=taints, unavailable_at=since))
 
     def _node(self, name: str) -> tuple[NodeNumber | None, Node | None]:
@@ -233,7 +234,7 @@ class _Changes:
 
     def _give_pod(self, pod: Pod) -> None:
         # Its UID may be that of another pod, from which the manifest was copied.
-        pod = structs.replace(pod, uid=pod.full_name)
+        pod = structs.replace(pod, uid=pod.full_name, priority=self._priority_of(pod))
         known, was = self._named(pod.full_name), ""
         if known is not None:
             earlier = self.waiting.pop(known.uid, None)
@@ -245,6 +246,20 @@ class _Changes:
             self._wait(pod, "given", was)
         if self._names is not None:
             self._names[pod.full_name] = pod
+
+    def _priority_of(self, pod: Pod) -> int:
+        """The priority of a pod. PriorityClasses are not watched, so that of a class is read from other pods. O(pods) for the first."""
+        name = pod.signature.priority_class
+        if not name or pod.priority:
+            return pod.priority
+        if self._priorities is None:
+            self._priorities = {known.signature.priority_class: known.priority for known in self._index.pods.values()}
+        if name not in self._priorities:
+            self._priorities[name] = 0
+            self.notes.append(
+                f"no pod of the cluster has the PriorityClass {name}: pods of it are placed with priority 0"
+            )
+        return self._priorities[name]
 
     def give_workload(self, given: GivenWorkload) -> Steps[None]:
         """Adds a workload, or puts it in place of the one of its name. Those of a DaemonSet wait for `make_daemons`. O(pods made)."""

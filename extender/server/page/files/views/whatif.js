@@ -1,4 +1,4 @@
-// What if nodes were away: where their pods and the pending ones would go. Nothing of the cluster is changed.
+// What if nodes were deleted, drained or cordoned: where their pods and the pending ones would go. Nothing of the cluster is changed.
 
 import { badge, el, nothing, problem, table, update } from "../dom.js";
 import { Problem, service, wait } from "../fetching.js";
@@ -14,6 +14,7 @@ const SUGGESTED = 200;
 const MOST_PODS = 1000; // pending ones that are placed after those of the nodes
 const PATIENCE = 60_000;
 const TRIES = 4;
+const VERBS = [["delete", "are deleted"], ["drain", "are drained"], ["cordon", "are cordoned"]];
 const DISPLACED = [["place", "are placed again"], ["gone", "are gone"]];
 const KINDS = { placed: "good", rejected: "bad", gated: "neutral", gone: "neutral" };
 const ORDER = ["rejected", "gated", "placed", "gone"];
@@ -33,6 +34,7 @@ export async function open({ query, outlet, signal, say }) {
 
 class WhatIf {
   #nodes;
+  #verb;
   #displaced;
   #map;
   #found = null;
@@ -45,6 +47,7 @@ class WhatIf {
     this.signal = signal;
     this.say = say;
     this.#nodes = (query.nodes ?? "").split(",").filter(Boolean);
+    this.#verb = VERBS.some(([verb]) => verb === query.verb) ? query.verb : "delete";
     this.#displaced = query.displaced || "place";
   }
 
@@ -57,13 +60,14 @@ class WhatIf {
 
   #toggle(name) {
     const without = this.#nodes.filter((each) => each !== name);
-    this.#change(without.length < this.#nodes.length ? without : [...this.#nodes, name], this.#displaced);
+    this.#change(without.length < this.#nodes.length ? without : [...this.#nodes, name]);
   }
 
-  #change(nodes, displaced) {
+  #change(nodes, { verb = this.#verb, displaced = this.#displaced } = {}) {
     this.#nodes = nodes;
+    this.#verb = verb;
     this.#displaced = displaced;
-    pushQuery({ nodes: nodes.join(","), displaced: displaced === "place" ? "" : displaced });
+    pushQuery({ nodes: nodes.join(","), verb: verb === "delete" ? "" : verb, displaced: displaced === "place" ? "" : displaced });
     this.#map.crossOut(nodes);
     this.compute();
   }
@@ -94,7 +98,7 @@ class WhatIf {
   /** The answer; a service that is busy is asked again a few times. */
   async #answer(signal) {
     const body = {
-      delete: this.#nodes.map((name) => ({ kind: "Node", name })),
+      [this.#verb]: this.#verb === "delete" ? this.#nodes.map((name) => ({ kind: "Node", name })) : this.#nodes,
       displaced: this.#displaced,
       place: { pending: true, limit: MOST_PODS },
     };
@@ -129,7 +133,8 @@ class WhatIf {
       "div",
       { class: "controls" },
       field("Take a node away", "", add, { hint: "name of a node", suggestions, empties: true }),
-      choice("Its pods", this.#displaced, DISPLACED, (displaced) => this.#change(this.#nodes, displaced)),
+      choice("The nodes", this.#verb, VERBS, (verb) => this.#change(this.#nodes, { verb })),
+      this.#verb === "cordon" ? null : choice("Its pods", this.#displaced, DISPLACED, (displaced) => this.#change(this.#nodes, { displaced })),
     );
   }
 
@@ -186,6 +191,7 @@ function rank(each) {
 }
 
 function whyNot(each) {
+  if (each.state === "gone") return each.reason || "–";
   if (each.state !== "rejected") return "–";
   const obstacles = (each.obstacles ?? []).map((one) => `${reason(one.reason)} (${counted(one.nodes ?? 1, "node")})`);
   return obstacles.join("; ") || each.reason || "–";
