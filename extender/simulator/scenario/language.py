@@ -322,15 +322,15 @@ class CostComparison(_Part, frozen=True, kw_only=True):
     """A second run without what steps create in some namespaces, and how much that may cost the pods of others.
 
     `max_slowdown`: ratio of the 99th percentiles of processor time per filter call of the other pods. `max_growth`:
-    growth of resident memory. `max_wait`: ratio of how long the other pods wait for a node, the 90th percentiles. Both runs
-    are repeated `rounds` times in turns, and the medians of the rounds are judged.
+    growth of resident memory. `max_overtaken`: how many turns pods of these namespaces may have before a pod of others that came
+    earlier, the 99th percentile. Both runs are repeated `rounds` times in turns, and the medians of the rounds are judged.
     """
 
     without: str
     rounds: AtLeastOne = 1
     max_slowdown: Annotated[float, Meta(gt=0)] | None = None
     max_growth: ByteSize | None = None
-    max_wait: Annotated[float, Meta(gt=0)] | None = None
+    max_overtaken: Annotated[int, Meta(ge=0)] | None = None
 
 
 class Scenario(_Part, frozen=True, kw_only=True):

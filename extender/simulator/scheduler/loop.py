@@ -101,7 +101,7 @@ class FitError(Exception):
 
 
 class Answer(NamedTuple):
-    """The duration of one filter call in seconds.
+    """One filter call. ``seconds`` is its duration; ``queued`` is when the pod came into the queue, by the monotonic clock.
 
     ``processor``: the processor time of this thread meanwhile. It excludes other processes, and what the simulated API
     server, the bindings and reports of this scheduler and the steps of the scenario do, as these are other processes of a
@@ -109,6 +109,9 @@ class Answer(NamedTuple):
     """
 
     namespace: str
+    uid: str
+    queued: float
+    requested: float
     seconds: float
     processor: float
 
@@ -275,7 +278,7 @@ class SchedulingLoop:
         requested_at = time.monotonic()
         pod = queued.pod
         try:
-            node = await self._choose(pod)
+            node = await self._choose(pod, queued.since)
         except FitError as outcome:
             self.queue.reject(queued, outcome.plugins, time.monotonic())
             reasons = {rejection.reason for rejection in outcome.rejections.values()}
@@ -290,17 +293,17 @@ class SchedulingLoop:
         else:
             self._decide(queued, node, requested_at)
 
-    async def _choose(self, pod: JsonObject) -> str:
+    async def _choose(self, pod: JsonObject, since: float) -> str:
         fit = Fit(pod, self.cache)
         nominated = self.cache.nodes.get((pod.get("status") or {}).get("nominatedNodeName") or "")
         # kube-scheduler evaluates the nominated node first, and samples other nodes only if it does not pass.
         if nominated is not None and fit.rejection(nominated) is None:
-            passed = await self._ask(pod, [nominated], {})
+            passed = await self._ask(pod, since, [nominated], {})
             if passed:
                 return passed[0].name
         rejections: dict[str, Rejection] = {}
         sample = self._sample(fit, rejections)
-        passed = await self._ask(pod, sample, rejections)
+        passed = await self._ask(pod, since, sample, rejections)
         if not passed:
             # An extender may drop a node without a reason, so it counts as a rejecting plugin if it was called at all.
             plugins = {rejection.plugin for rejection in rejections.values()}
@@ -326,7 +329,9 @@ class SchedulingLoop:
         self._first_node = (self._first_node + seen) % max(1, len(order))
         return passed
 
-    async def _ask(self, pod: JsonObject, nodes: list[NodeState], rejections: dict[str, Rejection]) -> list[NodeState]:
+    async def _ask(
+        self, pod: JsonObject, since: float, nodes: list[NodeState], rejections: dict[str, Rejection]
+    ) -> list[NodeState]:
         if not nodes or self._extender is None:
             return nodes
         # The API server runs in this thread as well; its share is subtracted at both ends.
@@ -339,7 +344,7 @@ class SchedulingLoop:
             raise
         finally:
             seconds, processor = time.monotonic() - begun, time.thread_time() - self._store.other_work.seconds - worked
-            self.answers.append(Answer(namespace_of(pod), seconds, processor))
+            self.answers.append(Answer(namespace_of(pod), uid_of(pod), since, begun, seconds, processor))
         rejections.update(answer.rejections)
         return answer.passed
 

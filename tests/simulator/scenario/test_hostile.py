@@ -66,36 +66,65 @@ def test_what_is_worse_than_the_scenario_allows_is_reported_and_gives_1(
     assert lines[-1] == "placed 2, pending 1, violations 0"
 
 
+def test_pods_that_wait_for_answers_to_pods_of_others_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pod waits for another one of its namespace, and three of the others are answered before that comes."""
+    path = Path(scenario(tmp_path, maxOvertaken=2))
+    document = yaml.safe_load(path.read_text("utf-8"))
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    document["templates"]["beside"] = {"labels": {"app": "beside"}, "spec": {"affinity": affinity}}
+    document["scheduler"] = {"podInitialBackoff": "50ms", "podMaxBackoff": "50ms"}
+    document["steps"] = [
+        {"arrive": {"template": "beside", "count": 1, "namespaces": "good"}},
+        {"settle": {"calm": "100ms"}},
+        {"arrive": {"template": "big", "count": 3, "namespaces": "bad"}},
+        {"settle": {"calm": "100ms"}},
+        {"arrive": {"template": "web", "count": 1, "namespaces": "good"}},
+        {"settle": {"calm": "300ms"}},
+    ]
+    path.write_text(yaml.safe_dump(document), "utf-8")
+    assert main(["simulate", str(path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    told = [re.match(r"unexpected: comparison.maxOvertaken: expected at most 2, got (\d+)$", line) for line in lines]
+    assert [int(each[1]) >= 3 for each in told if each] == [True]
+    assert lines[-1] == "placed 2, pending 3, violations 0"
+
+
 def test_each_round_is_a_pair_of_runs_and_their_median_is_judged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["simulate", scenario(tmp_path, rounds=2)]) == 0
+    assert main(["simulate", scenario(tmp_path, rounds=2, maxOvertaken=0)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("filter without bad: 2 answers, p50 ") for line in lines) == 2
     assert sum(line.startswith("filter with them, for all others: 2 answers, p50 ") for line in lines) == 2
     assert any(
         re.match(
-            r"p99 of processor time [\d.]+ times \(the median of [\d.]+, [\d.]+\), waiting [\d.]+ times, memory", line
+            r"p99 of processor time [\d.]+ times \(the median of [\d.]+, [\d.]+\), overtaken by 0, waiting [\d.]+ times, memory",
+            line,
         )
         for line in lines
     )
 
 
-def round_of(processor: float, resident: float, waited: float = 1.0) -> Round:
-    return Round(Cost(9, 0.001, 0.002, 0.002, 100.0, 1.0), Cost(9, 0.001, 0.002, processor, resident, waited))
+def round_of(processor: float, resident: float, waited: float = 1.0, overtaken: int = 0) -> Round:
+    alone = Cost(9, 0.001, 0.002, 0.002, 100.0, 1.0, 0)
+    return Round(alone, Cost(9, 0.001, 0.002, processor, resident, waited, overtaken))
 
 
 def test_one_round_of_three_that_is_out_of_the_ordinary_is_not_judged() -> None:
-    comparison = CostComparison(without="bad", max_slowdown=1.5, max_wait=2.0, max_growth=ByteSize(50_000_000))
-    rounds = [round_of(0.002, 110.0), round_of(0.009, 110.0), round_of(0.0024, 190.0, 2.5)]
+    comparison = CostComparison(without="bad", max_slowdown=1.5, max_overtaken=2, max_growth=ByteSize(50_000_000))
+    rounds = [round_of(0.002, 110.0), round_of(0.009, 110.0), round_of(0.0024, 190.0, 2.5, 9)]
     assert list(excesses(rounds, comparison)) == []
     assert list(describe(rounds, comparison))[-1] == (
-        "p99 of processor time 1.20 times (the median of 1.00, 4.50, 1.20), waiting 1.00 times, memory +10 MB"
+        "p99 of processor time 1.20 times (the median of 1.00, 4.50, 1.20), overtaken by 0, waiting 1.00 times, "
+        "memory +10 MB"
     )
-    rounds[0] = round_of(0.004, 151.0, 2.25)
+    rounds[0] = round_of(0.004, 151.0, 2.25, 3)
     assert list(excesses(rounds, comparison)) == [
         "comparison.maxSlowdown: expected at most 1.5, got 2.00",
-        "comparison.maxWait: expected at most 2, got 2.25",
+        "comparison.maxOvertaken: expected at most 2, got 3",
         "comparison.maxGrowth: expected at most 50 MB, got 51 MB",
     ]
 
