@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from math import inf
 from typing import Any
 
 import orjson
@@ -14,6 +15,7 @@ from msgspec import structs
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.answers.what_if import Displaced, Given, Placement, WhatIf, WhatIfAnswer
+from extender.model.constraints.taints import CORDON
 from extender.model.objects import Node, Object, Pod
 from extender.settings.configuration import Settings
 from extender.tasks.what_if.computing import compute
@@ -129,8 +131,10 @@ def changes(draw: st.DrawFn, index: ClusterIndex) -> Json:
         body = draw(requesting_pods().filter(_is_valid))
         given_objects.append(body | {"kind": "Pod", "metadata": body["metadata"] | {"name": name}})
     displaced = draw(one_of(["place", "gone"]))
+    kept = [name for name in names if name not in chosen]
     return {
         "delete": removals,
+        **{verb: sorted(draw(st.sets(one_of(kept), max_size=1))) if kept else [] for verb in ("cordon", "drain")},
         "apply": given_objects,
         "displaced": displaced,
         "place": {"pending": draw(st.booleans())},
@@ -146,8 +150,14 @@ def changed(cluster: Cluster, what_if: WhatIf) -> tuple[ClusterIndex, set[str], 
         for name, number in index.view.known.items()
         if ("Node", f"/{name}") not in removed and (node := index.view.node(number)) is not None
     }
+    for change in what_if.nodes:
+        before = objects[change.name]
+        assert isinstance(before, Node)
+        taints = dict.fromkeys((*before.taints, CORDON))
+        objects[change.name] = structs.replace(before, unschedulable=True, taints=tuple(taints), unavailable_at=inf)
+    drained = {change.name for change in what_if.nodes if change.is_drain}
     pods = [pod for pod in index.pods.values() if ("Pod", pod.full_name) not in removed]
-    leaving = [pod for pod in pods if ("Node", f"/{pod.node}") in removed]
+    leaving = [pod for pod in pods if ("Node", f"/{pod.node}") in removed or pod.node in drained]
     gone = {
         pod.full_name
         for pod in leaving

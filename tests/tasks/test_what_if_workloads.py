@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from copy import deepcopy
 from typing import Any, Final
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from extender.index.audit import audit
@@ -20,6 +24,7 @@ from extender.wire.objects.kinds import PODS
 from extender.wire.pods.templates import TRIAL_HASH
 from tests.builders import CONTAINER, Json, index_of, node, node_json, pod, pod_json, spread, taint, term
 from tests.explaining import finished
+from tests.wire.test_given_pods import spoil
 
 ROOM: Final = {"cpu": "4", "pods": "9"}
 LABELS: Final = {"app": "web"}
@@ -288,6 +293,28 @@ def test_what_is_wrong_with_a_workload_is_named(given: Json, path: str, problem:
     with pytest.raises(WireError) as error:
         answered(index_of(*nodes()), apply=[given])
     assert (error.value.path, problem in error.value.problem) == (path, True)
+
+
+SPOILED: Final = (
+    workload("Deployment", replicas=2, selector={"matchLabels": LABELS}),
+    workload("StatefulSet", ordinals={"start": 1}, volumeClaimTemplates=[{"metadata": {"name": "data"}}]),
+    workload("DaemonSet", pod_spec={"hostNetwork": True, "tolerations": [{"key": "a", "operator": "Exists"}]}),
+    workload("Job", parallelism=2, completions=2, completionMode="Indexed", suspend=False),
+    CRON_JOB,
+    {
+        "kind": "Node",
+        "metadata": {"name": "n9", "labels": {"a": "b"}},
+        "spec": {"unschedulable": True, "taints": [taint("a")]},
+        "status": {"allocatable": ROOM, "conditions": [{"type": "Ready", "status": "False"}]},
+    },
+)
+
+
+@given(st.data(), st.sampled_from(SPOILED))
+def test_any_value_anywhere_is_answered_or_refused(data: st.DataObject, obj: Json) -> None:
+    spoiled = data.draw(st.composite(lambda draw: spoil(deepcopy(obj), draw))())
+    with suppress(WireError):
+        answered(index_of(*nodes(2)), apply=[spoiled])
 
 
 def test_the_bound_is_for_all_workloads_together() -> None:

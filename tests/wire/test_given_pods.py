@@ -267,6 +267,10 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "half of an extended resource": (amounts(limits={GPU: "500m"}), f"spec.containers[0].resources.limits[{GPU}]"),
     "a resource of an unknown name": (amounts(limits={"gpu": "1"}), "spec.containers[0].resources.limits[gpu]"),
     "less than nothing": (amounts(requests={"cpu": "-1"}), "spec.containers[0].resources.requests[cpu]"),
+    "a toleration whose key is no text": (
+        {"tolerations": [{"key": {}, "operator": "Exists"}]},
+        "spec.tolerations[0].key",
+    ),
     "less for the pod than for its containers": (
         amounts(requests={"cpu": "2"}) | {"resources": {"requests": {"cpu": "1"}}},
         "spec.resources.requests[cpu]",
@@ -314,6 +318,17 @@ anything = st.recursive(
 )
 
 
+def spoil(obj: Json, draw: st.DrawFn) -> Json:
+    """The object with another value somewhere."""
+    value: Any = obj
+    while True:
+        name = draw(st.sampled_from(sorted(value) if isinstance(value, dict) else range(len(value))))
+        if not value[name] or not isinstance(value[name], dict | list) or draw(st.booleans()):
+            value[name] = draw(anything)
+            return obj
+        value = value[name]
+
+
 @st.composite
 def spoiled(draw: st.DrawFn) -> Json:
     """A pod with much in it, of which one value is another one."""
@@ -329,13 +344,7 @@ def spoiled(draw: st.DrawFn) -> Json:
         "os": {"name": "linux"},
         "schedulingGates": [{"name": "example.com/gate"}],
     }
-    value: Any = pod
-    while True:
-        name = draw(st.sampled_from(sorted(value) if isinstance(value, dict) else range(len(value))))
-        if not value[name] or not isinstance(value[name], dict | list) or draw(st.booleans()):
-            value[name] = draw(anything)
-            return pod
-        value = value[name]
+    return spoil(pod, draw)
 
 
 @given(spoiled())

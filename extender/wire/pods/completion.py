@@ -127,7 +127,7 @@ def tolerate_unready_nodes(spec: JsonObject) -> None:
         return  # refused when it is checked
     spec["tolerations"] = tolerations
     for key in _NOT_READY:
-        if not any(toleration.get("key", "") in {key, ""} for toleration in tolerations):
+        if not any(toleration.get("key", "") in (key, "") for toleration in tolerations):
             fill = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
             tolerations.append(fill)
 
