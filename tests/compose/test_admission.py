@@ -150,6 +150,28 @@ async def test_what_became_of_each_policy_is_counted_by_its_kind(cluster: Cluste
     assert counts == {"applied": 1, "conflict": 1, "unchanged": 1, "failed": 0}
 
 
+async def test_a_review_is_decided_before_the_second_of_another_namespace(cluster: Cluster) -> None:
+    """Fifty pods of a tenant are reviewed when one of another comes, and what the loop does meanwhile waits for one of them."""
+    assert cluster.service.admission is not None
+    decide, order = cluster.service.admission.service.decide, []
+
+    async def decided(home: str) -> None:
+        answer = await decide(review(pod("one", home), namespace=home))
+        order.append(home)
+        assert answer["response"]["allowed"]
+
+    await asyncio.gather(*(decided("hostile") for _ in range(50)), decided("honest"))
+    assert order.index("honest") <= 1
+    assert len(order) == 51
+
+
+async def test_the_name_of_a_namespace_that_no_api_server_sends_is_not_kept(cluster: Cluster) -> None:
+    assert cluster.service.admission is not None
+    for name in ("n" * 10**6, 5, None, ["a"]):
+        answer = await cluster.service.admission.service.decide(review(pod("one"), namespace=name))
+        assert answer["response"]["uid"] == "u-1"
+
+
 async def test_a_pod_that_no_policy_selects_is_stored_as_it_was_sent(cluster: Cluster) -> None:
     await cluster.apply(policy("PodSchedulingPolicy", podSelector={"matchLabels": {"app": "other"}}, nodeName="n"))
     made = await cluster.create("one")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from extender.tasks.fair_queue import RateLimiter
+import pytest
+
+from extender.model.bounded import Steps
+from extender.tasks.fair_queue import RateLimiter, in_turns, turns_of_work
 from tests.fakes import FakeClock, until
 
 
@@ -140,3 +143,66 @@ async def test_time_that_passes_unused_gives_another_burst_and_no_more() -> None
     await taken(rate_limiter, clock, 5)
     await clock.sleep(100)
     assert await taken(rate_limiter, clock, 4) == [0.0, 0.0, 0.1, 0.2]
+
+
+# -- Work in turns: one step in an iteration of the event loop ---------------------------------------------------------
+
+
+class Work:
+    """Notes which namespace has taken a step."""
+
+    def __init__(self) -> None:
+        self.turns = turns_of_work(FakeClock())
+        self.done: list[str] = []
+
+    def steps(self, namespace: str, count: int) -> Steps[str]:
+        for number in range(count):
+            self.done.append(namespace)
+            if number < count - 1:
+                yield
+        return namespace
+
+    def start(self, namespace: str, count: int = 1) -> asyncio.Task[str]:
+        return asyncio.create_task(in_turns(self.steps(namespace, count), self.turns, namespace))
+
+
+async def test_work_of_one_namespace_comes_before_the_second_work_of_another() -> None:
+    work = Work()
+    many = [work.start("hostile") for _ in range(50)]
+    assert await work.start("honest") == "honest"
+    assert work.done[:2] == ["hostile", "honest"]
+    assert await asyncio.gather(*many) == ["hostile"] * 50
+
+
+async def test_work_of_many_steps_is_not_all_before_that_of_others() -> None:
+    work = Work()
+    long = work.start("hostile", 1000)
+    await asyncio.gather(*(work.start("honest") for _ in range(3)))
+    assert (work.done.count("honest"), work.done.count("hostile") <= 4) == (3, True)
+    assert await long == "hostile"
+
+
+async def test_what_else_the_loop_does_waits_for_one_step_in_an_iteration() -> None:
+    """As a call of the scheduler does, which takes some iterations to be read, answered and sent."""
+    work = Work()
+    many = [work.start("hostile", 3) for _ in range(100)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(work.done) <= 5
+    await asyncio.gather(*many)
+    assert len(work.done) == 300
+
+
+async def test_work_that_fails_or_is_cancelled_gives_its_place_back() -> None:
+    def fails() -> Steps[str]:
+        yield
+        raise ValueError("no")
+
+    work = Work()
+    with pytest.raises(ValueError, match="no"):
+        await in_turns(fails(), work.turns, "a")
+    running, waiting = work.start("a", 10**6), work.start("b")
+    await asyncio.sleep(0)
+    running.cancel()
+    waiting.cancel()
+    assert await work.start("c") == "c"
