@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -48,16 +49,22 @@ class Held:
 class Killed:
     """An extender that is killed, and starts again on the same address."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, settings: Mapping[str, Any] | None = None, **changes: Any) -> None:
         self._cluster = cluster
+        self._settings = settings
+        self._changes = changes
 
     @asynccontextmanager
-    async def asked(self, way: str = "") -> AsyncIterator[Extender]:
+    async def asked(self, way: str = "", scheduler_way: str = "") -> AsyncIterator[Extender]:
         """An extender that kube-scheduler asks."""
         plane = self._cluster.plane
-        with Extender(self._cluster.folder, self._access(way)) as extender:
+        with Extender(self._cluster.folder, self._access(way), self._settings) as extender:
             await eventually_ready(extender)
-            document = scheduler_document("offload", extender.url)
+            document = scheduler_document("offload", extender.url, **self._changes)
+            if scheduler_way:
+                access = self._cluster.folder / "scheduler.kubeconfig"
+                plane.write_access(scheduler_way, access, self._cluster.folder / "unused.kubeconfig")
+                document["clientConnection"] = {"kubeconfig": str(access)}
             await asyncio.to_thread(plane.start_scheduler, document, *self._cluster.scheduler_flags)
             try:
                 yield extender
@@ -68,7 +75,7 @@ class Killed:
     async def again(self, extender: Extender, way: str = "") -> AsyncIterator[Extender]:
         """The next one, after a kill; ``way``: the URL of the apiserver, if it is not its own."""
         port = int(extender.url.rpartition(":")[2])
-        with Extender(self._cluster.folder, self._access(way), port=port) as other:
+        with Extender(self._cluster.folder, self._access(way), self._settings, port=port) as other:
             await eventually_ready(other)
             yield other
 
