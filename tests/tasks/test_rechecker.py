@@ -45,7 +45,7 @@ class Scene:
 
     def __init__(self, nodes: int = 2) -> None:
         self.names = [f"n{number}" for number in range(nodes)]
-        self.index = index_of(*map(node, self.names))
+        self.index = index_of(*(node(name, allocatable={"pods": "10"}) for name in self.names))
         for name in self.names:
             self.index.upsert(pod(f"on-{name}", on=name, app="web", apart=[APART]))
         self.clock, self.writer, self.searched = FakeClock(), AnsweredWriter(), list[str]()
