@@ -129,6 +129,11 @@ class ClusterView:
         assumed = self._assumed.get(uid)
         return None if assumed is None else assumed.nodes
 
+    def assumed_node(self, uid: str) -> str:
+        """The node that an assumed pod counts on; empty for one that may be on several or on none, and for others. O(1)."""
+        assumed = self._assumed.get(uid)
+        return "" if assumed is None else assumed.pod.node
+
     def assumed_pods(self) -> Iterator[tuple[Pod, Sequence[str]]]:
         """The assumed pods, each with the nodes that it may be on. O(assumed pods)."""
         for assumed in self._assumed.values():

@@ -122,14 +122,20 @@ def requested_there(requests: Resources, node: Node) -> Collection[str]:
 
 
 def conflicting_nominated_pods(pod: Pod, node: str, view: ClusterView) -> list[Pod]:
-    """The pods of equal or higher priority that are nominated to the node and are not on it yet. O(nominated pods)."""
+    """The pods of equal or higher priority that are nominated to the node and count on no node yet. O(nominated pods).
+
+    A pod that is assumed on a node counts there, and not where it is nominated, as kube-scheduler ends a nomination when it assumes
+    the pod. The watch may show its binding long after, while the API server restarts.
+    """
     nominated = view.nominated.get(node)
     number = view.known.get(node)
     if not nominated or number is None:
         return []
     here = view.pods_on(number)
     return [
-        each for uid, each in nominated.items() if each.priority >= pod.priority and uid != pod.uid and uid not in here
+        other
+        for uid, other in nominated.items()
+        if other.priority >= pod.priority and uid != pod.uid and uid not in here and not view.assumed_node(uid)
     ]
 
 

@@ -132,3 +132,16 @@ def test_the_search_ends_with_its_time() -> None:
     )
     assert len(proposed(index, gang(50)).victims) == 50
     assert proposed(index, gang(201)).victims == (), "more pods than are tried"
+
+
+def test_a_pod_that_is_assumed_on_another_node_than_it_is_nominated_to_counts_once() -> None:
+    """While the API server restarts its binding is not seen. Counted twice, pods of priority 10 would leave zone b."""
+    nodes = [stage(name, name[0], cpu=2000) for name in ("a1", "a2", "b1", "b2")]
+    pods = [low(f"{name}-x", name) for name in ("a1", "a2")]
+    more = [low(f"{name}-{at}", name, priority=10) for name in ("b1", "b2") for at in "xy"]
+    alone = [contender(f"alone-{at}", cpu=1000, priority=100) for at in "12"]
+    index = cluster(*nodes, *pods, *more, *alone)
+    for pod, assumed, nominated in zip(alone, ("a1", "a2"), ("a2", "a1"), strict=True):
+        index.nominate_in_memory(pod, nominated, ())
+        index.assume(pod, (assumed,), 0.0)
+    assert victims(proposed(index, gang(2))) == ["a1-x", "a2-x"]
