@@ -27,6 +27,7 @@ from tests.e2e.client import PODS, Api, ApiFailure, pod_path
 
 Listener: TypeAlias = Callable[[JsonObject], None]
 
+_AWAY = 0.2  # seconds; how long an API server is away is not ours to know
 PATIENCE = 60.0  # seconds for what should take a fraction of one; the machine may be busy
 
 
@@ -57,7 +58,7 @@ class Board:
                         break
                     await self._show(event["object"], gone=event["type"] == "DELETED")
             except (aiohttp.ClientError, ApiFailure, TimeoutError):
-                await asyncio.sleep(0.2)  # how long the server is away is not ours to know
+                await asyncio.sleep(_AWAY)
 
     async def until(self, holds: Callable[[], object], within: float = PATIENCE) -> None:
         """Return when the condition holds. TimeoutError when it never does."""
@@ -131,7 +132,11 @@ class Kubelet:
 
     async def _end(self, pod: JsonObject) -> None:
         await asyncio.sleep(self._board.ends_after())
-        await self._api.delete(pod_path(pod), grace=0)
+        while True:
+            try:
+                return await self._api.delete(pod_path(pod), grace=0)
+            except (aiohttp.ClientError, ApiFailure, TimeoutError):
+                await asyncio.sleep(_AWAY)
 
     async def stop(self) -> None:
         """Wait for the deletions under way."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -90,13 +90,15 @@ class Api:
 
 
 @asynccontextmanager
-async def connect(url: str, token: str, authority: Path) -> AsyncIterator[Api]:
+async def connect(
+    url: str, token: str, authority: Path, more_headers: Mapping[str, str] | None = None
+) -> AsyncIterator[Api]:
     """A client that is closed on leaving."""
     trust = ssl.create_default_context(cafile=str(authority))
     async with aiohttp.ClientSession(
         url,
         connector=aiohttp.TCPConnector(limit=0, ssl=trust),
-        headers={"Authorization": f"Bearer {token}"},
+        headers={"Authorization": f"Bearer {token}", **(more_headers or {})},
         timeout=aiohttp.ClientTimeout(total=120),
         read_bufsize=2**20,
     ) as session:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -169,13 +169,16 @@ async def with_policies(api: Api) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def policed(cluster: Cluster, **webhook: Any) -> AsyncIterator[Policed]:
+async def policed(
+    cluster: Cluster, more_settings: Mapping[str, Any] | None = None, **webhook: Any
+) -> AsyncIterator[Policed]:
     """What deploy/policies installs, and `extender serve` behind it; everything is removed on leaving."""
     (port,) = free_ports(1)
     url = f"https://{HOST}:{port}"
     settings = {
         "preemption": {"mode": "off"},
         "policies": {"enabled": True, "webhook": {"bindAddress": f"{HOST}:{port}", "url": url, **webhook}},
+        **(more_settings or {}),
     }
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(with_policies(cluster.api))
