@@ -100,6 +100,7 @@ class Reflector(Generic[T]):
         self._unreadable: set[str] = set()
         self._initial_failures = 0
         self._doubtful_ends = 0
+        self._was_away = False  # the last round met no usable answer
         self._short_rounds = 0
         self._not_found = 0  # answers 404 in a row
         self._had_event = False
@@ -165,6 +166,10 @@ class Reflector(Generic[T]):
                 await self._clock.sleep(_SHORT_PAUSE)
             return
         status.phase, status.error = Phase.WAITING, text
+        is_away = end.why is RestartReason.UNREACHABLE
+        if self._was_away and not is_away:
+            self._backoff.reset()  # it answers again, if only that the version is too old: the outage is over
+        self._was_away = is_away
         wait = max(self._backoff.next(), end.retry_after)
         _LOG.warning("%s: %s (%s), again in %.1f s", self.name, end.why, text, wait)
         await self._clock.sleep(wait)

@@ -137,6 +137,20 @@ async def test_answers_can_go_on_from_the_old_objects_until_the_new_list_is_comp
     assert following.sink.batches == []
 
 
+@pytest.mark.parametrize("answer", [status(410, "too old resource version"), status(403, "forbidden")])
+async def test_the_first_answer_after_an_outage_begins_with_a_short_pause_again(
+    api: ScriptedApi, following: Following, answer: Reply
+) -> None:
+    """An API server that starts knows no old version, and for a moment no role. Half a minute is for one that is away."""
+    api.script(PATH, page(namespace("a"), version="5"), *[status(500)] * 6, answer, answer, page(version="9"))
+    feed = following.start()
+    await until(lambda: feed.status.resource_version == "9")
+    outage, afterwards = following.clock.slept[:6], following.clock.slept[6:]
+    assert max(outage) > 8
+    assert len(afterwards) == 2
+    assert afterwards[0] <= 0.8 < 2 * afterwards[1], "and it grows again"
+
+
 async def test_a_continue_token_that_expired_begins_a_new_list_in_larger_pages(
     api: ScriptedApi, following: Following
 ) -> None:
