@@ -19,7 +19,7 @@ from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.release.orphans import OrphanReleaser
-from extender.tasks.release.reconciler import GroupReconciler
+from extender.tasks.release.reconciler import GroupReconciler, removes_nothing
 from extender.tasks.release.writes import PlacementWriter, PodReleaser
 from extender.tasks.takeover import is_caught_up
 from extender.telemetry import scraped
@@ -61,7 +61,8 @@ def release_of_cluster(base: Foundation, preemption: PreemptionTask | None = Non
         utc_now,
         chosen,
         partial(_catch_up, base.reflectors, WatchFreshness(base.session.reads, GROUP_PLACEMENTS, clock), clock),
-        *((preemption.target.make_room,) if preemption is not None else ()),
+        preemption.target.make_room if preemption is not None else removes_nothing,
+        lambda: base.reflectors.freshness.is_stale,
     )
     orphans = OrphanReleaser(
         index.gated.orphans,

@@ -38,10 +38,12 @@ _WORKERS: Final = 16  # groups that wait for writes at a time; the writes have l
 _AFTER_FAILURE: Final = 10.0
 # For so long `_begin` reserves room for groups that are decided. Those that are left then are worked on as all groups are (`_work`).
 _RESUME_SECONDS: Final = 0.5
+_STALE_SECONDS: Final = 0.5  # between looks while changes are missed
 _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
 
 
-async def _removes_nothing(_pod: Pod, _victims: Sequence[Pod]) -> bool:
+async def removes_nothing(_pod: Pod, _victims: Sequence[Pod]) -> bool:
+    """What removes pods for a group where the settings execute no preemption."""
     return False
 
 
@@ -49,7 +51,8 @@ class GroupReconciler:
     """``run`` is one term. ``has_node``: whether pods may go to a node, by its name.
 
     ``catch_up`` waits until the watch has shown all objects that were written up to now. ``remove`` preempts pods for one that is at
-    its gate; False where that fails.
+    its gate; False where that fails. ``is_stale``: the watches miss changes now, so no place is chosen for a group, as filter decides
+    nothing: its pods would preempt others for room that is free, or get room that is taken.
     """
 
     def __init__(
@@ -65,7 +68,8 @@ class GroupReconciler:
         utc_now: Callable[[], datetime],
         settings: Release,
         catch_up: Callable[[], Awaitable[None]],
-        remove: Callable[[Pod, Sequence[Pod]], Awaitable[bool]] = _removes_nothing,
+        remove: Callable[[Pod, Sequence[Pod]], Awaitable[bool]] = removes_nothing,
+        is_stale: Callable[[], bool] = lambda: False,
     ) -> None:
         self.failures = 0
         self._index = index
@@ -75,6 +79,7 @@ class GroupReconciler:
         self._settings = settings
         self._catch_up = catch_up
         self._remove = remove
+        self._is_stale = is_stale
         self._queue = GroupQueue(clock)
         self._writer = StepWriter(
             placements, pods, index.reserved, index.gated, events, recorder, clock, utc_now, settings, self._come_back
@@ -224,6 +229,9 @@ class GroupReconciler:
     async def _reconcile(self, group: GroupState) -> None:
         """Reads the group, decides, and writes one thing; again until it waits."""
         memory, step = self._known(group), Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE)
+        if memory.decision is None and self._is_stale():
+            self._queue.add_at(group.key, self._clock.now() + _STALE_SECONDS)
+            return
         await self._writer.read_late(group, memory)
         await self._writer.catch_up_records(group, memory)
         self._give_back_unasked(group, memory)

@@ -111,6 +111,7 @@ class Scene(EventRecorder):
         self.counts = Counts()
         self.events: list[ObjectEvent] = []
         self.removed: list[list[str]] = []
+        self.is_stale = False
         self.rooms = rooms
         self.budget = Release(groups_per_namespace=50, pods_per_namespace=200)
         self.index = ClusterIndex(Rules(), counts_of_rules())
@@ -134,6 +135,7 @@ class Scene(EventRecorder):
             self.budget,
             self.catch_up,
             self.remove,
+            lambda: self.is_stale,
         )
 
     async def catch_up(self) -> None:

@@ -118,3 +118,23 @@ async def test_a_group_that_may_not_have_so_much_reserved_preempts_none() -> Non
     async with scene.leading():
         await scene.begin()
         assert scene.removed == []
+
+
+async def test_nothing_is_removed_and_no_group_is_decided_while_changes_are_missed() -> None:
+    """After a restart of the API server the index may lack pods that have left, and that filter does not count on either."""
+    scene = Contest()
+    async with scene.leading():
+        await scene.pass_time(1)
+        scene.bind()
+        scene.is_stale = True
+        scene.create("high", 0, 1, priority=1000)
+        await scene.pass_time(5)
+        assert scene.removed == []
+        scene.delete("low-0")
+        scene.delete("low-1")
+        await scene.pass_time(5)
+        assert scene.released("high") == {}
+        scene.is_stale = False
+        await scene.pass_time(2)
+        assert set(scene.released("high")) == {"high-0", "high-1"}
+        assert scene.removed == []
