@@ -49,8 +49,10 @@ class KeptNodes(Container[str]):
         if not isinstance(node, str) or node not in self._nominated:
             return False
         conflicting = conflicting_nominated_pods(self._pod, node, self._view)
+        if not conflicting:  # as for a node that is gone
+            return False
         number = self._view.known[node]
-        if not conflicting or not self._is_kept(number, conflicting):
+        if not self._is_kept(number, conflicting):
             return False
         self._checked += 1
         if self._checked > _MOST_LOOKED_AT:

@@ -222,10 +222,6 @@ POD_WRITES: dict[str, tuple[str, Any]] = {
     "a gate of another controller removed": (MERGE, {"spec": {"schedulingGates": [{"name": RELEASE_GATE}]}}),
     "all gates removed": (MERGE, {"spec": {"schedulingGates": None}}),
     "a label beside a release": (MERGE, RELEASE | {"metadata": {"labels": {"tier": "front"}}}),
-    "a toleration beside a release": (
-        MERGE,
-        {"spec": RELEASE["spec"] | {"tolerations": [{"key": "a", "operator": "Exists"}]}},
-    ),
     "an image": (STRATEGIC, {"spec": {"containers": [{"name": "main", "image": "other"}]}}),
     "a deadline": (MERGE, {"spec": {"activeDeadlineSeconds": 1}}),
     "a toleration": (

@@ -33,6 +33,7 @@ from tests.simulator.plain import HOSTNAME, anti_affinity, pod, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
+SETTINGS = Path(__file__).parents[2] / "config" / "extender.yaml"
 FOREIGN = {"Certificate", "Issuer"}
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -116,8 +117,9 @@ async def check_of(extender: Extender, name: str, holds: Callable[[str], bool]) 
 
 
 async def doctor(kubeconfig: Path) -> tuple[int, dict[str, Any]]:
-    """What the doctor finds as that account; there is no service for it to visit."""
-    command = our_command("doctor", "-o", "json", "--url", "http://127.0.0.1:9", "--kubeconfig", str(kubeconfig))
+    """What the doctor finds as that account, by the settings in a file; there is no service for it to visit."""
+    place = ("--url", "http://127.0.0.1:9", "--kubeconfig", str(kubeconfig), "--config", str(SETTINGS))
+    command = our_command("doctor", "-o", "json", *place)
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     return process.returncode or 0, json.loads(out)

@@ -19,6 +19,7 @@ from extender.settings.configuration import Settings
 from extender.verbs import dry_run
 from extender.verbs.dry_run import DryRun, best_among, is_forbidden, violating_budgets
 from extender.verbs.filter import FilterDecision, FilterVerb, UnhelpfulNodeCache
+from extender.verbs.kept_nodes import KeptNodes
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import Json, asking, matching, node_json, settings, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
@@ -475,6 +476,12 @@ class TestNominated:
         here = contender("here", on="n1", **{"cpu": 1500} | other)
         asker = Asker(stage("n1", cpu=4000), coming, here)
         assert list(asker.ask(apart=[], cpu=2000).result.passed) == passed
+
+    def test_a_node_that_is_gone_is_kept_for_no_nominated_pod(self) -> None:
+        """A nomination may name a node that was deleted, and a request one that is not known yet."""
+        coming = contender("coming", priority=IMPORTANT, nominated="gone")
+        kept = KeptNodes(contender("asking"), cluster(stage("n1"), coming).view, settings())
+        assert kept.among({"gone", "n1"}) == set()
 
     def test_a_nomination_to_a_node_that_is_not_requested_costs_no_dry_run(
         self, monkeypatch: pytest.MonkeyPatch
