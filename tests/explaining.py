@@ -8,7 +8,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from extender.index.cluster import ClusterIndex
-from extender.model.answers.explanations import Change, Explanation
+from extender.model.answers.explanations import Explanation, TriedChange
 from extender.model.constraints.labels import Labels
 from extender.model.objects import Namespace, Node, Pod
 from extender.rules import catalog
@@ -37,7 +37,7 @@ def explained(index: ClusterIndex, pod: Pod, settings: Settings, node: str = "")
     return finished(explain(pod, index.view, settings, node))
 
 
-def apply(change: Change, index: ClusterIndex) -> None:
+def apply(change: TriedChange, index: ClusterIndex) -> None:
     """Makes the change to the objects of an index."""
     by_name = {pod.full_name: pod for pod in index.pods.values()}
     match change.kind:
@@ -72,7 +72,7 @@ def apply(change: Change, index: ClusterIndex) -> None:
             raise AssertionError(change)
 
 
-def changed(body: Json, change: Change) -> Json:
+def changed(body: Json, change: TriedChange) -> Json:
     """A pod whose spread constraint has the fields of the change."""
     fields = {name: [value] if name == "matchLabelKeys" else value for name, value in change.fields.items()}
     constraints = [
@@ -84,7 +84,7 @@ def changed(body: Json, change: Change) -> Json:
     return body | {"spec": body["spec"] | {"topologySpreadConstraints": constraints}}
 
 
-def _relabelled(labels: Labels, change: Change) -> Labels:
+def _relabelled(labels: Labels, change: TriedChange) -> Labels:
     return {key: value for key, value in {**labels, **change.labels}.items() if key not in change.removed_labels}
 
 

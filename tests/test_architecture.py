@@ -12,12 +12,12 @@ from typing import get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
-from extender.index.availability import DomainsView, Exclusion
+from extender.index.availability import DomainExclusion, DomainsView
 from extender.index.charges import ChargesView, ReleaseView
 from extender.index.claims.reserved import ReservedView
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.compiled_constraints import CompiledConstraints, Counted, Counting
-from extender.index.counts.counts import WhatIf
+from extender.index.counts.counts import IndexTrial
 from extender.index.counts.groups import Expected, GroupView, PlacedPods, SpreadGroupView
 from extender.index.counts.term_counts import TermGroupView
 from extender.index.nodes.columns import ByNumber, ColumnView
@@ -26,7 +26,7 @@ from extender.index.nodes.requested_shares import SharesView
 from extender.index.nodes.room import RoomView
 from extender.index.objects.changes import Subscribable
 from extender.index.policies import PoliciesView
-from extender.index.usage import QuotasView, QuotaUse, Reach
+from extender.index.usage import CurrentReach, QuotasView, QuotaUse
 from extender.index.view import ClusterView
 from extender.rules import catalog
 from extender.settings.configuration import Settings
@@ -50,7 +50,7 @@ READ_SIDE: dict[str, type] = {
     each.__name__: each
     for each in (
         *(ClusterView, ChargesView, ReleaseView, ReservedView, PoliciesView, QuotasView, RoomView, SharesView),
-        *(DomainsView, Exclusion),
+        *(DomainsView, DomainExclusion),
         *(ColumnView, KeyView, GroupView, SpreadGroupView, NodeMatches, ByNumber, Subscribable),
         *(
             CompiledConstraints,
@@ -61,8 +61,8 @@ READ_SIDE: dict[str, type] = {
             Expected,
             PlacedPods,
             QuotaUse,
-            Reach,
-            WhatIf,
+            CurrentReach,
+            IndexTrial,
         ),
     )
 }

@@ -24,7 +24,7 @@ from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, 
 from extender.compose.embedded import StartError, service_running
 from extender.compose.process import run_on_loop
 from extender.model.units import Address
-from extender.simulator.scenario.overview import MOMENTS, TERMINATING, Overview, PodRow, look
+from extender.simulator.scenario.overview import MOMENTS, TERMINATING, PodRow, ScenarioSummary, look
 from extender.simulator.scenario.play import Player, StepFailed
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.telemetry.logs import configure
@@ -182,7 +182,7 @@ def _line(row: PodRow) -> str:
     return f"{row.name}: pending{': ' if row.message else ''}{row.message}"
 
 
-def page(seen: Overview, url: str, titles: list[str]) -> Panel:
+def page(seen: ScenarioSummary, url: str, titles: list[str]) -> Panel:
     """The whole page at one moment."""
     story = Text("\n".join(titles), style="italic")
     right = Group(_spread_table(seen), Text(), _policy_table(seen), Text(), _reason_table(seen))
@@ -196,7 +196,7 @@ def _table(title: str, *columns: str) -> Table:
     return Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
 
 
-def _pod_table(seen: Overview) -> Table:
+def _pod_table(seen: ScenarioSummary) -> Table:
     table = _table("Pods", "pod", "node", "zone", "message")
     # Pending pods come first, because the page is cut at the height of the terminal.
     for row in sorted(seen.pods, key=lambda row: (bool(row.node), row.app, row.name)):
@@ -205,7 +205,7 @@ def _pod_table(seen: Overview) -> Table:
     return table
 
 
-def _spread_table(seen: Overview) -> Table:
+def _spread_table(seen: ScenarioSummary) -> Table:
     zones = list(seen.spreads[0].counts) if seen.spreads else []
     table = _table("Pods per zone", "workload", *zones, "skew")
     for row in seen.spreads:
@@ -213,14 +213,14 @@ def _spread_table(seen: Overview) -> Table:
     return table
 
 
-def _policy_table(seen: Overview) -> Table:
+def _policy_table(seen: ScenarioSummary) -> Table:
     table = _table("Pods under policies", "policy", *map(str.lower, MOMENTS))
     for row in seen.policies:
         table.add_row(row.policy, *(str(row.pods[moment]) for moment in MOMENTS))
     return table
 
 
-def _reason_table(seen: Overview) -> Table:
+def _reason_table(seen: ScenarioSummary) -> Table:
     table = _table("Rejections", "count", "reason")
     for reason, count in seen.reasons:
         table.add_row(str(count), reason)

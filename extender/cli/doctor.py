@@ -33,7 +33,7 @@ from extender.doctor.facts import (
     Facts,
     Finding,
     Permission,
-    SchedulingQueue,
+    SchedulerCalls,
     needed_permissions,
 )
 from extender.doctor.policies import examine_groups, examine_policies, examine_quotas
@@ -59,7 +59,7 @@ from extender.model.units import ago, counted
 from extender.server.transport.tls import readable_by_all
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
-from extender.settings.jobs import LeaderElection
+from extender.settings.jobs import LeaderElectionSettings
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import RESOURCE_QUOTAS
 from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration, Profile
@@ -261,7 +261,7 @@ async def _denied(reviews: AccessReviews, settings: Settings) -> Sequence[Permis
 
 async def _queue(
     session: Session, facts: Facts, scheduler: KubeSchedulerConfiguration | None, *, is_called: bool
-) -> SchedulingQueue:
+) -> SchedulerCalls:
     """What the pods of this scheduler's profiles show. Raises KubeError."""
     pods = await read_pod_conditions(session.reads, "spec.nodeName=")
     pods += [] if is_called else await read_pod_conditions(session.reads, "spec.nodeName!=")
@@ -274,7 +274,7 @@ async def _queue(
     entry = entry_of(entries, facts.settings, facts.url)
     others = [one.url_prefix for one in entries if one is not entry and one.url_prefix]
     kubeconfig = "" if scheduler is None else scheduler.client_connection.kubeconfig
-    return SchedulingQueue(
+    return SchedulerCalls(
         scheduled=sum(pod.scheduled_at > started for pod in ours),
         rejected=tuple(sorted({pod.rejection for pod in ours if pod.rejection})),
         # Without the scheduler's configuration those of all schedulers, which name the address that they call.
@@ -332,7 +332,7 @@ async def _quotas(session: Session) -> Sequence[PodQuota] | None:
     return found
 
 
-async def _lease(session: Session, settings: LeaderElection, namespace: str) -> Lease | None:
+async def _lease(session: Session, settings: LeaderElectionSettings, namespace: str) -> Lease | None:
     """The Lease of the replicas; one that does not exist has no holder. None where it is not known, or may not be read."""
     namespace = settings.lease_namespace or namespace
     if not settings.enabled or not namespace:

@@ -20,14 +20,14 @@ from extender.cli.sources import add_output, print_answer, settings_of, snapshot
 from extender.compose.process import run_on_loop
 from extender.compose.service import Service, service_of_objects
 from extender.model.answers.explanations import (
-    Change,
     ConstraintState,
     Explanation,
     HeldGroup,
     NodeState,
     NotExplained,
     Obstacle,
-    Reach,
+    TermReach,
+    TriedChange,
     shown_domain,
 )
 from extender.model.units import agreeing, counted
@@ -181,7 +181,7 @@ def _changes(found: Explanation) -> Iterator[str]:
         yield f"{_INDENT}none of the changes that were tried"
 
 
-def _violated(change: Change) -> str:
+def _violated(change: TriedChange) -> str:
     if not change.pdb_violations:
         return ""
     return f", but it violates disruption budgets for {change.pdb_violations} of the pods"
@@ -290,7 +290,7 @@ def _notes(state: ConstraintState) -> Iterator[str]:
         yield f"{counted(state.lacking, 'node')} {agreeing(state.lacking, 'lacks', 'lack')} the label, {verdict}"
 
 
-def _reach(reach: Reach) -> str:
+def _reach(reach: TermReach) -> str:
     if reach.is_every:
         return f"namespaces: all ({reach.why})"
     names = _names(reach.namespaces, reach.count) or "none"

@@ -20,7 +20,7 @@ from extender.kube.credentials import ACCOUNT_FOLDER, Access
 from extender.model.documents import DocumentError
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, parse_settings
 from extender.settings.connections import Kube
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.errors import WireError
 from extender.wire.recordings.redaction import LEAST_KEY_BYTES
 from extender.wire.snapshots import Snapshot, decode_snapshot
@@ -58,7 +58,7 @@ def read_settings(path: str) -> Settings:
         raise CommandError(*(f"{path}: {problem}" for problem in error.problems)) from None
 
 
-def read_snapshot(path: str, limits: Limits) -> Snapshot:
+def read_snapshot(path: str, limits: ConstraintLimits) -> Snapshot:
     """The objects in a file with the output of kubectl, or in standard input for "-". Raises CommandError."""
     try:
         return decode_snapshot(read_listed(path), limits)

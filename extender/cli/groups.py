@@ -40,7 +40,7 @@ from extender.model.units import ago, rfc3339
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.tasks.policy_status import domain_status
 from extender.tasks.release.groups import group_state
 from extender.verbs.release.progress import GroupOverview, StrayPod, group_overview, stray_pods
@@ -120,12 +120,12 @@ def groups_of(objects: Iterable[Object], settings: Settings, *, is_partial: bool
     return Groups(groups, strays, domains)
 
 
-async def _read_cluster(kube: Kube, limits: Limits) -> list[Object]:
+async def _read_cluster(kube: Kube, limits: ConstraintLimits) -> list[Object]:
     async with open_session(access_to(kube), SystemClock()) as session:
         return await read_groups(session.reads, limits)
 
 
-async def read_groups(connection: Connection, limits: Limits, **pods: str) -> list[Object]:
+async def read_groups(connection: Connection, limits: ConstraintLimits, **pods: str) -> list[Object]:
     """The objects that groups are made from. Raises ``KubeError``; a kind that is not served has no objects.
 
     ``pods``: parameters of the query for pods, such as ``fieldSelector``. Of a page of pods only those are kept that wait at a

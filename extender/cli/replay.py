@@ -16,11 +16,11 @@ import msgspec
 
 from extender.cli.files import STDIN, read_redaction_key, read_settings
 from extender.cli.main import CommandError, Commands, say
-from extender.compose.replay import Difference, Outcome, Replay
+from extender.compose.replay import Replay, ReplayDifference, ReplayOutcome
 from extender.model.documents import DocumentError
 from extender.settings.configuration import Settings, in_pod_of, settings_document
 from extender.wire.errors import WireError
-from extender.wire.recordings.recording import Answer
+from extender.wire.recordings.recording import RecordedAnswer
 from extender.wire.recordings.redaction import REPLAYED_SECTIONS, Redactor
 
 _SHOWN: Final = 20
@@ -28,16 +28,16 @@ _GZIP: Final = b"\x1f\x8b"
 _UNREADABLE: Final = 2
 MOST_LINE_BYTES: Final = 64 * 2**20  # eight times the default of server.maxBodyBytes
 _SENTENCES: Final = {
-    Outcome.UNKNOWN: "not in the recording, so not asked about",
-    Outcome.REJECTED: "rejected",
-    Outcome.ELSEWHERE: "placed elsewhere",
-    Outcome.NARROWER: "fewer nodes to choose from",
-    Outcome.PASSED: "placed instead of rejected",
-    Outcome.PREEMPTION: "another preemption",
-    Outcome.REASON: "rejected for another reason",
-    Outcome.WIDER: "more nodes to choose from",
-    Outcome.ORDER: "the same nodes in another order",
-    Outcome.SCORES: "other scores",
+    ReplayOutcome.UNKNOWN: "not in the recording, so not asked about",
+    ReplayOutcome.REJECTED: "rejected",
+    ReplayOutcome.ELSEWHERE: "placed elsewhere",
+    ReplayOutcome.NARROWER: "fewer nodes to choose from",
+    ReplayOutcome.PASSED: "placed instead of rejected",
+    ReplayOutcome.PREEMPTION: "another preemption",
+    ReplayOutcome.REASON: "rejected for another reason",
+    ReplayOutcome.WIDER: "more nodes to choose from",
+    ReplayOutcome.ORDER: "the same nodes in another order",
+    ReplayOutcome.SCORES: "other scores",
 }
 
 
@@ -165,14 +165,16 @@ def _table(replay: Replay, changed: Mapping[str, tuple[object, object]]) -> Iter
     yield f"{replay.asked} questions about {len(replay.pods)} pods, {replay.changes} changes: {len(replay.differences)} answers differ"
     counts = Counter(each.outcome for each in found)
     yield from (
-        f"  {count} pod{'s' * (count != 1)}: {_SENTENCES[outcome]}" for outcome in Outcome if (count := counts[outcome])
+        f"  {count} pod{'s' * (count != 1)}: {_SENTENCES[outcome]}"
+        for outcome in ReplayOutcome
+        if (count := counts[outcome])
     )
 
 
-def _by_pod(differences: Iterable[Difference]) -> list[Difference]:
+def _by_pod(differences: Iterable[ReplayDifference]) -> list[ReplayDifference]:
     """The last difference of each pod, verb and outcome, the gravest outcomes first."""
     last = {(each.uid, each.verb, each.outcome): each for each in differences}
-    order = list(Outcome)
+    order = list(ReplayOutcome)
     return sorted(last.values(), key=lambda each: order.index(each.outcome))
 
 
@@ -180,13 +182,13 @@ def _text_of(value: object) -> str:
     return "-" if value is None else msgspec.json.encode(value).decode().strip('"')
 
 
-def _row(found: Difference) -> tuple[str, ...]:
+def _row(found: ReplayDifference) -> tuple[str, ...]:
     recorded, replayed = _brief(found.recorded), _brief(found.replayed)
-    why = ", ".join(found.why) or ("another is preferred" if found.outcome is Outcome.ELSEWHERE else "")
+    why = ", ".join(found.why) or ("another is preferred" if found.outcome is ReplayOutcome.ELSEWHERE else "")
     return found.pod or found.uid, found.verb, found.outcome.value, recorded, replayed, why
 
 
-def _brief(answer: Answer) -> str:
+def _brief(answer: RecordedAnswer) -> str:
     if answer.passed:
         more = len(answer.passed) - 1
         return answer.passed[0] + (f" and {more} more" if more else "")

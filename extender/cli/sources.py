@@ -20,7 +20,7 @@ from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.errors import WireError
 from extender.wire.snapshots import Snapshot, decode_snapshot
 
@@ -77,7 +77,7 @@ def read_cluster(kube: Kube, paths: Mapping[tuple[str, str], str], optional: Col
         raise CommandError(f"{kube.kubeconfig or 'the cluster'}: {error}") from None
 
 
-def decoded(source: str, body: bytes, limits: Limits) -> Snapshot:
+def decoded(source: str, body: bytes, limits: ConstraintLimits) -> Snapshot:
     """The objects of a list; what cannot be read is told on standard error. Raises CommandError."""
     try:
         snapshot = decode_snapshot(body, limits)
@@ -93,7 +93,7 @@ def decoded(source: str, body: bytes, limits: Limits) -> Snapshot:
     return snapshot
 
 
-def snapshot_of(path: str, limits: Limits) -> Snapshot:
+def snapshot_of(path: str, limits: ConstraintLimits) -> Snapshot:
     """The objects of a file with the output of kubectl, as `decoded`."""
     return decoded(path, read_listed(path), limits)
 

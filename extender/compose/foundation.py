@@ -19,7 +19,7 @@ from extender.kube.timing import BackoffOptions, Clock, WallClock
 from extender.kube.writer import Writer
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
-from extender.settings.connections import Watch
+from extender.settings.connections import WatchSettings
 from extender.settings.rules import with_both_rules
 from extender.tasks.reflectors import ObjectIndex, Reflectors, ReflectorsOptions
 from extender.telemetry.metrics import Metrics
@@ -106,7 +106,7 @@ def settle_memory(index: ClusterIndex, settings: Settings) -> None:
         join_pages_in_background()
 
 
-def watch_options(watch: Watch) -> WatchOptions:
+def watch_options(watch: WatchSettings) -> WatchOptions:
     """The settings as options of `kube`. Caps the list timeouts at `inactivityTimeout`."""
     usual, patience = WatchOptions(), watch.inactivity_timeout
     return WatchOptions(

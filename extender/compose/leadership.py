@@ -17,7 +17,7 @@ from extender.kube.session import Session
 from extender.kube.timing import Clock
 from extender.kube.writer import WebhookObjects, Writer
 from extender.settings.configuration import Settings
-from extender.settings.jobs import LeaderElection
+from extender.settings.jobs import LeaderElectionSettings
 from extender.tasks.endpoints import LEADER_PORT, Endpoint, LeaderEndpoint
 from extender.tasks.leader_election import LeaderElectionOptions, LeaderElector
 from extender.tasks.readiness import ReplicaState
@@ -100,7 +100,7 @@ def leader_endpoint_of(
 
 
 def replica_of(
-    settings: LeaderElection,
+    settings: LeaderElectionSettings,
     session: Session,
     reflectors: Reflectors,
     clock: Clock,

@@ -26,8 +26,8 @@ from extender.verbs.prioritize import prioritize_watched
 from extender.wire.extender_v1 import PreemptionArgs
 from extender.wire.objects.constraints import BYTES_LIMIT, PORTS_LIMIT, excess_parts
 from extender.wire.recordings.recording import (
-    Answer,
     Question,
+    RecordedAnswer,
     RecordingDecoder,
     Start,
     Verb,
@@ -38,7 +38,7 @@ from extender.wire.recordings.recording import (
 from extender.wire.recordings.redaction import Redactor
 
 
-class Outcome(StrEnum):
+class ReplayOutcome(StrEnum):
     """What differs, the gravest first.
 
     ``UNKNOWN``: the recording does not have the pod, so the question was not asked. ``ELSEWHERE``: no recorded node is in the
@@ -57,7 +57,7 @@ class Outcome(StrEnum):
     SCORES = "scores"
 
 
-class Difference(msgspec.Struct, frozen=True):
+class ReplayDifference(msgspec.Struct, frozen=True):
     """A question with another answer than recorded. ``line`` is its line in the file; ``pod`` is ``namespace/name``.
 
     ``why``: the labels of what rejects the recorded nodes that the replayed answer lacks. Empty where none of them is
@@ -68,33 +68,33 @@ class Difference(msgspec.Struct, frozen=True):
     verb: Verb
     pod: str
     uid: str
-    outcome: Outcome
-    recorded: Answer
-    replayed: Answer
+    outcome: ReplayOutcome
+    recorded: RecordedAnswer
+    replayed: RecordedAnswer
     why: tuple[str, ...] = ()
 
 
-def outcome_of(recorded: Answer, replayed: Answer) -> Outcome:
+def outcome_of(recorded: RecordedAnswer, replayed: RecordedAnswer) -> ReplayOutcome:
     """The outcome of two answers that differ. O(nodes of both)."""
     if recorded.scores != replayed.scores:
-        return Outcome.SCORES
+        return ReplayOutcome.SCORES
     if recorded.victims != replayed.victims:
-        return Outcome.PREEMPTION
+        return ReplayOutcome.PREEMPTION
     if recorded.passed and replayed.passed:
         return _of_passed(set(recorded.passed), set(replayed.passed))
     if recorded.passed:
-        return Outcome.REJECTED
+        return ReplayOutcome.REJECTED
     if replayed.passed:
-        return Outcome.PASSED
-    return Outcome.PREEMPTION if recorded.plan != replayed.plan else Outcome.REASON
+        return ReplayOutcome.PASSED
+    return ReplayOutcome.PREEMPTION if recorded.plan != replayed.plan else ReplayOutcome.REASON
 
 
-def _of_passed(recorded: set[str], replayed: set[str]) -> Outcome:
+def _of_passed(recorded: set[str], replayed: set[str]) -> ReplayOutcome:
     if recorded == replayed:
-        return Outcome.ORDER
+        return ReplayOutcome.ORDER
     if recorded <= replayed:
-        return Outcome.WIDER
-    return Outcome.NARROWER if recorded & replayed else Outcome.ELSEWHERE
+        return ReplayOutcome.WIDER
+    return ReplayOutcome.NARROWER if recorded & replayed else ReplayOutcome.ELSEWHERE
 
 
 class Replay:
@@ -111,7 +111,7 @@ class Replay:
         """
         self.asked = 0
         self.changes = 0
-        self.differences: list[Difference] = []
+        self.differences: list[ReplayDifference] = []
         self.versions: list[str] = []
         self.recorded: Settings | None = None
         self.pods: set[str] = set()
@@ -163,7 +163,7 @@ class Replay:
         if pod is None:
             uid = str(question.pod)
             self.differences.append(
-                Difference(line, question.verb, "", uid, Outcome.UNKNOWN, question.answer, Answer())
+                ReplayDifference(line, question.verb, "", uid, ReplayOutcome.UNKNOWN, question.answer, RecordedAnswer())
             )
             return
         self.pods.add(pod.uid)
@@ -171,10 +171,10 @@ class Replay:
         if replayed != recorded:
             outcome, why = outcome_of(recorded, replayed), self._why(question, pod, replayed)
             self.differences.append(
-                Difference(line, question.verb, pod.full_name, pod.uid, outcome, recorded, replayed, why)
+                ReplayDifference(line, question.verb, pod.full_name, pod.uid, outcome, recorded, replayed, why)
             )
 
-    def _why(self, question: Question, pod: Pod, replayed: Answer) -> tuple[str, ...]:
+    def _why(self, question: Question, pod: Pod, replayed: RecordedAnswer) -> tuple[str, ...]:
         """What rejects the recorded nodes that are no longer answered, as far as all of them are rejected."""
         left_out = [name for name in question.answer.passed if name not in set(replayed.passed)]
         if not left_out or question.nodes is not None:
@@ -182,7 +182,7 @@ class Replay:
         found = self._verb.decide(args_of(msgspec.structs.replace(question, names=left_out), pod), question.seed)
         return tuple(sorted(reason.label for reason in found.result.reasons))
 
-    def _answer(self, question: Question, pod: Pod) -> Answer:
+    def _answer(self, question: Question, pod: Pod) -> RecordedAnswer:
         view, settings = self._index.view, self._verb.settings
         match question.verb:
             case "filter":
@@ -191,7 +191,7 @@ class Replay:
                 decision = self._verb.decide(args_of(question, pod), question.seed, question.avoid)
                 return filter_answer(decision.result, decision.plan, redacted=self._redacted)
             case "prioritize":
-                return Answer(scores=dict(prioritize_watched(args_of(question, pod), view, settings)))
+                return RecordedAnswer(scores=dict(prioritize_watched(args_of(question, pod), view, settings)))
             case "preempt":
                 args = PreemptionArgs(pod, list(question.candidates))
                 found = decide_preemption(args, view, settings, question.seed)

@@ -61,7 +61,7 @@ from extender.tasks.filter_service import (
 )
 from extender.tasks.index_upkeep import Auditing, ExclusionClock, GroupUpkeep, PolicyRecount, SlicedFigure
 from extender.tasks.preempt_and_bind import BindService, PreemptService, UnansweredBindings
-from extender.tasks.preemption.manager import Record
+from extender.tasks.preemption.manager import PreemptionRecord
 from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import InjectedPods, OverLimits, Reflectors
 from extender.tasks.shadow import Shadow
@@ -304,7 +304,7 @@ def _what_ifs(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Me
     return found
 
 
-def _no_preemptions() -> Sequence[Record]:
+def _no_preemptions() -> Sequence[PreemptionRecord]:
     """Where the settings execute none."""
     return ()
 

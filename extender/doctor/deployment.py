@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from extender.doctor.facts import APPLY_OVERLAY, Facts, Finding, Severity
-from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration, LeaderElection
+from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration, SchedulerLeaderElection
 
 _DEFAULT: Final = "default-scheduler"
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -65,7 +65,7 @@ def _instances(facts: Facts, scheduler: KubeSchedulerConfiguration) -> Iterator[
 def _lease(facts: Facts, scheduler: KubeSchedulerConfiguration) -> Iterator[Finding]:
     """Another scheduler with the Lease of the first one stands by for ever."""
     election = scheduler.leader_election
-    if _is_first(scheduler) or not election.leader_elect or election.lease != LeaderElection().lease:
+    if _is_first(scheduler) or not election.leader_elect or election.lease != SchedulerLeaderElection().lease:
         return
     severity: Severity = "error" if facts.deployment.first_schedulers else "warning"
     problem = (

@@ -140,7 +140,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulingQueue:
+class SchedulerCalls:
     """What the pods of the cluster show about whether kube-scheduler calls the extender.
 
     ``scheduled``: pods bound since the service started. ``rejected``: the messages of pods that no node takes, ``failed``:
@@ -241,7 +241,7 @@ class Facts:
     clocks: Mapping[str, float] = field(default_factory=dict)
     lease_holder: str | None = None
     lease_age: float = 0.0
-    queue: SchedulingQueue | None = None
+    queue: SchedulerCalls | None = None
     unread_pods: str = ""
     account: str = ""
     policies: PolicyFacts | None = None

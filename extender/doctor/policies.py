@@ -20,7 +20,7 @@ from extender.model.quotas import CROSS_NAMESPACE_SCOPE, can_charge, limits_pods
 from extender.model.release import WhenNoRoom
 from extender.model.units import ago, agreeing, counted
 from extender.settings.configuration import Settings
-from extender.verbs.release.progress import UNDECIDED, GroupOverview, Reason, StrayPod
+from extender.verbs.release.progress import UNDECIDED, GroupOverview, StrayPod, WaitReason
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
 from extender.wire.policies.node_terms import POD_TERMS, SPREAD
 
@@ -245,16 +245,16 @@ _GATES: Final = "gates"
 _USUAL_GRACE: Final = 120.0  # seconds that a new pod may be in no group, as its policy was written a moment ago
 _REMEDIES: Final[Mapping[str, str]] = {
     UNDECIDED: "check that a replica leads, that release.enabled is true, and that it may write GroupPlacements",
-    Reason.INCOMPLETE: "create the pods that are missing (a StatefulSet needs podManagementPolicy Parallel), or correct release.size",
-    Reason.NO_SIZE: "give the pods the label or annotation with a number that release.size of the policy names",
-    Reason.FOREIGN_GATE: "find out which controller removes the other gates; the extender removes only its own",
-    Reason.BUDGET: "wait until other groups of the namespace have nodes, or raise the setting",
-    Reason.NO_ROOM: "add nodes to a domain, free some, or let the policy release with mode Preferred or onTimeout",
-    Reason.DOMAIN_FULL: "free room in the domain, or delete all pods of the group, so that it is decided again",
-    Reason.BEYOND_SIZE: "scale the workload to the size of its group, or let the policy release them with growth SameDomain",
-    Reason.QUOTA: "wait until pods of the policy are gone, or raise the quota of a domain or maxPerDomain",
-    Reason.NO_NODES_YET: "find out from the autoscaler why it adds no nodes to the domain",
-    Reason.REFUSED: "delete these pods, so that their owner creates them again",
+    WaitReason.INCOMPLETE: "create the pods that are missing (a StatefulSet needs podManagementPolicy Parallel), or correct release.size",
+    WaitReason.NO_SIZE: "give the pods the label or annotation with a number that release.size of the policy names",
+    WaitReason.FOREIGN_GATE: "find out which controller removes the other gates; the extender removes only its own",
+    WaitReason.BUDGET: "wait until other groups of the namespace have nodes, or raise the setting",
+    WaitReason.NO_ROOM: "add nodes to a domain, free some, or let the policy release with mode Preferred or onTimeout",
+    WaitReason.DOMAIN_FULL: "free room in the domain, or delete all pods of the group, so that it is decided again",
+    WaitReason.BEYOND_SIZE: "scale the workload to the size of its group, or let the policy release them with growth SameDomain",
+    WaitReason.QUOTA: "wait until pods of the policy are gone, or raise the quota of a domain or maxPerDomain",
+    WaitReason.NO_NODES_YET: "find out from the autoscaler why it adds no nodes to the domain",
+    WaitReason.REFUSED: "delete these pods, so that their owner creates them again",
 }
 _OTHERS: Final = "see the log of the leader, and `kubectl describe gpl -A`"
 

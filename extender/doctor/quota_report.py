@@ -31,7 +31,7 @@ _LISTS: Final = tuple(
 )
 
 
-class Term(Struct, frozen=True, rename="camel"):
+class TermInScope(Struct, frozen=True, rename="camel"):
     """One term that is in the scope: its list, and what it reaches now. ``namespaces`` names a few of ``reaches``."""
 
     list: str
@@ -47,7 +47,7 @@ class PodsInScope(Struct, frozen=True, rename="camel"):
     example: str
     placed: int
     pending: int
-    terms: tuple[Term, ...]
+    terms: tuple[TermInScope, ...]
     closed_nodes: int
     closed_to: tuple[str, ...]
 
@@ -174,7 +174,7 @@ def _rows(pods: Sequence[Pod], cluster: _Cluster) -> Iterator[PodsInScope]:
         yield PodsInScope(first.namespace, first.name, placed, len(same) - placed, terms, len(nodes), closed_to)
 
 
-def _terms(signature: PodSignature, cluster: _Cluster) -> Iterator[Term]:
+def _terms(signature: PodSignature, cluster: _Cluster) -> Iterator[TermInScope]:
     affinity = signature.affinity
     lists: tuple[Iterable[AffinityTerm], ...] = (
         affinity.required,
@@ -186,7 +186,7 @@ def _terms(signature: PodSignature, cluster: _Cluster) -> Iterator[Term]:
         for term in terms:
             if may_reach_out(term, signature.namespace):
                 there = sorted(reached(term, signature.namespace, cluster.namespaces))
-                yield Term(f"{need} {kind}", term.topology_key, len(there), tuple(there[:_MOST_NAMED]))
+                yield TermInScope(f"{need} {kind}", term.topology_key, len(there), tuple(there[:_MOST_NAMED]))
 
 
 def _closing_terms(signature: PodSignature) -> list[AffinityTerm]:

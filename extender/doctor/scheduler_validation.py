@@ -15,21 +15,21 @@ from typing import Final
 from extender.doctor.facts import Finding
 from extender.model.constraints.labels import Operator, is_label_key
 from extender.wire.scheduler_config import (
-    DefaultConstraint,
+    AddedAffinityRequirement,
+    AddedAffinityTerm,
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
     Extender,
     InterPodAffinityArgs,
     KubeSchedulerConfiguration,
-    LeaderElection,
     NodeAffinityArgs,
-    NodeRequirement,
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
-    NodeTerm,
     PodTopologySpreadArgs,
     Profile,
     ResourceSpec,
+    SchedulerDefaultConstraint,
+    SchedulerLeaderElection,
     ScoringStrategy,
     ShapePoint,
     VolumeBindingArgs,
@@ -95,7 +95,7 @@ def _fault(path: str, problem: str, remedy: str) -> Finding:
     return Finding("error", CHECK, f"{path} {problem}{FATAL}", remedy)
 
 
-def _leader_election(election: LeaderElection) -> Iterator[Finding]:
+def _leader_election(election: SchedulerLeaderElection) -> Iterator[Finding]:
     if not election.leader_elect:
         return
     path = "leaderElection"
@@ -256,14 +256,14 @@ def _node_affinity(path: str, given: NodeAffinityArgs | None) -> Iterator[Findin
             yield from _node_term(field, preferred.preference)
 
 
-def _node_term(path: str, term: NodeTerm) -> Iterator[Finding]:
+def _node_term(path: str, term: AddedAffinityTerm) -> Iterator[Finding]:
     for name, requirements in (("matchExpressions", term.match_expressions), ("matchFields", term.match_fields)):
         for place, requirement in enumerate(requirements):
             if problem := _requirement_problem(requirement, is_field=name == "matchFields"):
                 yield _fault(f"{path}.{name}[{place}]", problem, "correct it as in a pod's node affinity")
 
 
-def _requirement_problem(given: NodeRequirement, *, is_field: bool) -> str:
+def _requirement_problem(given: AddedAffinityRequirement, *, is_field: bool) -> str:
     allowed = [Operator.IN, Operator.NOT_IN] if is_field else list(Operator)
     if given.operator not in allowed:
         return f"has the operator {given.operator or 'none'}"
@@ -351,7 +351,7 @@ def _spread(path: str, given: PodTopologySpreadArgs | None) -> Iterator[Finding]
         seen.add(pair)
 
 
-def _constraint(path: str, given: DefaultConstraint) -> Iterator[Finding]:
+def _constraint(path: str, given: SchedulerDefaultConstraint) -> Iterator[Finding]:
     actions = ("DoNotSchedule", "ScheduleAnyway")
     if given.max_skew <= 0:
         yield _fault(f"{path}.maxSkew", f"is {given.max_skew}", "set 1 or more")

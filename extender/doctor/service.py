@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from extender.doctor.facts import RENEW, Facts, Finding, SchedulingQueue, Severity, granting
+from extender.doctor.facts import RENEW, Facts, Finding, SchedulerCalls, Severity, granting
 from extender.index.counts.namespace_budgets import OTHERS
 from extender.model.answers.shadow import COMPARED, DIFFERING, RESULTS
 from extender.model.units import ago, agreeing, counted
@@ -144,7 +144,7 @@ _STATUS: Final = re.compile(r"failed (?P<verb>\S+) with extender at URL (?P<url>
 _UNTRIED_SECONDS: Final = 15.0
 
 
-def _failed_calls(facts: Facts, queue: SchedulingQueue) -> Iterator[Finding]:
+def _failed_calls(facts: Facts, queue: SchedulerCalls) -> Iterator[Finding]:
     """What kube-scheduler itself says of its calls, in the conditions of its pods; and whether it runs at all."""
     faults = [fault for message in queue.failed if (fault := _fault_in(message, facts))]
     for fault, pods in Counter(faults).items():

@@ -15,11 +15,11 @@ from itertools import islice
 from typing import TypeVar
 
 from extender.index.cluster import ClusterIndex
-from extender.index.counts.groups import Group, SelectedGroup, SignatureCounts
+from extender.index.counts.groups import CountGroup, SelectedGroup, SignatureCounts
 from extender.index.counts.namespace_budgets import Amounts, NamespaceUse, Needs, constraint_set, needs_of
 from extender.index.counts.selections import Selection
 from extender.index.counts.term_counts import OwnerGroup
-from extender.index.nodes.domains import Inclusion, NodeMatches, Scope
+from extender.index.nodes.domains import DomainScope, Inclusion, NodeMatches
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.resources import PODS, add, total
 from extender.model.units import times
@@ -403,10 +403,10 @@ class _Recount:
     ``counted``: for each signature the numbers of nodes, and its pods on each. O(signatures × their nodes), whatever other nodes there are.
     """
 
-    def __init__(self, name: str, group: Group, counted: Sequence[Places], nodes: Sequence[Node | None]) -> None:
+    def __init__(self, name: str, group: CountGroup, counted: Sequence[Places], nodes: Sequence[Node | None]) -> None:
         self._name = name
         self._key = group.key.key
-        self._inclusion = group.column.inclusion if isinstance(group.column, Scope) else Inclusion()
+        self._inclusion = group.column.inclusion if isinstance(group.column, DomainScope) else Inclusion()
         self._running = {group.key.value(domain): count for domain, count in group.counts.items()}
         self._left = deque(counted)
         self._nodes = nodes
@@ -461,7 +461,7 @@ class _Recounts:
         while self._waiting:
             yield self._go_on
 
-    def count(self, named: Sequence[tuple[str, Group]], signatures: Iterable[SignatureCounts]) -> list[str]:
+    def count(self, named: Sequence[tuple[str, CountGroup]], signatures: Iterable[SignatureCounts]) -> list[str]:
         """The differences of groups that count the same signatures, or nothing yet."""
         nodes = self._index.topology.nodes
         counted = [(tuple(each.nodes), tuple(each.nodes.values())) for each in signatures]

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from extender.index.full_domains import FullDomainTable
 from extender.index.nodes.topology import Topology
-from extender.index.objects.changes import Journal, Subscribable, Subscribers
+from extender.index.objects.changes import ChangeJournal, Subscribable, Subscribers
 from extender.model.changes import DomainTimes
 from extender.model.objects import MOST_TOPOLOGY_DOMAINS, Node, TopologyDomains
 from extender.model.policies import Mode, Moment, Policy
@@ -28,7 +28,7 @@ _MOST_FREED: Final = 1024  # nodes; who has not asked for longer looks at all of
 _MOST_KEPT: Final = 256  # answers for a topology key and a duration
 
 
-class Exclusion(NamedTuple):
+class DomainExclusion(NamedTuple):
     """Since when a domain is excluded, in seconds of the Unix epoch. ``by``: who said so; empty where it is unavailable.
 
     ``until`` is infinite without an end that is known.
@@ -39,7 +39,7 @@ class Exclusion(NamedTuple):
     until: float = inf
 
 
-Excluded = Mapping[str, Exclusion]
+Excluded = Mapping[str, DomainExclusion]
 _NONE: Final[Excluded] = {}
 
 
@@ -57,7 +57,7 @@ class DomainsView:
         self.version = 0
         self.now = 0.0
         self._declared: dict[str, frozenset[str]] = {}
-        self._by_operator: dict[str, dict[str, Exclusion]] = {}
+        self._by_operator: dict[str, dict[str, DomainExclusion]] = {}
         self._tracked: dict[str, _Tracked] = {}
         self._kept: dict[tuple[str, float], tuple[int, Excluded]] = {}
         self.freed_total = 0
@@ -84,7 +84,7 @@ class DomainsView:
     def _find(self, topology_key: str, after: float) -> Excluded:
         tracked, latest = self._tracked.get(topology_key), self.now - after
         lost = {} if tracked is None else {each: at for each, at in tracked.since.items() if at <= latest}
-        return {each: Exclusion(at) for each, at in lost.items()} | self._by_operator.get(topology_key, {})
+        return {each: DomainExclusion(at) for each, at in lost.items()} | self._by_operator.get(topology_key, {})
 
     def freed_since(self, total: int) -> Sequence[int] | None:
         """The numbers of nodes that changed, or that pods have left, since so many had; None where they are no longer known."""
@@ -93,9 +93,9 @@ class DomainsView:
             return None
         return list(islice(reversed(self._freed), new)) if new else ()
 
-    def names(self, most: int) -> dict[tuple[str, str], Exclusion]:
+    def names(self, most: int) -> dict[tuple[str, str], DomainExclusion]:
         """The first excluded domains by topology key and value: unavailable for the shortest time of any policy, or by an operator."""
-        found: dict[tuple[str, str], Exclusion] = {}
+        found: dict[tuple[str, str], DomainExclusion] = {}
         for key in sorted({*self._tracked, *self._by_operator}):
             after = self._tracked[key].after if key in self._tracked else ()
             for domain, why in self.excluded(key, after[0] if after else inf).items():
@@ -166,7 +166,7 @@ class DomainTable(DomainsView):
 
     changes: Subscribers[None]
 
-    def __init__(self, topology: Topology, journal: Journal) -> None:
+    def __init__(self, topology: Topology, journal: ChangeJournal) -> None:
         super().__init__()
         self.objects: dict[str, TopologyDomains] = {}
         self.changes = Subscribers()
@@ -344,7 +344,7 @@ class DomainTable(DomainsView):
 
     def _apply_exclusions(self) -> bool:
         """Begins and ends what operators exclude; whether any did. Of two objects that exclude a domain the later end holds."""
-        found: dict[str, dict[str, Exclusion]] = {}
+        found: dict[str, dict[str, DomainExclusion]] = {}
         for obj in self.used():
             for each in obj.excluded:
                 until = inf if each.until is None else each.until
@@ -352,7 +352,7 @@ class DomainTable(DomainsView):
                 already = here.get(each.domain)
                 if until > self.now and (already is None or until > already.until):
                     by = each.reason or f"TopologyDomains {obj.name}"
-                    here[each.domain] = Exclusion(self.now if each.since is None else each.since, by, until)
+                    here[each.domain] = DomainExclusion(self.now if each.since is None else each.since, by, until)
         found = {key: here for key, here in found.items() if here}
         before = {key: here.keys() for key, here in self._by_operator.items()}
         is_changed = before != {key: here.keys() for key, here in found.items()}

@@ -21,7 +21,7 @@ from extender.index.gated import GatedGroups, Placements
 from extender.index.nodes.requested_shares import RequestedShares
 from extender.index.nodes.room import RoomTable
 from extender.index.nodes.topology import NodePods, Topology
-from extender.index.objects.changes import Journal, PodSubscribers, Subscribable, Subscribers
+from extender.index.objects.changes import ChangeJournal, PodSubscribers, Subscribable, Subscribers
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.policies import PolicyTable
@@ -77,7 +77,7 @@ class ClusterIndex:
         are only compared, see `ClusterView.shadow_compiled`.
         """
         self.drifts = 0
-        self.journal = Journal()
+        self.journal = ChangeJournal()
         self.pods: dict[str, Pod] = {}
         self.unplaced: dict[str, Pod] = {}  # those of them that the watch shows without a node
         self.namespaces = Namespaces()

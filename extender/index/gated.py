@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from extender.index.charges import Charge, Charges, charge_of
-from extender.index.objects.changes import Change, Subscribers
+from extender.index.objects.changes import IndexChange, Subscribers
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
 from extender.model.bounded import shrink
@@ -47,7 +47,7 @@ _NOTHING_EXEMPT: Final = Exempt()
 _DAEMON_SET: Final = "DaemonSet"
 
 
-class Role(IntEnum):
+class GatedPodState(IntEnum):
     """How far a pod of a group is. ``READY``: our gate is its last one. ``BLOCKED``: it has other gates too.
 
     ``RELEASED``: our gate is removed, and it has no node yet. ``LEAVING``: it is being deleted.
@@ -60,7 +60,7 @@ class Role(IntEnum):
     LEAVING = 4
 
 
-class Group:
+class GatedGroup:
     """The pods of a group by UID, each with its role; ``counts`` are pods by role. Written by `GatedGroups` alone."""
 
     __slots__ = ("counts", "key", "policy", "release", "roles", "sizes")
@@ -69,8 +69,8 @@ class Group:
         self.key = key
         self.policy = policy
         self.release = release
-        self.roles: dict[str, Role] = {}
-        self.counts = [0] * len(Role)
+        self.roles: dict[str, GatedPodState] = {}
+        self.counts = [0] * len(GatedPodState)
         self.sizes: dict[int, int] = {}
 
     @property
@@ -84,18 +84,18 @@ class Group:
     @property
     def placed(self) -> int:
         """How many pods have been released, bound or not."""
-        return self.counts[Role.RELEASED] + self.counts[Role.BOUND]
+        return self.counts[GatedPodState.RELEASED] + self.counts[GatedPodState.BOUND]
 
     @property
     def is_complete(self) -> bool:
         """Whether as many pods as the group is to have are ready or released, and any is ready. O(distinct sizes)."""
-        size, ready = self.size, self.counts[Role.READY]
+        size, ready = self.size, self.counts[GatedPodState.READY]
         return size != UNREADABLE and ready > 0 and ready + self.placed >= size
 
 
 class _Member(NamedTuple):
-    group: Group
-    role: Role
+    group: GatedGroup
+    role: GatedPodState
     size: int
     charge: Charge | None
 
@@ -122,7 +122,7 @@ class GatedGroups:
         exempt: Exempt = _NOTHING_EXEMPT,
     ) -> None:
         """``node``: the node of a name. ``exempt``: what no policy applies to."""
-        self.groups: dict[GroupKey, Group] = {}
+        self.groups: dict[GroupKey, GatedGroup] = {}
         self.changes: Subscribers[GroupKey] = Subscribers()
         self.charges = Charges()
         self.freed: Subscribers[str] = Subscribers()
@@ -154,14 +154,14 @@ class GatedGroups:
     def __len__(self) -> int:
         return len(self.groups)
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[GatedGroup]:
         return iter(self.groups.values())
 
     def statistics(self) -> dict[str, int]:
         """How many groups there are, and how many pods are in them."""
         return {"groups": len(self.groups), "grouped_pods": len(self._members)}
 
-    def group_of(self, uid: str) -> Group | None:
+    def group_of(self, uid: str) -> GatedGroup | None:
         """The group that a pod is in. O(1)."""
         found = self._members.get(uid)
         return None if found is None else found.group
@@ -255,10 +255,10 @@ class GatedGroups:
         name = "" if before is None else before.group.key.policy
         return next((each for each in found if str(each.key) == name), found[0] if found else None)
 
-    def _group(self, key: GroupKey, policy: Policy, release: ReleaseSpec) -> Group:
+    def _group(self, key: GroupKey, policy: Policy, release: ReleaseSpec) -> GatedGroup:
         found = self.groups.get(key)
         if found is None:
-            return Group(key, policy, release)
+            return GatedGroup(key, policy, release)
         if found.policy is not policy:
             found.policy, found.release = policy, release
             self.changes.notify(key, key)
@@ -382,7 +382,7 @@ class GatedGroups:
         is_exempt = signature.owner_kind == _DAEMON_SET or self._exempt.covers(signature.namespace, signature.labels)
         return None if is_exempt else policy
 
-    def _placement_changed(self, change: Change[GroupPlacement]) -> None:
+    def _placement_changed(self, change: IndexChange[GroupPlacement]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and (old.pods, old.decision) == (new.pods, new.decision):
             return
@@ -408,7 +408,7 @@ class GatedGroups:
 
     # -- what concerns many pods ----------------------------------------------------------------------------------------
 
-    def _policy_changed(self, change: Change[Policy]) -> None:
+    def _policy_changed(self, change: IndexChange[Policy]) -> None:
         old, new = (each is not None and each.release is not None for each in (change.old, change.new))
         if not (old or new):
             return
@@ -432,7 +432,7 @@ class GatedGroups:
         if self._releasing == 0:
             self._known.clear()
 
-    def _namespace_changed(self, change: Change[Namespace]) -> None:
+    def _namespace_changed(self, change: IndexChange[Namespace]) -> None:
         found = change.new or change.old
         if self._releasing and found is not None and found.name in self._known:
             self._policies_of.clear()
@@ -494,17 +494,17 @@ def _count(member: _Member, uid: str, sign: int) -> None:
         del group.roles[uid]
 
 
-def _is_consistent(group: Group) -> bool:
-    counts = [sum(each is role for each in group.roles.values()) for role in Role]
+def _is_consistent(group: GatedGroup) -> bool:
+    counts = [sum(each is role for each in group.roles.values()) for role in GatedPodState]
     return bool(group.roles) and counts == group.counts and sum(group.sizes.values()) == len(group.roles)
 
 
-def _role(pod: Pod, gating: Gating) -> Role:
+def _role(pod: Pod, gating: Gating) -> GatedPodState:
     if pod.terminating:
-        return Role.LEAVING
+        return GatedPodState.LEAVING
     if gating.gates:
-        return Role.READY if len(gating.gates) == 1 else Role.BLOCKED
-    return Role.BOUND if pod.node else Role.RELEASED
+        return GatedPodState.READY if len(gating.gates) == 1 else GatedPodState.BLOCKED
+    return GatedPodState.BOUND if pod.node else GatedPodState.RELEASED
 
 
 def _group_value(pod: Pod, gating: Gating, release: ReleaseSpec) -> str:

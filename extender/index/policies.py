@@ -19,7 +19,7 @@ from extender.index.counts.selector_index import SelectorIndex
 from extender.index.objects.changes import Subscribable, Subscribers
 from extender.model.constraints.selectors import Requirement
 from extender.model.objects import Effective, PodSignature
-from extender.model.policies import FailurePolicy, InvalidPolicy, Mode, Moment, Policy, PolicyKey, Scope, Subject
+from extender.model.policies import FailurePolicy, InvalidPolicy, Mode, Moment, Policy, PolicyKey, PolicyScope, Subject
 from extender.settings.policies import Policies
 
 T = TypeVar("T")
@@ -270,7 +270,7 @@ class PolicyTable(PoliciesView):
             index.discard(policy.key, anchor, namespaces)
             self._filed_by_namespace -= index is self._by_namespace
 
-    def _place(self, scope: Scope) -> tuple[SelectorIndex[PolicyKey], Requirement | None, tuple[str, ...] | None]:
+    def _place(self, scope: PolicyScope) -> tuple[SelectorIndex[PolicyKey], Requirement | None, tuple[str, ...] | None]:
         """Where a policy is filed: under a label of the pod, else of the namespace, else as one that is always tried."""
         anchor = scope.pod_selector.anchor()
         if scope.namespace:
@@ -313,5 +313,5 @@ def _nothing(_signature: PodSignature) -> None:
     """Where nothing is compiled."""
 
 
-def _is_inert(scope: Scope) -> bool:
+def _is_inert(scope: PolicyScope) -> bool:
     return scope.pod_selector.nothing or scope.namespace_selector.nothing

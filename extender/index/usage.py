@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from extender.index.claims.assumed import Assumed
 from extender.index.claims.nominations import InMemoryNomination
-from extender.index.objects.changes import Change, Subscribers
+from extender.index.objects.changes import IndexChange, Subscribers
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
 from extender.model.constraints.labels import Labels
@@ -56,7 +56,7 @@ class QuotaUse(NamedTuple):
     used: Resources
 
 
-class Reach(NamedTuple):
+class CurrentReach(NamedTuple):
     """What the terms of a signature reach now, without the own namespace.
 
     ``namespaces``: the most that one term reaches. ``keys``: the topology keys of the terms that can reach any.
@@ -79,7 +79,7 @@ class QuotasView:
         self._exempt_classes = frozenset(settings.exempt_priority_classes)
         self._by_namespace: dict[str, _Namespace] = {}
         self._dropped_version = 0
-        self._reach: WeakKeyDictionary[PodSignature, tuple[int, Reach]] = WeakKeyDictionary()
+        self._reach: WeakKeyDictionary[PodSignature, tuple[int, CurrentReach]] = WeakKeyDictionary()
 
     def is_counted(self, signature: PodSignature) -> bool:
         """Whether placed pods of the signature count: they are in the scope, and not exempt. O(1) without such policies."""
@@ -141,20 +141,20 @@ class QuotasView:
                 _charge(quota, others, each, 1)
         return others
 
-    def reach(self, signature: PodSignature) -> Reach:
+    def reach(self, signature: PodSignature) -> CurrentReach:
         """What the terms reach now. O(1) where it is known, else O(terms × namespaces)."""
         known = self._reach.get(signature)
         if known is None or known[0] != self._namespaces.version:
             known = self._reach[signature] = self._namespaces.version, self._reached(signature)
         return known[1]
 
-    def _reached(self, signature: PodSignature) -> Reach:
+    def _reached(self, signature: PodSignature) -> CurrentReach:
         own, label = signature.namespace, self.settings.reach.consent.label
         labels = {name: each.labels for name, each in self._namespaces.objects.items()}
         terms = [term for term in terms_of(signature.affinity) if may_reach_out(term, own)]
         found = [reached(term, own, labels) for term in terms]
         every = set().union(*found) if label else set()
-        return Reach(
+        return CurrentReach(
             max(map(len, found), default=0),
             frozenset(term.topology_key for term in terms),
             tuple(sorted(name for name in every if labels.get(name, {}).get(label) != _CONSENT)),
@@ -445,7 +445,7 @@ class PolicyTerms:
         found = {each.key: each for moment in _MOMENTS for each in self._policies.select(subject, moment)}
         return tuple(each for key, each in found.items() if key in self._keys and each.is_for(signature.owner_kind))
 
-    def _policy_changed(self, change: Change[Policy]) -> None:
+    def _policy_changed(self, change: IndexChange[Policy]) -> None:
         self._known.clear()
         changed = None
         for policy, sign in ((change.old, -1), (change.new, 1)):
@@ -455,7 +455,7 @@ class PolicyTerms:
         if changed is not None:
             self._changed(changed)
 
-    def _namespace_changed(self, change: Change[Namespace]) -> None:
+    def _namespace_changed(self, change: IndexChange[Namespace]) -> None:
         found = change.new or change.old
         if self._keys and found is not None:
             self._changed(found.name)

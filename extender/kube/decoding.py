@@ -26,11 +26,11 @@ from extender.kube.timing import Clock, in_steps
 from extender.model.objects import Object
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import (
-    Event,
     Identity,
     Kind,
     Page,
     Status,
+    WatchEvent,
     decode_identity,
     decode_line_identity,
     decode_page,
@@ -203,7 +203,7 @@ class SliceDecoder(Generic[T]):
         return len(items), ""
 
     @staticmethod
-    def _add(event: Event[T], taken: Slice[T]) -> None:
+    def _add(event: WatchEvent[T], taken: Slice[T]) -> None:
         if event.object is not None:
             is_deleted = _IS_DELETED.get(event.type)
             if is_deleted is None:

@@ -48,7 +48,7 @@ from extender.kube.errors import (
     TooLarge,
 )
 from extender.kube.listing import ListReader
-from extender.kube.reflector_status import Phase, ReflectorStatus, RestartReason, WatchOptions
+from extender.kube.reflector_status import ReflectorPhase, ReflectorStatus, RestartReason, WatchOptions
 from extender.kube.session import Connection
 from extender.kube.timing import Backoff, Clock, in_steps
 from extender.model.objects import Object
@@ -127,7 +127,7 @@ class Reflector(Generic[T]):
         self._is_listing = False
         if _can_continue_from(self.status.resource_version):
             return await self._watch(handler)
-        self.status.phase, self.status.listed, self.status.page = Phase.LISTING, 0, 0
+        self.status.phase, self.status.listed, self.status.page = ReflectorPhase.LISTING, 0, 0
         self.status.list_begun = self._clock.now()
         if self._streams_lists and self._initial_failures < _INITIAL_TRIES:
             return await self._stream_list(handler)
@@ -165,7 +165,7 @@ class Reflector(Generic[T]):
             if self._short_rounds > _MOST_SHORT_ROUNDS:  # a server that ends each watch after one event
                 await self._clock.sleep(_SHORT_PAUSE)
             return
-        status.phase, status.error = Phase.WAITING, text
+        status.phase, status.error = ReflectorPhase.WAITING, text
         is_away = end.why is RestartReason.UNREACHABLE
         if self._was_away and not is_away:
             self._backoff.reset()  # it answers again, if only that the version is too old: the outage is over
@@ -212,7 +212,7 @@ class Reflector(Generic[T]):
             query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
             return await self._follow(handler, query, Listed[T](handler.held))
         except KubeError as error:
-            if self.status.phase is Phase.LISTING and rejects_watch_list(error):
+            if self.status.phase is ReflectorPhase.LISTING and rejects_watch_list(error):
                 return self._without_watch_list(str(error))
             return end_of_error(error)
 
@@ -246,12 +246,12 @@ class Reflector(Generic[T]):
         splitter = LineSplitter(options.longest_line)
         async with self._connection.stream(self._kind.path, query) as stream:
             if initial is None:
-                self.status.phase, self.status.outage = Phase.WATCHING, ""
+                self.status.phase, self.status.outage = ReflectorPhase.WATCHING, ""
             self.backlog.begin(stream)
             self._has_news = False
             try:
                 while True:
-                    is_initial = self.status.phase is Phase.LISTING
+                    is_initial = self.status.phase is ReflectorPhase.LISTING
                     bound = begun + self._initial_seconds() if is_initial else until
                     silence = options.initial_silence if is_initial else options.max_silence
                     chunk = await self._read(stream, min(silence, bound - now()))
@@ -280,7 +280,7 @@ class Reflector(Generic[T]):
         return self._options.initial_seconds + self.status.listed * self._options.initial_seconds_per_object
 
     async def _read(self, stream: ByteStream, patience: float) -> bytes | None:
-        if self.status.phase is Phase.WATCHING:
+        if self.status.phase is ReflectorPhase.WATCHING:
             stream.shorten()
         chunk = await stream.read(max(patience, 0.0))
         if chunk:
@@ -297,7 +297,7 @@ class Reflector(Generic[T]):
             taken = self._decoder.decode_lines(lines, at, made)
             at, made = taken.end, taken.must_be
             self.status.events += len(taken.changes)
-            if initial is not None and self.status.phase is Phase.LISTING:
+            if initial is not None and self.status.phase is ReflectorPhase.LISTING:
                 await self._collect(taken, handler, initial, begun)
             else:
                 await self._apply(taken, handler)
@@ -342,7 +342,7 @@ class Reflector(Generic[T]):
         self.status.listed = len(initial.objects)
         if taken.initial_events_end:
             await self._replace(handler, initial, taken.version, begun)
-            self.status.phase, self.status.outage = Phase.WATCHING, ""
+            self.status.phase, self.status.outage = ReflectorPhase.WATCHING, ""
 
 
 def _can_continue_from(version: str) -> bool:

@@ -50,7 +50,7 @@ class WatchOptions:
     backoff: BackoffOptions = field(default_factory=BackoffOptions)
 
 
-class Phase(StrEnum):
+class ReflectorPhase(StrEnum):
     """What a reflector is doing now."""
 
     STARTING = "starting"
@@ -89,7 +89,7 @@ class ReflectorStatus:
     """
 
     kind: str
-    phase: Phase = Phase.STARTING
+    phase: ReflectorPhase = ReflectorPhase.STARTING
     synced: bool = False
     page: int = 0
     listed: int = 0

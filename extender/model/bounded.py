@@ -2,7 +2,7 @@
 
 A bound by number says nothing about memory when one key can be a megabyte. So each entry has a size, what is larger
 than a fair share of the whole is not kept at all, and each new entry evicts those that have not been used.
-`shrink` and `Few` are for tables that have no bound: they hold what exists. `DeletedPods` is bounded by number, and `Prepared`
+`shrink` and `Few` are for tables that have no bound: they hold what exists. `DeletedPods` is bounded by number, and `PreparedValue`
 holds one.
 """
 
@@ -171,7 +171,7 @@ shared: Final = SharedTexts().__getitem__
 SHARED_NAMES: Final = 200
 
 
-class Prepared(Generic[K, V]):
+class PreparedValue(Generic[K, V]):
     """What was made in steps of a value that is too large to be read at once, until it is read; only the last one.
 
     `read` makes at once what was not prepared.

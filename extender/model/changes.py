@@ -1,6 +1,6 @@
 """Changes of the state that decisions read: of objects, and of claims on nodes. Immutable values.
 
-`index` notes each where something records them (`Journal` of `index/objects/changes.py`), and applies them again (`index/state.py`).
+`index` notes each where something records them (`ChangeJournal` of `index/objects/changes.py`), and applies them again (`index/state.py`).
 They are in no reference cycle, so thousands that wait to be written do not cost the garbage collector a round.
 """
 

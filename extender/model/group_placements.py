@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from extender.model.release import Decision, GroupKey, Level, Phase
+from extender.model.release import GroupDecision, GroupKey, GroupPhase, Level
 
 PLACEMENT_KIND: Final = "GroupPlacement"
 PLACEMENTS: Final = "groupplacements"
@@ -26,7 +26,7 @@ MOST_RECORDED: Final = 20_000
 class PlacementStatus:
     """How far the release is. ``ready``: pods that exist; ``released`` and ``bound`` of these. ``reason``: why it waits, or Placed."""
 
-    phase: Phase = Phase.COLLECTING
+    phase: GroupPhase = GroupPhase.COLLECTING
     ready: int = 0
     released: int = 0
     bound: int = 0
@@ -57,11 +57,11 @@ class GroupPlacement(msgspec.Struct, frozen=True, gc=False):
         return f"{self.group.namespace}/{self.name}"
 
     @property
-    def decision(self) -> Decision | None:
+    def decision(self) -> GroupDecision | None:
         """What is decided, None where nothing is."""
         if self.decided is None:
             return None
-        return Decision(self.group, self.gate, self.size, self.levels, self.decided)
+        return GroupDecision(self.group, self.gate, self.size, self.levels, self.decided)
 
 
 def placement_name(group: GroupKey) -> str:

@@ -190,7 +190,7 @@ class MatchConditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class PolicyScope:
     """Which pods a policy selects. ``namespace`` is that of a namespaced policy, empty for the cluster-wide kind."""
 
     namespace: str
@@ -276,7 +276,7 @@ class NodeTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class InjectedItem:
     """One element of a list that is injected: the JSON, a key that equal elements share, and its size."""
 
     value: JsonObject
@@ -284,13 +284,13 @@ class Item:
     size: Size
 
 
-class Items(tuple[Item, ...]):  # noqa: SLOT001 (it has attributes, which a tuple cannot keep in slots)
+class Items(tuple[InjectedItem, ...]):  # noqa: SLOT001 (it has attributes, which a tuple cannot keep in slots)
     """Elements of one list, with what injection asks of all of them together: a policy is asked again for each pod."""
 
     keys: frozenset[str]
     size: Size
 
-    def __new__(cls, items: Iterable[Item] = ()) -> Self:
+    def __new__(cls, items: Iterable[InjectedItem] = ()) -> Self:
         """``keys`` are those of all elements, ``size`` is the sum of theirs."""
         self = super().__new__(cls, items)
         self.keys = frozenset(item.key for item in self)
@@ -355,7 +355,7 @@ class Policy:
     """
 
     key: PolicyKey
-    scope: Scope
+    scope: PolicyScope
     directives: Directives
     generation: int = 0
     priority: int = 0
@@ -436,7 +436,7 @@ class InvalidPolicy:
     key: PolicyKey
     errors: tuple[str, ...]
     failure_policy: FailurePolicy = FailurePolicy.IGNORE
-    scope: Scope | None = None
+    scope: PolicyScope | None = None
     generation: int = 0
     when: frozenset[Moment] = frozenset(Moment)
 

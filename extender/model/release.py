@@ -83,7 +83,7 @@ class Growth(StrEnum):
     KEEP_GATED = "KeepGated"
 
 
-class Phase(StrEnum):
+class GroupPhase(StrEnum):
     """The state of a group. Each leads to the next, or to one of the last two, from which a group can return."""
 
     COLLECTING = "Collecting"
@@ -289,7 +289,7 @@ class Level(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class GroupDecision:
     """What is written down before the first pod of a group is touched, and never changes afterwards.
 
     ``levels`` are what each pod is narrowed to, coarse to fine: the first key of the topology, and the finer ones as far as

@@ -23,7 +23,7 @@ from extender.rules.frames import Frame
 from extender.rules.free_resources import NodeTrial
 from extender.rules.free_room import FreeRoom
 from extender.rules.interpod_affinity import InterPodAffinity
-from extender.rules.limits import Limits
+from extender.rules.limits import LimitsRule
 from extender.rules.meter import SCORE, Stopwatch, TimedFilter
 from extender.rules.node_fit import NodeFit
 from extender.rules.policy import ScheduledPolicies
@@ -35,7 +35,7 @@ from extender.rules.topology_spread import TopologySpread
 from extender.settings.rules import Rules
 
 RULES: tuple[Rule, ...] = (
-    Limits(),
+    LimitsRule(),
     CrossNamespaceQuota(),
     ScheduledPolicies(),
     ReleaseDomains(),

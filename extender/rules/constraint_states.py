@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, TypeVar
 from extender.index.counts.groups import GroupView
 from extender.index.nodes.columns import DomainNumber
 from extender.index.view import ClusterView
-from extender.model.answers.explanations import DomainState, Reach
+from extender.model.answers.explanations import DomainState, TermReach
 from extender.model.constraints.selectors import LabelSelector
 from extender.model.constraints.terms import AffinityTerm
 
@@ -103,17 +103,17 @@ def _named_pods(group: GroupView, wanted: set[int], view: ClusterView) -> Steps[
     return {domain: sorted(names)[:MOST_NAMED] for domain, names in found.items()}
 
 
-def own_namespace(namespace: str) -> Reach:
+def own_namespace(namespace: str) -> TermReach:
     """The reach of a spread constraint."""
-    return Reach(why="the pod's own namespace", count=1, namespaces=(namespace,))
+    return TermReach(why="the pod's own namespace", count=1, namespaces=(namespace,))
 
 
-def reach_of(terms: Iterable[AffinityTerm], owner: str, view: ClusterView) -> Steps[Reach]:
+def reach_of(terms: Iterable[AffinityTerm], owner: str, view: ClusterView) -> Steps[TermReach]:
     """The namespaces that every one of the terms reaches now, and why. ``owner`` is that of the pod. O(namespaces × terms)."""
     terms = tuple(terms)
     why = "; ".join(dict.fromkeys(_why(each, owner) for each in terms))
     if all(each.covers_all for each in terms):
-        return Reach(why=why, is_every=True)
+        return TermReach(why=why, is_every=True)
     names = set(view.namespaces).union(*(each.namespaces for each in terms))
     found = []
     for looked, name in enumerate(sorted(names)):
@@ -122,7 +122,7 @@ def reach_of(terms: Iterable[AffinityTerm], owner: str, view: ClusterView) -> St
         labels = view.namespace_labels(name)
         if all(each.covers(name, labels) for each in terms):
             found.append(name)
-    return Reach(why=why, count=len(found), namespaces=tuple(found[:MOST_NAMESPACES]))
+    return TermReach(why=why, count=len(found), namespaces=tuple(found[:MOST_NAMESPACES]))
 
 
 def _why(term: AffinityTerm, owner: str) -> str:

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from extender.index.availability import Exclusion
+from extender.index.availability import DomainExclusion
 from extender.index.counts.groups import SpreadGroupView
 from extender.index.nodes.columns import Column, NodeNumber
 from extender.index.nodes.domains import KeyView
@@ -36,7 +36,7 @@ from extender.rules.free_resources import static_rejection
 
 _MOST_DOMAINS: Final = 64  # of a kind of pods, with the node that has room
 _FULL: Final = -1
-_NO_DOMAINS: Final[Mapping[str, Exclusion]] = {}
+_NO_DOMAINS: Final[Mapping[str, DomainExclusion]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class LeftOut:
     none of its nodes; None where full domains are kept.
     """
 
-    excluded: Mapping[str, Exclusion] = field(default_factory=dict)
+    excluded: Mapping[str, DomainExclusion] = field(default_factory=dict)
     numbers: Mapping[int, str] = field(default_factory=dict)
     ineligible: Sequence[str] = ()
     is_full: Fullness | None = None
@@ -113,7 +113,7 @@ def left_out(
     rules, key = constraint.domains, group.key
     if rules is None or not group.key.key:
         return NOTHING_LEFT_OUT
-    found: Mapping[str, Exclusion] = _NO_DOMAINS
+    found: Mapping[str, DomainExclusion] = _NO_DOMAINS
     if rules.excludes_after is not None:
         found = view.domains.excluded(constraint.topology_key, rules.excludes_after)
         if not frame.numbers_nodes:  # a node that the request brings along may be what makes a domain available
@@ -179,7 +179,7 @@ class NotExcluded(msgspec.Struct, frozen=True, gc=False):
         return Rejection(self.rule, self.reason, topology_key=self.key.key, domain=domain, blamed=(f"{domain}: {why}",))
 
 
-def why_excluded(exclusion: Exclusion) -> str:
+def why_excluded(exclusion: DomainExclusion) -> str:
     """Since when a domain is excluded, and why, for people."""
     since = rfc3339(datetime.fromtimestamp(exclusion.since, UTC))
     if not exclusion.by:

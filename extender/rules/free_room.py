@@ -25,7 +25,7 @@ from extender.model.rejections import Reason, Rejection
 from extender.model.resources import PODS, Resources
 from extender.rules.frames import Frame
 from extender.rules.free_resources import NodeTrial, claims_on, free_beside, free_resources_on, room_rejection
-from extender.rules.rule import SUCCESS, PreparedFilter, Rule, Status, VerdictOnPod
+from extender.rules.rule import SUCCESS, PreparedFilter, Rule, RuleStatus, VerdictOnPod
 
 _NAME = "FreeRoom"
 
@@ -46,7 +46,7 @@ class FreeRoomFilter(PreparedFilter):
     others: bool
     crowded: frozenset[int]
     wanted: UsedPorts
-    status: Status = SUCCESS
+    status: RuleStatus = SUCCESS
     rejects_all: Rejection | None = None
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:

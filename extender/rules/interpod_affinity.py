@@ -18,12 +18,12 @@ from msgspec.structs import replace as replaced
 from extender.index.counts.compiled_constraints import CompiledConstraints, Counted, Counting
 from extender.index.counts.groups import GroupView
 from extender.index.counts.selections import pod_selector
-from extender.index.counts.term_counts import Role, TermGroupView
+from extender.index.counts.term_counts import TermGroupView, TermRole
 from extender.index.nodes.columns import Column, DomainNumber, NodeNumber
 from extender.index.nodes.domains import KeyView
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
-from extender.model.answers.explanations import ConstraintState, Reach
+from extender.model.answers.explanations import ConstraintState, TermReach
 from extender.model.constraints.terms import AffinityTerm, by_names
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
@@ -33,14 +33,14 @@ from extender.rules.rule import (
     MAX_SCORE,
     SKIP,
     SUCCESS,
-    Clause,
     ClauseFilter,
     HasKey,
     PreparedFilter,
     PreparedScore,
     RankedGroup,
     Rule,
-    Status,
+    RuleCondition,
+    RuleStatus,
     VerdictOnPod,
     blamed_pods,
 )
@@ -159,14 +159,14 @@ class TermsOfOthers(Counted):
         found = counts.terms_that_select(of_policies=not rule.enabled)
         if not found:
             return None
-        anti = tuple([each for each in found if each.role is Role.REQUIRED_ANTI])
+        anti = tuple([each for each in found if each.role is TermRole.REQUIRED_ANTI])
         if not rule.enabled or (
             rule.ignore_preferred_terms_of_existing_pods and not signature.affinity.has_preferences
         ):
             return cls(anti) if anti else None
-        signs = {Role.PREFERRED: 1, Role.PREFERRED_ANTI: -1}
+        signs = {TermRole.PREFERRED: 1, TermRole.PREFERRED_ANTI: -1}
         preferences = [WeightedGroup(signs[each.role] * each.weight, each) for each in found if each.role in signs]
-        required = [each for each in found if each.role is Role.REQUIRED] if rule.hard_pod_affinity_weight else []
+        required = [each for each in found if each.role is TermRole.REQUIRED] if rule.hard_pod_affinity_weight else []
         return cls(anti, tuple(preferences), tuple(required))
 
     @property
@@ -338,7 +338,7 @@ def join_closed(clauses: Sequence[tuple[Column, Mapping[DomainNumber, int]]]) ->
 class AffinityScore(PreparedScore):
     """Points for each node: the weights of all (pod, term) pairs counted in its domains."""
 
-    status: Status
+    status: RuleStatus
     nodes: Sequence[int]
     parts: tuple[tuple[int, Column, Mapping[int, int]], ...] = ()
 
@@ -371,7 +371,7 @@ def _state(
         kind="",
         topology_key=key.key,
         pods="",
-        reach=Reach(why=""),
+        reach=TermReach(why=""),
         lacking=key.lacking,
         domains=domains,
         more_domains=more,
@@ -417,7 +417,7 @@ class InterPodAffinity(Rule):
             return Apart(reason, group, frame.domains(group.key), frame.conflicting(group), frame, view)
 
         first_pod = own.matches_itself and not any(map(frame.may_count, own.affinity))
-        clauses: list[Clause] = []
+        clauses: list[RuleCondition] = []
         for group in own.affinity:
             domains = frame.domains(group.key)
             if first_pod:
@@ -513,7 +513,7 @@ class InterPodAffinity(Rule):
         """The score over these nodes; Skip where no (pod, term) pair adds anything. O(terms)."""
         own = own_terms(compiled)
         if own.errors:
-            return AffinityScore(Status(Code.ERROR, f"failed to parse pod: {own.error}"), nodes)
+            return AffinityScore(RuleStatus(Code.ERROR, f"failed to parse pod: {own.error}"), nodes)
         parts = tuple(
             (part.weight, frame.domains(part.group.key), part.group.counts)
             for part in weighted_groups(compiled, rules.inter_pod_affinity.hard_pod_affinity_weight)

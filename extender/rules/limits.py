@@ -18,7 +18,7 @@ from extender.rules.rule import Rule, VerdictOnPod
 _NAME = "Limits"
 
 
-class Limits(Rule):
+class LimitsRule(Rule):
     """The rule: active for a pod above a limit. It depends on the signature, and on the compiled constraints.
 
     Where the budget of a namespace has room again, they are compiled with a serial number of their own. So it has no version.

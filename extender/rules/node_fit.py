@@ -29,7 +29,7 @@ from extender.rules.free_resources import (
     room_rejection,
     static_rejection,
 )
-from extender.rules.rule import SUCCESS, PreparedFilter, Rule, Status
+from extender.rules.rule import SUCCESS, PreparedFilter, Rule, RuleStatus
 
 _NAME = "NodeFit"
 _UNKNOWN_NODE = Rejection(_NAME, Reason.UNKNOWN_NODE)
@@ -42,7 +42,7 @@ class NodeFitFilter(PreparedFilter):
     pod: Pod
     view: ClusterView
     wanted: UsedPorts
-    status: Status = SUCCESS
+    status: RuleStatus = SUCCESS
     rejects_all: Rejection | None = None
 
     def verdict(self, position: int) -> Rejection | None:

@@ -19,7 +19,7 @@ from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Reason, Rejection
 from extender.rules.frames import Frame
-from extender.rules.rule import MAX_SCORE, SUCCESS, PreparedFilter, PreparedScore, Rule, Status, VerdictOnPod
+from extender.rules.rule import MAX_SCORE, SUCCESS, PreparedFilter, PreparedScore, Rule, RuleStatus, VerdictOnPod
 from extender.settings.rules import Rules
 
 _NAME = "SchedulingPolicy"
@@ -57,7 +57,7 @@ class PolicyFilter(PreparedFilter):
     required: NodeMatches
     frame: Frame
     rejected_with: Rejection
-    status: Status = SUCCESS
+    status: RuleStatus = SUCCESS
     rejects_all: Rejection | None = None
 
     def verdict(self, position: int) -> Rejection | None:
@@ -75,7 +75,7 @@ class PolicyScore(PreparedScore):
     """The weights of the policies' preferred terms that each node matches, as the in-tree plugin NodeAffinity adds them."""
 
     weights: tuple[int, ...]
-    status: Status = SUCCESS
+    status: RuleStatus = SUCCESS
 
     def raw(self) -> list[int]:
         """The sums of the weights."""

@@ -45,7 +45,7 @@ _SEEN: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class QuotaExcess:
     """A limit that a pod is over. ``count`` and ``most`` are what is used without the pod, and the limit."""
 
     limit: str
@@ -61,7 +61,7 @@ class Finding:
         return Reason.QUOTA if self.limit in (QUOTA, UNCOVERED) else Reason.REACH
 
 
-def findings(pod: Pod, view: ClusterView) -> Iterator[Finding]:
+def findings(pod: Pod, view: ClusterView) -> Iterator[QuotaExcess]:
     """The limits that a pod in the quota scope is over, those of quotas first. O(quotas × resources + namespaces named)."""
     settings = view.quotas.settings
     found = list(_over_quotas(pod, view))
@@ -70,14 +70,14 @@ def findings(pod: Pod, view: ClusterView) -> Iterator[Finding]:
         yield from _over_reach(pod, view)
 
 
-def _over_quotas(pod: Pod, view: ClusterView) -> Iterator[Finding]:
+def _over_quotas(pod: Pod, view: ClusterView) -> Iterator[QuotaExcess]:
     enforces, namespace = view.quotas.settings.mode == "Enforce", pod.namespace
     if quotas := view.quotas.excess(namespace):
         most = view.quotas.settings.max_per_namespace
         text = (
             f"namespace {namespace}: {quotas} quotas of scope {CROSS_NAMESPACE_SCOPE}, quota.maxPerNamespace is {most}"
         )
-        yield Finding(QUOTA, enforces, text, quotas, most, ("quota.maxPerNamespace",))
+        yield QuotaExcess(QUOTA, enforces, text, quotas, most, ("quota.maxPerNamespace",))
         return
     uses = view.quotas.uses(pod)
     for use in uses:
@@ -85,10 +85,10 @@ def _over_quotas(pod: Pod, view: ClusterView) -> Iterator[Finding]:
             most, used = use.quota.hard[name], use.used.get(name, 0)
             if used + amount > most:
                 text = f"namespace {namespace}: quota {use.quota.name} ({CROSS_NAMESPACE_SCOPE}) limits {name} to {most}, {used} used, {amount} requested"
-                yield Finding(QUOTA, enforces, text, used, most, (use.quota.key,))
+                yield QuotaExcess(QUOTA, enforces, text, used, most, (use.quota.key,))
                 break
     if not any(limits_pods(use.quota) for use in uses) and view.quotas.denies_uncovered(namespace):
-        yield Finding(UNCOVERED, enforces, _uncovered(namespace, uses), blamed=("quota.default",))
+        yield QuotaExcess(UNCOVERED, enforces, _uncovered(namespace, uses), blamed=("quota.default",))
 
 
 def _uncovered(namespace: str, uses: list[QuotaUse]) -> str:
@@ -97,27 +97,31 @@ def _uncovered(namespace: str, uses: list[QuotaUse]) -> str:
     return f"namespace {namespace}: no quota of scope {CROSS_NAMESPACE_SCOPE} limits the number of such pods, and quota.default denies them{why}"
 
 
-def _over_reach(pod: Pod, view: ClusterView) -> Iterator[Finding]:
+def _over_reach(pod: Pod, view: ClusterView) -> Iterator[QuotaExcess]:
     limits, signature = view.quotas.settings.reach, pod.signature
     if _is_unread(signature):
         text = f"namespace {pod.namespace}: what the affinity reaches is not read above limits.podBytes"
-        yield Finding(UNREAD, limits.rejects, text, blamed=("limits.podBytes",))
+        yield QuotaExcess(UNREAD, limits.rejects, text, blamed=("limits.podBytes",))
         return
     reach = view.quotas.reach(signature)
     most = limits.max_namespaces.limit
     if most is not None and reach.namespaces > most:
         text = f"namespace {pod.namespace}: an affinity term reaches {reach.namespaces} other namespaces, quota.reach.maxNamespaces is {most}"
         enforces = limits.max_namespaces.mode == "Enforce"
-        yield Finding(MAX_NAMESPACES, enforces, text, reach.namespaces, most, ("quota.reach.maxNamespaces",))
+        yield QuotaExcess(MAX_NAMESPACES, enforces, text, reach.namespaces, most, ("quota.reach.maxNamespaces",))
     allowed = limits.topology_keys.allowed
     refused = sorted(reach.keys.difference(allowed)) if allowed else []
     if refused:
         text = f"namespace {pod.namespace}: affinity across namespaces over {_named(refused)} is not allowed by quota.reach.topologyKeys"
-        yield Finding(TOPOLOGY_KEYS, limits.topology_keys.mode == "Enforce", text, blamed=tuple(refused[:_MOST_NAMED]))
+        yield QuotaExcess(
+            TOPOLOGY_KEYS, limits.topology_keys.mode == "Enforce", text, blamed=tuple(refused[:_MOST_NAMED])
+        )
     without = reach.without_consent
     if without:
         text = f"namespace {pod.namespace}: affinity reaches {_named(without)} without the label {limits.consent.label}=true (quota.reach.consent)"
-        yield Finding(CONSENT, limits.consent.mode == "Enforce", text, len(without), 0, tuple(without[:_MOST_NAMED]))
+        yield QuotaExcess(
+            CONSENT, limits.consent.mode == "Enforce", text, len(without), 0, tuple(without[:_MOST_NAMED])
+        )
 
 
 def _is_unread(signature: PodSignature) -> bool:

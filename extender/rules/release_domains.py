@@ -22,7 +22,7 @@ from extender.model.rejections import Reason, Rejection
 from extender.model.release import ReleaseRecord, ReleaseSpec
 from extender.model.resources import Resources, add
 from extender.rules.frames import Frame
-from extender.rules.rule import SUCCESS, PreparedFilter, Rule, Status, VerdictOnPod
+from extender.rules.rule import SUCCESS, PreparedFilter, Rule, RuleStatus, VerdictOnPod
 
 _NAME: Final = "ReleaseDomains"
 _NOTHING: Final[Resources] = {}
@@ -57,7 +57,7 @@ class HeldToDomains(PreparedFilter):
     passed: Mapping[str, Resources]
     frame: Frame
     view: ClusterView
-    status: Status = SUCCESS
+    status: RuleStatus = SUCCESS
     rejects_all: Rejection | None = None
     _by_value: dict[str | None, Rejection | None] = field(default_factory=dict)
 
@@ -94,7 +94,7 @@ class HeldToRecord(PreparedFilter):
     record: ReleaseRecord
     frame: Frame
     view: ClusterView
-    status: Status = SUCCESS
+    status: RuleStatus = SUCCESS
     rejects_all: Rejection | None = None
 
     def verdict(self, position: int) -> Rejection | None:

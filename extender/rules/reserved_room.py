@@ -37,7 +37,7 @@ from extender.rules.free_resources import (
     requested_there,
     static_rejection,
 )
-from extender.rules.rule import MOST_BLAMED, SUCCESS, PreparedFilter, Rule, Status
+from extender.rules.rule import MOST_BLAMED, SUCCESS, PreparedFilter, Rule, RuleStatus
 
 _NAME = "ReservedRoom"
 _NONE: Mapping[str, Pod] = {}
@@ -71,7 +71,7 @@ class ReservedRoomFilter(PreparedFilter):
     frame: Frame
     view: ClusterView
     undetermined: Mapping[str, Mapping[str, Pod]]
-    status: Status = SUCCESS
+    status: RuleStatus = SUCCESS
     rejects_all: Rejection | None = None
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:

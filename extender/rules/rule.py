@@ -33,15 +33,15 @@ MOST_BLAMED = 5  # pods that a rejection names: enough to see which are in the w
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class RuleStatus:
     """What a rule says before looking at any node (the scheduler's PreFilter or PreScore)."""
 
     code: Code
     reason: str = ""
 
 
-SUCCESS = Status(Code.SUCCESS)
-SKIP = Status(Code.SKIP)
+SUCCESS = RuleStatus(Code.SUCCESS)
+SKIP = RuleStatus(Code.SKIP)
 
 
 class PreparedFilter:
@@ -53,7 +53,7 @@ class PreparedFilter:
     """
 
     __slots__ = ()
-    status: Status
+    status: RuleStatus
     rejects_all: Rejection | None
 
     def verdict(self, position: int) -> Rejection | None:
@@ -82,7 +82,7 @@ class PreparedFilter:
         yield from found.items()
 
 
-class Clause(Protocol):
+class RuleCondition(Protocol):
     """One condition of a rule that counts: a node passes it, or is rejected for its one reason."""
 
     @property
@@ -120,9 +120,9 @@ class ClauseFilter(PreparedFilter, msgspec.Struct, frozen=True, gc=False):
     A clause looks at all nodes in one pass: a call for each node and clause would be most of what a filter costs.
     """
 
-    clauses: tuple[Clause, ...]
+    clauses: tuple[RuleCondition, ...]
     rejects_all: Rejection | None = None
-    status: Status = SUCCESS
+    status: RuleStatus = SUCCESS
 
     def verdict(self, position: int) -> Rejection | None:
         """By the first clause that rejects the node."""
@@ -162,10 +162,10 @@ class VerdictOnPod(PreparedFilter):
     is_error: bool = False
 
     @property
-    def status(self) -> Status:  # type: ignore[override]  # never set
+    def status(self) -> RuleStatus:  # type: ignore[override]  # never set
         """The code of the reason with the text of the rejection; Skip without one."""
         found = self.rejects_all
-        return SKIP if found is None else Status(Code.ERROR if self.is_error else found.reason.code, found.text)
+        return SKIP if found is None else RuleStatus(Code.ERROR if self.is_error else found.reason.code, found.text)
 
     def verdict(self, _position: int) -> Rejection | None:
         """The same for every node."""
@@ -183,7 +183,7 @@ class PreparedScore(ABC):
     """
 
     __slots__ = ()
-    status: Status
+    status: RuleStatus
 
     @abstractmethod
     def raw(self) -> list[int]:

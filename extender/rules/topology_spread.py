@@ -52,19 +52,18 @@ from extender.rules.rule import (
     MAX_SCORE,
     SKIP,
     SUCCESS,
-    Clause,
     ClauseFilter,
     HasKey,
     PreparedFilter,
     PreparedScore,
     RankedGroup,
     Rule,
-    Status,
+    RuleCondition,
+    RuleStatus,
     VerdictOnPod,
     blamed_pods,
 )
-from extender.settings.rules import Rules
-from extender.settings.rules import TopologySpread as TopologySpreadSettings
+from extender.settings.rules import Rules, TopologySpreadSettings
 
 _NAME = "PodTopologySpread"
 _SKEW_EVERYWHERE = Rejection(_NAME, Reason.SPREAD_SKEW)
@@ -331,7 +330,7 @@ class SoftClause:
 class SpreadScore(PreparedScore):
     """Raw scores (fewer pods are better, so less is better) and their inversion to 0–100."""
 
-    status: Status
+    status: RuleStatus
     nodes: Sequence[int]
     clauses: tuple[SoftClause, ...] = ()
     ignored: frozenset[int] = frozenset()
@@ -434,7 +433,7 @@ class TopologySpread(Rule):
         if not found.hard:
             return VerdictOnPod(None)
         within = [_within_skew(each, pod, compiled.signature, frame, view) for each in found.hard]
-        clauses: list[Clause] = []
+        clauses: list[RuleCondition] = []
         for each in within:
             key = each.spread.group.key
             if key.lacking or not frame.numbers_nodes:
@@ -499,7 +498,7 @@ class TopologySpread(Rule):
         found = spread_groups(compiled)
         if found.soft_error:
             text = f"calculating preScoreState: obtaining pod's soft topology spread constraints: {found.soft_error}"
-            return SpreadScore(Status(Code.ERROR, text), nodes)
+            return SpreadScore(RuleStatus(Code.ERROR, text), nodes)
         if not found.soft:
             return SpreadScore(SKIP, nodes)
         labelled = [frame.domains(view.key(each.constraint.topology_key)) for each in found.soft]

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
-from extender.model.answers.explanations import Cause, NotExplained
+from extender.model.answers.explanations import NoAnswerCause, NotExplained
 from extender.model.answers.what_if import NotComputed
 from extender.settings.connections import Server
 from extender.wire.errors import WireError
@@ -143,14 +143,14 @@ def _of_people(error: NotExplained) -> Failure:
     """Of explanations and pages, and of what-ifs."""
     text = str(error)
     match error.cause:
-        case Cause.UNKNOWN:
+        case NoAnswerCause.UNKNOWN:
             return Failure(HTTPStatus.NOT_FOUND, "unknown", text)
-        case Cause.BUSY:
+        case NoAnswerCause.BUSY:
             return Failure(HTTPStatus.TOO_MANY_REQUESTS, "busy", text, headers=_LATER)
-        case Cause.TOO_EXPENSIVE:
+        case NoAnswerCause.TOO_EXPENSIVE:
             text = f"the what-if {text}" if isinstance(error, NotComputed) else text
             return Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_expensive", text)
-        case Cause.UNAVAILABLE:
+        case NoAnswerCause.UNAVAILABLE:
             return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", text, headers=_LATER)
-        case Cause.FAILED:
+        case NoAnswerCause.FAILED:
             return Failure(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected", _UNEXPECTED)

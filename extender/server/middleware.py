@@ -30,7 +30,7 @@ from extender.server.request_checks import (
     read_body,
     redirects_of,
 )
-from extender.server.transport.connections import Answer
+from extender.server.transport.connections import JSONAnswer
 from extender.telemetry.logs import request_id
 from extender.wire.extender_v1 import encode_filter_error
 
@@ -74,7 +74,7 @@ class VerbEndpoint:
         self._takes_slot = verb != "bind"
         self._binds = 0
 
-    async def answer(self, request: web.Request) -> web.StreamResponse | Answer:
+    async def answer(self, request: web.Request) -> web.StreamResponse | JSONAnswer:
         """Answers every request: with the handler's answer, or with that for its error."""
         started = perf_counter()
         request_id.set(next(_REQUEST_IDS))
@@ -86,12 +86,12 @@ class VerbEndpoint:
             status, body, response = self._without_decision(error, call)
         self._metrics.record_answer(status, perf_counter() - started, request.content.total_bytes, len(body))
         request_id.set(0)
-        return response or Answer(body)
+        return response or JSONAnswer(body)
 
     async def routed(self, request: web.Request) -> web.StreamResponse:
         """The same for the framework's own server, and for paths that are written otherwise, such as with a query."""
         answer = await self.answer(request)
-        return answer.response() if isinstance(answer, Answer) else answer
+        return answer.response() if isinstance(answer, JSONAnswer) else answer
 
     async def _in_time(self, call: VerbCall) -> bytes:
         """The handler's answer within the time that a request has. Raises Late, or TimeoutError where it never arrived.

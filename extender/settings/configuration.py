@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from extender.model.documents import Section, read_document, without_nulls, write_document
 from extender.settings.connections import Kube, Logging, Server
 from extender.settings.jobs import (
-    AssumedPods,
+    AssumedPodsSettings,
     Audit,
-    LeaderElection,
-    Preemption,
-    Recorder,
-    RejectedPods,
-    WhatIf,
+    LeaderElectionSettings,
+    PreemptionSettings,
+    RecorderSettings,
+    RejectedPodsSettings,
+    WhatIfSettings,
 )
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.settings.policies import Policies, Release
 from extender.settings.quota import Quota
 from extender.settings.rules import Answers, Rules
@@ -61,14 +61,14 @@ class Settings(Section, frozen=True):
     kube: Kube = Kube()
     rules: Rules = Rules()
     answers: Answers = Answers()
-    limits: Limits = Limits()
-    assumed_pods: AssumedPods = AssumedPods()
-    leader_election: LeaderElection = LeaderElection()
-    rejected_pods: RejectedPods = RejectedPods()
+    limits: ConstraintLimits = ConstraintLimits()
+    assumed_pods: AssumedPodsSettings = AssumedPodsSettings()
+    leader_election: LeaderElectionSettings = LeaderElectionSettings()
+    rejected_pods: RejectedPodsSettings = RejectedPodsSettings()
     audit: Audit = Audit()
-    recorder: Recorder = Recorder()
-    what_if: WhatIf = WhatIf()
-    preemption: Preemption = Preemption()
+    recorder: RecorderSettings = RecorderSettings()
+    what_if: WhatIfSettings = WhatIfSettings()
+    preemption: PreemptionSettings = PreemptionSettings()
     policies: Policies = Policies()
     quota: Quota = Quota()
     release: Release = Release()

@@ -111,7 +111,7 @@ class Server(Section, frozen=True):
         require_positive(self, "request_timeout", "max_body_bytes", "idle_timeout")
 
 
-class Backoff(Section, frozen=True):
+class BackoffSettings(Section, frozen=True):
     """The wait after a failure: `initial`, doubled after each further failure up to `max`, with jitter."""
 
     initial: Duration = Duration(0.8)
@@ -124,13 +124,13 @@ class Backoff(Section, frozen=True):
             raise ValueError(f'max: must not be less than initial, "{self.initial}"')
 
 
-class Watch(Section, frozen=True):
+class WatchSettings(Section, frozen=True):
     """How reflectors list and watch. `inactivity_timeout` counts from the last event or bookmark."""
 
     inactivity_timeout: Duration = Duration(150)  # two missed bookmarks, which come every minute
     list_page_size: AtLeastOne = 500  # as in client-go
     watch_list: bool = True  # KEP-3157; pages are listed where the API server does not support it
-    backoff: Backoff = Backoff()
+    backoff: BackoffSettings = BackoffSettings()
 
     def __post_init__(self) -> None:
         require_positive(self, "inactivity_timeout")
@@ -143,4 +143,4 @@ class Kube(Section, frozen=True):
     context: str = ""
     on_stale: Literal["error", "pass"] = "error"
     unknown_pod_wait: Duration = Duration(0.5)
-    watch: Watch = Watch()
+    watch: WatchSettings = WatchSettings()

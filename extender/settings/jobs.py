@@ -7,12 +7,12 @@ from msgspec import Meta
 from extender.model.constraints.labels import ObjectName, is_dns_label
 from extender.model.documents import AtLeastOne, Section, require_positive
 from extender.model.units import ByteSize, Duration
-from extender.settings.connections import Backoff
+from extender.settings.connections import BackoffSettings
 
 LEADER_JITTER: Final = 1.2  # as in client-go: a wait lasts 1 to 1.2 times the setting
 
 
-class AssumedPods(Section, frozen=True):
+class AssumedPodsSettings(Section, frozen=True):
     """How long a pod stays assumed without a binding, and how long a request waits for the node of an assumed pod."""
 
     enabled: bool = True
@@ -25,7 +25,7 @@ class AssumedPods(Section, frozen=True):
         require_positive(self, "expiry", "doubt")
 
 
-class RejectedPods(Section, frozen=True):
+class RejectedPodsSettings(Section, frozen=True):
     """Writes that make kube-scheduler try rejected pods again, at most `per_second` of each of the two kinds; and events."""
 
     nominate_elsewhere: bool = True
@@ -34,7 +34,7 @@ class RejectedPods(Section, frozen=True):
     per_second: AtLeastOne = 50
 
 
-class Preemption(Section, frozen=True):
+class PreemptionSettings(Section, frozen=True):
     """How the extender preempts. `deadline` limits the writes of one preemption, `stuck_after` the wait for its success."""
 
     mode: Literal["advise", "execute", "off"] = "execute"
@@ -44,7 +44,7 @@ class Preemption(Section, frozen=True):
     writes_per_second: AtLeastOne = 500
     deadline: Duration = Duration(30)
     stuck_after: Duration = Duration(60)
-    backoff: Backoff = Backoff(initial=Duration(0.1), max=Duration(5))
+    backoff: BackoffSettings = BackoffSettings(initial=Duration(0.1), max=Duration(5))
 
     def __post_init__(self) -> None:
         require_positive(self, "deadline", "stuck_after")
@@ -56,7 +56,7 @@ class Audit(Section, frozen=True):
     pause: Duration = Duration(0.5)
 
 
-class Recorder(Section, frozen=True):
+class RecorderSettings(Section, frozen=True):
     """The recording of questions, answers and changes for `extender replay`. An empty `path` disables it.
 
     `sampling` is the share of questions that are recorded; changes always are. `max_bytes` limits the file and the one
@@ -75,7 +75,7 @@ class Recorder(Section, frozen=True):
             raise ValueError("redactKeyFile: needs redact")
 
 
-class WhatIf(Section, frozen=True):
+class WhatIfSettings(Section, frozen=True):
     """What one what-if may use: `seconds` of a processor and `memory` beside that of the service. At most one runs."""
 
     enabled: bool = True
@@ -86,7 +86,7 @@ class WhatIf(Section, frozen=True):
         require_positive(self, "seconds", "memory")
 
 
-class LeaderElection(Section, frozen=True):
+class LeaderElectionSettings(Section, frozen=True):
     """Leader election by a Lease: only the leader answers and writes. An empty namespace is that of the extender's pod.
 
     The times are shorter than client-go's (15, 10 and 2 s): without a leader the scheduler places no pod. ``service``: the Service

@@ -21,7 +21,7 @@ class NamespaceLimits(Section, frozen=True, cache_hash=True):
     compile_steps: AtLeastOne = 400_000
 
 
-class Limits(Section, frozen=True, cache_hash=True):
+class ConstraintLimits(Section, frozen=True, cache_hash=True):
     """Limits on the constraints of one pod, each for the whole pod. `pod_bytes`: labels and constraints as JSON.
 
     A pod above a limit is rejected in offload mode and left to the in-tree plugins in augment mode. `per_namespace` limits

@@ -82,7 +82,7 @@ class Consent(Section, frozen=True):
                 raise ValueError(f"label: {error}") from None
 
 
-class Reach(Section, frozen=True):
+class ReachLimits(Section, frozen=True):
     """Limits on what terms reach, required and preferred ones, each with a mode of its own."""
 
     max_namespaces: MaxNamespaces = MaxNamespaces()
@@ -118,7 +118,7 @@ class Quota(Section, frozen=True):
     uncovered: UncoveredPods = msgspec.field(default=UncoveredPods(), name="default")
     exempt_namespaces: tuple[str, ...] = ("kube-system",)
     exempt_priority_classes: tuple[str, ...] = ()  # tenants may use any class, also system-cluster-critical
-    reach: Reach = Reach()
+    reach: ReachLimits = ReachLimits()
     max_per_namespace: AtLeastOne = 100
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from extender.model.documents import AtLeastOne, NotNegative, Section
 from extender.model.units import ByteSize
 
 
-class InterPodAffinity(Section, frozen=True):
+class InterPodAffinitySettings(Section, frozen=True):
     """InterPodAffinityArgs of KubeSchedulerConfiguration, and whether the extender decides inter-pod affinity.
 
     ``namespace_selector``: whether the field counts in terms, as by the gate PodAffinityNamespaceSelector (KEP-2249).
@@ -38,7 +38,7 @@ class DefaultConstraint(Section, frozen=True):
             raise ValueError("minDomains: may only be set with whenUnsatisfiable DoNotSchedule")
 
 
-class TopologySpread(Section, frozen=True):
+class TopologySpreadSettings(Section, frozen=True):
     """PodTopologySpreadArgs of KubeSchedulerConfiguration, and whether the extender decides topology spread.
 
     ``min_domains``: whether minDomains of hard constraints counts, as by the gate MinDomainsInPodTopologySpread (KEP-3022).
@@ -64,8 +64,8 @@ class TopologySpread(Section, frozen=True):
 class Rules(Section, frozen=True):
     """The scheduling rules that the extender decides. `enabled` of each depends on the mode unless it is set."""
 
-    inter_pod_affinity: InterPodAffinity = InterPodAffinity()
-    topology_spread: TopologySpread = TopologySpread()
+    inter_pod_affinity: InterPodAffinitySettings = InterPodAffinitySettings()
+    topology_spread: TopologySpreadSettings = TopologySpreadSettings()
 
 
 def with_both_rules(rules: Rules) -> Rules:

@@ -18,7 +18,7 @@ from extender.model.objects import Pod
 from extender.model.units import read_time
 from extender.tasks.events import EventRecorder
 from extender.tasks.filter_service import OTHERS, SchedulerCounts
-from extender.telemetry.decision_log import Decision, DecisionLog
+from extender.telemetry.decision_log import DecisionLog, LoggedDecision
 from extender.verbs.explain.asking import SETTLED_SECONDS, Heard, LastAnswer, asked_about, is_unasked, unasked_note
 
 REASON: Final = "NoSchedulerAsks"
@@ -68,7 +68,7 @@ class Asking:
         return unasked_note(pod, heard) if heard is not None and is_unasked(pod, heard) else ""
 
 
-def _in_words(found: Decision) -> str:
+def _in_words(found: LoggedDecision) -> str:
     if found.error:
         return found.error
     if found.passed:

@@ -12,10 +12,10 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from extender.index.cluster import ClusterIndex
-from extender.index.gated import Group, Role
+from extender.index.gated import GatedGroup, GatedPodState
 from extender.index.view import ClusterView
 from extender.kube.timing import Clock
-from extender.model.answers.explanations import Asked, Cause, Explanation, NotExplained
+from extender.model.answers.explanations import Asked, Explanation, NoAnswerCause, NotExplained
 from extender.model.answers.pages import (
     ClusterFigures,
     ConstraintsPage,
@@ -35,12 +35,12 @@ from extender.model.objects import Pod
 from extender.model.release import GroupKey
 from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
-from extender.tasks.preemption.manager import Record
+from extender.tasks.preemption.manager import PreemptionRecord
 from extender.tasks.release.groups import group_state
 from extender.tasks.sliced_work import Places, SlicedWork
 from extender.verbs.browse.in_flight import group_row, held_group, large_group_overview, policy_page, preemption_row
 from extender.verbs.browse.pods import (
-    Page,
+    FirstRows,
     PodFinder,
     constraints_page,
     count_states,
@@ -106,7 +106,7 @@ class ExplainService:
         self._check_node(node)
         pod = yield from self._finder.find(namespace, name)
         if pod is None:
-            raise NotExplained(Cause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
+            raise NotExplained(NoAnswerCause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
         found = yield from self._of_pod(pod, node, offers_changes=True)
         return replace(found, asked=self._asked_about(pod)) if found.state == "pending" else found
 
@@ -133,7 +133,7 @@ class ExplainService:
     def _of_rejected(self, uid: str) -> Steps[Explanation]:
         pod = self._view.pod(uid)
         if pod is None:
-            raise NotExplained(Cause.UNKNOWN, f"pod {uid} is not known, or it has finished")
+            raise NotExplained(NoAnswerCause.UNKNOWN, f"pod {uid} is not known, or it has finished")
         return (yield from self._of_pod(pod, "", offers_changes=False))
 
     def _of_given(self, pod: Pod, node: str) -> Steps[Explanation]:
@@ -146,7 +146,7 @@ class ExplainService:
 
     def _check_node(self, node: str) -> None:
         if node and node not in self._view.known:
-            raise NotExplained(Cause.UNKNOWN, f"node {node} is not known")
+            raise NotExplained(NoAnswerCause.UNKNOWN, f"node {node} is not known")
 
     def _state(self, pod: Pod) -> str:
         """Why the pod is not to be explained, as it is placed or leaving; else empty."""
@@ -167,17 +167,17 @@ _GROUPS_A_STEP: Final = 300
 _MOST_GROUPED: Final = 500  # pods of a group whose next step is looked for
 _RECORDS_A_STEP: Final = 200
 _ROWS_A_STEP: Final = 4  # with up to 50 victims each
-_IN_FLIGHT: Final = (Role.READY, Role.BLOCKED, Role.RELEASED)
+_IN_FLIGHT: Final = (GatedPodState.READY, GatedPodState.BLOCKED, GatedPodState.RELEASED)
 
 
-def overview_of(index: ClusterIndex, group: Group) -> GroupOverview:
+def overview_of(index: ClusterIndex, group: GatedGroup) -> GroupOverview:
     """How far a group is, and why it waits. O(its pods), and O(1) for one of thousands, of which the leader has told."""
     placement = index.placements.of(group.key)
     state = group_state(group.key, index.gated, index.pods) if len(group.roles) <= _MOST_GROUPED else None
     if state is not None:
         return group_overview(state, placement)
-    pods = len(group.roles) - group.counts[Role.LEAVING]
-    return large_group_overview(group.key, group.size, pods, group.placed, group.counts[Role.BOUND], placement)
+    pods = len(group.roles) - group.counts[GatedPodState.LEAVING]
+    return large_group_overview(group.key, group.size, pods, group.placed, group.counts[GatedPodState.BOUND], placement)
 
 
 class BrowseService:
@@ -193,7 +193,7 @@ class BrowseService:
         work: SlicedWork,
         clock: Clock,
         utc_now: Callable[[], datetime],
-        preemptions: Callable[[], Sequence[Record]] = lambda: (),
+        preemptions: Callable[[], Sequence[PreemptionRecord]] = lambda: (),
         freshness: Callable[[], float | None] = lambda: None,
         unasked: Callable[[Pod], str] = lambda _pod: "",
     ) -> None:
@@ -252,11 +252,11 @@ class BrowseService:
     def _constraints(self, namespace: str, name: str) -> Steps[ConstraintsPage]:
         pod = yield from self._finder.find(namespace, name)
         if pod is None:
-            raise NotExplained(Cause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
+            raise NotExplained(NoAnswerCause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
         return (yield from constraints_page(pod, self._index.view, self._settings))
 
     def _preemption_page(self, asked: PageOf) -> Steps[PreemptionPage]:
-        page: Page[Record] = Page(asked.after, asked.limit)
+        page: FirstRows[PreemptionRecord] = FirstRows(asked.after, asked.limit)
         for piece in in_steps(self._preemptions(), _RECORDS_A_STEP):
             for record in piece:
                 preemptor = record.plan.preemptor
@@ -273,7 +273,7 @@ class BrowseService:
         return PreemptionPage(preemptions=tuple(rows), more=page.more, next=page.next)
 
     def _group_page(self, asked: PageOf) -> Steps[GroupPage]:
-        page: Page[GroupKey] = Page(asked.after, asked.limit)
+        page: FirstRows[GroupKey] = FirstRows(asked.after, asked.limit)
         for piece in in_steps(list(self._index.gated), _GROUPS_A_STEP):
             for group in piece:
                 if asked.namespace in ("", group.key.namespace) and any(group.counts[role] for role in _IN_FLIGHT):

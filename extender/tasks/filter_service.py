@@ -34,7 +34,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from extender.index.claims.assumed import Assumed, Limits
+from extender.index.claims.assumed import Assumed, AssumptionTimeouts
 from extender.index.cluster import ClusterIndex
 from extender.kube.timing import Clock
 from extender.model.objects import ON_ITS_WAY, Pod, PodSignature
@@ -423,7 +423,7 @@ class FilterService:
         Time in which the process was suspended does not count: events of that time have not been read yet.
         """
         options = self._options
-        limits = Limits(options.expiry, options.failure_grace, options.doubt)
+        limits = AssumptionTimeouts(options.expiry, options.failure_grace, options.doubt)
         known = self._known_until()
         while True:
             begun, known_before = self._clock.now(), known

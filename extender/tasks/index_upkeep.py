@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, Generic, TypeVar
 
-from extender.index.availability import DomainTable, Exclusion
+from extender.index.availability import DomainExclusion, DomainTable
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.counts import Counts
 from extender.index.gated import GatedGroups
@@ -138,7 +138,7 @@ class ExclusionClock:
         self._domains = domains
         self._clock = clock
         self._wall = wall
-        self._told: dict[tuple[str, str], Exclusion] = {}
+        self._told: dict[tuple[str, str], DomainExclusion] = {}
 
     async def run(self) -> None:
         """Until cancelled. A domain that returns is counted at once, without a step."""

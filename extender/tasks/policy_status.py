@@ -18,7 +18,7 @@ from math import isfinite
 from typing import Any, Final
 
 from extender.index.availability import DomainsView
-from extender.index.objects.changes import Change
+from extender.index.objects.changes import IndexChange
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
 from extender.kube.effects import ObjectEvent, PolicyRef
@@ -33,7 +33,7 @@ from extender.model.units import counted, rfc3339
 from extender.tasks.events import EventLimit, EventRecorder
 from extender.verbs.admit.pod_fields import Changes
 from extender.verbs.admit.policy_reviews import contradiction_between
-from extender.verbs.admit.term_product import Budget
+from extender.verbs.admit.term_product import AdmissionBudget
 
 JsonObject = dict[str, Any]
 
@@ -146,7 +146,7 @@ class PolicyStatus:
             del self._present[key]
             self._events.forget(key)
 
-    def _note(self, change: Change[Policy]) -> None:
+    def _note(self, change: IndexChange[Policy]) -> None:
         policy = change.new or change.old
         if policy is None:
             return  # an invalid one, which is neither counted nor compared
@@ -196,7 +196,11 @@ class PolicyStatus:
                 if (
                     policy is not None
                     and each.key != key
-                    and (field := contradiction_between(policy, each, self._namespaces.labels, Budget(MOST_OPERATIONS)))
+                    and (
+                        field := contradiction_between(
+                            policy, each, self._namespaces.labels, AdmissionBudget(MOST_OPERATIONS)
+                        )
+                    )
                 ):
                     self._contradictions.setdefault(key, {})[each.key] = field
                     self._contradictions.setdefault(each.key, {})[key] = field

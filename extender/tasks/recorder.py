@@ -32,8 +32,8 @@ from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.verbs.preempt import PreemptionDecision
 from extender.wire.extender_v1 import ExtenderArgs, PreemptionArgs
 from extender.wire.recordings.recording import (
-    Answer,
     Question,
+    RecordedAnswer,
     RecordingEncoder,
     Start,
     filter_answer,
@@ -125,7 +125,7 @@ class _Asked(Struct, frozen=True, gc=False):
             answer = filter_answer(decided.result, decided.plan, redacted=redacted)
             return Question("filter", pod, answer, names, nodes, seed=self.seed, avoid=self.avoid)
         assert not isinstance(decided, PreemptionDecision)  # noqa: S101 (for the type checker)
-        return Question("prioritize", pod, Answer(scores=dict(decided)), names, nodes)
+        return Question("prioritize", pod, RecordedAnswer(scores=dict(decided)), names, nodes)
 
 
 class Recorder:

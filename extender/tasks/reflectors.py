@@ -20,12 +20,12 @@ from weakref import WeakSet
 import msgspec
 
 from extender.kube.reflector import Reflector
-from extender.kube.reflector_status import Phase, ReflectorStatus
+from extender.kube.reflector_status import ReflectorPhase, ReflectorStatus
 from extender.kube.timing import Clock
 from extender.model.bounded import shrink
 from extender.model.objects import Object, Pod, PodSignature
 from extender.model.policies import GROUP, PolicyKey
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.tasks.readiness import Freshness
 from extender.telemetry.logs import RepeatedWarnings
 from extender.verbs.admit.injected import read_records
@@ -33,7 +33,7 @@ from extender.verbs.admit.injected import read_records
 _LOG = logging.getLogger(__name__)
 # Those for each pod.
 _LIMIT_NAMES: Final = tuple(
-    field.encode_name for field in msgspec.structs.fields(Limits) if field.name != "per_namespace"
+    field.encode_name for field in msgspec.structs.fields(ConstraintLimits) if field.name != "per_namespace"
 )
 
 _CHANGES_A_STEP: Final = 1000  # of a later list, at 5 to 30 µs
@@ -202,11 +202,11 @@ class KindHandler:
             return "loading ({:,} of {:,})".format(*self._loading)
         if self._is_waiting:
             return f"waiting for {', '.join(sorted(FOUNDATION))}"
-        if status.phase is Phase.WAITING:
+        if status.phase is ReflectorPhase.WAITING:
             return f"retrying: {status.error}"
-        if status.phase is Phase.LISTING and status.listed and not status.page:
+        if status.phase is ReflectorPhase.LISTING and status.listed and not status.page:
             return f"listing ({status.listed:,} objects)"
-        if status.phase is Phase.LISTING:
+        if status.phase is ReflectorPhase.LISTING:
             return f"listing (page {status.page + 1})"
         return "not started"
 

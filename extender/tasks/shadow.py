@@ -34,9 +34,9 @@ from extender.model.answers.shadow import (
     COMPARED,
     DIFFERING,
     RESULTS,
-    Difference,
     Result,
     RuleFigures,
+    ShadowDifference,
     ShadowPage,
     Source,
 )
@@ -49,8 +49,8 @@ from extender.verbs.shadow import (
     LIMITS,
     RULE_OF_REASON,
     Compared,
-    Counted,
     PodChange,
+    ReasonFrequency,
     Said,
     is_comparable,
     judge_message,
@@ -115,7 +115,7 @@ class _Condition:
     time: float
     wall: float
     rules: tuple[str, ...] = ()
-    differing: tuple[Counted, ...] = ()
+    differing: tuple[ReasonFrequency, ...] = ()
     version: object = None
     since: float = 0.0
 
@@ -135,7 +135,7 @@ class Shadow:
     decisions: Counter[tuple[str, str]] = field(init=False)
     rules: Counter[tuple[str, str]] = field(init=False)
     seconds: float = 0.0
-    _differences: deque[Difference] = field(default_factory=lambda: deque(maxlen=MOST_DIFFERENCES))
+    _differences: deque[ShadowDifference] = field(default_factory=lambda: deque(maxlen=MOST_DIFFERENCES))
     _requests: deque[_Asked] = field(default_factory=deque)
     _said: deque[_Condition] = field(default_factory=deque)
     _open: dict[str, _Open] = field(default_factory=dict)
@@ -509,8 +509,8 @@ def _counts_otherwise(before: Pod, after: Pod) -> bool:
     return before.signature is not after.signature or before.terminating != after.terminating
 
 
-def _difference(found: _Open, node: str, why: Rejection, *, confirmed: bool) -> Difference:
-    return Difference(
+def _difference(found: _Open, node: str, why: Rejection, *, confirmed: bool) -> ShadowDifference:
+    return ShadowDifference(
         time=round(found.wall, 3),
         source="request",
         namespace=found.pod.namespace,
@@ -534,8 +534,8 @@ def _difference(found: _Open, node: str, why: Rejection, *, confirmed: bool) -> 
     )
 
 
-def _miscounted(condition: _Condition, each: Counted) -> Difference:
-    return Difference(
+def _miscounted(condition: _Condition, each: ReasonFrequency) -> ShadowDifference:
+    return ShadowDifference(
         time=round(condition.wall, 3),
         source="condition",
         namespace=condition.pod.namespace,

@@ -15,7 +15,7 @@ from math import inf
 from typing import Final, Literal, TypeVar, get_args
 
 from extender.kube.timing import Clock
-from extender.model.answers.explanations import Cause, NotExplained
+from extender.model.answers.explanations import NoAnswerCause, NotExplained
 from extender.rules.constraint_states import Steps
 from extender.verbs.slots.placing import Trials
 
@@ -89,10 +89,10 @@ T = TypeVar("T")
 Kind = Literal["explanation", "page", "event"]
 # Unknown: there is no such pod or node. Busy: enough others are wanted. Abandoned: the client does not wait any more.
 Outcome = Literal["done", "unknown", "busy", "too_expensive", "abandoned", "failed"]
-OUTCOMES: Final[dict[Cause, Outcome]] = {
-    Cause.UNKNOWN: "unknown",
-    Cause.BUSY: "busy",
-    Cause.TOO_EXPENSIVE: "too_expensive",
+OUTCOMES: Final[dict[NoAnswerCause, Outcome]] = {
+    NoAnswerCause.UNKNOWN: "unknown",
+    NoAnswerCause.BUSY: "busy",
+    NoAnswerCause.TOO_EXPENSIVE: "too_expensive",
 }
 
 
@@ -144,7 +144,7 @@ class SlicedWork:
             used += slice_used
             if used >= most_seconds:
                 text = f"the {kind} would take more than {most_seconds:g} s of the event loop"
-                raise NotExplained(Cause.TOO_EXPENSIVE, text)
+                raise NotExplained(NoAnswerCause.TOO_EXPENSIVE, text)
             most_in_slice = await self._traffic.gap()
 
 
@@ -183,9 +183,9 @@ class Places:
     def __enter__(self) -> None:
         """Takes a place. Raises NotExplained."""
         if self._taken >= self._most:
-            self._work.outcomes[self._kind, OUTCOMES[Cause.BUSY]] += 1
+            self._work.outcomes[self._kind, OUTCOMES[NoAnswerCause.BUSY]] += 1
             raise NotExplained(
-                Cause.BUSY, f"{self._most} other {self._kind}s are wanted already; try again in a moment"
+                NoAnswerCause.BUSY, f"{self._most} other {self._kind}s are wanted already; try again in a moment"
             )
         self._taken += 1
 

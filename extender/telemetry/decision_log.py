@@ -21,7 +21,7 @@ _LONGEST_TEXT: Final = 500  # of an error
 Verb = Literal["filter", "preempt", "bind"]
 
 
-class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class LoggedDecision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One answer. ``time`` is in Unix seconds. ``nodes`` were requested, ``passed`` of them passed; ``such_as`` are the first.
 
     ``reasons`` are the labels of all reasons why nodes were rejected, empty for an answer in which any node passed.
@@ -48,7 +48,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class DecisionPage(msgspec.Struct, frozen=True):
     """Some of the decisions, the latest first, with how many are ``kept`` in all and their size in ``bytes``."""
 
-    decisions: list[Decision]
+    decisions: list[LoggedDecision]
     kept: int
     bytes: int
 
@@ -63,7 +63,7 @@ class DecisionLog:
         self.bytes = 0
         self.number = 0
         self._most_bytes = most_bytes
-        self._held: deque[Decision] = deque()
+        self._held: deque[LoggedDecision] = deque()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -80,14 +80,14 @@ class DecisionLog:
     ) -> None:
         """Records an answer about the pod of this namespace, name and UID. O(1), amortised."""
         such_as, few = tuple(passed[:_NAMED]), tuple(sorted(reasons)) if reasons else ()
-        made = Decision(time, verb, *pod, nodes, len(passed), such_as, few, error[:_LONGEST_TEXT])
+        made = LoggedDecision(time, verb, *pod, nodes, len(passed), such_as, few, error[:_LONGEST_TEXT])
         self._held.append(made)
         self.number += 1
         self.bytes += made.size
         while self.bytes > self._most_bytes:
             self.bytes -= self._held.popleft().size
 
-    def latest(self, namespace: str, pod: str, most: int) -> list[Decision]:
+    def latest(self, namespace: str, pod: str, most: int) -> list[LoggedDecision]:
         """Up to ``most`` decisions, the latest first, of a namespace or a pod where they are not empty. O(decisions)."""
         return list(islice(self._about(namespace, pod), most))
 
@@ -96,16 +96,16 @@ class DecisionLog:
         """The number of the oldest decision that is kept."""
         return self.number - len(self._held) + 1
 
-    def after(self, number: int, most: int) -> list[Decision]:
+    def after(self, number: int, most: int) -> list[LoggedDecision]:
         """Up to ``most`` decisions after the one of this number, the oldest first. O(decisions after it)."""
         newer = min(self.number - number, len(self._held))
         found = list(islice(reversed(self._held), newer))
         found.reverse()
         return found[:most]
 
-    def latest_of(self, uids: Collection[str]) -> dict[str, Decision]:
+    def latest_of(self, uids: Collection[str]) -> dict[str, LoggedDecision]:
         """The latest filter decision about each of these pods, by UID. O(decisions), until all are found."""
-        found: dict[str, Decision] = {}
+        found: dict[str, LoggedDecision] = {}
         for each in reversed(self._held):
             if each.uid in uids and each.verb == "filter" and each.uid not in found:
                 found[each.uid] = each
@@ -113,7 +113,7 @@ class DecisionLog:
                     break
         return found
 
-    def _about(self, namespace: str, pod: str) -> Iterator[Decision]:
+    def _about(self, namespace: str, pod: str) -> Iterator[LoggedDecision]:
         for each in reversed(self._held):
             if (not namespace or each.namespace == namespace) and (not pod or each.pod == pod):
                 yield each

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from extender.index.counts.counts import WhatIf
+from extender.index.counts.counts import IndexTrial
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.objects import Node, Pod, PodSignature
@@ -36,7 +36,7 @@ _CHECK, _CHANGE, _CHANGE_OF_GROUP, _READ = 40, 10, 5, 6
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class NodeVictims:
     """The pods to remove for one node, most important first, and how many of them a budget protects."""
 
     node: str
@@ -61,7 +61,7 @@ def importance(pod: Pod) -> tuple[int, datetime]:
 
 
 @dataclass(slots=True)
-class Budget:
+class DryRunBudget:
     """What is left of `MOST_WORK`, for all dry runs of one preemptor."""
 
     left: int
@@ -71,7 +71,7 @@ class Budget:
         return self.left <= 0
 
 
-def violating_budgets(pods: Iterable[Pod], view: ClusterView, work: Budget | None = None) -> list[Pod]:
+def violating_budgets(pods: Iterable[Pod], view: ClusterView, work: DryRunBudget | None = None) -> list[Pod]:
     """Those of the pods whose removal in this order would violate a disruption budget, as kube-scheduler counts.
 
     A terminating pod uses up a disruption too, an empty selector selects no pod, and no selector one without labels
@@ -131,7 +131,7 @@ class DryRun:
         has_nominated: bool = False,
         has_rules: bool = True,
         beside: Sequence[Pod] = (),
-        budget: Budget | None = None,
+        budget: DryRunBudget | None = None,
         meter: tuple[RuleMeter, str] | None = None,
     ) -> None:
         """``has_nominated``: the nominated pods count on their nodes already; see `beside_nominated`.
@@ -142,7 +142,7 @@ class DryRun:
         self.pod = pod
         self.view = view
         self.done: set[NodeNumber] = set()
-        self.budget = Budget(MOST_WORK) if budget is None else budget
+        self.budget = DryRunBudget(MOST_WORK) if budget is None else budget
         self._across = across
         self._beside = beside
         self._has_nominated = has_nominated
@@ -217,7 +217,7 @@ class DryRun:
         *,
         checks_fit: bool = False,
         first: Container[str] = (),
-    ) -> Removal | None:
+    ) -> NodeVictims | None:
         """The pods to remove for the node, with ``taken``, which leave anyway; None where nothing helps or the budget ends.
 
         ``checks_fit``: node fit is checked too, as the scheduler has not done so. Beside nominated pods it always is, as
@@ -253,7 +253,7 @@ class DryRun:
         if victims is None:
             return None
         chosen = tuple(sorted((*taken, *victims), key=importance))
-        return Removal(node.name, chosen, sum(each.uid in violating for each in victims))
+        return NodeVictims(node.name, chosen, sum(each.uid in violating for each in victims))
 
     def passes(self, number: NodeNumber) -> bool:
         """Whether our rules let the pod pass on the node as the counts are now."""
@@ -264,7 +264,7 @@ class DryRun:
             return False
         return catalog.prepare(self._recounted, self.pod, self.view, IndexFrame(), self.watch).reason(number) is None
 
-    def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: WhatIf) -> bool:
+    def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: IndexTrial) -> bool:
         """The same beside conflicting nominated pods. They may have new terms, so the constraints are compiled again."""
         if not self._has_rules:
             return True
@@ -315,7 +315,7 @@ class _Attempt:
     run: DryRun
     node: Node
     number: NodeNumber
-    tried: WhatIf
+    tried: IndexTrial
     trials: Sequence[NodeTrial]
     conflicting: Sequence[Pod]
 
@@ -383,7 +383,7 @@ MOST_VISITED = 1000
 
 _MOST_EXCLUDED = 3
 
-Search = Callable[[DryRun, Collection[str]], Removal | None]
+Search = Callable[[DryRun, Collection[str]], NodeVictims | None]
 """The best removal by a dry run, on none of the nodes with these names."""
 
 
@@ -399,13 +399,13 @@ def best_among(
     *,
     checks_fit: bool = False,
     evicts: bool = False,
-) -> Removal | None:
+) -> NodeVictims | None:
     """The best removal on one of many nodes, tried from a random one on; None where none of those tried helps.
 
     Until enough are found to choose from, or the budget is spent. ``evicts``: one that disruption budgets forbid only where
     they forbid all; ``seed`` also chooses among equals. O(nodes tried × dry run).
     """
-    found: list[Removal] = []
+    found: list[NodeVictims] = []
     wanted = max(len(nodes) * _LEAST_PERCENT // 100, _LEAST_NODES)
     for at in range(min(len(nodes), MOST_VISITED)):
         if run.budget.is_spent():
@@ -421,7 +421,7 @@ def best_among(
     return by_node[best[seed % len(best)].node] if best else None
 
 
-def found_beside_nominated(run: DryRun, search: Search) -> Removal | None:
+def found_beside_nominated(run: DryRun, search: Search) -> NodeVictims | None:
     """The removal that a search finds and that helps beside all nominated pods and without them; None where none does.
 
     Without them too, as a nominated pod may never be bound. The search is repeated without a node on which that fails.
@@ -439,7 +439,7 @@ def found_beside_nominated(run: DryRun, search: Search) -> Removal | None:
     return None
 
 
-def plan_of(pod: Pod, removal: Removal, view: ClusterView) -> PreemptionPlan:
+def plan_of(pod: Pod, removal: NodeVictims, view: ClusterView) -> PreemptionPlan:
     """The plan that carries out a removal."""
     nominated = view.nominated.get(removal.node, {})
     displaced = tuple(each for each in nominated.values() if each.priority < pod.priority)

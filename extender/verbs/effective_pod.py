@@ -65,7 +65,7 @@ from extender.model.policies import (
     ConflictPolicy,
     Enforced,
     FailurePolicy,
-    Item,
+    InjectedItem,
     Items,
     JsonObject,
     Mode,
@@ -78,12 +78,12 @@ from extender.model.policies import (
 from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
 from extender.settings.rules import Rules
-from extender.verbs.admit.injected import Record, read_records, subtract
-from extender.verbs.admit.injection import DAEMON_SET, Injection, Outcome, gating
+from extender.verbs.admit.injected import InjectionRecord, read_records, subtract
+from extender.verbs.admit.injection import DAEMON_SET, Injection, InjectionOutcome, gating
 from extender.verbs.admit.json_edits import put
 from extender.verbs.admit.pod_fields import TERMS_PATH, Bounds, Held
 from extender.verbs.admit.spread_directives import MIN_DOMAINS, NOTHING_DIRECTED, directed, of_revision
-from extender.verbs.admit.term_product import Budget
+from extender.verbs.admit.term_product import AdmissionBudget
 from extender.wire.objects.constraints import parse_affinity, parse_spread, parsed_from, size_of_parts
 from extender.wire.policies.node_terms import PLACING_LISTS, POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTED_POD_TERMS
 
@@ -287,11 +287,15 @@ class _Enforcement:
     """
 
     def __init__(
-        self, signature: PodSignature, policies: Sequence[Policy], bounds: Bounds, injected: Record | None = None
+        self,
+        signature: PodSignature,
+        policies: Sequence[Policy],
+        bounds: Bounds,
+        injected: InjectionRecord | None = None,
     ) -> None:
         """Applies the policies, up to a conflict that rejects the pod. O(elements of the pod and of the policies)."""
         self._signature = signature
-        found = self._outcome = Outcome()
+        found = self._outcome = InjectionOutcome()
         policies = found.within(bounds, policies)
         self._enforcing = [each for each in policies if each.mode is Mode.ENFORCE]
         self._crossing: set[int] = set()  # the identities of the elements that put a pod into the scope of quotas
@@ -304,7 +308,7 @@ class _Enforcement:
             spec, items = subtract(spec, injected), injected.items(SPREAD)
         added = [each for item in items if isinstance(each := _parse(SPREAD, item, signature), SpreadConstraint)]
         self._injected = [*added, *(self._of_revision(each) for each in added)]
-        self._injection = Injection(spec, bounds, Budget(), is_pod=True, held=self._held())
+        self._injection = Injection(spec, bounds, AdmissionBudget(), is_pod=True, held=self._held())
         changes = found.apply(self._injection, self._policies, Moment.SCHEDULING)
         self.held = {each.policy.key: None for each in changes if not each.is_empty}
         self.audited = [
@@ -346,11 +350,11 @@ class _Enforcement:
         }
         return replace(policy, directives=replace(policy.directives, lists=lists))
 
-    def _elements(self, path: str, items: Items) -> Iterator[Item]:
+    def _elements(self, path: str, items: Items) -> Iterator[InjectedItem]:
         for item in items:
             element = _parse(path, item.value, self._signature)
             if element is not None:
-                made = Item(element, item.key, item.size)  # type: ignore[arg-type]  # of the model in place of JSON
+                made = InjectedItem(element, item.key, item.size)  # type: ignore[arg-type]  # of the model in place of JSON
                 self._keys.setdefault((path, element), item.key)
                 if isinstance(element, SpreadConstraint):
                     self._keys.setdefault((path, self._of_revision(element)), item.key)
@@ -380,7 +384,7 @@ class _Enforcement:
         return Held(
             {
                 path: [
-                    Item(each, self._keys.get((path, each), str(number)), Size())  # type: ignore[arg-type]
+                    InjectedItem(each, self._keys.get((path, each), str(number)), Size())  # type: ignore[arg-type]
                     for number, each in enumerate(elements)
                 ]
                 for path, elements in lists.items()

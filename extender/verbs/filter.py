@@ -33,7 +33,7 @@ from extender.settings.configuration import Settings
 from extender.verbs.dry_run import (
     MOST_VISITED,
     DryRun,
-    Removal,
+    NodeVictims,
     best_among,
     found_beside_nominated,
     is_forbidden,
@@ -45,7 +45,7 @@ from extender.verbs.effective_pod import PolicyCounts, effective_pod
 from extender.verbs.kept_nodes import KeptNodes
 from extender.verbs.offered_nodes import OfferedNodes
 from extender.verbs.ranking import best_passing
-from extender.verbs.request import RequestedNodes, Search, prepared, requested_nodes
+from extender.verbs.request import RequestedNodes, RequestSearch, prepared, requested_nodes
 from extender.verbs.select_host import answers_one, find_node_elsewhere, select_hosts
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
 
@@ -108,7 +108,7 @@ class FilterVerb:
             return True
         requested = requested_nodes(args, view)
         best = catalog.prepare_filters(pod, compiled, view, requested.frame.best_case(view))
-        at_best = _ranks(Search(compiled, best, requested, view, settings))
+        at_best = _ranks(RequestSearch(compiled, best, requested, view, settings))
         return _ranks(prepared(pod, requested, view, settings)) != at_best if at_best else may_plan(pod, view, settings)
 
     def _lacks_room_of_siblings(self, pod: Pod, args: ExtenderArgs) -> bool:
@@ -133,7 +133,7 @@ class FilterVerb:
         left = [each for each, node in fit if node is not None and static_rejection(args.pod, node) is None]
         return search.requested.names_at(search.passing(left))
 
-    def _search(self, args: ExtenderArgs) -> Search | None:
+    def _search(self, args: ExtenderArgs) -> RequestSearch | None:
         """A request by names as `decide` would search it, beside nominated pods; None where it is rejected on every node."""
         view, settings = self._view, self.settings
         pod = effective_pod(args.pod, view, settings)
@@ -211,7 +211,7 @@ class FilterVerb:
 
     def _metered_search(
         self, pod: Pod, compiled: CompiledConstraints, requested: RequestedNodes, frame: Frame
-    ) -> Search:
+    ) -> RequestSearch:
         """The search of a decision, whose rules are counted, and timed if it is one of the sample."""
         view, meter = self._view, self.meter
         parts = catalog.active(compiled, view)
@@ -222,10 +222,10 @@ class FilterVerb:
             for used in compiled.used_fields:
                 meter.fields[used] += 1
         filters = catalog.prepare(parts, pod, view, frame, meter.watch)
-        return Search(compiled, filters, requested, view, self.settings, meter, offered=self.offered)
+        return RequestSearch(compiled, filters, requested, view, self.settings, meter, offered=self.offered)
 
 
-def _ranks(search: Search) -> list[float]:
+def _ranks(search: RequestSearch) -> list[float]:
     """How the nodes of the answer rank under our own score, best first. One that is chosen is chosen among all."""
     most, settings = len(search.requested), search.settings
     if settings.answers.shortlist and not answers_one(search.compiled, search.view, settings):
@@ -248,7 +248,7 @@ def _ranks(search: Search) -> list[float]:
 _OVERHEAD = 500
 
 
-def _rejection(search: Search) -> FilterResult:
+def _rejection(search: RequestSearch) -> FilterResult:
     """Why none of the requested nodes passes, or the error that the rules report. O(nodes × clauses)."""
     if search.watch is not None:
         search.watch.switch(None)
@@ -458,7 +458,7 @@ def _plan_for_rejected_pod(
 
 def _removal(
     run: DryRun, names: Sequence[str], unhelpful: UnhelpfulNodeCache, seed: int, *, evicts: bool
-) -> Removal | None:
+) -> NodeVictims | None:
     """The best removal on one of the nodes. O(names + nodes not found unhelpful before × dry run)."""
     pod, view = run.pod, run.view
     filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame(), run.watch)
@@ -472,7 +472,7 @@ def _removal(
     tried = (left[start:] + left[:start])[: min(MOST_VISITED, run.most_nodes)]
     curable = [each for each in tried if (reason := filters.reason(each)) is None or reason.resolvable]
 
-    def search(beside: DryRun, excluded: Collection[str]) -> Removal | None:
+    def search(beside: DryRun, excluded: Collection[str]) -> NodeVictims | None:
         left_over = [each for each in curable if view.node_names[each] not in excluded]
         return best_among(left_over, beside, seed, evicts=evicts)
 

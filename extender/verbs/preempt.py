@@ -35,9 +35,9 @@ from extender.rules.meter import POST_FILTER, RuleMeter
 from extender.settings.configuration import Settings
 from extender.verbs.dry_run import (
     MOST_WORK,
-    Budget,
     DryRun,
-    Removal,
+    DryRunBudget,
+    NodeVictims,
     best_among,
     found_beside_nominated,
     importance,
@@ -131,7 +131,7 @@ def _plan(
     names = {each.node for each in candidates}
     left: Left | None = None
 
-    def search(beside: DryRun, excluded: Collection[str]) -> Removal | None:
+    def search(beside: DryRun, excluded: Collection[str]) -> NodeVictims | None:
         nonlocal left
         offered = [each for each in candidates if each.node not in excluded]
         outcome = Examination(beside, sees_everything).best(offered, seed)
@@ -168,7 +168,7 @@ def node_with_victims(pod: Pod, view: ClusterView, settings: Settings, seed: int
     """
     if pod.never_preempts or not view.has_below(pod.priority) or node_of_running_plan(pod, view):
         return ""
-    budget, names = Budget(_WORK_FOR_VICTIMS), list(view.known)
+    budget, names = DryRunBudget(_WORK_FOR_VICTIMS), list(view.known)
     start = seed % max(len(names), 1)
     names = names[start:] + names[:start]
     for at in range(0, len(names), _NODES_A_STEP):
@@ -214,7 +214,7 @@ class Left:
     because: LeftBecause
 
 
-Outcome: TypeAlias = Removal | Left
+Outcome: TypeAlias = NodeVictims | Left
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class _Offer:
 
     def rank(self) -> RemovalRank:
         """What it is compared by: the computed victims, before that those that were offered."""
-        if isinstance(self.outcome, Removal):
+        if isinstance(self.outcome, NodeVictims):
             return removal_rank(self.outcome.victims, self.outcome.pdb_violations)
         return removal_rank(self.victims or self.candidate.victims, self.candidate.pdb_violations)
 

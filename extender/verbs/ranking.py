@@ -17,7 +17,7 @@ from extender.index.nodes.domains import KeyView
 from extender.rules import catalog
 from extender.rules.meter import SCORE
 from extender.rules.rule import RankedGroup
-from extender.verbs.request import SPARE, WINDOW, Ranked, Search
+from extender.verbs.request import SPARE, WINDOW, Ranked, RequestSearch
 
 _TOLERANCE = 1e-9
 _NEVER = float("-inf")
@@ -39,7 +39,7 @@ class _Part:
         return self.weight * self.count
 
 
-def best_passing(search: Search, most: int, start: int) -> Ranked:
+def best_passing(search: RequestSearch, most: int, start: int) -> Ranked:
     """Up to ``most`` positions that pass, with their ranks, best first, starting from the name number ``start``.
 
     Without preferences all ranks are equal, and O(most) names are read. With those of one rule it ends as soon as ``most``
@@ -55,7 +55,7 @@ def best_passing(search: Search, most: int, start: int) -> Ranked:
     return _ranked(search, *_parts(groups, search), most, start)
 
 
-def best_equals(search: Search, enough: int, start: int) -> Sequence[int]:
+def best_equals(search: RequestSearch, enough: int, start: int) -> Sequence[int]:
     """The passing positions that share the best rank: all of them, or at least ``enough`` where there are more.
 
     Names are read in windows, until enough are found that no other can beat. A node has the best rank that there can be
@@ -80,7 +80,7 @@ def best_equals(search: Search, enough: int, start: int) -> Sequence[int]:
     return found or _equals(list(zip(_ranks(passing, parts, required), passing, strict=True)))
 
 
-def _groups(search: Search) -> Sequence[RankedGroup] | None:
+def _groups(search: RequestSearch) -> Sequence[RankedGroup] | None:
     """The groups that order the nodes, none where there are no preferences; None where each node is to be scored."""
     scoring = catalog.scoring_rules(search.compiled, search.settings.rules)
     meter = search.meter
@@ -96,12 +96,12 @@ def _groups(search: Search) -> Sequence[RankedGroup] | None:
     return scoring[0].ranked_groups(search.compiled, search.view, most, rules) if scoring else ()
 
 
-def _begins_with_domains(groups: Sequence[RankedGroup], search: Search) -> bool:
+def _begins_with_domains(groups: Sequence[RankedGroup], search: RequestSearch) -> bool:
     requested = search.requested
     return requested.view is not None and len(requested) >= _LONG and has_small_domains(groups)
 
 
-def _parts(groups: Sequence[RankedGroup], search: Search) -> tuple[list[_Part], list[Column]]:
+def _parts(groups: Sequence[RankedGroup], search: RequestSearch) -> tuple[list[_Part], list[Column]]:
     """The parts of a rank, and the domains of the keys without which a node comes last."""
     required = [each.required for each in groups if each.required is not None and _some_lack(each.required, search)]
     return [_part(each, search) for each in groups], [search.requested.frame.domains(key) for key in required]
@@ -125,7 +125,7 @@ def _equals(ranked: Ranked) -> list[int]:
     return [node for rank, node in ranked if rank == best]
 
 
-def _part(ranked: RankedGroup, search: Search) -> _Part:
+def _part(ranked: RankedGroup, search: RequestSearch) -> _Part:
     weight, group = ranked.weight, ranked.group
     extreme = group.greatest if weight > 0 else group.smallest
     # The best node of a negative weight may be one that lacks the key: no pod is counted on it.
@@ -133,12 +133,12 @@ def _part(ranked: RankedGroup, search: Search) -> _Part:
     return _Part(weight, search.requested.frame.domains(group.key), group.counts, 0 if is_zero else extreme())
 
 
-def _some_lack(key: KeyView, search: Search) -> bool:
+def _some_lack(key: KeyView, search: RequestSearch) -> bool:
     """Whether a requested node may lack the key; always true for nodes that the request brings along."""
     return search.requested.view is None or key.lacking > 0
 
 
-def _ranked(search: Search, parts: list[_Part], required: list[Column], most: int, start: int) -> Ranked:
+def _ranked(search: RequestSearch, parts: list[_Part], required: list[Column], most: int, start: int) -> Ranked:
     """The best by rank; ends early when enough nodes reach the best rank that there can be."""
     target = sum(part.best for part in parts) - _TOLERANCE
     best: list[int] = []
@@ -173,7 +173,7 @@ def _ranks(nodes: Sequence[int], parts: list[_Part], required: list[Column]) -> 
     return ranks
 
 
-def _scored(search: Search, start: int) -> Ranked:
+def _scored(search: RequestSearch, start: int) -> Ranked:
     """Scores every passing node as prioritize would: the points of several rules add up only once they are normalised."""
     passing = search.all_passing(start)
     score_of = catalog.points(
@@ -202,7 +202,7 @@ def has_small_domains(groups: Sequence[RankedGroup]) -> bool:
     return all(part.weight > 0 and part.group.key is key for part in groups)
 
 
-def best_by_top_domains(groups: Sequence[RankedGroup], search: Search, most: int, start: int) -> Ranked:
+def best_by_top_domains(groups: Sequence[RankedGroup], search: RequestSearch, most: int, start: int) -> Ranked:
     """Up to ``most`` passing positions with their ranks, best first. O(names to a set + domains tried)."""
     found = _from_top_domains(groups, search, most, start)
     found.sort(key=itemgetter(0), reverse=True)
@@ -211,14 +211,14 @@ def best_by_top_domains(groups: Sequence[RankedGroup], search: Search, most: int
     return found[:most]
 
 
-def equals_by_top_domains(groups: Sequence[RankedGroup], search: Search, enough: int, start: int) -> list[int]:
+def equals_by_top_domains(groups: Sequence[RankedGroup], search: RequestSearch, enough: int, start: int) -> list[int]:
     """The passing positions of the best rank, all or at least ``enough``. O(names to a set + domains tried)."""
     found = _from_top_domains(groups, search, enough, start, only_equals=True)
     return _equals(found or list(_untouched(groups, search, enough, start)))
 
 
 def _from_top_domains(
-    groups: Sequence[RankedGroup], search: Search, most: int, start: int, *, only_equals: bool = False
+    groups: Sequence[RankedGroup], search: RequestSearch, most: int, start: int, *, only_equals: bool = False
 ) -> Ranked:
     """Passing nodes of domains with preferred pods: all of them, or until ``most`` are found that nothing unseen can beat.
 
@@ -276,7 +276,9 @@ def _with_ranks(groups: Sequence[RankedGroup], nodes: Sequence[int]) -> Iterator
         yield float(sum([weight * count_of(domain, 0) for weight, count_of in parts])), node
 
 
-def _untouched(groups: Sequence[RankedGroup], search: Search, most: int, start: int) -> Iterator[tuple[float, int]]:
+def _untouched(
+    groups: Sequence[RankedGroup], search: RequestSearch, most: int, start: int
+) -> Iterator[tuple[float, int]]:
     """Passing nodes whose domain no group counts: all of rank 0."""
     preferred, domain_of, left = _preferred(groups), groups[0].group.key.of_node, most
     for piece in search.requested.pieces(start, most + _MORE):

@@ -162,7 +162,7 @@ def worst_case(frame: Frame, compiled: CompiledConstraints, view: ClusterView) -
     return frame.worst_case(view) if view.is_undetermined(compiled) else frame
 
 
-class Search(msgspec.Struct, frozen=True, gc=False):
+class RequestSearch(msgspec.Struct, frozen=True, gc=False):
     """One request ready to be searched: the requested nodes, the constraints, and the filters that a node must pass.
 
     ``excluded`` are positions that the search leaves out, though they may pass. ``meter`` counts and times the rules
@@ -214,11 +214,11 @@ class Search(msgspec.Struct, frozen=True, gc=False):
         return found
 
 
-def prepared(pod: Pod, requested: RequestedNodes, view: ClusterView, settings: Settings) -> Search:
+def prepared(pod: Pod, requested: RequestedNodes, view: ClusterView, settings: Settings) -> RequestSearch:
     """The search for an effective pod, with undetermined pods wherever that is worst. O(terms + constraints)."""
     compiled = view.compiled(pod.signature)
     frame = worst_case(requested.frame, compiled, view)
-    return Search(compiled, catalog.prepare_filters(pod, compiled, view, frame), requested, view, settings)
+    return RequestSearch(compiled, catalog.prepare_filters(pod, compiled, view, frame), requested, view, settings)
 
 
 def every_node(view: ClusterView) -> RequestedNodes:

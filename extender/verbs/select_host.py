@@ -39,7 +39,7 @@ from extender.settings.rules import ScoringStrategy
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.kept_nodes import KeptNodes
 from extender.verbs.ranking import best_equals, best_passing
-from extender.verbs.request import WINDOW, RequestedNodes, Search, every_node, prepared
+from extender.verbs.request import WINDOW, RequestedNodes, RequestSearch, every_node, prepared
 from extender.verbs.slots.exchange import GroupTrial, trial_of
 
 # How many equal nodes are enough to choose from by their resources. Names are read by the hundred, so it is mostly more.
@@ -64,7 +64,7 @@ def answers_one(compiled: CompiledConstraints, view: ClusterView, settings: Sett
     return view.is_touched(compiled.signature) or bool(catalog.scoring_rules(compiled, settings.rules))
 
 
-def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[str]:
+def select_hosts(search: RequestSearch, pod: Pod, seed: int, avoid: str) -> Sequence[str]:
     """The names to answer, best first; empty where no node passes. O(names × clauses) at worst."""
     requested, settings, filters = search.requested, search.settings, search.filters
     if filters.rejects_every_node:
@@ -87,14 +87,14 @@ def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[st
     return requested.names_at(filters.passing(nodes))
 
 
-def _are_alike(search: Search, pod: Pod) -> bool:
+def _are_alike(search: RequestSearch, pod: Pod) -> bool:
     """Whether neither our rules nor the pod's preferences tell one node from another."""
     is_free = search.filters.passes_all and not pod.signature.preferred_nodes
     scoring = catalog.scoring_rules(search.compiled, search.settings.rules)
     return is_free and not scoring and not _reluctant(search, pod)
 
 
-def _shortlist(search: Search, pod: Pod, most: int, start: int) -> list[int]:
+def _shortlist(search: RequestSearch, pod: Pod, most: int, start: int) -> list[int]:
     """Up to ``most`` positions that pass, best first: by our own score, then by the pod's preferred node terms.
 
     kube-scheduler scores only the nodes that are answered, so a node that it would prefer must not be cut off. Nodes with
@@ -110,7 +110,7 @@ def _shortlist(search: Search, pod: Pod, most: int, start: int) -> list[int]:
     return found
 
 
-def _reluctant(search: Search, pod: Pod) -> AbstractSet[int]:
+def _reluctant(search: RequestSearch, pod: Pod) -> AbstractSet[int]:
     """The positions with a taint PreferNoSchedule that the pod does not tolerate.
 
     O(1) where no node has such taints, else O(different taints × tolerations + nodes that have them).
@@ -128,7 +128,7 @@ def _reluctant(search: Search, pod: Pod) -> AbstractSet[int]:
     return found[0] if len(found) == 1 else frozenset[int]().union(*found)
 
 
-def _best_for_scheduler(search: Search, pod: Pod, most: int, start: int) -> list[int]:
+def _best_for_scheduler(search: RequestSearch, pod: Pod, most: int, start: int) -> list[int]:
     """The same without a look at soft taints."""
     signature, requested = pod.signature, search.requested
     if not signature.preferred_nodes:
@@ -140,14 +140,14 @@ def _best_for_scheduler(search: Search, pod: Pod, most: int, start: int) -> list
     return [ranked[at][1] for at in order[:most]]
 
 
-def _answers_one(search: Search, pod: Pod) -> bool:
+def _answers_one(search: RequestSearch, pod: Pod) -> bool:
     """The same for a pod that may have a slot: it takes room that a sibling may have to leave for it."""
     if answers_one(search.compiled, search.view, search.settings):
         return True
     return search.settings.placement == "decisive" and bool(search.view.reserved.node_of(pod.uid))
 
 
-def _hosts_that_leave_room(search: Search, pod: Pod, seed: int, avoid: str, trial: GroupTrial) -> Sequence[str]:
+def _hosts_that_leave_room(search: RequestSearch, pod: Pod, seed: int, avoid: str, trial: GroupTrial) -> Sequence[str]:
     """The same of the nodes on which the group of the pod still fits; empty where the node of its slot does not pass.
 
     As many others are tried as the trial has time for, the best first.
@@ -169,7 +169,7 @@ def _hosts_that_leave_room(search: Search, pod: Pod, seed: int, avoid: str, tria
     return (trial.own,)
 
 
-def select_host(search: Search, pod: Pod, start: int, avoid: str) -> Sequence[int]:
+def select_host(search: RequestSearch, pod: Pod, start: int, avoid: str) -> Sequence[int]:
     """The position to answer, as a list of one, or an empty list where no node passes.
 
     ``avoid`` is the node of an earlier answer where the pod was not bound: it is chosen only where no other passes. So are
@@ -188,7 +188,7 @@ def select_host(search: Search, pod: Pod, start: int, avoid: str) -> Sequence[in
     return _select(search, pod, start, weighs_taints=bool(reluctant))
 
 
-def _select(search: Search, pod: Pod, start: int, *, weighs_taints: bool = False) -> Sequence[int]:
+def _select(search: RequestSearch, pod: Pod, start: int, *, weighs_taints: bool = False) -> Sequence[int]:
     """The same without a look at what is better not chosen."""
     strategy = search.settings.answers.scoring_strategy
     if pod.signature.preferred_nodes or weighs_taints:
@@ -275,7 +275,7 @@ TAINT_POINTS: Final = _TAINT_TOLERATION * MAX_SCORE
 _SMALL: Final = 0.03
 
 
-def _weighed_best(search: Search, pod: Pod, start: int) -> list[int]:
+def _weighed_best(search: RequestSearch, pod: Pod, start: int) -> list[int]:
     """The passing positions with most points of our rules, preferred node affinity and soft taints together.
 
     O(names × (terms + taints)), as each plugin's score is relative to the best of all that pass.
@@ -322,7 +322,9 @@ def untolerated_preferences(taints: Sequence[Taint], pod: Pod) -> int:
     return sum(not any(each.tolerates(taint) for each in tolerations) for taint in soft)
 
 
-def _preferred_by_resources(positions: Sequence[int], search: Search, pod: Pod, strategy: ScoringStrategy) -> int:
+def _preferred_by_resources(
+    positions: Sequence[int], search: RequestSearch, pod: Pod, strategy: ScoringStrategy
+) -> int:
     """The first of the positions that NodeResourcesFit and balanced allocation prefer, with the pod on it. O(positions).
 
     Where the pod takes little of the node that is the emptiest without it, no other node is better by more than that.

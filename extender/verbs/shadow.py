@@ -209,7 +209,7 @@ def _is_taint(text: str) -> bool:
     return text.startswith("node(s) had untolerated taint")
 
 
-class Counted(NamedTuple):
+class ReasonFrequency(NamedTuple):
     """How often our rules count a reason where the condition counts it so ``often``: at least and at most, with nodes as examples."""
 
     reason: Reason
@@ -223,7 +223,7 @@ class Compared(NamedTuple):
     """A condition as our rules count it. ``rules`` have something to say about the pod."""
 
     rules: tuple[str, ...] = ()
-    differing: tuple[Counted, ...] = ()
+    differing: tuple[ReasonFrequency, ...] = ()
 
 
 def judge_message(pod: Pod, said: Said, view: ClusterView) -> Steps[Compared]:
@@ -250,14 +250,14 @@ def judge_message(pod: Pod, said: Said, view: ClusterView) -> Steps[Compared]:
         most.update(reason for reason in (found or RULE_OF_REASON) if reason is not None)
         if len(found) == 1 and found[0] is not None:
             certain.setdefault(found[0], []).append(number)
-    differing: list[Counted] = []
+    differing: list[ReasonFrequency] = []
     for reason in RULE_OF_REASON:
         often, here = said.counts.get(reason, 0), certain.get(reason, [])
         if len(here) > often + said.unknown:
             here = yield from _fitting(pod, compiled, here, view)
         if often > most[reason] or len(here) > often + said.unknown:
             names = tuple([node.name for number in here[:3] if (node := view.node(number)) is not None])
-            differing.append(Counted(reason, often, len(here), most[reason], names))
+            differing.append(ReasonFrequency(reason, often, len(here), most[reason], names))
     return Compared(rules or tuple({RULE_OF_REASON[each.reason]: None for each in differing}), tuple(differing))
 
 

@@ -23,13 +23,13 @@ from extender.rules.frames import IndexFrame
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.filter import FilterVerb
-from extender.verbs.request import Search, requested_nodes
+from extender.verbs.request import RequestSearch, requested_nodes
 from extender.verbs.select_host import select_host
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class WhatIfDecision:
     """The node that the pod would go to, or why there is none: as kube-scheduler would write it into the pod's condition."""
 
     node: str = ""
@@ -48,9 +48,9 @@ class Placing:
         self._settings = settings
         self._verb = FilterVerb(view, settings, plans=False)
         self._fitting = FittingNodes(view)
-        self._rejected: dict[Hashable, tuple[Hashable, Decision]] = {}
+        self._rejected: dict[Hashable, tuple[Hashable, WhatIfDecision]] = {}
 
-    def decide(self, pod: Pod, seed: int) -> Decision:
+    def decide(self, pod: Pod, seed: int) -> WhatIfDecision:
         """The decision for a pod as the watch would show it. ``seed`` chooses among equal nodes.
 
         O(names × clauses) as a filter request, and O(1) for one like a pod that was rejected since the last was placed.
@@ -63,8 +63,8 @@ class Placing:
         args = ExtenderArgs(pod, names)
         result = self._verb.decide(args, seed).result if names else FilterResult(())
         if result.passed:
-            return Decision(self._choose(pod, list(result.passed), seed))
-        decision = Decision(reason=self._reason(pod, result))
+            return WhatIfDecision(self._choose(pod, list(result.passed), seed))
+        decision = WhatIfDecision(reason=self._reason(pod, result))
         self._rejected[kind] = (self.version, decision)
         return decision
 
@@ -87,7 +87,7 @@ class Placing:
             return names[0]
         view, effective = self._view, effective_pod(pod, self._view, self._settings)
         requested = requested_nodes(ExtenderArgs(effective, names), view)
-        search = Search(view.compiled(effective.signature), NO_FILTERS, requested, view, self._settings)
+        search = RequestSearch(view.compiled(effective.signature), NO_FILTERS, requested, view, self._settings)
         return requested.names_at(select_host(search, effective, seed % len(names), ""))[0]
 
     def _reason(self, pod: Pod, result: FilterResult) -> str:

@@ -17,7 +17,7 @@ from msgspec import Raw
 from extender.model.objects import Node, Pod
 from extender.model.preemption import Candidate, Victim
 from extender.model.rejections import Reason
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects.constraints import DEFAULT_LIMITS, decode
 from extender.wire.objects.objects_json import Count, NodeJson, PodJson, PodSpecJson, PodStatusJson, ResourcesJson
@@ -155,7 +155,7 @@ _FIELDS = msgspec.json.Decoder(dict[str, Raw])
 _GO_NAMES = {name.lower(): name for name in ("Pod", "Nodes", "NodeNames", "NodeNameToVictims", "NodeNameToMetaVictims")}
 
 
-def decode_args(body: bytes, limits: Limits = DEFAULT_LIMITS) -> ExtenderArgs:
+def decode_args(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS) -> ExtenderArgs:
     """Decodes a filter or prioritize body; skips unknown fields, as Go does. Raises ``WireError`` naming the field."""
     _check_density(body)
     try:
@@ -205,7 +205,7 @@ def _check_density(body: bytes) -> None:
         raise WireError("", "has too many values for its length")
 
 
-def _incoming_pod(parsed: PodJson | None, limits: Limits, size: int) -> Pod:
+def _incoming_pod(parsed: PodJson | None, limits: ConstraintLimits, size: int) -> Pod:
     if parsed is None:
         raise WireError("Pod", "is missing")
     if size > _SMALL_POD:
@@ -276,7 +276,7 @@ def encode_priorities(scores: Mapping[str, int]) -> bytes:
     return orjson.dumps([{"Host": name, "Score": score} for name, score in scores.items()])
 
 
-def decode_preemption_args(body: bytes, limits: Limits = DEFAULT_LIMITS) -> PreemptionArgs:
+def decode_preemption_args(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS) -> PreemptionArgs:
     """Decodes a preempt body, with UIDs or with whole pods. Raises ``WireError`` naming the field."""
     _check_density(body)
     try:
@@ -333,7 +333,7 @@ def _amounts_of(resources: ResourcesJson | None) -> int:
     return bytes(resources.requests).count(b":") if resources is not None else 0
 
 
-def _victim_pod(parsed: PodJson, node: str, limits: Limits) -> Pod:
+def _victim_pod(parsed: PodJson, node: str, limits: ConstraintLimits) -> Pod:
     try:
         return trim_pod(parsed, limits)
     except WireError as error:

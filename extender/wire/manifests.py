@@ -25,7 +25,7 @@ from extender.model.group_placements import PLACEMENT_KIND
 from extender.model.objects import Node, Object, Pod, Workload
 from extender.model.policies import InvalidPolicy, JsonObject, PolicyObject
 from extender.settings.configuration import Settings
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.kinds import Kind, watched_kinds
@@ -50,7 +50,7 @@ _POD = msgspec.json.Decoder(PodJson)
 _MOST_VALUES = 10_000  # of a pod: to trim one takes up to 2 µs; large pods have a tenth of them
 
 
-def decode_manifest(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Pod:
+def decode_manifest(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS) -> Pod:
     """The pod of a manifest, without the node that it may name, and in the namespace "default" unless it names another.
 
     It is completed and checked as the API server does (`wire/pods/new_pod.py`). Raises ``WireError`` naming the field.

@@ -34,7 +34,7 @@ class ClientConnection(Section, frozen=True):
     burst: Int32 = 0
 
 
-class LeaderElection(Section, frozen=True):
+class SchedulerLeaderElection(Section, frozen=True):
     """The Lease. A duration of 0 means the default."""
 
     leader_elect: bool = True
@@ -188,7 +188,7 @@ class KubeSchedulerConfiguration(Section, frozen=True):
     api_version: str = ""
     kind: str = ""
     parallelism: Int32 | None = None
-    leader_election: LeaderElection = LeaderElection()
+    leader_election: SchedulerLeaderElection = SchedulerLeaderElection()
     client_connection: ClientConnection = ClientConnection()
     enable_profiling: bool | None = None
     enable_contention_profiling: bool | None = None
@@ -246,7 +246,7 @@ class ScoringStrategy(Section, frozen=True):
     requested_to_capacity_ratio: RequestedToCapacityRatio | None = None
 
 
-class DefaultConstraint(Section, frozen=True):
+class SchedulerDefaultConstraint(Section, frozen=True):
     """A spread constraint for pods without one."""
 
     max_skew: Int32 = 0
@@ -259,7 +259,7 @@ class DefaultConstraint(Section, frozen=True):
     match_label_keys: tuple[str, ...] = ()
 
 
-class NodeRequirement(Section, frozen=True):
+class AddedAffinityRequirement(Section, frozen=True):
     """One requirement of a node selector term."""
 
     key: str = ""
@@ -267,24 +267,24 @@ class NodeRequirement(Section, frozen=True):
     values: tuple[str, ...] = ()
 
 
-class NodeTerm(Section, frozen=True):
+class AddedAffinityTerm(Section, frozen=True):
     """A node selector term."""
 
-    match_expressions: tuple[NodeRequirement, ...] = ()
-    match_fields: tuple[NodeRequirement, ...] = ()
+    match_expressions: tuple[AddedAffinityRequirement, ...] = ()
+    match_fields: tuple[AddedAffinityRequirement, ...] = ()
 
 
 class PreferredTerm(Section, frozen=True):
     """A preferred term of node affinity."""
 
     weight: Int32 = 0
-    preference: NodeTerm = NodeTerm()
+    preference: AddedAffinityTerm = AddedAffinityTerm()
 
 
 class RequiredTerms(Section, frozen=True):
     """The required terms of node affinity."""
 
-    node_selector_terms: tuple[NodeTerm, ...] = ()
+    node_selector_terms: tuple[AddedAffinityTerm, ...] = ()
 
 
 class AddedAffinity(Section, frozen=True):
@@ -340,7 +340,7 @@ class NodeResourcesFitArgs(Arguments, frozen=True):
 class PodTopologySpreadArgs(Arguments, frozen=True):
     """Of PodTopologySpread."""
 
-    default_constraints: tuple[DefaultConstraint, ...] = ()
+    default_constraints: tuple[SchedulerDefaultConstraint, ...] = ()
     defaulting_type: str = ""
 
 

@@ -18,7 +18,7 @@ from extender.model.constraints.taints import CORDON
 from extender.model.objects import Namespace, Node, Object, Pod
 from extender.model.policies import JsonObject
 from extender.model.units import agreeing, counted
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.kinds import WATCHED_KINDS, Kind, WatchedKind, decode_identity
@@ -50,7 +50,7 @@ class Snapshot(NamedTuple):
     notes: list[str]
 
 
-class Item(NamedTuple):
+class SnapshotItem(NamedTuple):
     """One object of a snapshot: where it stands, its kind and group, and its JSON."""
 
     place: str
@@ -77,7 +77,7 @@ _POD = msgspec.json.Decoder(PodJson)
 _NAMES = msgspec.json.Decoder(dict[str, Raw] | None)
 
 
-def decode_snapshot(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Snapshot:
+def decode_snapshot(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS) -> Snapshot:
     """Decodes a List, an array of objects, or several documents of JSON. Raises ``WireError`` if the body is neither. O(bytes)."""
     kinds, snapshot, refused = kinds_by_name(WATCHED_KINDS, limits), Snapshot([], {}, [], []), list[str]()
     for item in items_of(body, snapshot.unreadable):
@@ -99,7 +99,7 @@ def decode_snapshot(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Snapshot:
     return snapshot
 
 
-def kinds_by_name(watched: Iterable[WatchedKind], limits: Limits) -> Kinds:
+def kinds_by_name(watched: Iterable[WatchedKind], limits: ConstraintLimits) -> Kinds:
     """The kinds within these limits."""
     found: dict[tuple[str, str], Kind[Any]] = {}
     for each in watched:
@@ -111,7 +111,7 @@ def kinds_by_name(watched: Iterable[WatchedKind], limits: Limits) -> Kinds:
 # -- objects of the documents
 
 
-def items_of(body: bytes, unreadable: list[str]) -> Iterator[Item]:
+def items_of(body: bytes, unreadable: list[str]) -> Iterator[SnapshotItem]:
     """The objects of all documents. What cannot be read is added to ``unreadable``. Raises ``WireError`` if the body is no snapshot."""
     if body.lstrip()[:1] == b"[":
         yield from _items_in(_read(_ITEMS, body), "", "", unreadable)
@@ -140,7 +140,7 @@ def objects_of(body: bytes) -> Iterator[JsonObject]:
         yield {"apiVersion": "v1", **found, "kind": item.kind}
 
 
-def _items(body: bytes, place: str, default: str, unreadable: list[str], depth: int = 0) -> Iterator[Item]:
+def _items(body: bytes, place: str, default: str, unreadable: list[str], depth: int = 0) -> Iterator[SnapshotItem]:
     """An object, or those of a list. The items of a typed list need not have a kind."""
     try:
         head = decode_twice(_HEAD, body)
@@ -151,14 +151,14 @@ def _items(body: bytes, place: str, default: str, unreadable: list[str], depth: 
                 unreadable.append(f"{place}: is a List within {_DEEPEST} others")
             yield from _items_in(listed, f"{place}.", name.removesuffix("List"), unreadable, depth + 1)
         else:
-            yield Item(place, name, head.api_version.rpartition("/")[0], body)
+            yield SnapshotItem(place, name, head.api_version.rpartition("/")[0], body)
     except UNREADABLE as error:
         unreadable.append(str(from_msgspec(error, place)))
 
 
 def _items_in(
     listed: list[Raw] | None, place: str, default: str, unreadable: list[str], depth: int = 0
-) -> Iterator[Item]:
+) -> Iterator[SnapshotItem]:
     for number, item in enumerate(listed or ()):
         yield from _items(bytes(item), f"{place}items[{number}]", default, unreadable, depth)
 
@@ -253,7 +253,7 @@ def _named(item: bytes) -> str:
 # -- pods as in a cluster
 
 
-def _completed(item: Item, refused: list[str]) -> bytes:
+def _completed(item: SnapshotItem, refused: list[str]) -> bytes:
     """The object; a pod that was written by hand with what the API server would have filled in. 4 µs for a pod of a cluster.
 
     A pod without a node that the API server refuses is added to ``refused``: what it asks for may have no effect.

@@ -17,7 +17,7 @@ from rich.console import Console
 from extender.cli.demo import page
 from extender.cli.main import main
 from extender.model.policies import Moment
-from extender.simulator.scenario.overview import Overview, PodRow, PolicyRow, SpreadRow
+from extender.simulator.scenario.overview import PodRow, PolicyTimeline, ScenarioSummary, SpreadRow
 from tests.fakes import PATIENCE
 
 README = Path(__file__).parents[2] / "README.md"
@@ -133,10 +133,10 @@ def test_a_page_shows_pods_skew_and_rejections() -> None:
     ]
     pods.append(PodRow("lab/batch-1", "batch", "n1", "z1", "", "lab/ssd: injected nodeSelector disk=ssd"))
     policies = [
-        PolicyRow("lab/ssd", ("nodeSelector",), {Moment.ADMISSION: 5, Moment.SCHEDULING: 6, Moment.RELEASE: 0}),
-        PolicyRow("lab/gangs", (), {Moment.ADMISSION: 0, Moment.SCHEDULING: 0, Moment.RELEASE: 4}),
+        PolicyTimeline("lab/ssd", ("nodeSelector",), {Moment.ADMISSION: 5, Moment.SCHEDULING: 6, Moment.RELEASE: 0}),
+        PolicyTimeline("lab/gangs", (), {Moment.ADMISSION: 0, Moment.SCHEDULING: 0, Moment.RELEASE: 4}),
     ]
-    seen = Overview(pods, [SpreadRow("web", {"z1": 2, "z2": 0})], [("too crowded", 3)], policies)
+    seen = ScenarioSummary(pods, [SpreadRow("web", {"z1": 2, "z2": 0})], [("too crowded", 3)], policies)
     output = StringIO()
     Console(width=120, file=output).print(page(seen, "http://here:1", ["A step"]))
     text = output.getvalue()

@@ -41,7 +41,7 @@ from extender.simulator.apiserver.kinds import (
     SERVICES,
     TOPOLOGY_DOMAINS,
     VALIDATING_WEBHOOKS,
-    Kind,
+    ServedKind,
     Target,
 )
 from extender.simulator.apiserver.server import ApiServer
@@ -67,7 +67,7 @@ class Strict(ApiServer):
     denied: frozenset[str] = frozenset()
     behind: float = 0.0
     hides_pods: bool = False
-    lacks: frozenset[Kind] = frozenset()
+    lacks: frozenset[ServedKind] = frozenset()
     guards: dict[str, list[dict[str, Any]]] | None = None
     asked: list[dict[str, Any]]
 

@@ -21,7 +21,7 @@ from extender.cli.main import main
 from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
 from extender.model.group_placements import PlacementStatus
-from extender.model.release import RELEASE_GATE, Decision, GroupKey, Level, Phase
+from extender.model.release import RELEASE_GATE, GroupDecision, GroupKey, GroupPhase, Level
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.wire.policies.group_placements import decision_body, status_body
@@ -536,8 +536,8 @@ def test_a_gated_pod_says_with_which_group_it_waits_and_where_it_goes(
     policy = policy_json("gangs", podSelector={}, namespaceSelector={}, when=["Release"])
     policy["spec"]["release"] = {"topology": [ZONE], "group": {"label": "gang"}}
     key = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "a")
-    body = decision_body(Decision(key, RELEASE_GATE, 1, (Level(ZONE, "z1"),), datetime(2026, 1, 1, tzinfo=UTC)))
-    status = PlacementStatus(Phase.DEGRADED, 2, 1, 1, "DomainFull", "1 more than the size waits")
+    body = decision_body(GroupDecision(key, RELEASE_GATE, 1, (Level(ZONE, "z1"),), datetime(2026, 1, 1, tzinfo=UTC)))
+    status = PlacementStatus(GroupPhase.DEGRADED, 2, 1, 1, "DomainFull", "1 more than the size waits")
     placement = {**body, "status": status_body(status, datetime(2026, 1, 1, tzinfo=UTC))}
     placement["metadata"]["uid"] = "u"
     pods = gated_json("a-0", "a", on="n1", released="a"), gated_json("a-1", "a")

@@ -11,7 +11,7 @@ from extender.cli.files import access_to, own_file, read_bytes, read_documents, 
 from extender.cli.main import CommandError, main
 from extender.kube.credentials import ACCOUNT_FOLDER, Access
 from extender.settings.connections import Kube
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 
 PODS = b'{"kind": "PodList", "items": [{"metadata": {"name": "web-1", "uid": "u-1"}, "spec": {"nodeName": "node-a"}}]}'
 
@@ -57,7 +57,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_a_snapshot_may_come_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(PODS)))
-    assert [found.name for found in read_snapshot("-", Limits()).objects] == ["web-1"]
+    assert [found.name for found in read_snapshot("-", ConstraintLimits()).objects] == ["web-1"]
 
 
 LISTED = PODS.decode()
@@ -83,7 +83,7 @@ AS_YAML = yaml.safe_dump(yaml.safe_load(PODS))
 def test_a_snapshot_is_read_in_every_form_that_a_shell_writes(tmp_path: Path, body: bytes) -> None:
     path = tmp_path / "cluster"
     path.write_bytes(body)
-    assert [found.name for found in read_snapshot(str(path), Limits()).objects] == ["web-1"]
+    assert [found.name for found in read_snapshot(str(path), ConstraintLimits()).objects] == ["web-1"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
@@ -99,9 +99,9 @@ def test_the_folder_of_a_dump_is_a_snapshot(tmp_path: Path) -> None:
     (tmp_path / "nodes.json").write_bytes(b'{"kind": "NodeList", "items": [{"metadata": {"name": "n1"}}]}')
     (tmp_path / "default" / "pods.json").write_bytes(PODS)
     (tmp_path / "default" / "web-1" / "logs.txt").write_bytes(b"==== START logs")
-    assert [found.name for found in read_snapshot(str(tmp_path), Limits()).objects] == ["web-1", "n1"]
+    assert [found.name for found in read_snapshot(str(tmp_path), ConstraintLimits()).objects] == ["web-1", "n1"]
     with pytest.raises(CommandError, match="a folder without files of JSON or YAML"):
-        read_snapshot(str(tmp_path / "default" / "web-1"), Limits())
+        read_snapshot(str(tmp_path / "default" / "web-1"), ConstraintLimits())
 
 
 @pytest.mark.parametrize(
@@ -118,14 +118,14 @@ def test_what_is_no_snapshot_is_told(tmp_path: Path, body: bytes, problem: str) 
     path = tmp_path / "cluster"
     path.write_bytes(body)
     with pytest.raises(CommandError, match=problem):
-        read_snapshot(str(path), Limits())
+        read_snapshot(str(path), ConstraintLimits())
 
 
 def test_a_snapshot_that_cannot_be_read_is_rejected_with_file_and_field(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     path.write_bytes(b'{"kind":"List","items":7}')
     with pytest.raises(CommandError, match=r"cluster\.json: items: expected"):
-        read_snapshot(str(path), Limits())
+        read_snapshot(str(path), ConstraintLimits())
 
 
 # -- `extender config validate` ----------------------------------------------------------------------------------------

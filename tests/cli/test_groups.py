@@ -14,7 +14,7 @@ from extender.cli.files import read_snapshot
 from extender.cli.groups import groups_of
 from extender.cli.main import main
 from extender.model.group_placements import PlacementStatus
-from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION, Decision, GroupKey, Level, Phase
+from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION, GroupDecision, GroupKey, GroupPhase, Level
 from extender.settings.configuration import Settings
 from extender.simulator.apiserver.server import ApiServer
 from extender.wire.policies.group_placements import decision_body, status_body
@@ -28,7 +28,7 @@ POLICY = policy_json(
     "rings", when=["Release"], release={"topology": [ZONE], "group": {"label": "ring"}, "size": {"count": 3}}
 )
 KEY = GroupKey("shop", "ClusterPodSchedulingPolicy/rings", "a")
-DECISION = Decision(KEY, RELEASE_GATE, 3, (Level(ZONE, "z1"),), NOW)
+DECISION = GroupDecision(KEY, RELEASE_GATE, 3, (Level(ZONE, "z1"),), NOW)
 
 
 def member(
@@ -43,7 +43,7 @@ def member(
     return made
 
 
-def placed(phase: Phase, ready: int, released: int, bound: int, message: str) -> Json:
+def placed(phase: GroupPhase, ready: int, released: int, bound: int, message: str) -> Json:
     """The object of the ring's decision with a status."""
     status = PlacementStatus(phase, ready, released, bound, "DomainFull", message)
     body = decision_body(DECISION)
@@ -83,7 +83,7 @@ def test_a_complete_group_waits_for_the_leader_until_that_says_something(
     members = [member(f"a-{number}") for number in range(3)]
     _, row = table(capsys, listed(tmp_path, POLICY, *members))
     assert (row[3], row[-1]) == ("Deciding", "all pods exist, and the leader has not decided yet")
-    undecided = placed(Phase.DECIDING, 3, 0, 0, "z1 holds 2 of 3")
+    undecided = placed(GroupPhase.DECIDING, 3, 0, 0, "z1 holds 2 of 3")
     del undecided["spec"]["decided"], undecided["spec"]["topology"]
     _, row = table(capsys, listed(tmp_path, POLICY, *members, undecided))
     assert (row[3], row[4], row[-1]) == ("Deciding", "-", "z1 holds 2 of 3")
@@ -128,13 +128,13 @@ def test_a_decided_group_shows_its_domain_and_what_the_leader_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     objects = (POLICY, member("a-0", gates=(), on="n1"), member("a-1", gates=()), member("a-2"))
-    _, row = table(capsys, listed(tmp_path, *objects, placed(Phase.DEGRADED, 3, 2, 1, "z1 holds 0 of 1")))
+    _, row = table(capsys, listed(tmp_path, *objects, placed(GroupPhase.DEGRADED, 3, 2, 1, "z1 holds 0 of 1")))
     assert row[3:] == ["Degraded", "z1", "3/3", "2", "1", "2 minutes", "z1 holds 0 of 1"]
 
 
 def test_a_status_about_other_counts_is_out_of_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     objects = (POLICY, *(member(f"a-{number}", gates=(), on="n1") for number in range(3)))
-    _, row = table(capsys, listed(tmp_path, *objects, placed(Phase.DEGRADED, 3, 2, 1, "z1 holds 0 of 1")))
+    _, row = table(capsys, listed(tmp_path, *objects, placed(GroupPhase.DEGRADED, 3, 2, 1, "z1 holds 0 of 1")))
     assert row[3:] == ["Bound", "z1", "3/3", "3", "3", "2 minutes", "3 of 3 pods have a node"]
 
 
@@ -181,7 +181,7 @@ def test_json_is_for_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_without_the_bound_pods_the_leader_is_believed(tmp_path: Path) -> None:
     """`extender doctor` reads only pods without a node, so the counts of the leader are others."""
     path = tmp_path / "snapshot.json"
-    items = [POLICY, member("a-2", minutes=20), placed(Phase.DEGRADED, 3, 2, 2, "z1 holds 0 of 1")]
+    items = [POLICY, member("a-2", minutes=20), placed(GroupPhase.DEGRADED, 3, 2, 2, "z1 holds 0 of 1")]
     path.write_text(json.dumps({"kind": "List", "items": items}), "utf-8")
     objects = read_snapshot(str(path), Settings().limits).objects
     (whole,), (partial,) = (groups_of(objects, Settings(), is_partial=known).groups for known in (False, True))

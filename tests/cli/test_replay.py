@@ -22,7 +22,7 @@ from extender.cli.main import main
 from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
 from extender.settings.configuration import settings_document
-from extender.settings.jobs import Recorder
+from extender.settings.jobs import RecorderSettings
 from extender.simulator.apiserver.kinds import KINDS, PODS
 from extender.simulator.scenario.language import RestartExtender
 from extender.simulator.scenario.play import Player
@@ -50,7 +50,7 @@ async def record(
     """
     play = read_scenario(scenario, short=True)
     settings = scenario_settings(play, scenario)
-    settings = msgspec.structs.replace(settings, recorder=Recorder(path=str(path), **chosen))
+    settings = msgspec.structs.replace(settings, recorder=RecorderSettings(path=str(path), **chosen))
     async with (
         SimulatedCluster(play, 1, read_objects(play, scenario)) as simulated,
         service_running(settings, simulated.api.url, 1, simulated.clock, key) as (url, service),

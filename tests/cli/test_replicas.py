@@ -21,7 +21,7 @@ import pytest
 
 from extender.simulator.apiserver.kinds import LEASES, PODS, Target
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
-from extender.simulator.oracle.journal import Decision
+from extender.simulator.oracle.journal import JournalDecision
 from extender.simulator.oracle.violations import violations
 from extender.simulator.scheduler.extender_client import ExtenderEntry
 from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
@@ -234,8 +234,8 @@ class Traffic:
         return [row.key for row in self._api.store.table(PODS).latest() if not row.node]
 
     @property
-    def decisions(self) -> list[Decision]:
-        return [entry for entry in self.loop.journal.entries if isinstance(entry, Decision)]
+    def decisions(self) -> list[JournalDecision]:
+        return [entry for entry in self.loop.journal.entries if isinstance(entry, JournalDecision)]
 
     async def more(self, number: int = 80) -> None:
         """Wait for so many more questions to be answered with a place, the first of them asked from now on."""

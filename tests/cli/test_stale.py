@@ -15,7 +15,7 @@ import pytest
 from extender.compose.embedded import FREE_PORT, service_running
 from extender.compose.service import Service
 from extender.settings.configuration import Settings
-from extender.settings.connections import Kube, Server, Watch
+from extender.settings.connections import Kube, Server, WatchSettings
 from extender.simulator.apiserver.kinds import PODS, Target
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.json_objects import JsonObject
@@ -87,7 +87,7 @@ def shown(service: Service) -> set[str]:
 async def test_a_pod_that_comes_and_goes_between_two_lists_is_answered_for_and_gives_its_place_back(
     *, streams: bool
 ) -> None:
-    kube = Kube(watch=Watch(watch_list=streams))
+    kube = Kube(watch=WatchSettings(watch_list=streams))
     settings = msgspec.structs.replace(DECISIVE, kube=kube)
     async with ApiServer() as api:
         api.store.load([dict(found) for found in OBJECTS])

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from extender.compose.replay import Outcome, outcome_of
-from extender.wire.recordings.recording import Answer
+from extender.compose.replay import ReplayOutcome, outcome_of
+from extender.wire.recordings.recording import RecordedAnswer
 
-REJECTED = Answer(reasons=("taint",), digest="a")
+REJECTED = RecordedAnswer(reasons=("taint",), digest="a")
 
 
 @pytest.mark.parametrize(
     ("recorded", "replayed", "outcome"),
     [
-        (Answer(("a",)), Answer(("b", "c")), Outcome.ELSEWHERE),
-        (Answer(("a", "b")), Answer(("b", "c")), Outcome.NARROWER),
-        (Answer(("a",)), Answer(("b", "a")), Outcome.WIDER),
-        (Answer(("a", "b")), Answer(("b", "a")), Outcome.ORDER),
-        (Answer(("a",)), REJECTED, Outcome.REJECTED),
-        (REJECTED, Answer(("a",)), Outcome.PASSED),
-        (REJECTED, Answer(reasons=("cordoned",), digest="b"), Outcome.REASON),
-        (REJECTED, Answer(reasons=("taint",), digest="a", plan=("a", "victim")), Outcome.PREEMPTION),
-        (Answer(victims={"a": ("v",)}), Answer(), Outcome.PREEMPTION),
-        (Answer(scores={"a": 1}), Answer(scores={"a": 2}), Outcome.SCORES),
+        (RecordedAnswer(("a",)), RecordedAnswer(("b", "c")), ReplayOutcome.ELSEWHERE),
+        (RecordedAnswer(("a", "b")), RecordedAnswer(("b", "c")), ReplayOutcome.NARROWER),
+        (RecordedAnswer(("a",)), RecordedAnswer(("b", "a")), ReplayOutcome.WIDER),
+        (RecordedAnswer(("a", "b")), RecordedAnswer(("b", "a")), ReplayOutcome.ORDER),
+        (RecordedAnswer(("a",)), REJECTED, ReplayOutcome.REJECTED),
+        (REJECTED, RecordedAnswer(("a",)), ReplayOutcome.PASSED),
+        (REJECTED, RecordedAnswer(reasons=("cordoned",), digest="b"), ReplayOutcome.REASON),
+        (REJECTED, RecordedAnswer(reasons=("taint",), digest="a", plan=("a", "victim")), ReplayOutcome.PREEMPTION),
+        (RecordedAnswer(victims={"a": ("v",)}), RecordedAnswer(), ReplayOutcome.PREEMPTION),
+        (RecordedAnswer(scores={"a": 1}), RecordedAnswer(scores={"a": 2}), ReplayOutcome.SCORES),
     ],
 )
-def test_two_answers_have_the_outcome(recorded: Answer, replayed: Answer, outcome: Outcome) -> None:
+def test_two_answers_have_the_outcome(
+    recorded: RecordedAnswer, replayed: RecordedAnswer, outcome: ReplayOutcome
+) -> None:
     assert outcome_of(recorded, replayed) is outcome

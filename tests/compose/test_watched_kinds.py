@@ -18,7 +18,7 @@ from extender.kube.timing import SystemClock
 from extender.model.objects import DisruptionBudget
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings, default_settings
-from extender.settings.jobs import Preemption
+from extender.settings.jobs import PreemptionSettings
 from extender.wire.objects import kinds as table
 from extender.wire.objects.kinds import WATCHED_KINDS, Identity, Kind, WatchedKind, watched_kinds
 from extender.wire.objects.objects_json import BudgetJson
@@ -52,7 +52,10 @@ def spread(**found: Any) -> Settings:
         (spread(defaultingType="List", defaultConstraints=[ZONE]), ALWAYS | WORKLOADS),
         (spread(defaultingType="List", defaultConstraints=[]), ALWAYS),
         (spread(enabled=False), ALWAYS),
-        (replace(default_settings("augment"), shadow=True, preemption=Preemption(mode="off")), ALWAYS | WORKLOADS),
+        (
+            replace(default_settings("augment"), shadow=True, preemption=PreemptionSettings(mode="off")),
+            ALWAYS | WORKLOADS,
+        ),
     ],
     ids=["execute", "advise", "System", "List with constraints", "List without constraints", "switched off", "shadow"],
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.policies.policy_validation import validate
 from tests.costs.building import OF_EVENTS, Row, base
 from tests.costs.fields import inputs, matches, policy_fields
@@ -54,7 +54,7 @@ def test_each_row_measures_something() -> None:
 def test_a_policy_with_a_list_as_long_as_its_schema_allows_is_valid(path: str) -> None:
     schema = dict(policy_fields())[path]
     most = schema.get("maxItems") or schema.get("maxProperties") or len(schema["items"]["enum"])
-    assert validate(grown_policy(path, most), Limits()) == []
+    assert validate(grown_policy(path, most), ConstraintLimits()) == []
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.limit == OF_EVENTS], ids=lambda row: row.name)

@@ -9,14 +9,14 @@ from msgspec.structs import replace as changed
 
 from extender.doctor.deployment import examine_deployment
 from extender.doctor.facts import Deployment, Facts
-from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration, LeaderElection, Profile
+from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration, Profile, SchedulerLeaderElection
 from tests.doctor.test_findings import GOOD, settings
 
 LED = settings(leaderElection={"enabled": True})
 FIRST = KubeSchedulerConfiguration()
 SECOND = KubeSchedulerConfiguration(
     profiles=(Profile(scheduler_name="placement-scheduler"),),
-    leader_election=LeaderElection(resource_name="placement-scheduler"),
+    leader_election=SchedulerLeaderElection(resource_name="placement-scheduler"),
 )
 OTHER = Extender(url_prefix="http://127.0.0.1:9251", filter_verb="predicate")
 REMOTE = Extender(url_prefix="http://10.0.0.9:9251", filter_verb="predicate")
@@ -31,7 +31,7 @@ def without_election(config: KubeSchedulerConfiguration) -> KubeSchedulerConfigu
 
 
 def with_first_lease(config: KubeSchedulerConfiguration) -> KubeSchedulerConfiguration:
-    return changed(config, leader_election=LeaderElection())
+    return changed(config, leader_election=SchedulerLeaderElection())
 
 
 def silent(*urls: str) -> Facts:

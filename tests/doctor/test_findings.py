@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from extender.doctor.facts import APPLY_OVERLAY, Facts, Finding, Sample, SchedulingQueue, needed_permissions
+from extender.doctor.facts import APPLY_OVERLAY, Facts, Finding, Sample, SchedulerCalls, needed_permissions
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
 from extender.model.units import ago
-from extender.server.transport.tls import Cause
+from extender.server.transport.tls import TLSFileProblem
 from extender.settings.configuration import API_VERSION, KIND, Settings, in_namespace, parse_settings
 
 NOW = 1_800_000_000.0
@@ -56,7 +56,7 @@ def failed(reason: str, count: float, seconds_ago: float) -> Facts:
     )
 
 
-def uncalled(queue: SchedulingQueue | None) -> Facts:
+def uncalled(queue: SchedulerCalls | None) -> Facts:
     """A service that kube-scheduler has never called, beside these pods."""
     samples = [one for one in GOOD_SAMPLES if not one.name.startswith(("extender_requests", "extender_last"))]
     return replace(GOOD, samples=samples, queue=queue)
@@ -152,19 +152,19 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         ("info", "standby", "this replica is a standby, the leader is extender-2"),
     ),
     "a scheduler that places pods without us": (
-        uncalled(SchedulingQueue(scheduled=3)),
+        uncalled(SchedulerCalls(scheduled=3)),
         ("error", "called", f"{NEVER}, but 3 pods were bound meanwhile: it places pods without the extender"),
     ),
     "its calls meet nothing": (
-        uncalled(SchedulingQueue(failed=(f"{POST}dial tcp 127.0.0.1:1: connect: connection refused", "other") * 2)),
+        uncalled(SchedulerCalls(failed=(f"{POST}dial tcp 127.0.0.1:1: connect: connection refused", "other") * 2)),
         ("error", "called", f"{FAIL}nothing listens there ({POST}dial tcp 127.0.0.1:1: connect: connection refused)"),
     ),
     "its calls lead to another path, long after the service was called": (
-        replace(GOOD, queue=SchedulingQueue(failed=(f"binding rejected: {STATUS}404",) * 2)),
+        replace(GOOD, queue=SchedulerCalls(failed=(f"binding rejected: {STATUS}404",) * 2)),
         ("error", "called", f"{FAIL}{STATUS}404"),
     ),
     "it has no name for us": (
-        uncalled(SchedulingQueue(failed=(f"{POST}dial tcp: lookup extender on 10.0.0.10:53: no such host",) * 2)),
+        uncalled(SchedulerCalls(failed=(f"{POST}dial tcp: lookup extender on 10.0.0.10:53: no such host",) * 2)),
         (
             "error",
             "called",
@@ -172,11 +172,11 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         ),
     ),
     "it is shut out": (
-        uncalled(SchedulingQueue(failed=(f"{POST}context deadline exceeded",) * 2)),
+        uncalled(SchedulerCalls(failed=(f"{POST}context deadline exceeded",) * 2)),
         ("error", "called", f"{FAIL}no answer comes ({POST}context deadline exceeded)"),
     ),
     "it expects HTTPS": (
-        uncalled(SchedulingQueue(failed=(f"{POST}http: server gave HTTP response to HTTPS client",) * 2)),
+        uncalled(SchedulerCalls(failed=(f"{POST}http: server gave HTTP response to HTTPS client",) * 2)),
         (
             "error",
             "called",
@@ -184,7 +184,7 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         ),
     ),
     "a name that our certificate lacks": (
-        uncalled(SchedulingQueue(failed=(f"{POST}{NAMES}",) * 2)),
+        uncalled(SchedulerCalls(failed=(f"{POST}{NAMES}",) * 2)),
         (
             "error",
             "called",
@@ -192,19 +192,19 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         ),
     ),
     "our certificate has expired": (
-        uncalled(SchedulingQueue(failed=(f"{POST}{PAST}",) * 2)),
+        uncalled(SchedulerCalls(failed=(f"{POST}{PAST}",) * 2)),
         ("error", "called", f"{FAIL}the extender's certificate, or its CA, has expired ({POST}{PAST})"),
     ),
     "it does not run": (
-        uncalled(SchedulingQueue(untried=1, untried_since=NOW - 60, tried_at=NOW - 61)),
+        uncalled(SchedulerCalls(untried=1, untried_since=NOW - 60, tried_at=NOW - 61)),
         ("error", "called", "kube-scheduler has not tried 1 pod, the oldest for 1 minute: it does not run"),
     ),
     "every node is tainted": (
-        uncalled(SchedulingQueue(rejected=(TAINTED,))),
+        uncalled(SchedulerCalls(rejected=(TAINTED,))),
         ("info", "called", f'{NEVER}: its own plugins reject every node first ("{TAINTED}")'),
     ),
     "no pod to place": (
-        uncalled(SchedulingQueue()),
+        uncalled(SchedulerCalls()),
         ("info", "called", f"{NEVER}, and no pod was bound meanwhile"),
     ),
     "never called, and the cluster not looked at": (uncalled(None), ("error", "called", NEVER)),
@@ -363,13 +363,13 @@ def test_a_kind_that_was_never_listed_is_no_silent_watch_as_well() -> None:
 @pytest.mark.parametrize(
     "queue",
     [
-        SchedulingQueue(untried=1, untried_since=NOW - 10),
-        SchedulingQueue(untried=1, untried_since=NOW - 60, tried_at=NOW - 1),
-        SchedulingQueue(failed=("running PreBind plugin: timed out",)),
+        SchedulerCalls(untried=1, untried_since=NOW - 10),
+        SchedulerCalls(untried=1, untried_since=NOW - 60, tried_at=NOW - 1),
+        SchedulerCalls(failed=("running PreBind plugin: timed out",)),
     ],
     ids=["a pod of this moment", "a pod behind others", "an error of another kind"],
 )
-def test_a_scheduler_that_works_is_not_blamed(queue: SchedulingQueue) -> None:
+def test_a_scheduler_that_works_is_not_blamed(queue: SchedulerCalls) -> None:
     assert diagnose(replace(GOOD, queue=queue)) == []
 
 
@@ -378,13 +378,13 @@ def test_a_scheduler_that_works_is_not_blamed(queue: SchedulingQueue) -> None:
     [("404", "answers at /filter"), ("403", "server.tls.clients"), ("503", "normal after a start"), ("500", "log")],
 )
 def test_each_status_of_a_call_has_a_remedy_of_its_own(code: str, words: str) -> None:
-    (found,) = diagnose(replace(GOOD, queue=SchedulingQueue(failed=(STATUS + code,))))
+    (found,) = diagnose(replace(GOOD, queue=SchedulerCalls(failed=(STATUS + code,))))
     assert words in found.remedy
 
 
 @pytest.mark.parametrize("end", ["EOF", "read: connection reset by peer", "remote error: tls: bad certificate"])
 def test_a_connection_that_the_extender_ends_is_a_rejected_certificate_where_it_asks_for_one(end: str) -> None:
-    queue = SchedulingQueue(failed=(POST + end,))
+    queue = SchedulerCalls(failed=(POST + end,))
     tls = {"tls": WITHOUT_ROLES["tls"] | {"clients": {"admin": ["a"]}}}
     (found,) = diagnose(replace(GOOD, queue=queue, settings=settings(server=tls)))
     assert "rejects the scheduler's client certificate" in found.problem
@@ -399,11 +399,13 @@ def test_two_causes_share_neither_problem_nor_both_texts() -> None:
 
 def test_each_cause_of_unusable_certificate_files_has_its_own_words() -> None:
     texts = {
-        tuple(one.remedy for one in diagnose(unusable(cause.value))) for cause in Cause if cause is not Cause.EXPIRED
+        tuple(one.remedy for one in diagnose(unusable(cause.value)))
+        for cause in TLSFileProblem
+        if cause is not TLSFileProblem.EXPIRED
     }
-    problems = {tuple(one.problem for one in diagnose(unusable(cause.value))) for cause in Cause}
-    assert len(problems) == len(Cause)
-    assert len(texts) == len(Cause) - 1
+    problems = {tuple(one.problem for one in diagnose(unusable(cause.value))) for cause in TLSFileProblem}
+    assert len(problems) == len(TLSFileProblem)
+    assert len(texts) == len(TLSFileProblem) - 1
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,19 @@ import pytest
 
 from extender.doctor.facts import Facts, Groups
 from extender.doctor.policies import examine_groups
-from extender.model.release import GroupKey, Level, Phase
+from extender.model.release import GroupKey, GroupPhase, Level
 from extender.settings.configuration import Settings
-from extender.verbs.release.progress import UNDECIDED, GroupOverview, Reason, StrayPod
+from extender.verbs.release.progress import UNDECIDED, GroupOverview, StrayPod, WaitReason
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def group(name: str = "ring", *, minutes: float = 25, pods: int = 3, released: int = 1, **fields: str) -> GroupOverview:
     """A group of four whose policy allows 10 minutes; it lacks room unless `fields` say otherwise."""
-    said = {"reason": str(Reason.NO_ROOM), "message": "z1 holds 1 of 2"} | fields
+    said = {"reason": str(WaitReason.NO_ROOM), "message": "z1 holds 1 of 2"} | fields
     key = GroupKey("shop", "ClusterPodSchedulingPolicy/rings", name)
     since = NOW - timedelta(minutes=minutes)
-    return GroupOverview(key, Phase.DECIDING, (Level("zone", "z1"),), 4, pods, released, 0, since, 600.0, **said)
+    return GroupOverview(key, GroupPhase.DECIDING, (Level("zone", "z1"),), 4, pods, released, 0, since, 600.0, **said)
 
 
 def stray(minutes: float | None) -> StrayPod:
@@ -55,13 +55,13 @@ def test_a_group_within_its_time_or_without_held_pods_is_no_finding() -> None:
 @pytest.mark.parametrize(
     ("reason", "says"),
     [
-        (Reason.INCOMPLETE, "release.size"),
+        (WaitReason.INCOMPLETE, "release.size"),
         (UNDECIDED, "a replica leads"),
-        (Reason.FOREIGN_GATE, "removes the other gates"),
-        (Reason.REFUSED, "delete these pods"),
-        (Reason.DOMAIN_FULL, "delete all pods of the group"),
-        (Reason.BEYOND_SIZE, "growth SameDomain"),
-        (Reason.NOT_WRITTEN, "log of the leader"),
+        (WaitReason.FOREIGN_GATE, "removes the other gates"),
+        (WaitReason.REFUSED, "delete these pods"),
+        (WaitReason.DOMAIN_FULL, "delete all pods of the group"),
+        (WaitReason.BEYOND_SIZE, "growth SameDomain"),
+        (WaitReason.NOT_WRITTEN, "log of the leader"),
         ("SomethingNewer", "log of the leader"),
     ],
 )

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-from extender.doctor.facts import Facts, Finding, Sample, SchedulingQueue
+from extender.doctor.facts import Facts, Finding, Sample, SchedulerCalls
 from extender.doctor.scheduler_config import examine_scheduler
 from extender.doctor.surroundings import examine_schedulers, unasked_names
 from extender.settings.configuration import Settings
@@ -48,7 +48,7 @@ def test_schedulers_that_fit_the_settings_give_no_finding(facts: Facts, profiles
 
 
 def test_pods_for_a_scheduler_that_nothing_is_known_of_are_a_warning() -> None:
-    facts = dataclasses.replace(asked("a"), queue=SchedulingQueue(unasked={"default-schedular": 3, "b": 1}))
+    facts = dataclasses.replace(asked("a"), queue=SchedulerCalls(unasked={"default-schedular": 3, "b": 1}))
     assert brief(examine_schedulers(facts, {"a"})) == [
         ("warning", "3 pods wait for a scheduler named default-schedular, which has tried none and asked nothing"),
         ("warning", "1 pod waits for a scheduler named b, which has tried none and asked nothing"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from extender.model.group_placements import MOST_RECORDED, PlacementStatus
-from extender.model.release import BroughtToleration, Decision, GroupKey, Level, Phase
+from extender.model.release import BroughtToleration, GroupDecision, GroupKey, GroupPhase, Level
 from extender.simulator.json_objects import JsonObject
 from extender.wire.policies.group_placements import decision_body, status_body, undecided_body
 from tests.e2e.client import Api
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 GROUP = GroupKey("default", "PodSchedulingPolicy/default/gangs", "train-7")
 SPOT = Level("zone", "a", tolerations=(BroughtToleration("spot", "Exists", "", "NoExecute", 60),))
-DECISION = Decision(GROUP, "placement.extender.dev/group", 4, (SPOT, Level("rack", "r1")), NOON)
+DECISION = GroupDecision(GROUP, "placement.extender.dev/group", 4, (SPOT, Level("rack", "r1")), NOON)
 PATH = "/apis/placement.extender.dev/v1alpha1/namespaces/default/groupplacements"
 STRICT = {"fieldValidation": "Strict"}
 
@@ -46,7 +46,7 @@ async def test_a_group_is_written_before_and_after_its_decision(api: Api) -> Non
     replaced = await api.request("PUT", named(body), body, params=STRICT)
     assert replaced["spec"] == body["spec"]
     assert (await api.request("PUT", named(body), body, allow=[409]))["reason"] == "Conflict"
-    status = status_body(PlacementStatus(Phase.RELEASING, 4, 2, 1, "Releasing", "2 of 4 released"), NOON)
+    status = status_body(PlacementStatus(GroupPhase.RELEASING, 4, 2, 1, "Releasing", "2 of 4 released"), NOON)
     patched = await api.patch(f"{named(body)}/status", {"status": status})
     assert (patched["status"], patched["spec"]) == (status, body["spec"])
 
@@ -54,7 +54,7 @@ async def test_a_group_is_written_before_and_after_its_decision(api: Api) -> Non
 async def test_kubectl_get_shows_the_finest_level_as_the_domain(api: Api) -> None:
     body = decision_body(DECISION)
     await api.request("POST", PATH, body)
-    await api.patch(f"{named(body)}/status", {"status": status_body(PlacementStatus(Phase.BOUND, 4, 4, 4), NOON)})
+    await api.patch(f"{named(body)}/status", {"status": status_body(PlacementStatus(GroupPhase.BOUND, 4, 4, 4), NOON)})
     as_table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}  # what kubectl get asks for
     table = await api.request("GET", PATH, headers=as_table)
     names = [column["name"] for column in table["columnDefinitions"]]

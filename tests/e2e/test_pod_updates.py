@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from extender.model.release import Decision, GroupKey, Level
+from extender.model.release import GroupDecision, GroupKey, Level
 from extender.simulator.apiserver.patching import STRATEGIC
 from extender.simulator.apiserver.pod_updates import allowed
 from extender.simulator.json_objects import JsonObject
@@ -102,7 +102,7 @@ async def test_a_gated_pod_is_narrowed_and_released_by_one_patch(cluster: Cluste
         gates = case["old"]["spec"].get("schedulingGates") or []
         if number % _EVERY or not gates:
             continue
-        decision = Decision(group, gates[0]["name"], 1, levels, datetime(2026, 3, 1, tzinfo=UTC))
+        decision = GroupDecision(group, gates[0]["name"], 1, levels, datetime(2026, 3, 1, tzinfo=UTC))
         pod = {**case["old"], "metadata": {"name": f"{domain}{number}", "namespace": "default"}}
         stored = await cluster.api.request("POST", _PODS, pod, allow=[422])
         if stored["kind"] == "Status":

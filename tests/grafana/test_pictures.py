@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from extender.simulator.scenario.overview import Overview, PodRow, SpreadRow
+from extender.simulator.scenario.overview import PodRow, ScenarioSummary, SpreadRow
 from tests.tools.dashboards.drawing import NO_DATA, Series, Span, draw, shown
 from tests.tools.dashboards.files import DASHBOARDS, FOLDER, README
 from tests.tools.dashboards.panels import Dashboard, Panel
@@ -64,7 +64,7 @@ def test_the_readme_shows_every_picture_and_no_other_lies_about() -> None:
 
 def test_the_picture_of_the_demo_has_the_headings_that_the_demo_prints() -> None:
     picture = DEMO_PICTURE.read_text("utf-8")
-    seen = Overview([PodRow("a", "a", "", "", "a")], [SpreadRow("a", {"a": 1})], [("a", 1)], [])
+    seen = ScenarioSummary([PodRow("a", "a", "", "", "a")], [SpreadRow("a", {"a": 1})], [("a", 1)], [])
     headings = set(words(demo_svg(seen, []))) - {"a", "1", "0", ""}
     assert len(headings) >= 8
     assert headings <= set(words(picture)), "run `python -m tests.tools.dashboards demo`"

@@ -15,7 +15,7 @@ from extender.index.counts.groups import GroupView
 from extender.model.objects import Object, Pod
 from extender.rules.interpod_affinity import own_terms, terms_of_others
 from extender.rules.topology_spread import spread_groups
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.objects.kinds import pods_within
 from tests.builders import Json
 
@@ -24,7 +24,9 @@ Counts = dict[str, int]
 _MANY = 10**6
 # What the index costs is to be linear beyond the limits too, as these can be set.
 _UNLIMITED = pods_within(
-    Limits(affinity_terms=_MANY, topology_spread_constraints=_MANY, topology_keys=_MANY, label_requirements=_MANY)
+    ConstraintLimits(
+        affinity_terms=_MANY, topology_spread_constraints=_MANY, topology_keys=_MANY, label_requirements=_MANY
+    )
 )
 
 
@@ -105,7 +107,7 @@ def apply(index: ClusterIndex, *steps: Step) -> ClusterIndex:
             case Assume(pod, nodes, now):
                 index.assume(pod, nodes, now)
             case Review(now):
-                index.assumed.review(now, assumed.Limits(expiry=100.0, failure_grace=2.0, doubt=5.0))
+                index.assumed.review(now, assumed.AssumptionTimeouts(expiry=100.0, failure_grace=2.0, doubt=5.0))
             case _:
                 index.upsert(step)
     return index

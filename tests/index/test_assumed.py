@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import Limits
+from extender.index.claims.assumed import AssumptionTimeouts
 from extender.index.cluster import ClusterIndex
 from extender.model.bounded import MOST_DELETED, DeletedPods
 from extender.model.objects import ON_ITS_WAY, Object, Pod
@@ -129,11 +129,17 @@ class TestReview:
 
     def test_it_expires(self) -> None:
         index = assumed(zoned(), WEB, "n1", now=100.0)
-        assert (index.assumed.review(129.0, Limits(expiry=30.0, failure_grace=2.0)), near(index, NEAR_WEB)) == (
+        assert (
+            index.assumed.review(129.0, AssumptionTimeouts(expiry=30.0, failure_grace=2.0)),
+            near(index, NEAR_WEB),
+        ) == (
             0,
             [{"z1": 1}],
         )
-        assert (index.assumed.review(130.0, Limits(expiry=30.0, failure_grace=2.0)), near(index, NEAR_WEB)) == (1, [{}])
+        assert (
+            index.assumed.review(130.0, AssumptionTimeouts(expiry=30.0, failure_grace=2.0)),
+            near(index, NEAR_WEB),
+        ) == (1, [{}])
 
     def test_a_report_of_failure_ends_it_unless_it_is_of_an_earlier_attempt(self) -> None:
         rejected = pod_json("web", app="web")
@@ -141,7 +147,7 @@ class TestReview:
         for age, ended in ((1.0, 0), (2.0, 1)):
             index = assumed(zoned(pod("web", app="web")), WEB, "n1", now=0.0)
             index.upsert(PODS.decode_object(orjson.dumps(rejected)))
-            assert index.assumed.review(age, Limits(expiry=30.0, failure_grace=2.0)) == ended
+            assert index.assumed.review(age, AssumptionTimeouts(expiry=30.0, failure_grace=2.0)) == ended
 
     def test_a_report_that_may_be_older_than_the_answer_does_not_end_it(self) -> None:
         """The watch may have been held up: what is read now was written at any time since it was last read to its end."""
@@ -150,12 +156,12 @@ class TestReview:
         for known_before, ended in ((1.9, 0), (2.0, 1)):
             index = assumed(zoned(pod("web", app="web")), WEB, "n1", now=0.0)
             index.upsert(PODS.decode_object(orjson.dumps(rejected)))
-            limits = Limits(expiry=300.0, failure_grace=2.0)
+            limits = AssumptionTimeouts(expiry=300.0, failure_grace=2.0)
             assert index.assumed.review(60.0, limits, known_before=known_before) == ended
 
     def test_it_does_not_expire_while_its_binding_may_lie_unread(self) -> None:
         index = assumed(zoned(), WEB, "n1", now=100.0)
-        limits = Limits(expiry=30.0, failure_grace=2.0)
+        limits = AssumptionTimeouts(expiry=30.0, failure_grace=2.0)
         assert (index.assumed.review(190.0, limits, known_until=129.0), near(index, NEAR_WEB)) == (0, [{"z1": 1}])
         assert (index.assumed.review(190.0, limits, known_until=130.0), near(index, NEAR_WEB)) == (1, [{}])
 

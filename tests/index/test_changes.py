@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.counts.groups import Group, IndexDriftError
-from extender.index.objects.changes import Change
+from extender.index.counts.groups import CountGroup, IndexDriftError
+from extender.index.objects.changes import IndexChange
 from extender.model.objects import Object, PodSignature
 from extender.rules.interpod_affinity import own_terms
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, taint, term, workload
@@ -212,7 +212,7 @@ def test_what_was_not_there_cannot_go(obj: Object) -> None:
 
 def test_a_count_below_nought_is_reported_as_drift() -> None:
     group = own_terms(compiled_of(zoned(pod("web", on="n1", app="web")), NEAR_WEB)).affinity[0]
-    assert isinstance(group, Group)
+    assert isinstance(group, CountGroup)
     with pytest.raises(IndexDriftError, match="zone=z1 make -1"):
         group.add(0, -2)
     assert counts_of(group) == {"z1": 1}
@@ -241,7 +241,7 @@ def test_a_change_has_the_object_before_and_after() -> None:
     index.upsert(service)
     index.delete(service)
     index.delete(service)
-    assert seen == [Change(None, service), Change(service, None)]
+    assert seen == [IndexChange(None, service), IndexChange(service, None)]
 
 
 def test_a_subscriber_to_one_pod_is_reported_of_that_pod_until_it_unsubscribes() -> None:
@@ -252,7 +252,7 @@ def test_a_subscriber_to_one_pod_is_reported_of_that_pod_until_it_unsubscribes()
         index.upsert(each)
     index.pod_changes.unsubscribe(waiting.uid, seen.append)
     index.delete(placed)
-    assert seen == [Change(None, waiting), Change(waiting, placed)]
+    assert seen == [IndexChange(None, waiting), IndexChange(waiting, placed)]
     assert len(index.pod_changes) == 0
 
 

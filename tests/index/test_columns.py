@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.nodes.columns import NodeColumn, SparseColumn
-from extender.index.nodes.domains import Inclusion, KeyDomains, Scope
+from extender.index.nodes.domains import DomainScope, Inclusion, KeyDomains
 from extender.index.nodes.topology import Topology
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.constraints.node_affinity import NodeAffinity, node_selector
@@ -252,7 +252,7 @@ def varied(topology: Topology, every: int) -> None:
     topology.put(topology.number("n0"), None)
 
 
-def as_text(column: KeyDomains | Scope) -> tuple[object, ...]:
+def as_text(column: KeyDomains | DomainScope) -> tuple[object, ...]:
     """What a column holds, with the values of domains in place of their numbers, and the form that it has."""
     key = column if isinstance(column, KeyDomains) else column.key
     there = {number: key.value(domain) for number, domain in enumerate(_numbers(column)) if domain}
@@ -263,7 +263,7 @@ def as_text(column: KeyDomains | Scope) -> tuple[object, ...]:
     return there, domains, column.filled, type(column.of_node), column.cells
 
 
-def _numbers(column: KeyDomains | Scope) -> list[int]:
+def _numbers(column: KeyDomains | DomainScope) -> list[int]:
     return [column.of_node[number] for number in range(60)]
 
 

@@ -12,7 +12,7 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints, selections
 from extender.index.counts.compiled_constraints import ConstraintCompiler
-from extender.index.counts.groups import Group
+from extender.index.counts.groups import CountGroup
 from extender.index.counts.selections import PodSelector, Selection, Selections
 from extender.index.counts.selector_index import MOST_PAIRS, SelectorIndex
 from extender.index.objects.workloads import Workloads
@@ -437,7 +437,7 @@ def test_what_is_cached_of_a_rejection_does_not_keep_a_request_that_was_dropped(
     groups = {id(group) for group in index.view.compiled(args.pod.signature).filter_groups()}
     drop_all(index)
     gc.collect()
-    assert [each for each in gc.get_objects() if type(each) is Group and id(each) in groups] == []
+    assert [each for each in gc.get_objects() if type(each) is CountGroup and id(each) in groups] == []
     assert unhelpful.without(args.pod, [0, 1], index.view) == [0, 1]
 
 

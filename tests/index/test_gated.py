@@ -10,7 +10,7 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.gated import UNREADABLE, Role
+from extender.index.gated import UNREADABLE, GatedPodState
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import Object, Pod
 from extender.model.policies import Policy, PolicyObject
@@ -34,7 +34,7 @@ def index_with(*objects: Object, **release: Any) -> ClusterIndex:
     return cluster(PolicyObject(release_policy(**release)), *objects)
 
 
-def roles(index: ClusterIndex) -> dict[str, dict[str, Role]]:
+def roles(index: ClusterIndex) -> dict[str, dict[str, GatedPodState]]:
     """By value of the group's key, the role of each pod by name."""
     return {
         group.key.value: {uid.removeprefix("uid-"): role for uid, role in group.roles.items()} for group in index.gated
@@ -44,9 +44,9 @@ def roles(index: ClusterIndex) -> dict[str, dict[str, Role]]:
 def test_pods_are_grouped_by_label_and_a_pod_without_it_is_a_group_of_its_own() -> None:
     index = index_with(gated("a", "x"), gated("b", "x"), gated("c", "y"), gated("d"))
     assert roles(index) == {
-        "x": {"a": Role.READY, "b": Role.READY},
-        "y": {"c": Role.READY},
-        own_group("uid-d"): {"d": Role.READY},
+        "x": {"a": GatedPodState.READY, "b": GatedPodState.READY},
+        "y": {"c": GatedPodState.READY},
+        own_group("uid-d"): {"d": GatedPodState.READY},
     }
     assert audit(index) == []
 
@@ -54,9 +54,9 @@ def test_pods_are_grouped_by_label_and_a_pod_without_it_is_a_group_of_its_own() 
 def test_a_pod_waits_until_our_gate_is_its_last_one() -> None:
     index = index_with(gated("a", "x", gates=(FOREIGN_GATE, RELEASE_GATE)))
     group = index.gated.groups[key("x")]
-    assert (group.is_complete, roles(index)) == (False, {"x": {"a": Role.BLOCKED}})
+    assert (group.is_complete, roles(index)) == (False, {"x": {"a": GatedPodState.BLOCKED}})
     index.upsert(gated("a", "x"))
-    assert (group.is_complete, roles(index)) == (True, {"x": {"a": Role.READY}})
+    assert (group.is_complete, roles(index)) == (True, {"x": {"a": GatedPodState.READY}})
 
 
 def test_a_pod_with_only_the_gates_of_others_is_in_no_group() -> None:
@@ -73,7 +73,7 @@ def test_a_pod_goes_through_its_release_and_leaves_its_group_when_it_ends() -> N
     ):
         index.upsert(step)
         seen.append(roles(index)["x"]["a"])
-    assert seen == [Role.RELEASED, Role.BOUND, Role.LEAVING]
+    assert seen == [GatedPodState.RELEASED, GatedPodState.BOUND, GatedPodState.LEAVING]
     index.upsert(gated("a", "x", released="x", on="n1", phase="Succeeded"))
     assert (roles(index), index.gated._members, index.gated._known) == ({}, {}, {})
 
@@ -96,13 +96,13 @@ def test_a_group_is_complete_when_released_pods_and_ready_ones_are_as_many_as_it
 def test_a_pod_moves_with_its_label_while_it_waits_and_stays_once_it_is_released() -> None:
     index = index_with(gated("a", "x"), gated("b", "x"))
     index.upsert(gated("a", "y"))
-    assert roles(index) == {"x": {"b": Role.READY}, "y": {"a": Role.READY}}
+    assert roles(index) == {"x": {"b": GatedPodState.READY}, "y": {"a": GatedPodState.READY}}
     index.upsert(gated("b", "z", released="x"))
-    assert roles(index) == {"x": {"b": Role.RELEASED}, "y": {"a": Role.READY}}
+    assert roles(index) == {"x": {"b": GatedPodState.RELEASED}, "y": {"a": GatedPodState.READY}}
 
 
 def test_after_a_restart_the_annotation_names_the_group_of_a_released_pod() -> None:
-    assert roles(index_with(gated("a", "z", released="x", on="n1"))) == {"x": {"a": Role.BOUND}}
+    assert roles(index_with(gated("a", "z", released="x", on="n1"))) == {"x": {"a": GatedPodState.BOUND}}
 
 
 def test_a_released_pod_that_its_policy_selects_no_more_is_in_the_group_of_the_next_one() -> None:
@@ -165,7 +165,7 @@ def test_a_policy_that_comes_after_its_pods_changes_or_goes_is_followed() -> Non
     seen.append(roles(index))
     index.delete(PolicyObject(release_policy()))
     seen.append(roles(index))
-    assert seen == [{"x": {"a": Role.READY}}, {"uid-rs": {"a": Role.READY}}, {}]
+    assert seen == [{"x": {"a": GatedPodState.READY}}, {"uid-rs": {"a": GatedPodState.READY}}, {}]
     assert index.gated.orphans == {"uid-a": RELEASE_GATE}
     index.upsert(contender("a"))
     assert index.gated.orphans == {}
@@ -203,7 +203,7 @@ def test_a_pod_that_no_policy_selects_any_more_is_an_orphan_while_it_has_the_gat
     assert (roles(index), index.gated.orphans["uid-a"]) == ({}, gate)
     index.upsert(gated("a", "x", gates=(gate,), labels={"team": "a"}))
     index.delete(gated("b", "x"))
-    assert (roles(index), index.gated.orphans) == ({"x": {"a": Role.READY}}, {})
+    assert (roles(index), index.gated.orphans) == ({"x": {"a": GatedPodState.READY}}, {})
 
 
 def test_a_relabelled_namespace_is_followed() -> None:
@@ -217,7 +217,7 @@ def test_a_relabelled_namespace_is_followed() -> None:
     for labels in ({"team": "a"}, {"team": "b"}):
         index.upsert(namespace(**labels))
         seen.append(roles(index))
-    assert seen == [{}, {"x": {"a": Role.READY}}, {}]
+    assert seen == [{}, {"x": {"a": GatedPodState.READY}}, {}]
 
 
 def test_many_pods_are_filed_again_later_where_that_is_asked_for() -> None:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.index.objects.changes import Change
+from extender.index.objects.changes import IndexChange
 from extender.index.policies import PolicyTable
 from extender.model.objects import Effective, PodSignature
-from extender.model.policies import FailurePolicy, InvalidPolicy, Moment, Policy, PolicyKey, Scope, Subject
+from extender.model.policies import FailurePolicy, InvalidPolicy, Moment, Policy, PolicyKey, PolicyScope, Subject
 from extender.settings.policies import Policies
 from tests.builders import Json, matching, pod
 from tests.index.counting import sizes
@@ -59,7 +59,7 @@ def test_a_changed_policy_is_found_by_its_new_selector_only() -> None:
 
 def test_each_change_has_a_version_and_is_told_and_a_repetition_is_neither() -> None:
     table = PolicyTable()
-    told: list[Change[Policy]] = []
+    told: list[IndexChange[Policy]] = []
     table.changes.subscribe(told.append)
     first, second = policy(), policy(generation=2, nodeName="n")
     table.put(first)
@@ -67,7 +67,7 @@ def test_each_change_has_a_version_and_is_told_and_a_repetition_is_neither() -> 
     table.put(second)
     table.remove(second.key)
     table.remove(second.key)
-    assert told == [Change(None, first), Change(first, second), Change(second, None)]
+    assert told == [IndexChange(None, first), IndexChange(first, second), IndexChange(second, None)]
     assert table.version == 3
 
 
@@ -173,14 +173,14 @@ def test_a_thousand_policies_that_cannot_select_a_pod_are_not_tried(
     unrelated: Callable[[int], Policy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = table_of([*map(unrelated, range(1000)), policy("mine", "shop")])
-    tried: list[Scope] = []
-    selects = Scope.selects
+    tried: list[PolicyScope] = []
+    selects = PolicyScope.selects
 
-    def counting(scope: Scope, who: Subject) -> bool:
+    def counting(scope: PolicyScope, who: Subject) -> bool:
         tried.append(scope)
         return selects(scope, who)
 
-    monkeypatch.setattr(Scope, "selects", counting)
+    monkeypatch.setattr(PolicyScope, "selects", counting)
     assert names(table.select(WEB, Moment.ADMISSION)) == ["mine"]
     assert len(tried) == 1
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import Limits
+from extender.index.claims.assumed import AssumptionTimeouts
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.state import apply_change, state_of
@@ -109,7 +109,7 @@ def test_a_review_that_doubts_or_ends_an_assumption_is_noted() -> None:
     index.assume(PODS["a"], ("n0",), 1.0)
     index.assume(PODS["b"], ("n0",), 90.0)
     index.journal.note = noted.append
-    index.assumed.review(100.0, Limits(expiry=50.0, failure_grace=1.0, doubt=5.0))
+    index.assumed.review(100.0, AssumptionTimeouts(expiry=50.0, failure_grace=1.0, doubt=5.0))
     again = index_of(node("n0"), PODS["a"], PODS["b"])
     again.assume(PODS["a"], ("n0",), 0.0)
     again.assume(PODS["b"], ("n0",), 0.0)

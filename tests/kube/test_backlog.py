@@ -17,7 +17,7 @@ import pytest
 from extender.kube.byte_stream import Backlog, StreamSockets
 from extender.kube.credentials import Access
 from extender.kube.reflector import Reflector
-from extender.kube.reflector_status import Phase, WatchOptions
+from extender.kube.reflector_status import ReflectorPhase, WatchOptions
 from extender.kube.session import open_session
 from extender.model.objects import Namespace
 from extender.wire.objects.kinds import NAMESPACES
@@ -261,7 +261,7 @@ async def test_what_the_server_told_while_the_loop_stood_still_counts_before_a_r
     async with open_session(Access(host=server.url), clock) as session:
         feed = Reflector(session.reads, NAMESPACES, WatchOptions(watch_list=False), clock, Random(1))
         task = asyncio.create_task(feed.run(sink))
-        await until(lambda: feed.status.phase is Phase.WATCHING)
+        await until(lambda: feed.status.phase is ReflectorPhase.WATCHING)
         server.tell(event("ADDED", namespace("b", 2)))
         await until(lambda: "b" in sink.objects)
         readable = session.reads.sockets.readable
@@ -285,7 +285,7 @@ async def test_a_feed_is_no_fresher_than_what_lies_unread_behind_the_news_that_i
     async with open_session(Access(host=server.url), clock) as session:
         feed = Reflector(session.reads, NAMESPACES, WatchOptions(watch_list=False), clock, Random(1))
         task = asyncio.create_task(feed.run(sink))
-        await until(lambda: feed.status.phase is Phase.WATCHING)
+        await until(lambda: feed.status.phase is ReflectorPhase.WATCHING)
         server.tell(event("ADDED", namespace("b", 2)))
         await until(lambda: "b" in sink.objects)
         heard = feed.status.last_heard

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from extender.kube.reflector import Reflector
-from extender.kube.reflector_status import Phase, WatchOptions
+from extender.kube.reflector_status import ReflectorPhase, WatchOptions
 from extender.kube.session import Session
 from extender.model.objects import Namespace, Node, Pod
 from extender.wire.objects.kinds import NAMESPACES, NODES, PODS, Kind
@@ -194,12 +194,17 @@ async def test_a_second_run_begins_with_a_new_list(api: ScriptedApi, following: 
 
 async def test_status_tells_where_the_feed_stands(api: ScriptedApi, following: Following) -> None:
     feed = following.start()
-    assert (feed.status.phase, feed.status.synced, feed.status.last_heard) == (Phase.STARTING, False, 0.0)
+    assert (feed.status.phase, feed.status.synced, feed.status.last_heard) == (ReflectorPhase.STARTING, False, 0.0)
     api.script(PATH, page(namespace("a"), version="5"), watch(event("ADDED", namespace("b", 6)), bookmark(7)))
     await following.names("a", "b")
     await until(lambda: feed.status.resource_version == "7")
     found = feed.status
-    assert (found.kind, found.phase, found.synced, found.resource_version) == ("namespaces", Phase.WATCHING, True, "7")
+    assert (found.kind, found.phase, found.synced, found.resource_version) == (
+        "namespaces",
+        ReflectorPhase.WATCHING,
+        True,
+        "7",
+    )
     assert (found.events, found.relists, found.error) == (1, 0, "")
     assert found.lag(following.clock.time + 30) == pytest.approx(30)
     assert feed.status.last_heard == found.last_heard
@@ -210,7 +215,7 @@ async def test_a_list_shows_its_pages_while_it_runs(api: ScriptedApi, following:
     api.script(PATH, page(namespace("a"), token="x"), held(page(), gate))
     feed = following.start()
     await until(lambda: len(api.lists) == 2)
-    assert (feed.status.phase, feed.status.page, feed.status.listed) == (Phase.LISTING, 1, 1)
+    assert (feed.status.phase, feed.status.page, feed.status.listed) == (ReflectorPhase.LISTING, 1, 1)
     assert following.sink.lists == []
 
 
@@ -330,7 +335,7 @@ async def test_the_kind_is_found_when_its_crd_appears(api: ScriptedApi, followin
     feed = start(following)
     await following.names("a", "b")
     assert not feed.status.not_served
-    assert feed.status.phase is Phase.WATCHING
+    assert feed.status.phase is ReflectorPhase.WATCHING
     assert feed.status.outage == ""
 
 

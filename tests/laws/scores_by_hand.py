@@ -13,8 +13,8 @@ from extender.simulator.oracle.brute_force import (
     AFFINITY,
     ANTI_AFFINITY,
     ClusterState,
-    Placed,
-    Term,
+    ExistingPod,
+    RequiredTerm,
     effective_selector,
     is_empty,
     is_parsable,
@@ -37,13 +37,13 @@ def state_of(cluster: Cluster) -> ClusterState:
     return state
 
 
-def terms_of(pod: Json, side: str, part: str) -> list[tuple[int, Term]]:
+def terms_of(pod: Json, side: str, part: str) -> list[tuple[int, RequiredTerm]]:
     """The terms of one list with their weights, none where one of them cannot be read; required ones weigh 1."""
     listed = (pod["spec"].get("affinity") or {}).get(side, {}).get(part, [])
     pairs = [(each["weight"], each["podAffinityTerm"]) if part == PREFERRED else (1, each) for each in listed]
     if not all(is_parsable(raw.get("labelSelector")) and is_parsable(raw.get("namespaceSelector")) for _, raw in pairs):
         return []
-    return [(weight, Term(raw, namespace_of(pod))) for weight, raw in pairs]
+    return [(weight, RequiredTerm(raw, namespace_of(pod))) for weight, raw in pairs]
 
 
 def affinity_scores(pod: Json, state: ClusterState, hard_weight: int) -> dict[str, int] | None:
@@ -57,7 +57,7 @@ def affinity_scores(pod: Json, state: ClusterState, hard_weight: int) -> dict[st
     }
 
 
-def _pairs(pod: Json, placed: Placed, state: ClusterState, hard_weight: int) -> Iterator[tuple[int, str, str]]:
+def _pairs(pod: Json, placed: ExistingPod, state: ClusterState, hard_weight: int) -> Iterator[tuple[int, str, str]]:
     """Weight, key and value for each term of either pod that selects the other one."""
     for sign, side in ((1, AFFINITY), (-1, ANTI_AFFINITY)):
         for weight, term in terms_of(pod, side, PREFERRED):
@@ -71,7 +71,9 @@ def _pairs(pod: Json, placed: Placed, state: ClusterState, hard_weight: int) -> 
             yield from _in_domain(hard_weight, term, placed, state)
 
 
-def _in_domain(weight: int, term: Term, placed: Placed, state: ClusterState) -> Iterator[tuple[int, str, str]]:
+def _in_domain(
+    weight: int, term: RequiredTerm, placed: ExistingPod, state: ClusterState
+) -> Iterator[tuple[int, str, str]]:
     value = state.domain(placed.node, term.key)
     if value is not None:
         yield weight, term.key, value

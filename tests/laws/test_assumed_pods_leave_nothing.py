@@ -9,7 +9,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import Limits
+from extender.index.claims.assumed import AssumptionTimeouts
 from extender.index.cluster import ClusterIndex
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
@@ -50,7 +50,7 @@ ANSWERS: st.SearchStrategy[Answer] = st.one_of(
     ),
     st.just(()),
 )
-DOUBTING = Limits(expiry=inf, failure_grace=inf, doubt=1.0)
+DOUBTING = AssumptionTimeouts(expiry=inf, failure_grace=inf, doubt=1.0)
 MIXED = st.lists(st.one_of(steps(), steps(), ANSWERS), max_size=12)
 
 
@@ -89,7 +89,7 @@ def test_assumptions_that_have_ended_leave_nothing_behind(history: list[Step], m
     index, cluster = built(history)
     for step in more:
         _take(index, cluster, step)
-    index.assumed.review(1.0, Limits(expiry=0.0, failure_grace=0.0))
+    index.assumed.review(1.0, AssumptionTimeouts(expiry=0.0, failure_grace=0.0))
     assert index.statistics()["assumed_pods"] == 0
     assert audit(index) == []
     questions = asked([*history, *(step for step in more if not isinstance(step, tuple))])

@@ -21,7 +21,7 @@ from extender.model.objects import ExcludedDomain, TopologyDomains
 from extender.model.policies import PolicyObject
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.simulator.oracle.brute_force import ClusterState, TopologySpread
+from extender.simulator.oracle.brute_force import ClusterState, OracleTopologySpread
 from extender.simulator.oracle.directed_spread import DirectedSpread, Known, takes_pods
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.spread_skew import skew_figures
@@ -134,7 +134,7 @@ class Cluster:
     def excludes_ineligible(self, body: Json) -> bool:
         """Whether an excluded zone has nodes, none of which counts for the pod's constraint."""
         state, (constraint,) = ClusterState(self.nodes.values()), body["spec"]["topologySpreadConstraints"]
-        counts = TopologySpread(body, state, [constraint]).counts[0]
+        counts = OracleTopologySpread(body, state, [constraint]).counts[0]
         zones = {each["metadata"]["labels"].get(ZONE) for each in self.nodes.values()}
         return bool(self.excluded & zones - counts.keys())
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.model.answers.explanations import Change as Help
+from extender.model.answers.explanations import TriedChange as Help
 from extender.model.objects import Pod
 from extender.rules.catalog import counts_of_rules
 from extender.simulator.json_objects import name_of

@@ -13,7 +13,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.model.answers.explanations import Change
+from extender.model.answers.explanations import TriedChange
 from extender.tasks.what_if.computing import answer_body
 from tests.builders import Json, matching, namespace_json, node_json, pod_json, requirement, spread, taint, term
 from tests.explaining import explained, finished
@@ -123,7 +123,7 @@ def node_of(cluster: Cluster, body: Json, apply: list[Json], delete: list[Json] 
     return found.node
 
 
-def documents(change: Change, cluster: Cluster) -> tuple[list[Json], list[Json]]:
+def documents(change: TriedChange, cluster: Cluster) -> tuple[list[Json], list[Json]]:
     """What a what-if is given for a change that explain offers: objects to apply, and to delete."""
     objects = cluster.objects
     match change.kind:
@@ -163,7 +163,7 @@ def uncordoned(body: Json) -> Json:
     return made
 
 
-def relabelled(body: Json, change: Change) -> Json:
+def relabelled(body: Json, change: TriedChange) -> Json:
     labels = {**body["metadata"].get("labels", {}), **change.labels}
     body["metadata"]["labels"] = {key: value for key, value in labels.items() if key not in change.removed_labels}
     return body

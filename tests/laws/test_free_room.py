@@ -12,7 +12,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import Limits
+from extender.index.claims.assumed import AssumptionTimeouts
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
 from extender.rules.catalog import counts_of_rules
@@ -27,7 +27,7 @@ ROOM = 4
 PODS = tuple(f"p{number}" for number in range(7))
 SIZES = {name: 1 + number % 3 for number, name in enumerate(PODS)}
 PORTS = {"p0": [80], "p3": [80], "p5": [81]}
-DOUBT = Limits(expiry=100.0, failure_grace=0.0, doubt=1.0)
+DOUBT = AssumptionTimeouts(expiry=100.0, failure_grace=0.0, doubt=1.0)
 
 names = st.sampled_from(PODS)
 ASK = st.tuples(st.just("ask"), names)

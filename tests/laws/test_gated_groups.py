@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.gated import Role
+from extender.index.gated import GatedPodState
 from extender.model.constraints.labels import ZONE
 from extender.model.group_placements import GroupPlacement, placement_name
 from extender.model.objects import Object, Pod
@@ -165,7 +165,7 @@ def test_the_order_of_events_is_irrelevant_for_pods_that_wait(steps: list[tuple[
 
 
 def _waiting(index: ClusterIndex) -> object:
-    roles = (Role.READY, Role.BLOCKED)
+    roles = (GatedPodState.READY, GatedPodState.BLOCKED)
     found = [(group.key, uid, role) for group in index.gated for uid, role in group.roles.items() if role in roles]
     return sorted(found)
 

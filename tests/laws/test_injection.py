@@ -11,9 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from extender.model.policies import INJECTED_ANNOTATION, Policy
-from extender.verbs.admit.injection import Injection, Outcome
+from extender.verbs.admit.injection import Injection, InjectionOutcome
 from extender.verbs.admit.pod_fields import Bounds
-from extender.verbs.admit.term_product import Budget
+from extender.verbs.admit.term_product import AdmissionBudget
 from extender.wire.objects.kinds import PODS
 from tests.builders import Json
 from tests.laws.cases import case, meets_its_case, times
@@ -23,8 +23,8 @@ from tests.verbs.admit.reviewing import ask, pod, template_spec, verb, workload
 
 
 def injected(spec: Json, policies: list[Policy], *, is_pod: bool = True) -> Json:
-    injection = Injection(spec, Bounds(), Budget(), is_pod=is_pod)
-    Outcome().apply(injection, policies)
+    injection = Injection(spec, Bounds(), AdmissionBudget(), is_pod=is_pod)
+    InjectionOutcome().apply(injection, policies)
     return injection.spec
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from extender.model.objects import Object
 from extender.model.preemption import Candidate, RemovalRank
-from extender.verbs.dry_run import DryRun, Removal
+from extender.verbs.dry_run import DryRun, NodeVictims
 from extender.verbs.preempt import Examination, Outcome
 from tests.builders import preempting
 from tests.contenders import cluster, contender_json
@@ -33,10 +33,10 @@ def test_no_offered_node_is_better_than_the_one_chosen(
         return Examination(DryRun(args.pod, held.view), sees_everything).best(candidates, seed)
 
     def rank(outcome: Outcome) -> RemovalRank:
-        if isinstance(outcome, Removal):
+        if isinstance(outcome, NodeVictims):
             return outcome.candidate().rank()
         victims = tuple(held.pods[each.uid] for each in outcome.candidate.victims)
-        return Removal("", victims, outcome.candidate.pdb_violations).candidate().rank()
+        return NodeVictims("", victims, outcome.candidate.pdb_violations).candidate().rank()
 
     every = [found for each in args.candidates if (found := best(each)) is not None]
     chosen = best(*args.candidates)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import Limits
+from extender.index.claims.assumed import AssumptionTimeouts
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
 from extender.model.policies import PolicyObject
@@ -111,7 +111,7 @@ def _take_pod(index: ClusterIndex, what: str, of: Any) -> None:
         case "plan over":
             index.end_nomination(f"uid-{of}")
         case "doubted":
-            index.assumed.review(1.0, Limits(expiry=10.0, failure_grace=10.0, doubt=0.5))
+            index.assumed.review(1.0, AssumptionTimeouts(expiry=10.0, failure_grace=10.0, doubt=0.5))
 
 
 def _index(*, counts_pending: bool) -> ClusterIndex:

@@ -14,11 +14,11 @@ from extender.index.state import state_of
 from extender.model.changes import ObjectChange
 from extender.model.policies import PolicyObject
 from extender.settings.configuration import Settings, settings_document
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
 from extender.wire.objects.kinds import PODS, policies_within
-from extender.wire.recordings.recording import Answer, Question, RecordingEncoder, Start, filter_answer
+from extender.wire.recordings.recording import Question, RecordedAnswer, RecordingEncoder, Start, filter_answer
 from extender.wire.recordings.redaction import Redactor
 from tests.builders import Json, asking, index_of, node, settings
 from tests.laws.injecting import DIRECTIVES, NODES, SPECS
@@ -48,7 +48,7 @@ def replayed(index: ClusterIndex, used: Settings, asked: list[Json], held: tuple
         decision = verb.decide(args, seed)
         answer = filter_answer(decision.result, decision.plan, redacted=True)
         entries.append(Question("filter", args.pod, answer, names, seed=seed))
-        scores = Answer(scores=dict(prioritize_watched(args, index.view, used)))
+        scores = RecordedAnswer(scores=dict(prioritize_watched(args, index.view, used)))
         entries.append(Question("prioritize", args.pod, scores, names))
     replay = Replay()
     replay.run(line for entry in entries for line in encoder.encode(entry).splitlines())
@@ -76,7 +76,7 @@ def test_policies_apply_to_a_redacted_pod_as_to_the_pod(
         policy_json(name, targets="Both", conflictPolicy=conflict, **each)
         for name, conflict, each in zip(names, conflicts, directives, strict=False)
     ]
-    kind = policies_within(Limits(), "ClusterPodSchedulingPolicy", "placement.extender.dev")
+    kind = policies_within(ConstraintLimits(), "ClusterPodSchedulingPolicy", "placement.extender.dev")
     held = tuple(kind.decode_object(orjson.dumps(body)) for body in bodies)
     index = index_of(*HOSTS, *held)
     pod = {"metadata": {"name": "asking", "namespace": "default", "uid": "u", "labels": {"app": "web"}}, "spec": spec}

@@ -16,8 +16,8 @@ from extender.simulator.oracle import brute_force
 from extender.simulator.oracle.brute_force import (
     ANTI_AFFINITY,
     ClusterState,
-    Placed,
-    Term,
+    ExistingPod,
+    RequiredTerm,
     are_parsable,
     effective_selector,
     is_empty,
@@ -40,7 +40,7 @@ def state_of(cluster: Cluster) -> ClusterState:
     return state
 
 
-def meaning(term: Term) -> str:
+def meaning(term: RequiredTerm) -> str:
     """Equal for terms that select the same pods by the same words, whichever pod carries them."""
     names = sorted(set(term.names)) or ([] if term.namespaces is not None else [term.owner_namespace])
     return f"{term.selector.raw} {names} {term.namespaces}"
@@ -52,8 +52,8 @@ class Recount:
     def __init__(self, pod: Json, state: ClusterState) -> None:
         self.pod = pod
         self.state = state
-        self.spread = brute_force.TopologySpread(pod, state)
-        self.affinity = brute_force.InterPodAffinity(pod, state)
+        self.spread = brute_force.OracleTopologySpread(pod, state)
+        self.affinity = brute_force.OracleInterPodAffinity(pod, state)
 
     def check(self, found: Rejection | None, node: str) -> None:
         """Fails unless these are the parts of the pod's rejection on the node, or it passes and has none."""
@@ -103,7 +103,7 @@ class Recount:
                 return
         raise AssertionError(found)
 
-    def _counted(self, constraint: Json, domain: str) -> list[Placed]:
+    def _counted(self, constraint: Json, domain: str) -> list[ExistingPod]:
         takes_part, selector = self.spread._eligibility(constraint), effective_selector(constraint, self.pod)
         return [
             placed
@@ -122,7 +122,7 @@ class Recount:
                 return term.key
         raise AssertionError(node)
 
-    def _own(self, term: Term, node: str) -> list[Placed]:
+    def _own(self, term: RequiredTerm, node: str) -> list[ExistingPod]:
         """The existing pods in the node's domain that a term of the incoming pod selects."""
         domain = self.state.domain(node, term.key)
         return [
@@ -131,11 +131,13 @@ class Recount:
             if domain is not None and self.state.domain(placed.node, term.key) == domain
         ]
 
-    def _carried(self, key: str, node: str) -> list[list[Placed]]:
+    def _carried(self, key: str, node: str) -> list[list[ExistingPod]]:
         """By term over the key that selects the incoming pod, the pods in the node's domain that carry it."""
-        by_term: dict[str, list[Placed]] = {}
+        by_term: dict[str, list[ExistingPod]] = {}
         for placed in self.state.pods():
-            terms = [Term(raw, namespace_of(placed.pod)) for raw in required_pod_terms(placed.pod, ANTI_AFFINITY)]
+            terms = [
+                RequiredTerm(raw, namespace_of(placed.pod)) for raw in required_pod_terms(placed.pod, ANTI_AFFINITY)
+            ]
             if not are_parsable(placed.pod, required_of=ANTI_AFFINITY):
                 continue
             there = self.state.domain(placed.node, key)
@@ -146,12 +148,12 @@ class Recount:
                     by_term.setdefault(meaning(each), []).append(placed)
         return list(by_term.values())
 
-    def _are_pods(self, found: Rejection, node: str, key: str, here: list[Placed]) -> bool:
+    def _are_pods(self, found: Rejection, node: str, key: str, here: list[ExistingPod]) -> bool:
         where = (found.topology_key, found.domain, found.limit) == (key, self.state.domain(node, key), 0)
         return where and found.count == len(here) and blames(found, here)
 
 
-def blames(found: Rejection, here: list[Placed]) -> bool:
+def blames(found: Rejection, here: list[ExistingPod]) -> bool:
     """Whether the rejection names as many of these pods as it may."""
     names = {f"{namespace_of(each.pod)}/{name_of(each.pod)}" for each in here}
     return set(found.blamed) <= names and len(set(found.blamed)) == len(found.blamed) == min(len(names), MOST_BLAMED)

@@ -11,7 +11,7 @@ import pytest
 from extender.model.constraints.terms import may_reach_out, reached, terms_of
 from extender.model.objects import Pod
 from extender.model.units import ByteSize
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.verbs.effective_pod import effective_pod
 from extender.wire.objects.kinds import Kind, pods_within
 from tests.builders import REQUIRED, Json, matching, pod, pod_json, term, weighted
@@ -51,7 +51,7 @@ def test_a_term_that_cannot_be_parsed_is_in_the_scope_too() -> None:
 )
 @pytest.mark.parametrize("on", ["", "node"])
 def test_a_pod_too_large_to_be_parsed_does_not_leave_the_scope(wanted: Json, on: str, *, is_cross: bool) -> None:
-    kind: Kind[Pod] = pods_within(Limits(pod_bytes=ByteSize(1)))
+    kind: Kind[Pod] = pods_within(ConstraintLimits(pod_bytes=ByteSize(1)))
     found = kind.decode_object(orjson.dumps(pod_json(on=on, apart=[wanted])))
     assert found.signature.excess is not None
     assert found.signature.affinity.cross_namespace is is_cross

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from extender.model.answers.explanations import ConstraintState, DomainState, Reach
+from extender.model.answers.explanations import ConstraintState, DomainState, TermReach
 from extender.model.answers.pages import ConstraintsPage
 from tests.page.conftest import Page
 from tests.page.serving import behind_prefix
@@ -38,7 +38,7 @@ async def test_a_workload_leads_to_its_constraints_with_bars_against_the_limit(p
 
 def lacking(kind: str, nodes: int, *, rejects: bool) -> ConstraintState:
     """A constraint with one domain, and nodes that lack its label."""
-    reach, domains = Reach("its own namespace", 1, ("shop",)), (DomainState("zone-0", 1, 1, passes=True),)
+    reach, domains = TermReach("its own namespace", 1, ("shop",)), (DomainState("zone-0", 1, 1, passes=True),)
     state = ConstraintState("rule", kind, "zone", "app=web", reach, limit=1, domains=domains)
     return replace(state, lacking=nodes, rejects_lacking=rejects)
 

@@ -9,13 +9,13 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from extender.model.answers.pages import Features, Overview
-from extender.model.answers.shadow import Difference, RuleFigures, ShadowPage
+from extender.model.answers.shadow import RuleFigures, ShadowDifference, ShadowPage
 from tests.page.conftest import Page
 from tests.page.serving import Proxy, behind_prefix
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-BOUND = Difference(
+BOUND = ShadowDifference(
     time=1_800_000_000.5,
     source="request",
     namespace="shop",
@@ -31,7 +31,7 @@ BOUND = Difference(
     count=3,
     limit=2,
 )
-COUNTED = Difference(
+COUNTED = ShadowDifference(
     time=1_800_000_001.5,
     source="condition",
     namespace="shop",

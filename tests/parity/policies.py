@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 
 from extender.model.policies import CLUSTER_KIND, KUPID_GROUP, JsonObject
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.pod_fields import Bounds
-from extender.verbs.admit.term_product import Budget
+from extender.verbs.admit.term_product import AdmissionBudget
 from extender.wire.objects.kinds import PODS
 from extender.wire.policies.node_terms import LISTS, canonical, value_at
 from extender.wire.policies.policies_v1 import read_policy
@@ -30,13 +30,13 @@ def differences(case: Case) -> list[str]:
 
 
 def _validation(case: Case) -> list[str]:
-    got = {(error.field, str(error.type)) for error in validate({**_HEAD, **case["policy"]}, Limits())}
+    got = {(error.field, str(error.type)) for error in validate({**_HEAD, **case["policy"]}, ConstraintLimits())}
     want = {(error["field"], error["type"]) for error in case["errors"]}
     return [] if got == want else [f"errors: {sorted(got)}, expected {sorted(want)}"]
 
 
 def _injection(case: Case) -> list[str]:
-    injection = Injection(case["pod"], Bounds(), Budget(), is_pod=True)
+    injection = Injection(case["pod"], Bounds(), AdmissionBudget(), is_pod=True)
     policies = [read_policy({**_HEAD, **policy}) for policy in case["policies"]]
     for policy in policies:
         injection.apply(policy)

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from extender.model.units import ByteSize
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.objects.kinds import Kind, pods_within
 
 Case = dict[str, Any]
@@ -19,12 +19,12 @@ Case = dict[str, Any]
 def differences(case: Case) -> list[str]:
     """A line for each way of reading in which the answer is another one; empty when none is."""
     body, want = orjson.dumps(case["pod"]), case["crossNamespace"]
-    got = {limits: _is_cross(body, limits) for limits in (Limits(), Limits(pod_bytes=ByteSize(1)))}
+    got = {limits: _is_cross(body, limits) for limits in (ConstraintLimits(), ConstraintLimits(pod_bytes=ByteSize(1)))}
     return [
         f"podBytes {each.pod_bytes}: {is_cross}, expected {want}" for each, is_cross in got.items() if is_cross != want
     ]
 
 
-def _is_cross(body: bytes, limits: Limits) -> bool:
+def _is_cross(body: bytes, limits: ConstraintLimits) -> bool:
     kind: Kind[Any] = pods_within(limits)
     return bool(kind.decode_object(body).signature.affinity.cross_namespace)

@@ -15,7 +15,7 @@ from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import IndexFrame
 from extender.rules.rule import PreparedScore
 from extender.settings.configuration import Settings
-from extender.settings.rules import InterPodAffinity, Rules
+from extender.settings.rules import InterPodAffinitySettings, Rules
 from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer
 from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.verbs.select_host import find_node_elsewhere
@@ -75,7 +75,7 @@ def scored(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) 
     """What each rule that has something to add gives these nodes, or all nodes."""
     compiled = index.view.compiled(PODS.decode_object(orjson.dumps(asked)).signature)
     nodes = [index.view.known[name] for name in names or sorted(index.view.known)]
-    rules = Rules(inter_pod_affinity=InterPodAffinity(hard_pod_affinity_weight=hard_weight))
+    rules = Rules(inter_pod_affinity=InterPodAffinitySettings(hard_pod_affinity_weight=hard_weight))
     return catalog.prepare_scores(compiled, index.view, IndexFrame(), nodes, rules)
 
 

@@ -24,7 +24,7 @@ from extender.index.counts.groups import GroupView
 from extender.index.counts.selections import PodSelector
 from extender.index.nodes.columns import Column
 from extender.index.view import ClusterView
-from extender.model.answers.explanations import ConstraintState, Reach
+from extender.model.answers.explanations import ConstraintState, TermReach
 from extender.model.constraints.selectors import EVERYTHING, parse_selector
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Reason, Rejection
@@ -122,7 +122,7 @@ class TeamLimit(Rule):
             clause.group, key.nodes_in, counts, view, self.most.__gt__, most_domains
         )
         team = f"{TEAM}={compiled.signature.labels[TEAM]}"
-        reach = Reach(why="every namespace", is_every=True)
+        reach = TermReach(why="every namespace", is_every=True)
         state = ConstraintState(
             _NAME, "teamLimit", key.key, team, reach, limit=self.most - 1, domains=domains, more_domains=more
         )

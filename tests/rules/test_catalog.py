@@ -15,7 +15,7 @@ from extender.model.objects import Object, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
 from extender.rules.frames import Frame
-from extender.rules.rule import SUCCESS, PreparedFilter, PreparedScore, Rule, Status
+from extender.rules.rule import SUCCESS, PreparedFilter, PreparedScore, Rule, RuleStatus
 from extender.settings.rules import Rules
 from extender.tasks.rejected_pods import dependency_version, is_unchanged
 from extender.verbs.preempt import PreemptionDecision, decide_preemption
@@ -32,7 +32,7 @@ class ClosedNodes(PreparedFilter):
 
     closed: frozenset[int]
     view: ClusterView
-    status: Status = SUCCESS
+    status: RuleStatus = SUCCESS
     rejects_all: Rejection | None = None
 
     def verdict(self, position: int) -> Rejection | None:
@@ -47,7 +47,7 @@ class Numbers(PreparedScore):
     """The nodes' own numbers."""
 
     nodes: Sequence[int]
-    status: Status = SUCCESS
+    status: RuleStatus = SUCCESS
 
     def raw(self) -> list[int]:
         return list(self.nodes)

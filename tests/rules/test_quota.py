@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import Limits
+from extender.index.claims.assumed import AssumptionTimeouts
 from extender.model.rejections import Reason
 from extender.rules.quota import AUDITED, REJECTED
 from tests.builders import Json, namespace, term, weighted
@@ -88,7 +88,7 @@ async def test_a_pod_that_is_not_placed_after_all_gives_its_place_back(how: str)
         case "reported":
             tenants.index.assumed.forget("uid-a")
         case "expired":
-            tenants.index.assumed.review(1e6, Limits(expiry=1, failure_grace=1))
+            tenants.index.assumed.review(1e6, AssumptionTimeouts(expiry=1, failure_grace=1))
         case "deleted":
             tenants.index.delete(reaching("a"))
         case "finished":

@@ -22,7 +22,7 @@ from extender.model.answers.pages import (
     TopologyQuestion,
     WorkloadPage,
 )
-from extender.model.answers.shadow import Difference, RuleFigures, ShadowPage
+from extender.model.answers.shadow import RuleFigures, ShadowDifference, ShadowPage
 from extender.model.answers.what_if import NotComputed
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate
@@ -194,7 +194,7 @@ def nothing_compared(_limit: int) -> ShadowPage:
     return ShadowPage(compared=0, differ=0, open=0, decisions={}, rules=(), differences=())
 
 
-_DIFFERENCE = Difference(
+_DIFFERENCE = ShadowDifference(
     time=1_800_000_000.5,
     source="request",
     namespace="shop",

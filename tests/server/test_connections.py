@@ -20,7 +20,7 @@ from extender.server.app import listening
 from extender.server.collaborators import COLLABORATORS, Verbs
 from extender.server.transport import connection_slots
 from extender.server.transport.connection_slots import Stage
-from extender.server.transport.connections import Connection, ConnectionLimits, Connections
+from extender.server.transport.connections import ConnectionLimits, Connections, ServerConnection
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Paths, Server
 from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult
@@ -218,7 +218,7 @@ async def test_a_connection_is_kept_from_the_last_byte_of_its_request_although_i
     assert runner.server is not None
     connections = Connections(runner.server, limits)
     slot, _ = connections.slots.acquire("loopback", 0.0)
-    connection = Connection(runner.server, connections, slot)
+    connection = ServerConnection(runner.server, connections, slot)
     connection.connection_made(Sunk())
     seen = []
     for data in arrived:

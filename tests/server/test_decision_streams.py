@@ -19,7 +19,7 @@ from extender.model.units import Address, Duration
 from extender.server.app import listening
 from extender.server.collaborators import COLLABORATORS
 from extender.server.transport.connection_slots import ConnectionSlot
-from extender.server.transport.connections import Connection, ConnectionLimits, Connections
+from extender.server.transport.connections import ConnectionLimits, Connections, ServerConnection
 from extender.server.v1 import decision_streams, decisions
 from extender.server.v1.decision_streams import DecisionEvents, DecisionStreams
 from extender.settings.connections import Server
@@ -280,7 +280,7 @@ async def test_of_the_chunks_nothing_is_parsed(monkeypatch: pytest.MonkeyPatch, 
     await runner.setup()
     assert runner.server is not None
     limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20, idle_seconds=60)
-    connection = Connection(runner.server, Connections(runner.server, limits), ConnectionSlot("loopback", 0.0))
+    connection = ServerConnection(runner.server, Connections(runner.server, limits), ConnectionSlot("loopback", 0.0))
     connection.connection_made(Sunk())
     sent = before + head_of("POST", "/filter", Transfer_Encoding=coding)
     connection.data_received(sent + CHUNKS)

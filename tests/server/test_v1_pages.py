@@ -18,7 +18,7 @@ from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.compose.service import service_of_objects
 from extender.model.answers import what_if
-from extender.model.answers.explanations import Cause, NotExplained
+from extender.model.answers.explanations import NoAnswerCause, NotExplained
 from extender.model.answers.pages import PageOf, TopologyQuestion
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import Object
@@ -390,7 +390,7 @@ async def ask(
     return await client.request(method, path.format(namespace="default", pod="asking") + query, **(body | how))
 
 
-def failing(cause: Cause) -> web.Application:
+def failing(cause: NoAnswerCause) -> web.Application:
     return app_with(replace(AGREEABLE, explainer=Answering(problem=NotExplained(cause, "because"))))
 
 
@@ -477,13 +477,13 @@ async def test_where_no_decisions_are_compared_it_is_said(aiohttp_client: Aiohtt
 @pytest.mark.parametrize(
     ("cause", "status"),
     [
-        (Cause.BUSY, HTTPStatus.TOO_MANY_REQUESTS),
-        (Cause.TOO_EXPENSIVE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-        (Cause.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE),
-        (Cause.FAILED, HTTPStatus.INTERNAL_SERVER_ERROR),
+        (NoAnswerCause.BUSY, HTTPStatus.TOO_MANY_REQUESTS),
+        (NoAnswerCause.TOO_EXPENSIVE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+        (NoAnswerCause.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE),
+        (NoAnswerCause.FAILED, HTTPStatus.INTERNAL_SERVER_ERROR),
     ],
 )
-async def test_errors_of_what_ifs(aiohttp_client: AiohttpClient, cause: Cause, status: HTTPStatus) -> None:
+async def test_errors_of_what_ifs(aiohttp_client: AiohttpClient, cause: NoAnswerCause, status: HTTPStatus) -> None:
     answering = WhatIfAnswering(problem=what_if.NotComputed(cause, "because"))
     client = await aiohttp_client(app_with(replace(AGREEABLE, what_ifs=answering)))
     answer = await ask(client, WHAT_IF)
@@ -537,9 +537,9 @@ async def test_errors_that_any_request_may_have(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize(
     ("application", "status"),
     [
-        (lambda: failing(Cause.UNKNOWN), HTTPStatus.NOT_FOUND),
-        (lambda: failing(Cause.BUSY), HTTPStatus.TOO_MANY_REQUESTS),
-        (lambda: failing(Cause.TOO_EXPENSIVE), HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+        (lambda: failing(NoAnswerCause.UNKNOWN), HTTPStatus.NOT_FOUND),
+        (lambda: failing(NoAnswerCause.BUSY), HTTPStatus.TOO_MANY_REQUESTS),
+        (lambda: failing(NoAnswerCause.TOO_EXPENSIVE), HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
         (lambda: app_with(readiness=Switch({"pods": "not listed yet"})), HTTPStatus.SERVICE_UNAVAILABLE),
     ],
 )
@@ -560,10 +560,13 @@ async def test_errors_of_explanations(
 @pytest.mark.parametrize("operation", [OVERVIEW, *PAGES])
 @pytest.mark.parametrize(
     ("cause", "status"),
-    [(Cause.BUSY, HTTPStatus.TOO_MANY_REQUESTS), (Cause.TOO_EXPENSIVE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)],
+    [
+        (NoAnswerCause.BUSY, HTTPStatus.TOO_MANY_REQUESTS),
+        (NoAnswerCause.TOO_EXPENSIVE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    ],
 )
 async def test_errors_of_pages(
-    aiohttp_client: AiohttpClient, operation: tuple[str, str], cause: Cause, status: HTTPStatus
+    aiohttp_client: AiohttpClient, operation: tuple[str, str], cause: NoAnswerCause, status: HTTPStatus
 ) -> None:
     browser = Browsing(problem=NotExplained(cause, "because"))
     client = await aiohttp_client(app_with(replace(AGREEABLE, browser=browser)))

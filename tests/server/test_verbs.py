@@ -12,18 +12,18 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp.plugin import AiohttpClient
 
-from extender.model.answers.explanations import Cause, NotExplained
+from extender.model.answers.explanations import NoAnswerCause, NotExplained
 from extender.model.rejections import Reason
 from extender.model.units import Address
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.server.transport.connection_slots import ConnectionSlot
-from extender.server.transport.connections import Answer, Connection, ConnectionLimits, Connections, answering
+from extender.server.transport.connections import ConnectionLimits, Connections, JSONAnswer, ServerConnection, answering
 from extender.server.v1 import shared
 from extender.server.v1.shared import SharedAnswers
 from extender.settings.configuration import Settings
 from extender.settings.connections import Paths, Server
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import pod_json, term
@@ -69,7 +69,7 @@ async def test_a_pod_above_a_limit_of_the_settings_is_counted_under_the_limits(a
         assert excess is not None
         return FilterResult((), unresolvable={"node-a": excess.text}, reasons=frozenset((Reason.OVER_LIMIT,)))
 
-    settings = Settings(limits=Limits(affinity_terms=1))
+    settings = Settings(limits=ConstraintLimits(affinity_terms=1))
     metrics = Metrics("1")
     decisions = replace(AGREEABLE, filter=rejected)
     client = await aiohttp_client(make_app(settings, decisions, Switch(), metrics, "1"))
@@ -245,12 +245,12 @@ async def test_more_requests_than_the_framework_queues_are_all_answered(request_
 
 
 @asynccontextmanager
-async def connected(note: Callable[[], None]) -> AsyncIterator[Connection]:
+async def connected(note: Callable[[], None]) -> AsyncIterator[ServerConnection]:
     """A connection with one verb, which calls ``note`` and answers."""
 
-    async def verb(_request: web.BaseRequest) -> Answer:
+    async def verb(_request: web.BaseRequest) -> JSONAnswer:
         note()
-        return Answer(b"{}")
+        return JSONAnswer(b"{}")
 
     runner = web.AppRunner(app_with())
     await runner.setup()
@@ -258,7 +258,7 @@ async def connected(note: Callable[[], None]) -> AsyncIterator[Connection]:
     limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20, idle_seconds=60)
     runner.server.request_handler = answering(runner.server.request_handler, {"/verb": verb})
     every = Connections(runner.server, limits)
-    connection = Connection(runner.server, every, ConnectionSlot("loopback", 0.0))
+    connection = ServerConnection(runner.server, every, ConnectionSlot("loopback", 0.0))
     connection.connection_made(Sunk())
     yield connection
     connection.connection_lost(None)
@@ -364,7 +364,7 @@ async def test_the_oldest_answers_make_room(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_an_error_goes_to_all_that_wait_and_is_not_kept() -> None:
-    answers, computing = SharedAnswers(), Computing(NotExplained(Cause.BUSY, "busy"))
+    answers, computing = SharedAnswers(), Computing(NotExplained(NoAnswerCause.BUSY, "busy"))
     waiting = [asyncio.create_task(answers.of("a", computing, 5)) for _ in range(2)]
     await until(lambda: computing.begun)
     computing.go_on.set()
@@ -390,5 +390,5 @@ async def test_a_computation_that_takes_too_long_is_busy_and_ends() -> None:
     answers, computing = SharedAnswers(), Computing()
     with pytest.raises(NotExplained) as error:
         await answers.of("a", computing, 0.01)
-    assert error.value.cause is Cause.BUSY
+    assert error.value.cause is NoAnswerCause.BUSY
     await until(lambda: computing.cancelled)

@@ -20,8 +20,8 @@ from extender.kube.errors import NO_CONNECTION, Unreachable, error_of
 from extender.kube.session import JSON, NO_QUERY, Body, Connection, Query, Session
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, StreamEnd
-from extender.simulator.apiserver.kinds import Kind, Target, parse_path
-from extender.simulator.apiserver.queries import Watch
+from extender.simulator.apiserver.kinds import ServedKind, Target, parse_path
+from extender.simulator.apiserver.queries import ServedWatch
 from extender.simulator.apiserver.server import ApiServer
 
 _LIMIT: Final = 30.0
@@ -35,7 +35,7 @@ class Link:
 
     def __init__(self, api: ApiServer) -> None:
         self.api = api
-        self.handled: dict[Kind, int] = {}
+        self.handled: dict[ServedKind, int] = {}
         self._streams: set[_Stream] = set()
         self._drops = 0
         self._is_down = False
@@ -70,7 +70,7 @@ class Link:
             raise ConnectionResetError("the connection was cut")
         return cast("web.Response", answer)
 
-    async def open(self, call: Call, target: Target) -> Watch:
+    async def open(self, call: Call, target: Target) -> ServedWatch:
         """A watch that begins. Raises KubeError, or OSError where the connection breaks."""
         self.check()
         try:
@@ -81,7 +81,7 @@ class Link:
         except ConnectionCut:
             raise ConnectionResetError("the connection was cut") from None
 
-    async def feed(self, call: Call, watch: Watch, stream: _Stream) -> None:
+    async def feed(self, call: Call, watch: ServedWatch, stream: _Stream) -> None:
         """Passes the lines of a watch to its stream until one of them ends."""
         is_known = not watch.wants_initial
 
@@ -148,7 +148,7 @@ def _reading(body: bytes) -> Any:
 class _Stream(ByteStream):
     """The real stream on a body that this process writes. ``fed``: the position in the table of what was written."""
 
-    def __init__(self, link: Link, kind: Kind, position: int) -> None:
+    def __init__(self, link: Link, kind: ServedKind, position: int) -> None:
         loop, self.has_room = asyncio.get_running_loop(), asyncio.Event()
         self.has_room.set()
         protocol = _Protocol(loop, self.has_room)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Kind
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, ServedKind
 from extender.simulator.apiserver.store import DELETED, Store
 from extender.simulator.json_objects import JsonObject, uid_of
 from extender.simulator.oracle.brute_force import SUCCESS
-from extender.simulator.oracle.journal import Decision, Journal, StoreChange
-from extender.simulator.oracle.violations import Replay, Violation
+from extender.simulator.oracle.journal import Journal, JournalDecision, StoreChange
+from extender.simulator.oracle.violations import JournalReplay, Violation
 
 _KINDS: Final = (NAMESPACES, NODES, PODS)
 
@@ -23,16 +23,16 @@ _KINDS: Final = (NAMESPACES, NODES, PODS)
 class Judge:
     """The judge of one service, from a moment on at which the service knows everything."""
 
-    def __init__(self, store: Store, handled: Mapping[Kind, int]) -> None:
+    def __init__(self, store: Store, handled: Mapping[ServedKind, int]) -> None:
         """``handled``: by kind, the position in its table up to which the service has handled events."""
         journal = Journal(store)
         journal.close()
-        self.replay = Replay(journal)
+        self.replay = JournalReplay(journal)
         self.applied = 0  # changes
         self._store = store
         self._handled = handled
         self._at = {kind: store.table(kind).end for kind in _KINDS}
-        self._failed: dict[str, Decision] = {}
+        self._failed: dict[str, JournalDecision] = {}
         self._number = 0
 
     def catch_up(self) -> None:
@@ -66,10 +66,10 @@ class Judge:
         self.replay.decide(decision)
         return None if status == SUCCESS else Violation(decision, status)
 
-    def _decision(self, pod: JsonObject, node: str) -> Decision:
+    def _decision(self, pod: JsonObject, node: str) -> JournalDecision:
         """About the pod as the state has it, or as it was sent where the state has none."""
         uid = uid_of(pod)
-        return Decision(self._number, 0.0, 0.0, uid, self.replay.shown(uid) or pod, node)
+        return JournalDecision(self._number, 0.0, 0.0, uid, self.replay.shown(uid) or pod, node)
 
     def undone(self, uid: str) -> None:
         """The binding of a decision failed. Until it is asked about again, the service may count the pod or not."""
@@ -99,11 +99,11 @@ class Judge:
         """The first of these nodes that takes the pod, whichever of the failed bindings count; empty if none does."""
         failed = list(self._failed.values())
         for name in self.feasible(pod, names):
-            if self.replay.takes(Decision(0, 0.0, 0.0, pod["metadata"]["uid"], pod, name), failed):
+            if self.replay.takes(JournalDecision(0, 0.0, 0.0, pod["metadata"]["uid"], pod, name), failed):
                 return name
         return ""
 
-    def _after(self, kind: Kind, end: int) -> list[StoreChange]:
+    def _after(self, kind: ServedKind, end: int) -> list[StoreChange]:
         """The changes from where the replay is up to a position."""
         changes = self._store.table(kind).since(self._at[kind])
         if changes is None:

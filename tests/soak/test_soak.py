@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from extender.compose.process import freeze_gc
-from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Kind
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, ServedKind
 from extender.simulator.apiserver.operations import Operations
 from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject, labels_of
@@ -97,7 +97,7 @@ class Judged:
 
     def __init__(self, store: Store) -> None:
         self.operations = Operations(store)
-        self._handled: dict[Kind, int] = {}
+        self._handled: dict[ServedKind, int] = {}
         self._tables = {kind: store.table(kind) for kind in (NAMESPACES, NODES, PODS)}
         self.judge = Judge(store, self._handled)
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import Limits
+from extender.index.claims.assumed import AssumptionTimeouts
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodRef
 from extender.kube.errors import (
@@ -182,7 +182,7 @@ async def test_a_pod_that_may_be_bound_keeps_its_room_until_that_is_known(error:
     played.report()
     assert (await played.filter()).error == "cannot decide: the pod is being bound, or may be bound already"
     played.filter_service.attempt_failed(PODS.decode_object(orjson.dumps(POD)))
-    played.index.assumed.review(played.clock.now() + 5, Limits(expiry=120, failure_grace=2, doubt=120))
+    played.index.assumed.review(played.clock.now() + 5, AssumptionTimeouts(expiry=120, failure_grace=2, doubt=120))
     assert played.assumed == ["n2"]
     assert await played.binder.bind(ARGS) == "not bound: the pod is being bound already"
     played.show({"spec": {"nodeName": "n2"}})
@@ -271,7 +271,7 @@ async def test_the_report_of_a_binding_that_was_not_made_is_not_taken_for_the_ne
 async def test_a_result_that_is_never_known_ends_with_the_assumption() -> None:
     played = Unanswered(Answers(Unreachable("GET: refused")))
     await played.binder.bind(ARGS)
-    played.index.assumed.review(played.clock.now() + 121, Limits(expiry=120, failure_grace=2))
+    played.index.assumed.review(played.clock.now() + 121, AssumptionTimeouts(expiry=120, failure_grace=2))
     assert sorted((await played.filter()).passed) == ["n1", "n2"]
     async with running(played.unanswered.run):
         await until(lambda: len(played.clock.slept) > 0)

@@ -14,7 +14,7 @@ import pytest
 
 from extender.kube.effects import ObjectEvent, PodRef, PolicyRef
 from extender.kube.errors import Rejected, Unreachable
-from extender.model.answers.explanations import ConstraintState, Explanation, Reach
+from extender.model.answers.explanations import ConstraintState, Explanation, TermReach
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import GROUP, PolicyKey
 from extender.settings.configuration import Settings
@@ -512,7 +512,7 @@ async def test_a_rule_whose_state_cannot_be_told_leaves_the_events_of_other_pods
     broken: Any = None  # for the domains
 
     def break_one(found: Explanation) -> Explanation:
-        state = ConstraintState("Own", "own", "rack", "", Reach(""), domains=broken)
+        state = ConstraintState("Own", "own", "rack", "", TermReach(""), domains=broken)
         return msgspec.structs.replace(found, constraints=(state,)) if found.pod == "default/one" else found
 
     scene = Scene(break_one)

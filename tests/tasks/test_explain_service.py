@@ -12,20 +12,19 @@ from msgspec import structs
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.model.answers.explanations import Cause, HeldGroup, NotExplained
+from extender.model.answers.explanations import HeldGroup, NoAnswerCause, NotExplained
 from extender.model.answers.pages import PageOf, TopologyQuestion
 from extender.model.constraints.labels import ZONE
 from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
 from extender.model.policies import EXEMPT_LABEL, InvalidPolicy, PolicyKey, PolicyObject
 from extender.model.preemption import PreemptionPlan
-from extender.model.release import RELEASE_GATE, GroupKey, GroupSize, Level, Phase
+from extender.model.release import RELEASE_GATE, GroupKey, GroupPhase, GroupSize, Level
 from extender.settings.configuration import Settings
 from extender.settings.policies import Exemptions, Policies
 from extender.tasks import browse_service
 from extender.tasks.browse_service import MOST_EXPLANATIONS, MOST_PAGES, BrowseService, ExplainService, overview_of
 from extender.tasks.index_upkeep import EVERY_SECONDS, FIGURE_PAUSE_SECONDS, SlicedFigure
-from extender.tasks.preemption.manager import Phase as PreemptionPhase
-from extender.tasks.preemption.manager import Record
+from extender.tasks.preemption.manager import PreemptionPhase, PreemptionRecord
 from extender.tasks.sliced_work import Places, SlicedWork, Traffic
 from tests.builders import index_of, namespace, node, pod, spread, term
 from tests.contenders import contender
@@ -75,7 +74,7 @@ async def test_a_pod_or_a_node_that_is_not_known_is_named() -> None:
     explainer = service(cluster())
     with pytest.raises(NotExplained, match="pod default/none is not known") as error:
         await explainer.explain("default", "none")
-    assert error.value.cause is Cause.UNKNOWN
+    assert error.value.cause is NoAnswerCause.UNKNOWN
     with pytest.raises(NotExplained, match="node n9 is not known"):
         await explainer.explain("default", "asking", "n9")
 
@@ -107,7 +106,7 @@ async def test_the_loop_is_free_between_slices_and_a_change_in_between_is_told()
 async def test_an_explanation_beyond_its_budget_ends_and_says_why() -> None:
     with pytest.raises(NotExplained, match="more than 1 s") as error:
         await service(cluster(), FakeClock(step=0.6)).explain("default", "asking")
-    assert error.value.cause is Cause.TOO_EXPENSIVE
+    assert error.value.cause is NoAnswerCause.TOO_EXPENSIVE
 
 
 async def test_few_explanations_wait_and_one_more_is_refused() -> None:
@@ -116,7 +115,7 @@ async def test_few_explanations_wait_and_one_more_is_refused() -> None:
     await asyncio.sleep(0)
     with pytest.raises(NotExplained) as error:
         await explainer.explain("default", "asking")
-    assert error.value.cause is Cause.BUSY
+    assert error.value.cause is NoAnswerCause.BUSY
     assert {found.passing for found in await asyncio.gather(*waiting)} == {0}
     assert (await explainer.explain("default", "asking")).passing == 0
 
@@ -145,7 +144,7 @@ def steps(done: list[str], count: int = 3) -> Steps:
 def refusing() -> Steps:
     """Work that finds that there is no such pod."""
     yield
-    raise NotExplained(Cause.UNKNOWN, "pod a/b is not known")
+    raise NotExplained(NoAnswerCause.UNKNOWN, "pod a/b is not known")
 
 
 def failing() -> Steps:
@@ -290,7 +289,7 @@ def browsed_cluster(nodes: int = 2) -> ClusterIndex:
 def browsing(
     index: ClusterIndex,
     clock: FakeClock | None = None,
-    preemptions: Sequence[Record] = (),
+    preemptions: Sequence[PreemptionRecord] = (),
     work: SlicedWork | None = None,
 ) -> BrowseService:
     clock = clock or FakeClock()
@@ -345,7 +344,7 @@ async def test_rows_are_no_concern_of_the_garbage_collector() -> None:
 async def test_a_pod_that_is_not_known_is_named() -> None:
     with pytest.raises(NotExplained, match="pod default/none is not known") as error:
         await browsing(browsed_cluster()).constraints("default", "none")
-    assert error.value.cause is Cause.UNKNOWN
+    assert error.value.cause is NoAnswerCause.UNKNOWN
 
 
 async def test_constraints_of_a_pod_on_a_node_are_those_of_a_further_replica() -> None:
@@ -381,7 +380,7 @@ async def test_few_pages_wait_and_one_more_is_refused() -> None:
     await asyncio.sleep(0)
     with pytest.raises(NotExplained) as error:
         await browser.pending(PageOf())
-    assert error.value.cause is Cause.BUSY
+    assert error.value.cause is NoAnswerCause.BUSY
     overview = asyncio.create_task(browser.figures())
     assert {page.lacking for page in await asyncio.gather(*waiting)} == {0}
     assert (await overview).nodes == 2000
@@ -391,7 +390,7 @@ async def test_few_pages_wait_and_one_more_is_refused() -> None:
 async def test_a_page_beyond_its_budget_ends_and_says_why() -> None:
     with pytest.raises(NotExplained, match="the page would take more than 2 s") as error:
         await browsing(browsed_cluster(nodes=2000), FakeClock(step=1.1)).topology(ZONES)
-    assert error.value.cause is Cause.TOO_EXPENSIVE
+    assert error.value.cause is NoAnswerCause.TOO_EXPENSIVE
 
 
 async def test_pages_and_explanations_are_computed_one_after_the_other() -> None:
@@ -415,8 +414,8 @@ async def test_preemptions_show_their_victims_the_longest_first() -> None:
         index.upsert(each)
     asking, other = contender("asking", priority=100), contender("other", namespace="shop")
     records = [
-        Record(PreemptionPlan(other, "n1", tuple(victims[2:3])), clock.time - 60, clock.time),
-        Record(
+        PreemptionRecord(PreemptionPlan(other, "n1", tuple(victims[2:3])), clock.time - 60, clock.time),
+        PreemptionRecord(
             PreemptionPlan(asking, "n0", tuple(victims), pdb_violations=2),
             clock.time - 90,
             clock.time,
@@ -462,7 +461,7 @@ async def test_a_large_group_is_shown_as_the_leader_describes_it(monkeypatch: py
     assert (row.pods, row.needed, row.gated, row.released, row.bound) == (3, 4, 2, 1, 1)
     assert row.text == "the leader has said nothing about this group yet"
     key = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "a")
-    status = PlacementStatus(Phase.DEGRADED, 3, 1, 1, "DomainFull", "z1 holds 2 of 3")
+    status = PlacementStatus(GroupPhase.DEGRADED, 3, 1, 1, "DomainFull", "z1 holds 2 of 3")
     index.upsert(GroupPlacement(placement_name(key), "u", key, levels=(Level("zone", "z1"),), status=status))
     (row,) = (await browsing(index).groups(PageOf())).groups
     assert (row.state, row.domain, row.reason, row.text) == ("Degraded", "zone=z1", "DomainFull", "z1 holds 2 of 3")
@@ -471,7 +470,7 @@ async def test_a_large_group_is_shown_as_the_leader_describes_it(monkeypatch: py
 async def test_a_gated_pod_is_explained_in_the_domain_of_its_group_and_with_what_the_group_waits_for() -> None:
     key = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "a")
     text = "1 more than the size waits"
-    status = PlacementStatus(Phase.DEGRADED, 2, 1, 1, "DomainFull", text)
+    status = PlacementStatus(GroupPhase.DEGRADED, 2, 1, 1, "DomainFull", text)
     decided = datetime(2026, 1, 1, tzinfo=UTC)
     index = index_of(
         *(node(f"n{at}", zone=f"z{at % 2}", allocatable={"cpu": "4", "pods": "9"}) for at in range(6)),

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import Limits
+from extender.index.claims.assumed import AssumptionTimeouts
 from extender.model.objects import ON_ITS_WAY
 from extender.tasks.filter_service import ScheduledPods, SchedulerCounts
 from extender.wire.extender_v1 import FilterResult, decode_args
@@ -118,7 +118,7 @@ async def test_a_doubted_pod_is_sent_elsewhere_and_may_still_be_where_it_was_sen
     """The scheduler may fail there again and again."""
     played = Played("decisive")
     (node,) = await played.ask("w0", APART)
-    played.index.assumed.review(played.clock.now() + 5, Limits(expiry=120, failure_grace=2, doubt=5))
+    played.index.assumed.review(played.clock.now() + 5, AssumptionTimeouts(expiry=120, failure_grace=2, doubt=5))
     (other,) = await played.ask("w0", APART)
     assert other != node
     assert [held.nodes for held in played.index.assumed.held.values()] == [(node, other)]
@@ -244,7 +244,7 @@ async def test_a_rejection_counts_also_where_it_is_the_first_that_the_watch_show
     pod = decoded("w0", APART)
     played.index.assume(pod, ("n1",), now=0.0)
     played.show("w0", APART, **_refused("this time"))
-    limits = Limits(expiry=120, failure_grace=2)
+    limits = AssumptionTimeouts(expiry=120, failure_grace=2)
     assert played.index.assumed.review(5.0, limits) == 1
     assert played.index.assumed.held == {}
 

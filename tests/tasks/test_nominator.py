@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import Limits
+from extender.index.claims.assumed import AssumptionTimeouts
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodRef
 from extender.kube.errors import Conflict, NotFound
@@ -304,7 +304,7 @@ async def test_an_assumption_that_expires_requeues_a_pod_that_it_kept_out() -> N
     assert not scene.ask("asking", ALONE, "n0", "n3").passed
     async with scene.running():
         await until(lambda: all(len(source) for source in scene.subscribers()))
-        scene.index.assumed.review(60.0, Limits(expiry=30.0, failure_grace=2.0))
+        scene.index.assumed.review(60.0, AssumptionTimeouts(expiry=30.0, failure_grace=2.0))
         await until(lambda: bool(scene.requeued()))
     assert scene.requeued() == ["asking"]
 

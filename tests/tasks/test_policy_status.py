@@ -26,7 +26,7 @@ from extender.tasks.policy_status import (
     WAIT_SECONDS,
     PolicyStatus,
 )
-from extender.verbs.admit.pod_fields import Changes, Conflict
+from extender.verbs.admit.pod_fields import Changes, FieldConflict
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from tests.builders import index_of, node
 from tests.deploy.policies.examples import policy
@@ -122,7 +122,7 @@ class Scene:
 
     def conflicts(self, key: PolicyKey, *fields: str) -> None:
         """A pod came that disagrees in these fields."""
-        found = [Conflict(key, field, "differs", ConflictPolicy.KEEP_POD) for field in fields]
+        found = [FieldConflict(key, field, "differs", ConflictPolicy.KEEP_POD) for field in fields]
         self.status.record(Changes(self.known(key), conflicts=found))
 
     def told(self, key: PolicyKey) -> dict[str, tuple[str, str]]:

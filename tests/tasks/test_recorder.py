@@ -19,7 +19,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.units import ByteSize
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
-from extender.settings.jobs import Recorder as RecorderSettings
+from extender.settings.jobs import RecorderSettings
 from extender.tasks import recorder as recorder_module
 from extender.tasks.recorder import RecordedFilterVerb, Recorder
 from tests.builders import asking, node, pod, pod_json, settings, term

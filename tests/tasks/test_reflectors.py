@@ -17,7 +17,7 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.kube.credentials import Access
 from extender.kube.reflector import Reflector
-from extender.kube.reflector_status import Phase, WatchOptions
+from extender.kube.reflector_status import ReflectorPhase, WatchOptions
 from extender.kube.session import open_session
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodSignature, Workload
 from extender.rules.catalog import counts_of_rules
@@ -272,14 +272,14 @@ async def test_what_is_to_be_done_before_the_first_answer_is_done_once_and_then(
 @pytest.mark.parametrize(
     ("phase", "page", "listed", "error", "text"),
     [
-        (Phase.LISTING, 0, 0, "", "listing (page 1)"),
-        (Phase.LISTING, 2, 1000, "", "listing (page 3)"),
-        (Phase.LISTING, 0, 12345, "", "listing (12,345 objects)"),
-        (Phase.WAITING, 0, 0, "403 pods is forbidden", "retrying: 403 pods is forbidden"),
+        (ReflectorPhase.LISTING, 0, 0, "", "listing (page 1)"),
+        (ReflectorPhase.LISTING, 2, 1000, "", "listing (page 3)"),
+        (ReflectorPhase.LISTING, 0, 12345, "", "listing (12,345 objects)"),
+        (ReflectorPhase.WAITING, 0, 0, "403 pods is forbidden", "retrying: 403 pods is forbidden"),
     ],
 )
 async def test_a_kind_that_is_not_in_says_what_it_is_doing(
-    scene: Scene, phase: Phase, page: int, listed: int, error: str, text: str
+    scene: Scene, phase: ReflectorPhase, page: int, listed: int, error: str, text: str
 ) -> None:
     scene.start("pods")
     progress = scene.fakes["pods"].status

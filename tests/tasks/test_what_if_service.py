@@ -23,13 +23,13 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.state import state_of
 from extender.kube.timing import SystemClock
-from extender.model.answers.explanations import Cause
+from extender.model.answers.explanations import NoAnswerCause
 from extender.model.answers.what_if import NotComputed, Placement, Spent, WhatIfAnswer
 from extender.model.objects import Object
 from extender.model.units import ByteSize, Duration
 from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
-from extender.settings.jobs import WhatIf
+from extender.settings.jobs import WhatIfSettings
 from extender.tasks.what_if import computing
 from extender.tasks.what_if.computing import answer_body
 from extender.tasks.what_if.service import Meter, WhatIfService, start_child
@@ -145,7 +145,7 @@ def open_descriptors() -> list[str]:
     return sorted(each.name for each in Path("/proc/self/fd").iterdir())
 
 
-BUDGET: Final = WhatIf(seconds=Duration(0.2), memory=ByteSize(32 * 2**20))
+BUDGET: Final = WhatIfSettings(seconds=Duration(0.2), memory=ByteSize(32 * 2**20))
 
 
 def test_the_answer_is_that_of_the_same_changes_made_here_and_the_index_is_unchanged(run: Run) -> None:
@@ -175,7 +175,7 @@ def test_what_becomes_of_each_is_counted(run: Run, monkeypatch: pytest.MonkeyPat
         assert what_ifs.running == 1
         with pytest.raises(NotComputed, match="another what-if") as error:
             await what_ifs.answer(b"{}")
-        assert error.value.cause is Cause.BUSY
+        assert error.value.cause is NoAnswerCause.BUSY
         await first
         assert what_ifs.running == 0
         assert (took := what_ifs.seconds) > 0
@@ -229,8 +229,8 @@ def test_a_child_with_a_step_that_does_not_end_is_ended_by_the_system(run: Run) 
 def _exceed(run: Run, work: Callable[[Meter], Steps[bytes]], seconds: float, text: str) -> None:
     async def scene() -> None:
         with pytest.raises(NotComputed, match=text) as error:
-            await start_child(work, WhatIf(seconds=Duration(seconds), memory=BUDGET.memory)).result()
-        assert error.value.cause is Cause.TOO_EXPENSIVE
+            await start_child(work, WhatIfSettings(seconds=Duration(seconds), memory=BUDGET.memory)).result()
+        assert error.value.cause is NoAnswerCause.TOO_EXPENSIVE
 
     run(scene())
 
@@ -241,7 +241,7 @@ def test_a_child_that_is_killed_gives_an_error_that_says_so(run: Run) -> None:
         os.kill(child.pid, signal.SIGKILL)
         with pytest.raises(NotComputed, match=r"was ended \(SIGKILL\), perhaps for its memory") as error:
             await child.result()
-        assert error.value.cause is Cause.UNAVAILABLE
+        assert error.value.cause is NoAnswerCause.UNAVAILABLE
 
     run(scene())
 
@@ -250,7 +250,7 @@ def test_a_failure_in_the_child_comes_with_its_traceback(run: Run) -> None:
     async def scene() -> None:
         with pytest.raises(NotComputed, match=r"(?s)Traceback.*ZeroDivisionError: because") as error:
             await start_child(partial(raising, ZeroDivisionError("because")), BUDGET).result()
-        assert error.value.cause is Cause.FAILED
+        assert error.value.cause is NoAnswerCause.FAILED
 
     run(scene())
 
@@ -264,7 +264,7 @@ def test_a_system_that_refuses_a_process_is_told(run: Run, monkeypatch: pytest.M
         before = open_descriptors()
         with pytest.raises(NotComputed, match="the system refuses a process for it") as error:
             await service(cluster()).answer(b"{}")
-        assert error.value.cause is Cause.UNAVAILABLE
+        assert error.value.cause is NoAnswerCause.UNAVAILABLE
         assert open_descriptors() == before
 
     run(scene())

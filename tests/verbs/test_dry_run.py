@@ -9,7 +9,7 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.counts.groups import Group
+from extender.index.counts.groups import CountGroup
 from extender.index.disruption_budgets import MOST_BUDGETS
 from extender.index.nodes.topology import NodePods
 from extender.model.objects import DisruptionBudget, Object, Pod
@@ -190,7 +190,7 @@ def search(index: ClusterIndex, pod: Pod) -> tuple[DryRun, str]:
 
 def test_many_terms_cost_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dry_run, "MOST_WORK", 5_000)
-    index, changes = crowd(40), Calls(monkeypatch, (Group, "add"))
+    index, changes = crowd(40), Calls(monkeypatch, (CountGroup, "add"))
     costs = []
     for number in (100, 200):
         pod = preemptor(number)

@@ -12,7 +12,7 @@ import pytest
 from extender.cli.explain import report
 from extender.index.cluster import ClusterIndex
 from extender.index.counts import counts
-from extender.model.answers.explanations import ConstraintState, Explanation, Obstacle, Reach
+from extender.model.answers.explanations import ConstraintState, Explanation, Obstacle, TermReach
 from extender.model.answers.pages import PageOf, TopologyQuestion
 from extender.model.objects import Node, Object, Pod
 from extender.model.release import GroupKey, Slot
@@ -289,7 +289,7 @@ def test_a_single_node_lacks_the_label() -> None:
 
 @pytest.mark.parametrize("rejects", [False, True], ids=["pass", "are rejected"])
 def test_whether_nodes_without_the_label_are_rejected_is_said_by_the_rule(*, rejects: bool) -> None:
-    state = ConstraintState("Own", "own", "rack", "team=a", Reach(""), lacking=3, rejects_lacking=rejects)
+    state = ConstraintState("Own", "own", "rack", "team=a", TermReach(""), lacking=3, rejects_lacking=rejects)
     found = Explanation(pod="default/asking", state="pending", nodes=3, passing=0, fitting=0, constraints=(state,))
     assert rejection_note(found) == ("own by rack with pods team=a: 3 nodes lack the label" if rejects else "")
 

@@ -17,7 +17,7 @@ import pytest
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.constraints.taints import PREFER_NO_SCHEDULE
 from extender.model.objects import Node, Object, Pod
-from extender.model.release import Decision, Domain, GroupKey, Proposal, ReleaseSpec
+from extender.model.release import Domain, GroupDecision, GroupKey, Proposal, ReleaseSpec
 from extender.model.resources import CPU
 from extender.rules.free_resources import free_resources_on, static_rejection
 from extender.simulator.apiserver.patching import STRATEGIC, apply_patch
@@ -51,7 +51,7 @@ class Board:
         bodies = [self.body(f"{group}-{number}", group, **fields) for number in range(count)]
         key, proposal = GroupKey("default", POLICY, group), self.propose(group, bodies, spec)
         self.index.reserved.reserve(key, proposal.slots, until=60.0)
-        decision = Decision(key, spec.gate, count, proposal.levels, datetime(2026, 1, 1, tzinfo=UTC))
+        decision = GroupDecision(key, spec.gate, count, proposal.levels, datetime(2026, 1, 1, tzinfo=UTC))
         found = {}
         for body in bodies:
             released = apply_patch(body, release_patch(body, decision), STRATEGIC)

@@ -12,7 +12,7 @@ from extender.index.nodes.columns import NodeNumber
 from extender.model.objects import Object, Pod
 from extender.model.preemption import PreemptionPlan
 from extender.settings.configuration import Settings, default_settings
-from extender.verbs.dry_run import DryRun, Removal
+from extender.verbs.dry_run import DryRun, NodeVictims
 from extender.verbs.preempt import Examination, PreemptionDecision, decide_preemption
 from tests.builders import Json, preempting, settings, spread, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
@@ -323,7 +323,7 @@ class Counted(DryRun):
 
     def on(
         self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_fit: bool = False, first: Container[str] = ()
-    ) -> Removal | None:
+    ) -> NodeVictims | None:
         self.runs += 1
         return super().on(number, taken, checks_fit=checks_fit, first=first)
 
@@ -334,7 +334,7 @@ def chosen(pod: dict[str, object], *more: Object, seed: int = 0) -> tuple[str, i
     args = preempting(pod, {f"n{number}": [f"uid-p{number}"] for number in range(5)})
     run = Counted(args.pod, held.view)
     outcome = Examination(run, sees_everything=True).best(args.candidates, seed)
-    return (outcome.node if isinstance(outcome, Removal) else "", run.runs)
+    return (outcome.node if isinstance(outcome, NodeVictims) else "", run.runs)
 
 
 def test_the_victims_of_one_offer_are_computed_and_of_no_worse_one() -> None:

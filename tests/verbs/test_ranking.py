@@ -17,7 +17,7 @@ from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.rule import RankedGroup
 from extender.settings.configuration import Settings
 from extender.verbs import ranking
-from extender.verbs.request import RequestedNodes, Search, prepared
+from extender.verbs.request import RequestedNodes, RequestSearch, prepared
 from tests.builders import (
     PREFERRED,
     Json,
@@ -191,7 +191,7 @@ def many_nodes(*pods: Pod) -> ClusterIndex:
     return index_of(*map(node, NAMES), *pods)
 
 
-def search_of(index: ClusterIndex, names: Sequence[str]) -> tuple[Search, Sequence[RankedGroup]]:
+def search_of(index: ClusterIndex, names: Sequence[str]) -> tuple[RequestSearch, Sequence[RankedGroup]]:
     """The search of a pod that likes web pods, and the groups that rank its nodes."""
     requested = RequestedNodes(names, IndexFrame(), index.view)
     search = prepared(pod("asking", **liking()), requested, index.view, Settings())
@@ -259,13 +259,13 @@ def test_for_equals_no_domain_is_tried_that_is_worse_than_a_node_that_was_found(
 ) -> None:
     more = [pod(f"more-{name}", on=name, **liking(1)) for name in NAMES[:3]]
     index = many_nodes(*(pod(f"web-{name}", on=name, **liking(1)) for name in NAMES), *more)
-    (search, groups), tried, passing = search_of(index, NAMES[1:20]), list[int](), Search.passing
+    (search, groups), tried, passing = search_of(index, NAMES[1:20]), list[int](), RequestSearch.passing
 
-    def counted(asked: Search, nodes: Sequence[int]) -> Sequence[int]:
+    def counted(asked: RequestSearch, nodes: Sequence[int]) -> Sequence[int]:
         tried.append(len(nodes))
         return passing(asked, nodes)
 
-    monkeypatch.setattr(Search, "passing", counted)
+    monkeypatch.setattr(RequestSearch, "passing", counted)
     found = ranking.equals_by_top_domains(groups, search, 32, 0)
     assert sorted(index.view.node_names[node] for node in found) == ["n1", "n2"]
     assert sum(tried) == 2

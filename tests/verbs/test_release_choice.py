@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import Limits
+from extender.index.claims.assumed import AssumptionTimeouts
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import Node, Object, Pod
@@ -230,7 +230,7 @@ def test_room_that_is_claimed_by_other_pods_does_not_count() -> None:
 
 
 EVERYWHERE = tuple(f"{zone}{number}" for zone in "ab" for number in (1, 2, 3))
-DOUBT = Limits(expiry=120.0, failure_grace=2.0, doubt=5.0)
+DOUBT = AssumptionTimeouts(expiry=120.0, failure_grace=2.0, doubt=5.0)
 
 
 def test_a_node_that_holds_no_pod_of_a_group_is_counted_once_however_many_kinds_of_pods_it_rejects() -> None:

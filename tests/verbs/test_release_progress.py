@@ -14,7 +14,7 @@ from extender.model.release import (
     RELEASE_GATE,
     RELEASED_ANNOTATION,
     BroughtToleration,
-    Decision,
+    GroupDecision,
     GroupKey,
     Growth,
     Level,
@@ -44,8 +44,8 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PODS = tuple(pod(f"x-{at}") for at in range(4))
 
 
-def decided(size: int) -> Decision:
-    return Decision(KEY, SPEC.gate, size, (), NOON)
+def decided(size: int) -> GroupDecision:
+    return GroupDecision(KEY, SPEC.gate, size, (), NOON)
 
 
 def blocked(size: int, count: int) -> GroupState:
@@ -121,10 +121,10 @@ GATE = {"name": RELEASE_GATE}
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def decision(*levels: tuple[Any, ...]) -> Decision:
+def decision(*levels: tuple[Any, ...]) -> GroupDecision:
     """A decision for the group `ring` of a team."""
     group = GroupKey("team-a", "PodSchedulingPolicy/team-a/rings", "ring")
-    return Decision(group, RELEASE_GATE, 3, tuple(Level(*level) for level in levels), AT)
+    return GroupDecision(group, RELEASE_GATE, 3, tuple(Level(*level) for level in levels), AT)
 
 
 def gated_pod(**spec: Any) -> Pod:

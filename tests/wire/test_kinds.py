@@ -18,7 +18,7 @@ from extender.kube.writer import path_of
 from extender.model.constraints.labels import ZONE
 from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
 from extender.model.objects import Namespace, Node, Pod, Workload
-from extender.model.release import Decision, GroupKey, Level, Phase, own_group
+from extender.model.release import GroupDecision, GroupKey, GroupPhase, Level, own_group
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from extender.wire.api_calls import PLACEMENT
@@ -33,10 +33,10 @@ from extender.wire.objects.kinds import (
     REPLICATION_CONTROLLERS,
     SERVICES,
     STATEFUL_SETS,
-    Event,
     Identity,
     Kind,
     Status,
+    WatchEvent,
     decode_page,
     decode_status,
 )
@@ -94,7 +94,7 @@ def test_a_page_tells_how_the_list_goes_on() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_each_line_of_a_recorded_watch_is_read(kind: Kind[Any], name: str) -> None:
-    events: list[Event[Any]] = [kind.decode_event(line) for line in lines(name)]
+    events: list[WatchEvent[Any]] = [kind.decode_event(line) for line in lines(name)]
     assert [event.type for event in events] == [orjson.loads(line)["type"] for line in lines(name)]
     assert [event.resource_version for event in events] == [meta(line)["resourceVersion"] for line in lines(name)]
     names = [event.object.name if event.object is not None else None for event in events]
@@ -152,7 +152,7 @@ def test_a_failure_that_is_no_status_is_an_empty_one(body: bytes) -> None:
     ids=["as the apiserver writes it", "type last", "blanks, and fields that are no object's"],
 )
 def test_a_bookmark_is_read_however_it_is_written(line: bytes) -> None:
-    assert PODS.decode_event(line) == Event("BOOKMARK", None, "7")
+    assert PODS.decode_event(line) == WatchEvent("BOOKMARK", None, "7")
 
 
 def test_an_error_is_read_with_its_type_last() -> None:
@@ -279,7 +279,7 @@ def test_what_is_no_list_is_rejected(body: bytes, problem: str) -> None:
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 GROUP = GroupKey("team", "PodSchedulingPolicy/team/gangs", "train-7")
-DECISION = Decision(GROUP, "placement.extender.dev/group", 4, (Level("zone", "a"), Level("rack", "r1")), NOON)
+DECISION = GroupDecision(GROUP, "placement.extender.dev/group", 4, (Level("zone", "a"), Level("rack", "r1")), NOON)
 
 
 def read(body: dict[str, Any]) -> GroupPlacement:
@@ -314,16 +314,18 @@ def test_a_decision_without_levels_is_one() -> None:
     assert read(decision_body(unpinned)).decision == unpinned
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_a_status_is_read_back_as_it_was_written(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", GroupPhase)
+def test_a_status_is_read_back_as_it_was_written(phase: GroupPhase) -> None:
     status = PlacementStatus(phase, 4, 3, 2, "NoRoom", "no zone holds 4 pods")
     found = read(undecided_body(GROUP, "g", 4) | {"status": status_body(status, NOON)})
     assert found.status == status
 
 
 def test_the_condition_is_true_once_the_group_is_bound() -> None:
-    (bound,) = status_body(PlacementStatus(Phase.BOUND), NOON)["conditions"]
-    (waits,) = status_body(PlacementStatus(Phase.DECIDING, reason="NoRoom", message="x" * 5000), NOON)["conditions"]
+    (bound,) = status_body(PlacementStatus(GroupPhase.BOUND), NOON)["conditions"]
+    (waits,) = status_body(PlacementStatus(GroupPhase.DECIDING, reason="NoRoom", message="x" * 5000), NOON)[
+        "conditions"
+    ]
     assert (bound["type"], bound["status"], bound["reason"]) == ("Placed", "True", "Bound")
     assert (waits["status"], waits["reason"], len(waits["message"])) == ("False", "NoRoom", 1024)
 

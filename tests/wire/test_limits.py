@@ -16,24 +16,24 @@ import pytest
 
 from extender.model.bounded import BoundedCache, SharedTexts
 from extender.model.objects import Pod, PodSignature
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.errors import WireError
 from extender.wire.extender_v1 import MOST_NODES, decode_args, decode_preemption_args
 from extender.wire.objects import trim
 from extender.wire.objects.kinds import NODES, PODS, Kind, pods_within
 from tests.builders import REQUIRED, Json, matching, node_json, pod_json, requirement, resizing, spread, term, weighted
 
-LIMITS: Final = Limits()
+LIMITS: Final = ConstraintLimits()
 HUGE: Final = msgspec.structs.replace(LIMITS, pod_bytes=2**30)
 
 
-def read(body: Json, limits: Limits = LIMITS) -> Pod:
+def read(body: Json, limits: ConstraintLimits = LIMITS) -> Pod:
     """The pod as the service reads it under these limits."""
     kind: Kind[Pod] = pods_within(limits)
     return kind.decode_object(orjson.dumps(body))
 
 
-def told(body: Json, limits: Limits = LIMITS) -> str:
+def told(body: Json, limits: ConstraintLimits = LIMITS) -> str:
     """What is told of the pod, empty where it is within the limits."""
     excess = read(body, limits).signature.excess
     return "" if excess is None else excess.text
@@ -125,7 +125,7 @@ def test_a_pod_at_the_limit_is_within_it_and_one_above_is_reported_with_its_numb
 
 
 def test_every_limit_has_a_case() -> None:
-    names = {field.encode_name for field in msgspec.structs.fields(Limits)}
+    names = {field.encode_name for field in msgspec.structs.fields(ConstraintLimits)}
     assert names == {*CASES, "podBytes", "hostPorts", "perNamespace"}  # the last one is about many pods: tests/index
 
 

@@ -25,7 +25,7 @@ from extender.model.policies import (
     Moment,
     Policy,
     PolicyKey,
-    Scope,
+    PolicyScope,
     Subject,
     Targets,
 )
@@ -45,7 +45,7 @@ from extender.model.release import (
     WhenNoRoom,
 )
 from extender.rules.catalog import counts_of_rules
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.settings.rules import Rules
 from extender.wire.errors import WireError
 from extender.wire.objects.constraints import DEFAULT_LIMITS
@@ -195,7 +195,7 @@ def test_a_policy_that_is_not_valid_is_named_with_every_error_and_its_scope() ->
     assert invalid.key == PolicyKey("placement.extender.dev", "", "bad")
     assert [error.field for error in refused.value.errors] == ["spec.nodeName", "spec.priority"]
     assert invalid.failure_policy is FailurePolicy.FAIL
-    assert isinstance(invalid.scope, Scope)
+    assert isinstance(invalid.scope, PolicyScope)
     assert invalid.may_select(subject(app="web"))
     assert not invalid.may_select(subject(app="db"))
 
@@ -310,7 +310,7 @@ def test_a_group_may_have_so_many_levels_and_no_more(levels: int, fields: list[s
 
 
 KIND = "PodSchedulingPolicy"
-POLICIES = policies_within(Limits(), KIND, GROUP)
+POLICIES = policies_within(ConstraintLimits(), KIND, GROUP)
 
 
 def line(kind: str = "ADDED", version: str = "7", **spec: Any) -> bytes:
@@ -348,7 +348,7 @@ def test_one_that_cannot_be_decoded_has_its_identity() -> None:
 
 
 def test_policies_of_two_groups_have_two_keys() -> None:
-    kupid = policies_within(Limits(), KIND, KUPID_GROUP)
+    kupid = policies_within(ConstraintLimits(), KIND, KUPID_GROUP)
     identity = Identity(name="one", namespace="team")
     assert kupid.named(identity).key != POLICIES.named(identity).key
 
@@ -507,7 +507,7 @@ def test_an_error_reads_as_that_of_the_api_server() -> None:
 
 def test_a_policy_that_alone_is_above_a_limit_is_refused_with_the_numbers() -> None:
     tolerations = [{"key": f"k{number}", "operator": "Exists"} for number in range(6)]
-    (error,) = validate(policy_json(tolerations=tolerations), Limits(tolerations=5))
+    (error,) = validate(policy_json(tolerations=tolerations), ConstraintLimits(tolerations=5))
     assert str(error) == "spec.tolerations: Too many: 6: limits.tolerations is 5"
 
 

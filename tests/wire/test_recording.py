@@ -28,7 +28,7 @@ from extender.model.policies import InvalidPolicy, PolicyObject
 from extender.model.rejections import Reason
 from extender.model.release import GroupKey, Slot
 from extender.settings.configuration import parse_settings, settings_document
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.errors import WireError
 from extender.wire.extender_v1 import FilterResult
 from extender.wire.objects.kinds import PODS, RESOURCE_QUOTAS, policies_within
@@ -37,9 +37,9 @@ from extender.wire.policies.node_terms import LISTS, NODE_TERMS
 from extender.wire.policies.policies_v1 import spec_fields
 from extender.wire.policies.policy_validation import RELEASE_FIELDS
 from extender.wire.recordings.recording import (
-    Answer,
     Entry,
     Question,
+    RecordedAnswer,
     RecordingDecoder,
     RecordingEncoder,
     Start,
@@ -63,7 +63,7 @@ QUOTA = {
 
 def through(*entries: Entry) -> list[Entry]:
     """The entries after they were written and read."""
-    encoder, decoder = RecordingEncoder(), RecordingDecoder(Limits())
+    encoder, decoder = RecordingEncoder(), RecordingDecoder(ConstraintLimits())
     lines = b"".join(map(encoder.encode, (Start({}), *entries))).splitlines()
     return [found for line in lines for found in decoder.decode(line)][1:]
 
@@ -108,7 +108,9 @@ def test_a_pod_is_read_as_it_was(body: Json) -> None:
         Namespace("ns", {"team": "a"}),
         workload("Service", "web", {"app": "web"}),
         RESOURCE_QUOTAS.decode_object(orjson.dumps(QUOTA)),
-        policies_within(Limits(), "PodSchedulingPolicy", "placement.extender.dev").decode_object(orjson.dumps(POLICY)),
+        policies_within(ConstraintLimits(), "PodSchedulingPolicy", "placement.extender.dev").decode_object(
+            orjson.dumps(POLICY)
+        ),
     ],
 )
 @pytest.mark.parametrize("is_deleted", [False, True])
@@ -162,7 +164,7 @@ def test_replicas_share_a_signature_that_is_written_once_in_each_part() -> None:
 
 @given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=8), min_size=1, max_size=4))
 def test_questions_are_about_the_nodes_that_they_were_about(asked: list[list[str]]) -> None:
-    questions: list[Entry] = [Question("filter", "uid", Answer(), names) for names in asked]
+    questions: list[Entry] = [Question("filter", "uid", RecordedAnswer(), names) for names in asked]
     assert [each.names for each in through(*questions) if isinstance(each, Question)] == asked
 
 
@@ -170,16 +172,17 @@ def test_nodes_that_are_asked_about_again_in_their_order_take_a_few_numbers() ->
     ring = [f"node-{number:05}.example.internal" for number in range(5000)]
     encoder = RecordingEncoder()
     sizes = [
-        len(encoder.encode(Question("filter", "uid", Answer(), ring[at:] + ring[:at]))) for at in (0, 500, 1000, 4999)
+        len(encoder.encode(Question("filter", "uid", RecordedAnswer(), ring[at:] + ring[:at])))
+        for at in (0, 500, 1000, 4999)
     ]
-    assert encoder.encode(Question("filter", "uid", Answer(), ring)).count(b"\n") == 1, "no line about names"
+    assert encoder.encode(Question("filter", "uid", RecordedAnswer(), ring)).count(b"\n") == 1, "no line about names"
     assert sizes[0] > 100_000
     assert max(sizes[1:]) < 200
 
 
 @pytest.mark.parametrize("runs", [[0, 1], [-1, 1], [0], [0, -1], [10**30, 1]])
 def test_a_question_about_names_that_no_line_has_is_an_error(runs: list[int]) -> None:
-    decoder = RecordingDecoder(Limits())
+    decoder = RecordingDecoder(ConstraintLimits())
     list(decoder.decode(RecordingEncoder().encode(Start({}))))
     line = {"type": "question", "verb": "filter", "answer": {}, "uid": "a", "runs": runs}
     with pytest.raises(WireError):
@@ -190,7 +193,7 @@ def test_a_question_about_names_that_no_line_has_is_an_error(runs: list[int]) ->
     lambda kind: orjson.dumps({"type": kind, "kind": "Pod", "object": {"signature": 7}, "claim": 3})
 ))  # fmt: skip
 def test_any_line_is_read_or_rejected_with_a_wire_error(line: bytes) -> None:
-    decoder = RecordingDecoder(Limits())
+    decoder = RecordingDecoder(ConstraintLimits())
     list(decoder.decode(RecordingEncoder().encode(Start({}))))
     with pytest.raises(WireError):
         list(decoder.decode(line))
@@ -201,7 +204,7 @@ def test_any_line_is_read_or_rejected_with_a_wire_error(line: bytes) -> None:
 KEY = b"a key of sixteen"
 REDACTOR = Redactor(KEY)
 NAMES = st.text(st.sampled_from("abz-._/AZ09 é"), max_size=70)
-POLICIES = policies_within(Limits(), "ClusterPodSchedulingPolicy", "placement.extender.dev")
+POLICIES = policies_within(ConstraintLimits(), "ClusterPodSchedulingPolicy", "placement.extender.dev")
 
 
 def policy_named(name: str, **spec: Any) -> PolicyObject:
@@ -213,7 +216,7 @@ def policy_named(name: str, **spec: Any) -> PolicyObject:
 
 def redacted(*found: Object) -> list[Object]:
     """The objects after they were recorded with a redaction, and read."""
-    encoder, decoder = RecordingEncoder(Redactor(KEY).line), RecordingDecoder(Limits())
+    encoder, decoder = RecordingEncoder(Redactor(KEY).line), RecordingDecoder(ConstraintLimits())
     entries: list[Entry] = [Start({}), *map(ObjectChange, found)]
     lines = b"".join(encoder.encode(entry) for entry in entries).splitlines()
     return [entry.obj for line in lines for entry in decoder.decode(line) if isinstance(entry, ObjectChange)]
@@ -265,8 +268,8 @@ def test_of_a_text_only_the_words_of_kubernetes_are_kept(text: str, kept: str) -
 
 
 def test_a_question_about_whole_nodes_keeps_them_with_other_names() -> None:
-    encoder, decoder = RecordingEncoder(Redactor(KEY).line), RecordingDecoder(Limits())
-    asked = Question("filter", pod("web"), Answer(), nodes=[node("n1", labels={"rack": "r1"}), node("n2")])
+    encoder, decoder = RecordingEncoder(Redactor(KEY).line), RecordingDecoder(ConstraintLimits())
+    asked = Question("filter", pod("web"), RecordedAnswer(), nodes=[node("n1", labels={"rack": "r1"}), node("n2")])
     lines = b"".join(encoder.encode(entry) for entry in (Start({}), asked)).splitlines()
     (found,) = (entry for line in lines for entry in decoder.decode(line) if isinstance(entry, Question))
     assert found.nodes is not None

@@ -28,7 +28,7 @@ import msgspec
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.counts.groups import Expected, GroupView, SignatureTable
 from extender.index.nodes.room import RoomTable
-from extender.index.objects.changes import Journal, Subscribers
+from extender.index.objects.changes import ChangeJournal, Subscribers
 from extender.model.bounded import DeletedPods
 from extender.model.changes import Assumption, AssumptionEnd
 from extender.model.objects import Pod
@@ -37,7 +37,7 @@ MOST_BOUND: Final = 4_096  # of a quarter of a second
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AssumptionTimeouts:
     """Seconds after a response: until its assumption expires, a failure report counts for it, and it is doubted."""
 
     expiry: float
@@ -76,7 +76,7 @@ class AssumedPods:
         count: Callable[[Pod, int], None],
         deleted: DeletedPods,
         known: Mapping[str, int],
-        journal: Journal | None = None,
+        journal: ChangeJournal | None = None,
         observe: Callable[[Pod], None] | None = None,
         room: RoomTable | None = None,
         slots: tuple[Container[str], Callable[[str, str], None]] = ((), lambda _uid, _node: None),
@@ -103,7 +103,7 @@ class AssumedPods:
         self._count = count
         self._deleted = deleted
         self._known = known
-        self._journal = journal or Journal()
+        self._journal = journal or ChangeJournal()
         self._observe = observe
         self._failed: set[str] = set()
         self._on: dict[str, dict[str, Pod]] | None = None  # see `undetermined_on`
@@ -310,7 +310,9 @@ class AssumedPods:
             else:
                 signatures.expect(assumed.pod.signature, 1)
 
-    def review(self, now: float, limits: Limits, *, known_before: float = inf, known_until: float = inf) -> int:
+    def review(
+        self, now: float, limits: AssumptionTimeouts, *, known_before: float = inf, known_until: float = inf
+    ) -> int:
         """Ends what has expired, and what failed since the last review; returns how many ended. O(assumed pods).
 
         A report of failure is taken for an earlier attempt's unless it was written ``failure_grace`` seconds after the

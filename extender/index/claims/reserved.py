@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from extender.index.claims.nominations import Nominations
-from extender.index.objects.changes import Journal, Subscribable, Subscribers
+from extender.index.objects.changes import ChangeJournal, Subscribable, Subscribers
 from extender.model import resources
 from extender.model.changes import Reservation, ReservationEnd
 from extender.model.objects import Pod
@@ -139,10 +139,10 @@ class Reservations(ReservedView):
     totals: dict[str, dict[str, int]]
     changes: Subscribers[Slot]
 
-    def __init__(self, pods: Mapping[str, Pod], nominations: Nominations, journal: Journal | None = None) -> None:
+    def __init__(self, pods: Mapping[str, Pod], nominations: Nominations, journal: ChangeJournal | None = None) -> None:
         super().__init__(nominations)
         self._pods = pods
-        self._journal = journal or Journal()
+        self._journal = journal or ChangeJournal()
         self.by_node = {}
         self.totals = {}
         self.changes = Subscribers()

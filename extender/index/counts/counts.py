@@ -16,7 +16,7 @@ from functools import partial
 
 from extender.index.counts.compiled_constraints import CompiledConstraints, ConstraintCompiler, Counted
 from extender.index.counts.groups import (
-    Group,
+    CountGroup,
     GroupView,
     PlacedPods,
     SelectedGroup,
@@ -27,7 +27,7 @@ from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.selections import Selections
 from extender.index.counts.term_counts import PolicyTerms, TermCounts, TermGroupView
 from extender.index.nodes.topology import Topology
-from extender.index.objects.changes import Journal
+from extender.index.objects.changes import ChangeJournal
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.model.changes import PolicyRecheck
@@ -60,7 +60,7 @@ class Counts:
         namespaces: Namespaces,
         workloads: Workloads,
         budgets: NamespaceBudgets,
-        journal: Journal,
+        journal: ChangeJournal,
         *,
         shadow: Rules | None = None,
     ) -> None:
@@ -201,7 +201,7 @@ class Counts:
             return 0
         if isinstance(group, SelectedGroup):
             return int(found in group.selection.members)
-        return found.groups.get(group, 0) if isinstance(group, Group) else 0
+        return found.groups.get(group, 0) if isinstance(group, CountGroup) else 0
 
     def terms_selecting(self, signature: PodSignature, namespace_labels: Labels) -> Sequence[TermGroupView]:
         """The terms of existing pods that would select these pods if their namespace had these labels."""
@@ -222,7 +222,7 @@ def _no_terms(_signature: PodSignature) -> PodAffinity:
     return NO_AFFINITY
 
 
-def _add(groups: Mapping[Group, int], number: int, pods: int) -> None:
+def _add(groups: Mapping[CountGroup, int], number: int, pods: int) -> None:
     for group, times in groups.items():
         group.add(number, pods * times)
 
@@ -242,12 +242,12 @@ class CountTrials:
         self._counts = counts
 
     @contextmanager
-    def what_if(self, read: AbstractSet[GroupView] | None = None) -> Iterator[WhatIf]:
+    def what_if(self, read: AbstractSet[GroupView] | None = None) -> Iterator[IndexTrial]:
         """Inside the block pods may be removed, put back or placed; all is undone when the block ends.
 
         ``read``: the groups that are read inside; pods that are removed or put back change no others. None: any may be read.
         """
-        tried = WhatIf(self._topology, self._counts.signatures, read)
+        tried = IndexTrial(self._topology, self._counts.signatures, read)
         try:
             yield tried
         finally:
@@ -267,7 +267,7 @@ class CountTrials:
             yield
 
 
-class WhatIf:
+class IndexTrial:
     """The changes of one what-if. ``undo`` must be called before anything else happens to the index."""
 
     def __init__(
@@ -278,7 +278,7 @@ class WhatIf:
         self._read = read
         self._taken: dict[str, Pod] = {}
         self._placed: list[tuple[Pod, int]] = []
-        self._versions: dict[int, tuple[Group, int]] = {}
+        self._versions: dict[int, tuple[CountGroup, int]] = {}
 
     def take(self, pod: Pod) -> None:
         """The pod, which is on a node, does not count any more. O(groups that count it), or of the groups that are read if they are fewer."""

@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, NamedTuple
 
 from extender.index.nodes.columns import Column, ColumnView, NodeColumn
-from extender.index.nodes.domains import Inclusion, KeyDomains, KeyView, Scope, ScopeView
+from extender.index.nodes.domains import DomainScope, Inclusion, KeyDomains, KeyView, ScopeView
 from extender.model.bounded import Few, shrink, with_item, without_item
 from extender.model.constraints.labels import contains
 from extender.model.constraints.selectors import Requirement
@@ -91,7 +91,7 @@ class GroupView:
         return 0 if len(self.counts) < len(self.key.nodes_in) else min(self.levels, default=0)
 
 
-class Group(GroupView):
+class CountGroup(GroupView):
     """A group that is counted in."""
 
     __slots__ = ()
@@ -129,12 +129,12 @@ Where = str | tuple[str, Inclusion]
 """A topology key, with the nodes that count where not all of them do."""
 
 
-class SelectedGroup(Group):
+class SelectedGroup(CountGroup):
     """A group of the pods of a selection, over the nodes with a topology key. Compiled constraints acquire it."""
 
     __slots__ = ("selection",)
 
-    def __init__(self, selection: Selection, column: KeyDomains | Scope) -> None:
+    def __init__(self, selection: Selection, column: KeyDomains | DomainScope) -> None:
         super().__init__(column if isinstance(column, KeyDomains) else column.key)
         self.selection = selection
         self.column = column
@@ -142,7 +142,7 @@ class SelectedGroup(Group):
     @property
     def where(self) -> Where:
         """What tells it from the other groups of its selection."""
-        return (self.key.key, self.column.inclusion) if isinstance(self.column, Scope) else self.key.key
+        return (self.key.key, self.column.inclusion) if isinstance(self.column, DomainScope) else self.key.key
 
 
 class SpreadGroupView(GroupView):
@@ -173,7 +173,7 @@ class SpreadGroup(SpreadGroupView, SelectedGroup):
     """Pods per *eligible* domain of a scope."""
 
     __slots__ = ()
-    column: Scope
+    column: DomainScope
 
 
 class PlacedPods(NamedTuple):
@@ -201,11 +201,11 @@ class SignatureCounts:
         self.signature = signature
         self.terminating = terminating
         self.nodes: dict[int, int] = {}
-        self.groups: dict[Group, int] = {}
+        self.groups: dict[CountGroup, int] = {}
         self.undetermined = 0
         self.pins = 0
 
-    def count_in(self, group: Group, sign: int = 1) -> None:
+    def count_in(self, group: CountGroup, sign: int = 1) -> None:
         """From now on the group counts these pods once more, or with ``sign`` -1 once less. O(nodes they are on)."""
         times = self.groups.get(group, 0) + sign
         if times:

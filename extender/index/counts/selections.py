@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from extender.index.counts.groups import (
-    Group,
+    CountGroup,
     GroupView,
     SelectedGroup,
     SignatureCounts,
@@ -79,7 +79,7 @@ class Selection:
         self.pod_selectors, self.counts_terminating = identity
         self.anchor: Requirement | None = None
         self.groups: dict[Where, SelectedGroup] = {}
-        self.live: Few[Group] = ()
+        self.live: Few[CountGroup] = ()
         self.members: Few[SignatureCounts] = ()
         self.stale: AbstractSet[str] = _NONE_STALE
         self._namespaces = namespaces
@@ -131,7 +131,7 @@ class Selection:
         for group in self.live:
             counts_of_signature.count_in(group, sign)
 
-    def wake(self, group: Group, sign: int) -> None:
+    def wake(self, group: CountGroup, sign: int) -> None:
         """A group counts the members from now on, or with ``sign`` -1 no more. O(nodes of the members)."""
         self.live = with_item(self.live, group) if sign > 0 else without_item(self.live, group)
         for counts_of_signature in self.members:

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 from operator import attrgetter
 
-from extender.index.counts.groups import Group, GroupView, SignatureCounts
+from extender.index.counts.groups import CountGroup, GroupView, SignatureCounts
 from extender.index.counts.selector_index import SelectorIndex
 from extender.index.nodes.columns import NodeColumn
 from extender.index.nodes.domains import KeyDomains
@@ -28,7 +28,7 @@ _KEY_OF = attrgetter("topology_key")
 _KEY_OF_WEIGHTED = attrgetter("term.topology_key")
 
 
-class Role(Enum):
+class TermRole(Enum):
     """The list of its owner's affinity that a term is in."""
 
     REQUIRED = "required affinity"
@@ -41,12 +41,12 @@ class TermGroupView(GroupView):
     """What readers see of an `OwnerGroup`."""
 
     __slots__ = ("role", "term", "weight")
-    role: Role
+    role: TermRole
     term: AffinityTerm
     weight: int
 
 
-class OwnerGroup(TermGroupView, Group):
+class OwnerGroup(TermGroupView, CountGroup):
     """How many pods that carry a term are in each domain of its key. ``users`` counts their signatures.
 
     ``policy_users`` are those of them that policies add the term to. ``anchor`` is what the group is filed under while it is offered.
@@ -54,7 +54,7 @@ class OwnerGroup(TermGroupView, Group):
 
     __slots__ = ("anchor", "policy_users")
 
-    def __init__(self, topology: Topology, role: Role, term: AffinityTerm, weight: int) -> None:
+    def __init__(self, topology: Topology, role: TermRole, term: AffinityTerm, weight: int) -> None:
         super().__init__(topology.acquire_key(term.topology_key))
         self.anchor: Requirement | None = None
         self.policy_users = 0
@@ -63,7 +63,7 @@ class OwnerGroup(TermGroupView, Group):
         self.weight = weight
 
 
-_Term = tuple[Role, AffinityTerm, int]
+_Term = tuple[TermRole, AffinityTerm, int]
 PolicyTerms = Callable[[PodSignature], PodAffinity]
 
 
@@ -299,10 +299,10 @@ def _has_key(affinity: PodAffinity, keys: AbstractSet[str]) -> bool:
 
 def _terms_of(affinity: PodAffinity) -> Iterator[_Term]:
     for term in affinity.required:
-        yield Role.REQUIRED, term, 1
+        yield TermRole.REQUIRED, term, 1
     for term in affinity.required_anti:
-        yield Role.REQUIRED_ANTI, term, 1
+        yield TermRole.REQUIRED_ANTI, term, 1
     for preferred in affinity.preferred:
-        yield Role.PREFERRED, preferred.term, preferred.weight
+        yield TermRole.PREFERRED, preferred.term, preferred.weight
     for preferred in affinity.preferred_anti:
-        yield Role.PREFERRED_ANTI, preferred.term, preferred.weight
+        yield TermRole.PREFERRED_ANTI, preferred.term, preferred.weight

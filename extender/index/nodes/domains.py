@@ -190,7 +190,7 @@ class Inclusion:
 
 
 class ScopeView(ColumnView):
-    """What readers see of a `Scope`: ``domains`` are the eligible ones, with how many eligible nodes each has."""
+    """What readers see of a `DomainScope`: ``domains`` are the eligible ones, with how many eligible nodes each has."""
 
     __slots__ = ("domains", "inclusion", "key")
     key: KeyView
@@ -203,7 +203,7 @@ class ScopeView(ColumnView):
         self.domains = {}
 
 
-class Scope(ScopeView, NodeColumn):
+class DomainScope(ScopeView, NodeColumn):
     """The eligible nodes and domains of one topology key under one inclusion rule.
 
     ``charge`` is how many entries its column had when it was made.

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
 from extender.index.nodes.columns import NodeColumn
-from extender.index.nodes.domains import Inclusion, KeyDomains, NodeItself, NodeMatches, Scope
+from extender.index.nodes.domains import DomainScope, Inclusion, KeyDomains, NodeItself, NodeMatches
 from extender.model.bounded import shrink
 from extender.model.constraints.labels import HOSTNAME, NO_LABELS, Labels
 from extender.model.constraints.node_affinity import NodeAffinity
@@ -59,8 +59,8 @@ class Topology:
         self._zeros: list[int] = []
         self.itself = NodeItself("", self.known, self._zeros)
         self.keys: dict[str, KeyDomains] = {}
-        self._scopes: dict[tuple[str, Inclusion], Scope] = {}
-        self._scopes_over: dict[str, dict[Scope, None]] = {}
+        self._scopes: dict[tuple[str, Inclusion], DomainScope] = {}
+        self._scopes_over: dict[str, dict[DomainScope, None]] = {}
         self._scopes_by_taints = 0
         self._matches: dict[NodeAffinity, NodeMatches] = {}
         self._carriers: dict[str, int] = {}
@@ -144,11 +144,11 @@ class Topology:
             del self.keys[key.key]
             shrink(self.keys)
 
-    def acquire_scope(self, key: KeyDomains, inclusion: Inclusion) -> Scope:
+    def acquire_scope(self, key: KeyDomains, inclusion: Inclusion) -> DomainScope:
         """The eligible nodes of a key under an inclusion rule; on first use O(nodes that can be eligible)."""
         found = self._scopes.get((key.key, inclusion))
         if found is None:
-            found = self._scopes[key.key, inclusion] = Scope(key, inclusion, self._zeros)
+            found = self._scopes[key.key, inclusion] = DomainScope(key, inclusion, self._zeros)
             self._scopes_by_taints += inclusion.tolerations is not None
             self._scopes_over.setdefault(found.label, {})[found] = None
             key.users += 1
@@ -178,7 +178,7 @@ class Topology:
             del self._matches[matches.affinity]
             shrink(self._matches)
 
-    def release_scope(self, scope: Scope) -> None:
+    def release_scope(self, scope: DomainScope) -> None:
         """Ends an `acquire_scope`; a scope is dropped with its last user."""
         scope.users -= 1
         if not scope.users:
@@ -236,7 +236,7 @@ class Topology:
         first_carried = self._count_carriers(before, after)
         for matches in self._matches.values():
             matches.forget(number)
-        columns: list[KeyDomains | Scope] = [self.itself, *_among(self.keys, before, after)]
+        columns: list[KeyDomains | DomainScope] = [self.itself, *_among(self.keys, before, after)]
         columns += self._scopes_over.get("", ())  # scopes after the keys, which they read
         columns += chain.from_iterable(_among(self._scopes_over, before, after))
         changed: list[NodeColumn] = []

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class IndexChange(Generic[T]):
     """One object before and after a change; None before it existed, and after it was deleted."""
 
     old: T | None
@@ -38,23 +38,23 @@ class Subscribers(Generic[T]):
     """The subscribers to every change of one table."""
 
     def __init__(self) -> None:
-        self.callbacks: list[Callable[[Change[T]], None]] = []
+        self.callbacks: list[Callable[[IndexChange[T]], None]] = []
 
     def __len__(self) -> int:
         return len(self.callbacks)
 
-    def subscribe(self, callback: Callable[[Change[T]], None]) -> None:
+    def subscribe(self, callback: Callable[[IndexChange[T]], None]) -> None:
         """Calls it after each change from now on. O(1)."""
         self.callbacks.append(callback)
 
-    def unsubscribe(self, callback: Callable[[Change[T]], None]) -> None:
+    def unsubscribe(self, callback: Callable[[IndexChange[T]], None]) -> None:
         """Ends a `subscribe`. O(subscribers)."""
         self.callbacks.remove(callback)
 
     def notify(self, old: T | None, new: T | None) -> None:
-        """Calls all subscribers. O(subscribers); makes no `Change` if there are none."""
+        """Calls all subscribers. O(subscribers); makes no `IndexChange` if there are none."""
         if self.callbacks:
-            change = Change(old, new)
+            change = IndexChange(old, new)
             for callback in tuple(self.callbacks):
                 callback(change)
 
@@ -68,11 +68,11 @@ class PodSubscribers:
     def __len__(self) -> int:
         return len(self.by_uid)
 
-    def subscribe(self, uid: str, callback: Callable[[Change[Pod]], None]) -> None:
+    def subscribe(self, uid: str, callback: Callable[[IndexChange[Pod]], None]) -> None:
         """Calls it after each change of the pod from now on, also of a pod that does not exist yet. O(1)."""
         self.by_uid.setdefault(uid, Subscribers()).subscribe(callback)
 
-    def unsubscribe(self, uid: str, callback: Callable[[Change[Pod]], None]) -> None:
+    def unsubscribe(self, uid: str, callback: Callable[[IndexChange[Pod]], None]) -> None:
         """Ends a `subscribe`. O(subscribers of the pod)."""
         here = self.by_uid[uid]
         here.unsubscribe(callback)
@@ -84,7 +84,7 @@ class PodSubscribers:
         self.by_uid[uid].notify(old, new)
 
 
-class Journal:
+class ChangeJournal:
     """One for a whole index. ``note`` is None unless something records: then a change costs one look at it. It must not raise.
 
     Changes that leave the index as it is are not noted, and neither is what follows from a change of an object, such as

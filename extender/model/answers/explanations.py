@@ -11,7 +11,7 @@ from enum import Enum
 import msgspec
 
 
-class Cause(Enum):
+class NoAnswerCause(Enum):
     """Why there is no answer. ``FAILED``: a bug, which the log of the service tells more of."""
 
     UNKNOWN = "unknown"
@@ -24,7 +24,7 @@ class Cause(Enum):
 class NotExplained(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when a pod is not explained: it or the node is not known, or the budget is spent. The text says which."""
 
-    def __init__(self, cause: Cause, text: str) -> None:
+    def __init__(self, cause: NoAnswerCause, text: str) -> None:
         super().__init__(text)
         self.cause = cause
 
@@ -51,7 +51,7 @@ class DomainState(Value, frozen=True):
     pods: tuple[str, ...] = ()
 
 
-class Reach(Value, frozen=True):
+class TermReach(Value, frozen=True):
     """The namespaces that a term reaches now. ``namespaces`` are the first of ``count``; all of them without a list.
 
     ``why``: what the term says of namespaces.
@@ -85,7 +85,7 @@ class ConstraintState(Value, frozen=True):
     kind: str
     topology_key: str
     pods: str
-    reach: Reach
+    reach: TermReach
     carrier: str = ""
     limit: int | None = None
     max_skew: int = 0
@@ -126,7 +126,7 @@ class NodeState(Value, frozen=True):
     obstacles: tuple[Obstacle, ...] = ()
 
 
-class Change(Value, frozen=True):
+class TriedChange(Value, frozen=True):
     """A change that was tried, after which the pod passes filter and fits on ``node``.
 
     ``kind`` says which of the other fields are set: addNode (``labels`` of the new node, otherwise like ``like``),
@@ -207,7 +207,7 @@ class Explanation(Value, frozen=True):
     candidates: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     constraints: tuple[ConstraintState, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[TriedChange, ...] = ()
     node: NodeState | None = None
     policies: tuple[str, ...] = ()
     preempting: str = ""

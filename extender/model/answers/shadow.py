@@ -27,7 +27,7 @@ COMPARED: Final[frozenset[Result]] = frozenset({"agreed", "assumed", "late", "di
 DIFFERING: Final[frozenset[Result]] = frozenset({"differed", "unproven"})
 
 
-class Difference(Value, frozen=True):
+class ShadowDifference(Value, frozen=True):
     """A decision that differs. ``time`` is in Unix seconds.
 
     ``confirmed``: the scheduler wrote it, by the binding or by the condition; else only a filter request says so.
@@ -82,4 +82,4 @@ class ShadowPage(Value, frozen=True):
     open: int
     decisions: Mapping[str, int]
     rules: tuple[RuleFigures, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[ShadowDifference, ...]

@@ -4,7 +4,7 @@ The framework's server accepts every connection, parses all that arrives, and wa
 request and for the client to read its answer. Here each of these ends after server.requestTimeout, and `connection_slots` decides
 which connection is closed. `middleware` limits the time of bodies and decisions, where an error can still be answered.
 
-`Connection` derives from the framework's connection and overrides public methods alone. The framework sees a request only after
+`ServerConnection` derives from the framework's connection and overrides public methods alone. The framework sees a request only after
 the one before it is answered, and of a request in chunks no more than the head.
 """
 
@@ -50,7 +50,7 @@ _LONGEST_HEAD: Final = 2**16  # bytes; of a line the framework takes 8 KiB, and 
 _MOST_HELD: Final = 2**16  # bytes that came after a request which is not answered yet
 
 
-class Answer:
+class JSONAnswer:
     """JSON with status 200, written with its head by one call where the connection stays open and nothing waits before it."""
 
     __slots__ = ("body",)
@@ -68,11 +68,11 @@ class Answer:
         return _HEAD % (len(self.body), rfc822_formatted_time().encode(), self.body)
 
 
-DirectHandler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse | Answer]]
+DirectHandler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse | JSONAnswer]]
 """Answers every request, also with its errors: it raises nothing but a cancellation."""
 
 
-class Connection(web.RequestHandler):
+class ServerConnection(web.RequestHandler):
     """One connection of the framework, which reports its stage to its slot.
 
     The stage follows from the bytes that arrive, not from when a handler begins: before that the connection could be closed for a
@@ -226,12 +226,12 @@ class Connection(web.RequestHandler):
         self.slot.blocked = None
 
     async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse | Answer, start_time: float | None
+        self, request: web.BaseRequest, resp: web.StreamResponse | JSONAnswer, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Writes the answer. After it the connection is idle, or is closed: for a request in chunks, or for lack of room."""
         try:
             may_stay = not self._is_last and self._has_room()
-            if isinstance(resp, Answer):
+            if isinstance(resp, JSONAnswer):
                 if may_stay and self._write_at_once(request, resp):
                     return cast(web.StreamResponse, resp), False
                 resp = resp.response()
@@ -252,7 +252,7 @@ class Connection(web.RequestHandler):
         connections, peer = self._connections, self.slot.peer
         return not self.slot.is_apart or connections.slots.has_room(peer) or connections.make_room(peer, self._asked)
 
-    def _write_at_once(self, request: web.BaseRequest, answer: Answer) -> bool:
+    def _write_at_once(self, request: web.BaseRequest, answer: JSONAnswer) -> bool:
         """Writes a short answer, unless the framework must: it closes connections, and waits for clients that do not read."""
         transport = self.transport
         if (
@@ -308,7 +308,7 @@ def answering(
     """A handler of all requests: a POST to one of the paths is answered without the framework's routes. ``routed``: of all others."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        if isinstance(request.protocol, Connection):
+        if isinstance(request.protocol, ServerConnection):
             request.protocol.slot.is_handled = True
         handler = direct.get(request.raw_path) if request.method == hdrs.METH_POST else None
         if handler is None or hdrs.EXPECT in request.headers:  # an expectation is answered by the framework first
@@ -320,13 +320,13 @@ def answering(
 
 def enter_stage(request: web.Request, stage: Stage) -> None:
     """Reports the stage of a request; does nothing under the framework's own server."""
-    if isinstance(request.protocol, Connection):
+    if isinstance(request.protocol, ServerConnection):
         request.protocol.enter(stage)
 
 
 def is_readable(request: web.BaseRequest) -> bool:
     """Whether anything lies unread in the client's socket; unknown, so not, under the framework's own server."""
-    return isinstance(request.protocol, Connection) and bool(request.protocol.slot.is_readable())
+    return isinstance(request.protocol, ServerConnection) and bool(request.protocol.slot.is_readable())
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +443,7 @@ class Connections:
         within = (
             {"ssl_handshake_timeout": self._limits.seconds, "ssl_shutdown_timeout": _CLOSING_SECONDS} if tls else {}
         )
-        connection = Connection(self._server, self, slot, **self._options)
+        connection = ServerConnection(self._server, self, slot, **self._options)
         await loop.connect_accepted_socket(lambda: connection, client, ssl=tls, **within)
 
     def _opened(self, client: socket.socket, slot: ConnectionSlot, task: asyncio.Task[None]) -> None:

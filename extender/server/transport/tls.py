@@ -41,7 +41,7 @@ _CLIENT_CA_FILE: Final = "server.tls.clientCAFile"
 _MISSING: Final = "there is none yet"
 
 
-class Cause(StrEnum):
+class TLSFileProblem(StrEnum):
     """Why files of server.tls cannot be used; a label of a metric."""
 
     UNREADABLE = "unreadable"
@@ -54,13 +54,13 @@ class Cause(StrEnum):
     REJECTED = "rejected"
 
 
-_USABLE: Final[Mapping[str, float]] = dict.fromkeys(Cause, 0.0)
+_USABLE: Final[Mapping[str, float]] = dict.fromkeys(TLSFileProblem, 0.0)
 
 
 class TlsError(Exception):
     """Raised when a file of server.tls cannot be used; the text begins with the setting and the file."""
 
-    def __init__(self, cause: Cause, text: str) -> None:
+    def __init__(self, cause: TLSFileProblem, text: str) -> None:
         super().__init__(text)
         self.cause = cause
 
@@ -104,14 +104,14 @@ def _read(setting: str, path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise TlsError(Cause.UNREADABLE, f"{setting} {path}: {error.strerror}") from None
+        raise TlsError(TLSFileProblem.UNREADABLE, f"{setting} {path}: {error.strerror}") from None
 
 
 def _certificates(pem: bytes, place: str) -> Sequence[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
-        raise TlsError(Cause.MALFORMED, f"{place}: holds no certificate in PEM form") from None
+        raise TlsError(TLSFileProblem.MALFORMED, f"{place}: holds no certificate in PEM form") from None
 
 
 def _check_key(pem: bytes, leaf: x509.Certificate, tls: Tls) -> None:
@@ -120,23 +120,29 @@ def _check_key(pem: bytes, leaf: x509.Certificate, tls: Tls) -> None:
     try:
         key = load_pem_private_key(pem, password=None)
     except TypeError:
-        raise TlsError(Cause.PASSWORD, f"{place}: is protected by a password, which a service cannot ask for") from None
+        raise TlsError(
+            TLSFileProblem.PASSWORD, f"{place}: is protected by a password, which a service cannot ask for"
+        ) from None
     except ValueError:
-        raise TlsError(Cause.MALFORMED, f"{place}: holds no private key in PEM form") from None
+        raise TlsError(TLSFileProblem.MALFORMED, f"{place}: holds no private key in PEM form") from None
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if key.public_key().public_bytes(*form) != leaf.public_key().public_bytes(*form):
-        raise TlsError(Cause.MISMATCH, f"{place}: is not the key of the certificate in {_CERT_FILE} {tls.cert_file}")
+        raise TlsError(
+            TLSFileProblem.MISMATCH, f"{place}: is not the key of the certificate in {_CERT_FILE} {tls.cert_file}"
+        )
 
 
 def _check_time(found: x509.Certificate, place: str, now: datetime) -> None:
     if now > found.not_valid_after_utc:
         raise TlsError(
-            Cause.EXPIRED,
+            TLSFileProblem.EXPIRED,
             f'{place}: certificate "{_title(found)}" expired on {found.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}',
         )
     if now < found.not_valid_before_utc:
         begin = f"{found.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
-        raise TlsError(Cause.NOT_YET_VALID, f'{place}: certificate "{_title(found)}" is not valid before {begin}')
+        raise TlsError(
+            TLSFileProblem.NOT_YET_VALID, f'{place}: certificate "{_title(found)}" is not valid before {begin}'
+        )
 
 
 def _check_authorities(pem: bytes, place: str, now: datetime) -> datetime:
@@ -148,7 +154,7 @@ def _check_authorities(pem: bytes, place: str, now: datetime) -> datetime:
     authorities = [certificate for certificate in found if _is_authority(certificate)]
     if not authorities:
         raise TlsError(
-            Cause.NO_AUTHORITY,
+            TLSFileProblem.NO_AUTHORITY,
             f'{place}: certificate "{_title(found[0])}" is not that of an authority (basicConstraints)',
         )
     valid = [one for one in authorities if one.not_valid_before_utc <= now <= one.not_valid_after_utc]
@@ -224,7 +230,9 @@ class ServerTls:
         ends = check_material(material, self._tls, self._now())
         context = _context_of(self._tls)
         if read_material(self._tls) != material:  # the context is built from the files, not from what was checked
-            raise TlsError(Cause.MISMATCH, f"server.tls.certFile {self._tls.cert_file}: changed while it was read")
+            raise TlsError(
+                TLSFileProblem.MISMATCH, f"server.tls.certFile {self._tls.cert_file}: changed while it was read"
+            )
         self._material, self._ends, self._current = material, ends, context
         if readable_by_all(self._tls.key_file):
             _LOG.warning("every account of this machine may read the private key", extra={"file": self._tls.key_file})
@@ -264,13 +272,15 @@ def _context_of(tls: Tls) -> ssl.SSLContext:
             context.verify_mode = ssl.CERT_OPTIONAL
             context.load_verify_locations(tls.client_ca_file)
     except OSError as error:  # also every ssl.SSLError
-        raise TlsError(Cause.REJECTED, f"server.tls.certFile {tls.cert_file}: {error}") from None
+        raise TlsError(TLSFileProblem.REJECTED, f"server.tls.certFile {tls.cert_file}: {error}") from None
     return context
 
 
 def _reject_password() -> Never:
     """Without this callback OpenSSL would ask at the terminal."""
-    raise TlsError(Cause.PASSWORD, "server.tls.keyFile: is protected by a password, which a service cannot ask for")
+    raise TlsError(
+        TLSFileProblem.PASSWORD, "server.tls.keyFile: is protected by a password, which a service cannot ask for"
+    )
 
 
 class WebhookTls:

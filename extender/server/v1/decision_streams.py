@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import Payload, web
 from aiohttp.abc import AbstractStreamWriter
 
-from extender.telemetry.decision_log import Decision, DecisionLog
+from extender.telemetry.decision_log import DecisionLog, LoggedDecision
 
 MOST_STREAMS: Final = 64
 POLL_SECONDS: Final = 0.25
@@ -47,7 +47,7 @@ class DecisionStreams:
             for number, decision in enumerate(self.log.after(after, _EVENTS_A_WRITE), after + 1)
         ]
 
-    def _frame(self, number: int, decision: Decision) -> bytes:
+    def _frame(self, number: int, decision: LoggedDecision) -> bytes:
         frame = b"id: %d\nevent: decision\ndata: %s\n\n" % (number, msgspec.json.encode(decision))
         self._frames[number] = frame
         if len(self._frames) > _KEPT_FRAMES:

@@ -6,13 +6,13 @@ from typing import Final
 
 from aiohttp import web
 
-from extender.model.answers.explanations import Cause, NotExplained
+from extender.model.answers.explanations import NoAnswerCause, NotExplained
 from extender.model.answers.shadow import ShadowPage
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.openapi import Operation, Parameter
 from extender.server.v1.answers import Number, check_parameters, json_answer
 from extender.server.v1.decision_streams import MOST_STREAMS, DecisionEvents
-from extender.telemetry.decision_log import Decision, DecisionPage
+from extender.telemetry.decision_log import DecisionPage, LoggedDecision
 from extender.wire.errors import WireError
 
 _LONGEST_NUMBER: Final = 15
@@ -38,7 +38,7 @@ async def shadow(request: web.Request) -> web.Response:
     check_parameters(request, ("limit",))
     most = _LIMIT.of(request)
     if app.verbs.shadow is None:
-        raise NotExplained(Cause.UNKNOWN, "no decisions are compared here: shadow is false")
+        raise NotExplained(NoAnswerCause.UNKNOWN, "no decisions are compared here: shadow is false")
     await app.turns.take()
     return json_answer(app.verbs.shadow(most))
 
@@ -50,7 +50,7 @@ async def stream(request: web.Request) -> web.Response:
     position = _position(request, last, app)
     if app.streams.open >= MOST_STREAMS:
         app.streams.rejected += 1
-        raise NotExplained(Cause.BUSY, f"{MOST_STREAMS} streams are open already")
+        raise NotExplained(NoAnswerCause.BUSY, f"{MOST_STREAMS} streams are open already")
     # Reverse proxies: nginx would hold events back until its buffer is full.
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return web.Response(body=DecisionEvents(app.streams, request, position), headers=headers)
@@ -96,7 +96,7 @@ OPERATIONS: Final = (
         "/v1/decisions/stream",
         stream,
         "Decisions as they are made, as server-sent events. An event `missed` has the `count` of those that are not kept any more.",
-        Decision,
+        LoggedDecision,
         (
             _LAST.parameter,
             Parameter(

@@ -46,7 +46,7 @@ from extender.server.v1.answers import (
     shared_answer,
 )
 from extender.tasks.browse_service import BrowseService
-from extender.telemetry.decision_log import Decision
+from extender.telemetry.decision_log import LoggedDecision
 from extender.wire.errors import WireError
 from extender.wire.objects.constraints import LONGEST_SELECTOR, SELECTOR_PATTERN, parse_selector_text
 
@@ -183,7 +183,7 @@ def _with_answers(page: PendingPage, app: Collaborators) -> PendingPage:
     return structs.replace(page, pods=tuple(_with_answer(row, latest.get(row.uid)) for row in page.pods))
 
 
-def _with_answer(row: PendingRow, last: Decision | None) -> PendingRow:
+def _with_answer(row: PendingRow, last: LoggedDecision | None) -> PendingRow:
     return (
         row
         if last is None
@@ -191,7 +191,7 @@ def _with_answer(row: PendingRow, last: Decision | None) -> PendingRow:
     )
 
 
-def _moment(decision: Decision) -> str:
+def _moment(decision: LoggedDecision) -> str:
     return rfc3339(datetime.fromtimestamp(decision.time, UTC))
 
 

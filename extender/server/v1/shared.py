@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from extender.model.answers.explanations import Cause, NotExplained
+from extender.model.answers.explanations import NoAnswerCause, NotExplained
 
 KEPT_SECONDS: Final = 1.0
 MOST_BYTES: Final = 8 * 2**20
@@ -51,7 +51,9 @@ class SharedAnswers:
             async with asyncio.timeout(seconds):
                 return await asyncio.shield(shared.task)
         except TimeoutError:
-            raise NotExplained(Cause.BUSY, f"not computed within {seconds:g} s; try again in a moment") from None
+            raise NotExplained(
+                NoAnswerCause.BUSY, f"not computed within {seconds:g} s; try again in a moment"
+            ) from None
         finally:
             shared.waiting -= 1
             if not shared.waiting and not shared.task.done():

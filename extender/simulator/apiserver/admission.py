@@ -21,7 +21,14 @@ import orjson
 
 from extender.simulator.apiserver import api_errors, patching
 from extender.simulator.apiserver.fault_points import Call, Faults
-from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, NAMESPACES, PODS, VALIDATING_WEBHOOKS, Kind, Target
+from extender.simulator.apiserver.kinds import (
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    VALIDATING_WEBHOOKS,
+    ServedKind,
+    Target,
+)
 from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject, labels_of, selects
 
@@ -58,7 +65,7 @@ class Review(NamedTuple):
     answered: float
 
 
-class Admission:
+class WebhookAdmission:
     """The webhooks of a store. ``services``: the address of each Service, by namespace and name.
 
     ``calls`` counts calls by (webhook, result): answered, denied, failed_open, failed_closed. ``missed_pods``: the
@@ -80,7 +87,7 @@ class Admission:
         """Calls without an answer after which the write continued."""
         return sum(count for (_, result), count in self.calls.items() if result == "failed_open")
 
-    def concerns(self, kind: Kind) -> bool:
+    def concerns(self, kind: ServedKind) -> bool:
         """Whether a write of this kind has to look for webhooks: whether any is registered. O(1)."""
         return kind not in _CONFIGURATIONS and any(self._store.table(each).objects for each in _CONFIGURATIONS)
 
@@ -112,7 +119,7 @@ class Admission:
                 write = write.with_object(await self._ask(name, webhook, write))
         return write.obj
 
-    def _webhooks(self, kind: Kind) -> Iterator[tuple[str, JsonObject]]:
+    def _webhooks(self, kind: ServedKind) -> Iterator[tuple[str, JsonObject]]:
         """The webhooks, ordered by the names of their configurations and then by their position."""
         for stored in self._store.table(kind).latest():
             for webhook in stored.read().get("webhooks") or ():

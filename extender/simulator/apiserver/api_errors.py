@@ -5,7 +5,7 @@ Raised by the store and its operations, converted to HTTP answers by `apiserver/
 
 from collections.abc import Sequence
 
-from extender.simulator.apiserver.kinds import Kind
+from extender.simulator.apiserver.kinds import ServedKind
 from extender.simulator.json_objects import JsonObject
 
 CONTINUE_EXPIRED = (
@@ -47,25 +47,25 @@ class ApiError(Exception):
                 del self.status[name]
 
 
-def not_found(kind: Kind, name: str) -> ApiError:
+def not_found(kind: ServedKind, name: str) -> ApiError:
     """404: no such object."""
     details = {"name": name, "kind": kind.plural, **({"group": kind.group} if kind.group else {})}
     return ApiError(404, "NotFound", f'{kind.qualified} "{name}" not found', details=details)
 
 
-def already_exists(kind: Kind, name: str) -> ApiError:
+def already_exists(kind: ServedKind, name: str) -> ApiError:
     """409: an object with this name exists."""
     details = {"name": name, "kind": kind.plural, **({"group": kind.group} if kind.group else {})}
     return ApiError(409, "AlreadyExists", f'{kind.qualified} "{name}" already exists', details=details)
 
 
-def conflict(kind: Kind, name: str, problem: str) -> ApiError:
+def conflict(kind: ServedKind, name: str, problem: str) -> ApiError:
     """409: a precondition does not hold."""
     message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {problem}'
     return ApiError(409, "Conflict", message, details={"name": name, "kind": kind.plural})
 
 
-def stale(kind: Kind, name: str) -> ApiError:
+def stale(kind: ServedKind, name: str) -> ApiError:
     """409: the resourceVersion is not the latest."""
     problem = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(kind, name, problem)
@@ -82,7 +82,7 @@ def invalid(message: str, *, field: str = "", kind: str = "") -> ApiError:
     return ApiError(422, "Invalid", message, details={"kind": kind, "causes": causes})
 
 
-def invalid_fields(kind: Kind, name: str, errors: Sequence[tuple[str, str, str]]) -> ApiError:
+def invalid_fields(kind: ServedKind, name: str, errors: Sequence[tuple[str, str, str]]) -> ApiError:
     """422: an object with errors in its fields, each a field, a reason and a message; each is a cause."""
     causes = [{"reason": reason, "message": message, "field": field} for field, reason, message in errors]
     texts = [f"{field}: {message}" for field, _, message in errors]

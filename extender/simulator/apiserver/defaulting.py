@@ -4,12 +4,12 @@ Only fields that a scheduler or its extender reads get defaults: of pods by `wir
 person gives. Called by the operations.
 """
 
-from extender.simulator.apiserver.kinds import Kind
+from extender.simulator.apiserver.kinds import ServedKind
 from extender.simulator.json_objects import TOPOLOGY_LABELS, JsonObject, labels_of, set_condition, timestamp
 from extender.wire.pods.completion import complete_spec, merge_label_keys
 
 
-def complete_new(kind: Kind, obj: JsonObject, priority: int | None) -> None:
+def complete_new(kind: ServedKind, obj: JsonObject, priority: int | None) -> None:
     """Fills in the defaults of a new object; `priority` is the value of the pod's priority class, if it has one."""
     if kind.plural == "pods":
         _complete_pod(obj, priority)
@@ -26,7 +26,7 @@ def complete_new(kind: Kind, obj: JsonObject, priority: int | None) -> None:
         obj.setdefault("status", {})
 
 
-def complete_for_review(kind: Kind, obj: JsonObject, namespace: str) -> None:
+def complete_for_review(kind: ServedKind, obj: JsonObject, namespace: str) -> None:
     """Fill in what a new object has when admission webhooks see it: the defaults, but no identity and no status."""
     metadata = obj.setdefault("metadata", {})
     if kind.namespaced and namespace:
@@ -35,7 +35,7 @@ def complete_for_review(kind: Kind, obj: JsonObject, namespace: str) -> None:
         complete_spec(obj)
 
 
-def complete_loaded(kind: Kind, obj: JsonObject) -> None:
+def complete_loaded(kind: ServedKind, obj: JsonObject) -> None:
     """Fills in the defaults of an object that exists at the start, and keeps its status."""
     status = obj.get("status")
     complete_new(kind, obj, None)

@@ -9,7 +9,7 @@ from extender.simulator.json_objects import JsonObject
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class ServedKind:
     """One resource: the names in its URL and in its objects. One object each, so that a look-up by it costs little."""
 
     plural: str
@@ -34,38 +34,38 @@ class Kind:
 
 _SPEC_AND_STATUS: JsonObject = {"spec": {}, "status": {}}
 
-PODS = Kind("pods", "Pod", zero={"spec": {"containers": None}, "status": {}})
-NODES = Kind("nodes", "Node", namespaced=False, zero=_SPEC_AND_STATUS)
-NAMESPACES = Kind("namespaces", "Namespace", namespaced=False, zero=_SPEC_AND_STATUS)
-SERVICES = Kind("services", "Service", zero={"spec": {}, "status": {"loadBalancer": {}}})
-REPLICATION_CONTROLLERS = Kind("replicationcontrollers", "ReplicationController", zero=_SPEC_AND_STATUS)
-REPLICA_SETS = Kind("replicasets", "ReplicaSet", "apps", zero=_SPEC_AND_STATUS)
-STATEFUL_SETS = Kind("statefulsets", "StatefulSet", "apps", zero=_SPEC_AND_STATUS)
-CORE_EVENTS = Kind("events", "Event", has_status=False)
-EVENTS = Kind("events", "Event", "events.k8s.io", has_status=False)
-LEASES = Kind("leases", "Lease", "coordination.k8s.io", has_status=False, zero={"spec": {}})
-DISRUPTION_BUDGETS = Kind("poddisruptionbudgets", "PodDisruptionBudget", "policy", zero=_SPEC_AND_STATUS)
-PRIORITY_CLASSES = Kind(
+PODS = ServedKind("pods", "Pod", zero={"spec": {"containers": None}, "status": {}})
+NODES = ServedKind("nodes", "Node", namespaced=False, zero=_SPEC_AND_STATUS)
+NAMESPACES = ServedKind("namespaces", "Namespace", namespaced=False, zero=_SPEC_AND_STATUS)
+SERVICES = ServedKind("services", "Service", zero={"spec": {}, "status": {"loadBalancer": {}}})
+REPLICATION_CONTROLLERS = ServedKind("replicationcontrollers", "ReplicationController", zero=_SPEC_AND_STATUS)
+REPLICA_SETS = ServedKind("replicasets", "ReplicaSet", "apps", zero=_SPEC_AND_STATUS)
+STATEFUL_SETS = ServedKind("statefulsets", "StatefulSet", "apps", zero=_SPEC_AND_STATUS)
+CORE_EVENTS = ServedKind("events", "Event", has_status=False)
+EVENTS = ServedKind("events", "Event", "events.k8s.io", has_status=False)
+LEASES = ServedKind("leases", "Lease", "coordination.k8s.io", has_status=False, zero={"spec": {}})
+DISRUPTION_BUDGETS = ServedKind("poddisruptionbudgets", "PodDisruptionBudget", "policy", zero=_SPEC_AND_STATUS)
+PRIORITY_CLASSES = ServedKind(
     "priorityclasses", "PriorityClass", "scheduling.k8s.io", namespaced=False, has_status=False, zero={"value": 0}
 )
-RESOURCE_QUOTAS = Kind("resourcequotas", "ResourceQuota", zero=_SPEC_AND_STATUS)
-SECRETS = Kind("secrets", "Secret", has_status=False)
-DEPLOYMENTS = Kind("deployments", "Deployment", "apps", zero=_SPEC_AND_STATUS)
-DAEMON_SETS = Kind("daemonsets", "DaemonSet", "apps", zero=_SPEC_AND_STATUS)
-JOBS = Kind("jobs", "Job", "batch", zero=_SPEC_AND_STATUS)
-CRON_JOBS = Kind("cronjobs", "CronJob", "batch", zero=_SPEC_AND_STATUS)
+RESOURCE_QUOTAS = ServedKind("resourcequotas", "ResourceQuota", zero=_SPEC_AND_STATUS)
+SECRETS = ServedKind("secrets", "Secret", has_status=False)
+DEPLOYMENTS = ServedKind("deployments", "Deployment", "apps", zero=_SPEC_AND_STATUS)
+DAEMON_SETS = ServedKind("daemonsets", "DaemonSet", "apps", zero=_SPEC_AND_STATUS)
+JOBS = ServedKind("jobs", "Job", "batch", zero=_SPEC_AND_STATUS)
+CRON_JOBS = ServedKind("cronjobs", "CronJob", "batch", zero=_SPEC_AND_STATUS)
 _ADMISSION = "admissionregistration.k8s.io"
-MUTATING_WEBHOOKS = Kind(
+MUTATING_WEBHOOKS = ServedKind(
     "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", _ADMISSION, namespaced=False, has_status=False
 )
-VALIDATING_WEBHOOKS = Kind(
+VALIDATING_WEBHOOKS = ServedKind(
     "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", _ADMISSION, namespaced=False, has_status=False
 )
 
 
-def custom_kind(kind: str, group: str, version: str, *, namespaced: bool = True) -> Kind:
+def custom_kind(kind: str, group: str, version: str, *, namespaced: bool = True) -> ServedKind:
     """A kind as a CRD with a status subresource makes it; its name ends with a y."""
-    return Kind(f"{kind.lower()[:-1]}ies", kind, group, version, namespaced)
+    return ServedKind(f"{kind.lower()[:-1]}ies", kind, group, version, namespaced)
 
 
 POLICY_KINDS = tuple(
@@ -73,8 +73,8 @@ POLICY_KINDS = tuple(
     for group in ("placement.extender.dev", "kupid.gardener.cloud")
     for scope in ("", "Cluster")
 )
-GROUP_PLACEMENTS = Kind("groupplacements", "GroupPlacement", "placement.extender.dev", "v1alpha1")
-TOPOLOGY_DOMAINS = Kind(
+GROUP_PLACEMENTS = ServedKind("groupplacements", "GroupPlacement", "placement.extender.dev", "v1alpha1")
+TOPOLOGY_DOMAINS = ServedKind(
     "topologydomains", "TopologyDomains", "placement.extender.dev", "v1alpha1", namespaced=False, has_status=False
 )
 OWN_POLICY_KINDS = tuple(kind for kind in POLICY_KINDS if kind.group == "placement.extender.dev")
@@ -112,7 +112,7 @@ _BY_OBJECT = {(kind.api_version, kind.kind): kind for kind in KINDS}
 class Target:
     """The target of a URL. An empty name means the collection, an empty namespace all namespaces."""
 
-    kind: Kind
+    kind: ServedKind
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -123,12 +123,12 @@ class Target:
         return f"{self.namespace}/{self.name}" if self.kind.namespaced else self.name
 
 
-def kind_of(obj: JsonObject) -> Kind:
+def kind_of(obj: JsonObject) -> ServedKind:
     """The kind of a complete object. Raises KeyError for a kind that is not in `KINDS`."""
     return _BY_OBJECT[obj["apiVersion"], obj["kind"]]
 
 
-def key_of(kind: Kind, obj: JsonObject) -> str:
+def key_of(kind: ServedKind, obj: JsonObject) -> str:
     """The key of an object of that kind in the store."""
     metadata = obj["metadata"]
     return f"{metadata['namespace']}/{metadata['name']}" if kind.namespaced else str(metadata["name"])

@@ -15,7 +15,7 @@ from extender.simulator.apiserver.kinds import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
-    Kind,
+    ServedKind,
     Target,
 )
 from extender.simulator.apiserver.pod_updates import allowed
@@ -87,7 +87,7 @@ class Operations:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def create(self, kind: Kind, obj: JsonObject, *, namespace: str = "") -> Stored:
+    def create(self, kind: ServedKind, obj: JsonObject, *, namespace: str = "") -> Stored:
         """Creates an object. Raises ApiError 404 without its namespace, 409 if the name exists, 422 without a name."""
         metadata = obj.setdefault("metadata", {})
         if metadata.get("generateName") and not metadata.get("name"):
@@ -124,7 +124,7 @@ class Operations:
             stored = self.store.find(target.kind, target.key)
             return self._update(target, stored, patching.apply_patch(stored.read(), patch, content_type))
 
-    def change(self, kind: Kind, key: str, edit: Callable[[JsonObject], None]) -> Stored:
+    def change(self, kind: ServedKind, key: str, edit: Callable[[JsonObject], None]) -> Stored:
         """Changes an object without preconditions, as the API server and controllers do."""
         obj = self.store.find(kind, key).read()
         edit(obj)

@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 import orjson
 
 from extender.simulator.apiserver import api_errors
-from extender.simulator.apiserver.kinds import Kind, Target
+from extender.simulator.apiserver.kinds import ServedKind, Target
 from extender.simulator.apiserver.store import (
     ADDED,
     DELETED,
     MODIFIED,
-    Change,
+    ServedChange,
     Store,
     Stored,
     Table,
@@ -89,7 +89,7 @@ def check_watch(query: Query) -> None:
         raise _invalid_match(f"Forbidden: {_MATCH_ALONE}")
 
 
-class Selection:
+class RequestSelection:
     """The objects that a request selects, and whether it gets them whole or only their metadata."""
 
     def __init__(self, target: Target, parameters: Mapping[str, str], accept: str) -> None:
@@ -124,7 +124,7 @@ class Selection:
             return stored.body
         return orjson.dumps({"metadata": stored.read()["metadata"]})
 
-    def line(self, change: Change) -> bytes | None:
+    def line(self, change: ServedChange) -> bytes | None:
         """The watch line for a change; None if neither the old nor the new object is selected.
 
         An object that leaves the selection is DELETED for this watch, one that enters it is ADDED. The DELETED line has
@@ -149,7 +149,7 @@ class Selection:
         return f"{kind.kind}List", kind.api_version
 
 
-_METADATA_KIND = Kind("", "PartialObjectMetadata", "meta.k8s.io")
+_METADATA_KIND = ServedKind("", "PartialObjectMetadata", "meta.k8s.io")
 
 
 def _flag(text: str) -> bool:
@@ -252,7 +252,7 @@ _CURRENT = -1  # the version in a token of a 410: continue with the current obje
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ServedPage:
     """One page of a LIST; `remaining` is None if a selector makes it unknown."""
 
     rows: Sequence[Stored]
@@ -261,7 +261,7 @@ class Page:
     remaining: int | None = None
 
 
-def list_page(store: Store, table: Table, query: Query, selection: Selection) -> Page:
+def list_page(store: Store, table: Table, query: Query, selection: RequestSelection) -> ServedPage:
     """The requested page. Raises ApiError 410 for a version before the history, 504 for one in the future."""
     if query.continue_token:
         version, start = _read_token(query.continue_token)
@@ -276,7 +276,7 @@ def list_page(store: Store, table: Table, query: Query, selection: Selection) ->
         version, rows, first = *_rows(store, table, query), 0
     # As in a real API server, a list at version 0 is served from the watch cache and ignores the limit.
     limit = 0 if query.has_version and query.version == 0 else query.limit
-    return _cut(table, selection, Page(rows, version), first, limit)
+    return _cut(table, selection, ServedPage(rows, version), first, limit)
 
 
 def _rows(store: Store, table: Table, query: Query) -> tuple[int, Sequence[Stored]]:
@@ -295,11 +295,11 @@ def _rows_at(store: Store, table: Table, version: int) -> Sequence[Stored] | Non
     return None if version > store.version else table.at(version)
 
 
-def _cut(table: Table, selection: Selection, page: Page, first: int, limit: int) -> Page:
+def _cut(table: Table, selection: RequestSelection, page: ServedPage, first: int, limit: int) -> ServedPage:
     rows = page.rows
     # The rows are shared with the table, so the usual list costs no copy.
     if selection.is_whole and not limit:
-        return Page(rows[first:] if first else rows, page.version)
+        return ServedPage(rows[first:] if first else rows, page.version)
     taken: list[Stored] = []
     for place in range(first, len(rows)):
         if limit and len(taken) == limit:
@@ -307,10 +307,12 @@ def _cut(table: Table, selection: Selection, page: Page, first: int, limit: int)
         row = rows[place]
         if selection.holds(row):
             taken.append(row)
-    return Page(taken, page.version)
+    return ServedPage(taken, page.version)
 
 
-def _with_more(table: Table, selection: Selection, page: Page, taken: list[Stored], place: int) -> Page:
+def _with_more(
+    table: Table, selection: RequestSelection, page: ServedPage, taken: list[Stored], place: int
+) -> ServedPage:
     if selection.is_whole:
         remaining: int | None = len(page.rows) - place
     elif selection.is_filtered:
@@ -318,13 +320,13 @@ def _with_more(table: Table, selection: Selection, page: Page, taken: list[Store
     else:
         remaining = sum(1 for stored in page.rows[place:] if selection.holds(stored))
     if remaining == 0:
-        return Page(taken, page.version)
+        return ServedPage(taken, page.version)
     # Kept even if the history still has this version: rebuilding the rows for each page would cost O(changes).
     table.keep(page.version, page.rows)
-    return Page(taken, page.version, _token(page.version, f"/{taken[-1].key}\0"), remaining)
+    return ServedPage(taken, page.version, _token(page.version, f"/{taken[-1].key}\0"), remaining)
 
 
-def head(page: Page, selection: Selection) -> bytes:
+def head(page: ServedPage, selection: RequestSelection) -> bytes:
     """The answer before the first item."""
     metadata: JsonObject = {"resourceVersion": str(page.version)}
     if page.continue_token:
@@ -336,7 +338,7 @@ def head(page: Page, selection: Selection) -> bytes:
     return opening[:-1] + b',"items":['
 
 
-def chunks(page: Page, selection: Selection) -> Iterator[bytes]:
+def chunks(page: ServedPage, selection: RequestSelection) -> Iterator[bytes]:
     """The items and the end of the answer, a thousand rows at a time."""
     for start in range(0, len(page.rows), CHUNK):
         separator = b"," if start else b""
@@ -360,10 +362,12 @@ def _read_token(token: str) -> tuple[int, str]:
 _LONGEST = 3_600.0
 
 
-class Watch:
+class ServedWatch:
     """The lines of one WATCH. It ends if it lags `slow_after` changes behind."""
 
-    def __init__(self, store: Store, table: Table, query: Query, selection: Selection, *, slow_after: int) -> None:
+    def __init__(
+        self, store: Store, table: Table, query: Query, selection: RequestSelection, *, slow_after: int
+    ) -> None:
         self.store = store
         self.table = table
         self.query = query
@@ -441,7 +445,7 @@ class Watch:
 class WatchTimer:
     """Wakes a watch: on a change, for a bookmark, or at its timeout."""
 
-    def __init__(self, watch: Watch, bookmark_every: float) -> None:
+    def __init__(self, watch: ServedWatch, bookmark_every: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._wake.set()  # there may be changes since the start version

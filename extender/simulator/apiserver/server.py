@@ -16,14 +16,14 @@ import orjson
 from aiohttp import web
 
 from extender.simulator.apiserver import api_errors, defaulting, patching
-from extender.simulator.apiserver.admission import Admission, Write
+from extender.simulator.apiserver.admission import WebhookAdmission, Write
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults, StreamEnd
-from extender.simulator.apiserver.kinds import PODS, Kind, Target, parse_path
+from extender.simulator.apiserver.kinds import PODS, ServedKind, Target, parse_path
 from extender.simulator.apiserver.operations import Operations, PodOperations
 from extender.simulator.apiserver.queries import (
     CHUNK,
-    Selection,
-    Watch,
+    RequestSelection,
+    ServedWatch,
     WatchTimer,
     check_list,
     check_watch,
@@ -74,7 +74,7 @@ class ApiServer:
             seed=self.settings.seed,
         )
         self.faults = Faults()
-        self.admission = Admission(self.store, lambda: self.faults)
+        self.admission = WebhookAdmission(self.store, lambda: self.faults)
         self.url = ""
         self._server: web.Server | None = None
         self._runner: web.ServerRunner | None = None
@@ -211,7 +211,7 @@ class ApiServer:
     async def _list(self, request: web.BaseRequest, target: Target, call: Call) -> web.StreamResponse:
         query = read_query(request.query)
         check_list(query)
-        selection = Selection(target, request.query, request.headers.get("Accept", ""))
+        selection = RequestSelection(target, request.query, request.headers.get("Accept", ""))
         page = list_page(self.store, self.store.table(target.kind), query, selection)
         await self.faults.before_page(call)
         opening, pieces = head(page, selection), chunks(page, selection)
@@ -236,14 +236,16 @@ class ApiServer:
             await _cut_mid_stream(request, response, cut)
         return response
 
-    def open_watch(self, target: Target, call: Call, accept: str = "") -> Watch:
+    def open_watch(self, target: Target, call: Call, accept: str = "") -> ServedWatch:
         """The watch that a query asks for. Raises ApiError."""
         query = read_query(call.query)
         check_watch(query)
-        selection = Selection(target, call.query, accept)
-        return Watch(self.store, self.store.table(target.kind), query, selection, slow_after=self.settings.slow_after)
+        selection = RequestSelection(target, call.query, accept)
+        return ServedWatch(
+            self.store, self.store.table(target.kind), query, selection, slow_after=self.settings.slow_after
+        )
 
-    async def send_watch(self, call: Call, watch: Watch, write: Callable[[bytes], Awaitable[None]]) -> None:
+    async def send_watch(self, call: Call, watch: ServedWatch, write: Callable[[bytes], Awaitable[None]]) -> None:
         """Writes the lines of a watch until it ends. Raises StreamEnd and ConnectionCut, as the faults do."""
         error = watch.expired_line() if watch.is_expired else self.faults.watch_error(call)
         if error is not None:
@@ -258,7 +260,7 @@ class ApiServer:
             timer.close()
 
     async def _follow(
-        self, call: Call, watch: Watch, timer: WatchTimer, write: Callable[[bytes], Awaitable[None]]
+        self, call: Call, watch: ServedWatch, timer: WatchTimer, write: Callable[[bytes], Awaitable[None]]
     ) -> None:
         for piece in watch.initial():
             await self.faults.before_page(call)
@@ -274,7 +276,7 @@ class ApiServer:
             if lines:
                 await write(b"".join(await self.faults.watch_lines(call, lines)))
 
-    async def create(self, kind: Kind, obj: JsonObject, namespace: str = "") -> Stored:
+    async def create(self, kind: ServedKind, obj: JsonObject, namespace: str = "") -> Stored:
         """Create an object as a request would, webhooks included. Raises ApiError."""
         if self.admission.concerns(kind):
             namespace = namespace or str((obj.get("metadata") or {}).get("namespace") or "")
@@ -356,7 +358,7 @@ async def _stream(request: web.BaseRequest) -> web.StreamResponse:
     return response
 
 
-def _object(kind: Kind, stored: Stored, code: int = 200) -> web.Response:
+def _object(kind: ServedKind, stored: Stored, code: int = 200) -> web.Response:
     return web.Response(body=complete(kind, stored.body), status=code, content_type=_JSON)
 
 

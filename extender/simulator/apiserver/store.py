@@ -14,7 +14,7 @@ from typing import NamedTuple
 import orjson
 
 from extender.simulator.apiserver import api_errors
-from extender.simulator.apiserver.kinds import KINDS, Kind, key_of, kind_of
+from extender.simulator.apiserver.kinds import KINDS, ServedKind, key_of, kind_of
 from extender.simulator.json_objects import JsonObject, node_of, timestamp
 from extender.simulator.process_usage import OtherWork
 
@@ -37,7 +37,7 @@ class Stored(NamedTuple):
         return obj
 
 
-class Change:
+class ServedChange:
     """One change of an object: the new state and the previous one."""
 
     __slots__ = ("_line", "at", "prefix", "previous", "stored", "type")
@@ -59,12 +59,12 @@ class Change:
         return line
 
 
-def object_prefix(kind: Kind) -> bytes:
+def object_prefix(kind: ServedKind) -> bytes:
     """The start of a complete object of that kind. Stored bodies omit it, as the items of a LIST do."""
     return b'{"kind":"%s","apiVersion":"%s",' % (kind.kind.encode(), kind.api_version.encode())
 
 
-def complete(kind: Kind, body: bytes) -> bytes:
+def complete(kind: ServedKind, body: bytes) -> bytes:
     """A stored body as a complete object."""
     return object_prefix(kind) + body[1:]
 
@@ -83,11 +83,11 @@ class Table:
     in this process, which use positions, can still read them; requests, which use versions, cannot.
     """
 
-    def __init__(self, kind: Kind, capacity: int) -> None:
+    def __init__(self, kind: ServedKind, capacity: int) -> None:
         self.kind = kind
         self.capacity = capacity
         self.objects: dict[str, Stored] = {}
-        self.changes: list[Change] = []
+        self.changes: list[ServedChange] = []
         self.dropped = 0
         self.floor = 0
         self.reset_at = 0
@@ -107,7 +107,7 @@ class Table:
         self._listeners.append(wake)
         return lambda: self._listeners.remove(wake)
 
-    def since(self, position: int) -> list[Change] | None:
+    def since(self, position: int) -> list[ServedChange] | None:
         """The changes from a position on; None if some of them were dropped."""
         return None if position < self.dropped else self.changes[position - self.dropped :]
 
@@ -128,9 +128,9 @@ class Table:
             self.objects[stored.key] = stored
         self._keep_order(event, stored.key)
         self._latest = None
-        self._append(Change(event, stored, previous, self._prefix, at))
+        self._append(ServedChange(event, stored, previous, self._prefix, at))
 
-    def _append(self, change: Change) -> None:
+    def _append(self, change: ServedChange) -> None:
         """Adds a change to the history and notifies the listeners."""
         self.changes.append(change)
         # Dropped in batches: deleting from the front of a list costs O(length).
@@ -220,18 +220,18 @@ class Store:
         self.tables = {kind: Table(kind, history) for kind in KINDS}
         self._rng = random.Random(seed)
 
-    def table(self, kind: Kind) -> Table:
+    def table(self, kind: ServedKind) -> Table:
         """The table of one kind."""
         return self.tables[kind]
 
-    def find(self, kind: Kind, key: str) -> Stored:
+    def find(self, kind: ServedKind, key: str) -> Stored:
         """One object. Raises ApiError 404 if it does not exist."""
         stored = self.tables[kind].objects.get(key)
         if stored is None:
             raise api_errors.not_found(kind, key.rpartition("/")[2])
         return stored
 
-    def put(self, kind: Kind, obj: JsonObject) -> Stored:
+    def put(self, kind: ServedKind, obj: JsonObject) -> Stored:
         """Writes an object, new or changed, and sets its next version."""
         key = key_of(kind, obj)
         stored = self._encode(kind, key, obj)
@@ -240,7 +240,7 @@ class Store:
         table.record(MODIFIED if key in table.objects else ADDED, stored, time.monotonic())
         return stored
 
-    def remove(self, kind: Kind, key: str) -> Stored:
+    def remove(self, kind: ServedKind, key: str) -> Stored:
         """Removes an object. Its last state has the version of the removal, as in a DELETED event."""
         stored = self._encode(kind, key, self.find(kind, key).read())
         self.tables[kind].record(DELETED, stored, time.monotonic())
@@ -251,7 +251,7 @@ class Store:
 
         Missing fields that the API server sets are filled in.
         """
-        rows: dict[Kind, list[Stored]] = {}
+        rows: dict[ServedKind, list[Stored]] = {}
         created = timestamp()
         for obj in objects:
             kind = kind_of(obj)
@@ -289,7 +289,7 @@ class Store:
         text = f"{self._rng.getrandbits(128):032x}"
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
-    def _encode(self, kind: Kind, key: str, obj: JsonObject) -> Stored:
+    def _encode(self, kind: ServedKind, key: str, obj: JsonObject) -> Stored:
         self.version += 1
         obj["metadata"]["resourceVersion"] = str(self.version)
         node = node_of(obj) if kind.plural == "pods" else ""

@@ -58,7 +58,7 @@ class Selector(dict[Labels, bool]):
         return found
 
 
-class Term:
+class RequiredTerm:
     """One required term, and the namespace of its pod."""
 
     def __init__(self, raw: JsonObject, owner_namespace: str) -> None:
@@ -214,7 +214,7 @@ def tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
     return operator == "Equal" and (toleration.get("value") or "") == (taint.get("value") or "")
 
 
-class Placed(NamedTuple):
+class ExistingPod(NamedTuple):
     """An existing pod and its node."""
 
     pod: JsonObject
@@ -230,17 +230,17 @@ class Alike:
     __slots__ = ("living", "on", "pods")
 
     def __init__(self) -> None:
-        self.pods: dict[str, Placed] = {}
+        self.pods: dict[str, ExistingPod] = {}
         self.on: Counter[str] = Counter()
         self.living: Counter[str] = Counter()
 
-    def put(self, key: str, placed: Placed) -> None:
+    def put(self, key: str, placed: ExistingPod) -> None:
         """Adds a pod that was not there."""
         self.pods[key] = placed
         self.on[placed.node] += 1
         self.living[placed.node] += not is_terminating(placed.pod)
 
-    def take(self, key: str) -> Placed:
+    def take(self, key: str) -> ExistingPod:
         """Takes away a pod that was there."""
         placed = self.pods.pop(key)
         self.living[placed.node] -= not is_terminating(placed.pod)
@@ -264,11 +264,11 @@ class ClusterState:
         for node in nodes:
             self.set_node(node)
         self._namespaces = {name_of(namespace): labels_of(namespace) for namespace in namespaces}
-        self.repelling: dict[Term, Alike] = {}
+        self.repelling: dict[RequiredTerm, Alike] = {}
         self._alike: dict[str, dict[Labels, Alike]] = {}  # by namespace
-        self._groups: dict[str, tuple[str, Labels, list[Term]]] = {}  # by key, where it is counted
-        self._on_nodes: dict[str, dict[str, Placed]] = {}
-        self._terms: dict[str, Term] = {}
+        self._groups: dict[str, tuple[str, Labels, list[RequiredTerm]]] = {}  # by key, where it is counted
+        self._on_nodes: dict[str, dict[str, ExistingPod]] = {}
+        self._terms: dict[str, RequiredTerm] = {}
         self._selectors: dict[str, Selector] = {}
 
     @property
@@ -305,7 +305,7 @@ class ClusterState:
         """Counts a pod on a node, in place of the pod that had this key."""
         self.remove(key)
         self.changes += 1
-        placed, namespace, labels = Placed(pod, node), namespace_of(pod), label_set(pod)
+        placed, namespace, labels = ExistingPod(pod, node), namespace_of(pod), label_set(pod)
         self._alike.setdefault(namespace, {}).setdefault(labels, Alike()).put(key, placed)
         self._on_nodes.setdefault(node, {})[key] = placed
         terms = required_pod_terms(pod, ANTI_AFFINITY)
@@ -330,7 +330,7 @@ class ClusterState:
             if not self.repelling[term].pods:
                 del self.repelling[term]
 
-    def pods(self, namespace: str | None = None) -> Iterable[Placed]:
+    def pods(self, namespace: str | None = None) -> Iterable[ExistingPod]:
         """The pods of one namespace or of all, without those on unknown nodes."""
         groups = self._alike.values() if namespace is None else [self._alike.get(namespace, {})]
         return (
@@ -341,7 +341,7 @@ class ClusterState:
             if placed.node in self._nodes
         )
 
-    def selected(self, selector: Selector, namespace: str) -> Iterable[Placed]:
+    def selected(self, selector: Selector, namespace: str) -> Iterable[ExistingPod]:
         """The pods of a namespace that a selector matches, without those on unknown nodes."""
         for alike in self.alike(selector, namespace):
             yield from (placed for placed in alike.pods.values() if placed.node in self._nodes)
@@ -350,11 +350,11 @@ class ClusterState:
         """The same, by labels, with those on unknown nodes. O(different label sets)."""
         return (alike for labels, alike in self._alike.get(namespace, {}).items() if selector[labels])
 
-    def covered(self, term: Term) -> Iterable[str]:
+    def covered(self, term: RequiredTerm) -> Iterable[str]:
         """The namespaces of pods that a term of an incoming pod covers."""
         return (name for name in self._alike if term.covers(name, self.namespaces.get(name)))
 
-    def on_node(self, node: str) -> Iterable[Placed]:
+    def on_node(self, node: str) -> Iterable[ExistingPod]:
         """The pods on one node."""
         return self._on_nodes.get(node, {}).values()
 
@@ -362,10 +362,10 @@ class ClusterState:
         """The node's value of a topology key; None without the key."""
         return self._labels[node].get(key)
 
-    def term(self, raw: JsonObject, namespace: str) -> Term:
+    def term(self, raw: JsonObject, namespace: str) -> RequiredTerm:
         """A term of a pod in a namespace: one object for equal ones."""
         key = f"{namespace} {raw}"
-        return self._terms.get(key) or self._terms.setdefault(key, Term(raw, namespace))
+        return self._terms.get(key) or self._terms.setdefault(key, RequiredTerm(raw, namespace))
 
     def selector(self, raw: JsonObject | None) -> Selector:
         """A selector: one object for equal ones."""
@@ -377,7 +377,7 @@ class ClusterState:
 Domain: TypeAlias = tuple[str, str]
 
 
-class Status(NamedTuple):
+class PluginStatus(NamedTuple):
     """The result of a plugin for one node: a status code of the framework, and a reason unless it is Success."""
 
     code: str
@@ -385,22 +385,24 @@ class Status(NamedTuple):
 
 
 NO_DOMAIN: Domain = ("", "")
-SUCCESS = Status("Success")
-AFFINITY_REJECTED = Status("UnschedulableAndUnresolvable", "node(s) didn't match pod affinity rules")
-ANTI_AFFINITY_REJECTED = Status("Unschedulable", "node(s) didn't match pod anti-affinity rules")
-EXISTING_REJECTED = Status("Unschedulable", "node(s) didn't satisfy existing pods anti-affinity rules")
-SPREAD_REJECTED = Status("Unschedulable", "node(s) didn't match pod topology spread constraints")
-SPREAD_UNLABELLED = Status(
+SUCCESS = PluginStatus("Success")
+AFFINITY_REJECTED = PluginStatus("UnschedulableAndUnresolvable", "node(s) didn't match pod affinity rules")
+ANTI_AFFINITY_REJECTED = PluginStatus("Unschedulable", "node(s) didn't match pod anti-affinity rules")
+EXISTING_REJECTED = PluginStatus("Unschedulable", "node(s) didn't satisfy existing pods anti-affinity rules")
+SPREAD_REJECTED = PluginStatus("Unschedulable", "node(s) didn't match pod topology spread constraints")
+SPREAD_UNLABELLED = PluginStatus(
     "UnschedulableAndUnresolvable",
     "node(s) didn't match pod topology spread constraints (missing required label)",
 )
-UNPARSABLE_TERM = Status("UnschedulableAndUnresolvable", "parsing pod: ")
-UNPARSABLE_CONSTRAINT = Status("Error", "get constraints from pod: obtaining pod's hard topology spread constraints: ")
+UNPARSABLE_TERM = PluginStatus("UnschedulableAndUnresolvable", "parsing pod: ")
+UNPARSABLE_CONSTRAINT = PluginStatus(
+    "Error", "get constraints from pod: obtaining pod's hard topology spread constraints: "
+)
 
 
 def feasible(
     pod: JsonObject, nodes: Iterable[JsonObject], namespaces: Iterable[JsonObject], pods: Iterable[JsonObject]
-) -> dict[str, Status]:
+) -> dict[str, PluginStatus]:
     """The status of every node by both plugins. If both reject it, that of spread, which kube-scheduler runs first.
 
     `pods` may be all pods of the API server: pending and finished ones are ignored.
@@ -414,7 +416,7 @@ def feasible(
     return {name: filters.check(name) for name in state.nodes}
 
 
-def check(pod: JsonObject, node: str, state: ClusterState) -> Status:
+def check(pod: JsonObject, node: str, state: ClusterState) -> PluginStatus:
     """The status of one node by both plugins."""
     return Filters(pod, state).check(node)
 
@@ -422,19 +424,21 @@ def check(pod: JsonObject, node: str, state: ClusterState) -> Status:
 class Filters:
     """Both plugins for one pod, in the state as it is now. With ``spreads`` a node has to pass one of these."""
 
-    def __init__(self, pod: JsonObject, state: ClusterState, spreads: Sequence["TopologySpread"] | None = None) -> None:
+    def __init__(
+        self, pod: JsonObject, state: ClusterState, spreads: Sequence["OracleTopologySpread"] | None = None
+    ) -> None:
         self.pod = pod
         self.at = state.changes
-        self._spreads = spreads or [TopologySpread(pod, state)]
-        self._affinity = InterPodAffinity(pod, state)
+        self._spreads = spreads or [OracleTopologySpread(pod, state)]
+        self._affinity = OracleInterPodAffinity(pod, state)
 
-    def check(self, node: str) -> Status:
+    def check(self, node: str) -> PluginStatus:
         """The status of one node."""
         statuses = [spread.check(node) for spread in self._spreads]
         return self._affinity.check(node) if SUCCESS in statuses else statuses[0]
 
 
-class InterPodAffinity:
+class OracleInterPodAffinity:
     """The filter of InterPodAffinity for one pod: computes three sets of domains once, then looks them up."""
 
     def __init__(self, pod: JsonObject, state: ClusterState) -> None:
@@ -450,7 +454,7 @@ class InterPodAffinity:
         self.occupied = self._occupied()
         self.forbidden = self._forbidden(pod)
 
-    def check(self, node: str) -> Status:
+    def check(self, node: str) -> PluginStatus:
         """The first failure of: required affinity, required anti-affinity, required anti-affinity of existing pods."""
         if not self.is_parsable:
             return UNPARSABLE_TERM
@@ -470,7 +474,7 @@ class InterPodAffinity:
         # The first pod with affinity to its own labels may run on any node with the key.
         return not self.matched and self.selects_itself
 
-    def _domain(self, node: str, term: Term) -> Domain:
+    def _domain(self, node: str, term: RequiredTerm) -> Domain:
         """The node's domain for a term; without the key a domain that has no pods."""
         value = self.state.domain(node, term.key)
         return NO_DOMAIN if value is None else (term.key, value)
@@ -508,18 +512,18 @@ class InterPodAffinity:
             for node in self._known(carriers)
         } - {NO_DOMAIN}
 
-    def _alike(self, term: Term) -> Iterator[Alike]:
+    def _alike(self, term: RequiredTerm) -> Iterator[Alike]:
         return (alike for name in self.state.covered(term) for alike in self.state.alike(term.selector, name))
 
     def _known(self, alike: Alike) -> Iterator[str]:
         return (node for node in alike.on if node in self.state.nodes)
 
-    def selected(self, term: Term) -> Iterable[Placed]:
+    def selected(self, term: RequiredTerm) -> Iterable[ExistingPod]:
         """The pods that a term of the incoming pod selects."""
         return (placed for name in self.state.covered(term) for placed in self.state.selected(term.selector, name))
 
 
-class TopologySpread:
+class OracleTopologySpread:
     """The filter of PodTopologySpread for one pod: counts per domain over the eligible nodes once, then looks them up."""
 
     def __init__(self, pod: JsonObject, state: ClusterState, constraints: Sequence[JsonObject] | None = None) -> None:
@@ -535,7 +539,7 @@ class TopologySpread:
         self.counts = [self._count(constraint) for constraint in self.constraints] if self.is_parsable else []
         self._most = list(map(self._most_in_domain, self.constraints, self.counts))
 
-    def check(self, node: str) -> Status:
+    def check(self, node: str) -> PluginStatus:
         """The failure of the first constraint in the order of the pod's spec."""
         if not self.is_parsable:
             return UNPARSABLE_CONSTRAINT

@@ -14,15 +14,15 @@ from extender.simulator.oracle.brute_force import (
     SPREAD_UNLABELLED,
     SUCCESS,
     ClusterState,
-    Status,
-    TopologySpread,
+    OracleTopologySpread,
+    PluginStatus,
     effective_selector,
     matches_node_affinity,
     tolerates_taints,
 )
 from extender.simulator.oracle.room import room_on
 
-EXCLUDED = Status("UnschedulableAndUnresolvable", "node(s) were in an excluded topology domain")
+EXCLUDED = PluginStatus("UnschedulableAndUnresolvable", "node(s) were in an excluded topology domain")
 _CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _OUT_OF_USE = (
     *(
@@ -45,7 +45,7 @@ class Known(NamedTuple):
     declared: Collection[str] = ()
 
 
-class DirectedSpread(TopologySpread):
+class DirectedSpread(OracleTopologySpread):
     """The filter with one directive for each topology key, as in a policy."""
 
     def __init__(
@@ -69,7 +69,7 @@ class DirectedSpread(TopologySpread):
         listed = constraint.get("matchLabelKeys") or []
         return constraint if key in named or key in listed else {**constraint, "matchLabelKeys": [*listed, key]}
 
-    def check(self, node: str) -> Status:
+    def check(self, node: str) -> PluginStatus:
         """The first failure, in the order of the pod's spec; a node in an excluded domain passes no constraint over its key."""
         if not self.is_parsable:
             return super().check(node)

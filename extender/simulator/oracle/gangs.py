@@ -22,7 +22,7 @@ from functools import lru_cache
 from math import inf
 from typing import Final, NamedTuple
 
-from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NODES, PODS, Kind
+from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NODES, PODS, ServedKind
 from extender.simulator.apiserver.store import DELETED, Stored
 from extender.simulator.json_objects import (
     JsonObject,
@@ -36,7 +36,7 @@ from extender.simulator.json_objects import (
     uid_of,
 )
 from extender.simulator.oracle.brute_force import matches_node_affinity, matches_term, tolerates_taints, untolerated
-from extender.simulator.oracle.journal import Decision, FailedBinding, Journal, StoreChange
+from extender.simulator.oracle.journal import FailedBinding, Journal, JournalDecision, StoreChange
 
 _USUAL_SCHEDULER: Final = "default-scheduler"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -164,7 +164,7 @@ def gang_violations(journal: Journal, shares: Shares | None = None) -> list[Gang
         if isinstance(entry, StoreChange):
             after = None if entry.change.type == DELETED else entry.change.stored
             judge.show(entry.kind, after, entry.change.previous, entry.change.at)
-        elif isinstance(entry, Decision):
+        elif isinstance(entry, JournalDecision):
             judge.place(entry.uid, entry.pod, entry.node, entry.decided_at)
         elif isinstance(entry, FailedBinding):
             judge.fail(entry.uid, entry.at)
@@ -231,7 +231,7 @@ class _Judge:
         self._gangs: dict[tuple[str, str, str], _Gang] = {}
         self._freed: dict[str, float] = {}  # by node, when it changed or a pod left it
 
-    def show(self, kind: Kind, stored: Stored | None, before: Stored | None, at: float) -> None:
+    def show(self, kind: ServedKind, stored: Stored | None, before: Stored | None, at: float) -> None:
         """Applies a change of an object; None before it existed, and after it was deleted."""
         if kind is NODES:
             self._show_node(stored, before)

@@ -14,9 +14,9 @@ from extender.simulator.apiserver.kinds import (
     OWN_POLICY_KINDS,
     PODS,
     RESOURCE_QUOTAS,
-    Kind,
+    ServedKind,
 )
-from extender.simulator.apiserver.store import ADDED, Change, Store, Stored
+from extender.simulator.apiserver.store import ADDED, ServedChange, Store, Stored
 from extender.simulator.json_objects import JsonObject, uid_of
 from extender.simulator.process_usage import LoopStalls
 
@@ -24,7 +24,7 @@ WATCHED = (PODS, NODES, NAMESPACES, RESOURCE_QUOTAS, GROUP_PLACEMENTS)
 QUOTA_SCOPE = "CrossNamespacePodAffinity"
 
 
-class Decision(NamedTuple):
+class JournalDecision(NamedTuple):
     """A pod that the loop has assumed on a node. Times are those of the monotonic clock."""
 
     number: int
@@ -67,18 +67,18 @@ class Refusal(NamedTuple):
 class StoreChange(NamedTuple):
     """A change of the store."""
 
-    kind: Kind
-    change: Change
+    kind: ServedKind
+    change: ServedChange
 
 
-Entry: TypeAlias = Decision | FailedBinding | Refusal | StoreChange
+Entry: TypeAlias = JournalDecision | FailedBinding | Refusal | StoreChange
 
 
 class Journal:
     """The objects at the start, and the entries since."""
 
     def __init__(self, store: Store) -> None:
-        self.start: dict[Kind, Sequence[Stored]] = {kind: store.table(kind).latest() for kind in WATCHED}
+        self.start: dict[ServedKind, Sequence[Stored]] = {kind: store.table(kind).latest() for kind in WATCHED}
         self.policies = [
             {**stored.read(), "kind": kind.kind} for kind in OWN_POLICY_KINDS for stored in store.table(kind).latest()
         ]
@@ -87,10 +87,10 @@ class Journal:
         self.stalls = LoopStalls()
         self._stops = [store.table(kind).listen(self._note(store, kind)) for kind in WATCHED]
 
-    def decided(self, requested_at: float, decided_at: float, uid: str, pod: JsonObject, node: str) -> Decision:
+    def decided(self, requested_at: float, decided_at: float, uid: str, pod: JsonObject, node: str) -> JournalDecision:
         """Records a decision and numbers it."""
         self.decisions += 1
-        decision = Decision(self.decisions, requested_at, decided_at, uid, pod, node)
+        decision = JournalDecision(self.decisions, requested_at, decided_at, uid, pod, node)
         self.entries.append(decision)
         return decision
 
@@ -107,7 +107,7 @@ class Journal:
 
     def rate(self) -> float:
         """Decisions per second from the first request to the last decision; 0 without a decision."""
-        taken = [entry for entry in self.entries if isinstance(entry, Decision)]
+        taken = [entry for entry in self.entries if isinstance(entry, JournalDecision)]
         if not taken:
             return 0.0
         return len(taken) / max(taken[-1].decided_at - taken[0].requested_at, 1e-9)
@@ -146,7 +146,7 @@ class Journal:
         nodes: dict[str, str] = {}
         failed: dict[str, int] = {}  # by UID, the index of the last failure
         for number, entry in enumerate(self.entries):
-            if isinstance(entry, Decision):
+            if isinstance(entry, JournalDecision):
                 nodes[entry.uid] = entry.node
                 failed.pop(entry.uid, None)
             elif isinstance(entry, FailedBinding):
@@ -164,6 +164,6 @@ class Journal:
             stop()
         self._stops.clear()
 
-    def _note(self, store: Store, kind: Kind) -> Callable[[], None]:
+    def _note(self, store: Store, kind: ServedKind) -> Callable[[], None]:
         table = store.table(kind)
         return lambda: self.entries.append(StoreChange(kind, table.changes[-1]))

@@ -17,7 +17,7 @@ from extender.simulator.oracle.brute_force import (
     ANTI_AFFINITY,
     SUCCESS,
     ClusterState,
-    Status,
+    PluginStatus,
     check,
     matches_node_affinity,
     required_pod_terms,
@@ -43,7 +43,7 @@ class PolicyOracle:
         self._policies = [each for each in policies if each["spec"].get("mode", "Enforce") == "Enforce"]
         self._missed = missed
 
-    def check(self, pod: JsonObject, node: str, state: ClusterState) -> Status:
+    def check(self, pod: JsonObject, node: str, state: ClusterState) -> PluginStatus:
         """The first policy that the placement violates; Success if it keeps all. O(policies) per pod that none selects."""
         for policy in self._policies:
             if not self._judges(policy, pod, state.namespaces):
@@ -76,9 +76,9 @@ class PolicyOracle:
         return acts and is_for_pods and not _is_exempt(pod) and _selects(policy, pod, namespaces)
 
 
-def _violated(policy: JsonObject, what: str) -> Status:
+def _violated(policy: JsonObject, what: str) -> PluginStatus:
     kind = "cluster policy" if policy["kind"] == _CLUSTER_KIND else f"policy {namespace_of(policy)} /"
-    return Status("Unschedulable", f"violates {what} of {kind} {name_of(policy)}")
+    return PluginStatus("Unschedulable", f"violates {what} of {kind} {name_of(policy)}")
 
 
 def _is_exempt(pod: JsonObject) -> bool:

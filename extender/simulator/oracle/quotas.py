@@ -12,21 +12,21 @@ Judged are quotas whose only scope is CrossNamespacePodAffinity, by their number
 
 from typing import Final, NamedTuple
 
-from extender.simulator.apiserver.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS, Kind
+from extender.simulator.apiserver.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS, ServedKind
 from extender.simulator.apiserver.store import DELETED, Stored
 from extender.simulator.json_objects import JsonObject, is_finished, labels_of, namespace_of, node_of, selects, uid_of
 from extender.simulator.oracle.brute_force import (
     AFFINITY,
     ANTI_AFFINITY,
-    Status,
+    PluginStatus,
     preferred_pod_terms,
     required_pod_terms,
 )
 from extender.simulator.oracle.journal import (
     QUOTA_SCOPE,
-    Decision,
     FailedBinding,
     Journal,
+    JournalDecision,
     Refusal,
     StoreChange,
 )
@@ -83,7 +83,7 @@ class _Judge:
             for stored in journal.start[kind]:
                 self._show(kind, stored.key, stored, 0.0)
 
-    def take(self, entry: Decision | FailedBinding | Refusal | StoreChange) -> None:
+    def take(self, entry: JournalDecision | FailedBinding | Refusal | StoreChange) -> None:
         """Judges an entry by what is known so far, and applies it."""
         if isinstance(entry, StoreChange):
             change = entry.change
@@ -98,14 +98,14 @@ class _Judge:
         elif is_in_scope(entry.pod):
             self._judge(entry)
 
-    def _judge(self, entry: Decision | Refusal) -> None:
+    def _judge(self, entry: JournalDecision | Refusal) -> None:
         home, since = namespace_of(entry.pod), self._felt(entry.requested_at) - self._lag
         # The extender forgets what it assumed of a pod when the pod is requested again.
         self._failed.setdefault(home, {}).pop(entry.uid, None)
         counted = self._counted.setdefault(home, {})
         others = len(counted.keys() - {entry.uid})
         limits = self._limits_since(home, since)
-        if isinstance(entry, Decision):
+        if isinstance(entry, JournalDecision):
             self._waiting.pop(entry.uid, None)
             if others + 1 > max(limits):
                 self._violates(entry, f"{others} pods of {home} count already, its quota is {max(limits)}")
@@ -125,8 +125,8 @@ class _Judge:
             if others < self._limit(home):
                 self._violates(refusal, f"waits while {others} pods of {home} count, its quota is {self._limit(home)}")
 
-    def _violates(self, entry: Decision | Refusal, why: str) -> None:
-        self.found.append(Violation(entry, Status("Unschedulable", why)))
+    def _violates(self, entry: JournalDecision | Refusal, why: str) -> None:
+        self.found.append(Violation(entry, PluginStatus("Unschedulable", why)))
 
     # -- limits
 
@@ -152,7 +152,9 @@ class _Judge:
 
     # -- objects
 
-    def _show(self, kind: Kind, key: str, stored: Stored | None, at: float, previous: Stored | None = None) -> None:
+    def _show(
+        self, kind: ServedKind, key: str, stored: Stored | None, at: float, previous: Stored | None = None
+    ) -> None:
         obj = None if stored is None else stored.read()
         if kind is NAMESPACES:
             self._labels[key] = {} if obj is None else labels_of(obj)

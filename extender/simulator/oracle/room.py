@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Final
 
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.oracle.brute_force import SUCCESS, ClusterState, Status
+from extender.simulator.oracle.brute_force import SUCCESS, ClusterState, PluginStatus
 
 _SUFFIXES: Final = {
     "m": Fraction(1, 1000),
@@ -21,18 +21,18 @@ _SUFFIXES: Final = {
 }
 
 
-def room_on(pod: JsonObject, node: str, state: ClusterState) -> Status:
+def room_on(pod: JsonObject, node: str, state: ClusterState) -> PluginStatus:
     """Success, or which resource the node has too little of. O(pods on the node)."""
     offered = {name: _amount(text) for name, text in state.nodes[node]["status"].get("allocatable", {}).items()}
     others = [placed.pod for placed in state.on_node(node)]
     if len(others) + 1 > offered.get("pods", 0):
-        return Status("Unschedulable", "node runs too many pods")
+        return PluginStatus("Unschedulable", "node runs too many pods")
     wanted, taken = _requests(pod), _added(map(_requests, others))
     for name, amount in wanted.items():
         if amount > 0 and amount + taken[name] > offered.get(name, 0):
-            return Status("Unschedulable", f"node has too little {name}")
+            return PluginStatus("Unschedulable", f"node has too little {name}")
     if _ports(pod) & {port for other in others for port in _ports(other)}:
-        return Status("Unschedulable", "a host port is taken")
+        return PluginStatus("Unschedulable", "a host port is taken")
     return SUCCESS
 
 

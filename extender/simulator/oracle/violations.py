@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Kind
-from extender.simulator.apiserver.store import DELETED, Change, Stored
+from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, ServedKind
+from extender.simulator.apiserver.store import DELETED, ServedChange, Stored
 from extender.simulator.json_objects import (
     TOPOLOGY_LABELS,
     JsonObject,
@@ -34,13 +34,13 @@ from extender.simulator.oracle.brute_force import (
     SUCCESS,
     ClusterState,
     Filters,
-    Status,
+    PluginStatus,
     matches_node_affinity,
     required_pod_terms,
     tolerates_taints,
 )
 from extender.simulator.oracle.directed_spread import Outages, directives_of
-from extender.simulator.oracle.journal import Decision, Entry, FailedBinding, Journal, Refusal, StoreChange
+from extender.simulator.oracle.journal import Entry, FailedBinding, Journal, JournalDecision, Refusal, StoreChange
 from extender.simulator.oracle.policies import PolicyOracle
 from extender.simulator.oracle.room import room_on
 
@@ -51,8 +51,8 @@ TOLD_EVERY: Final = 2000  # decisions; some seconds
 class Violation(NamedTuple):
     """A placement and the constraint that it violates, or a refusal without a ground."""
 
-    decision: Decision | Refusal
-    status: Status
+    decision: JournalDecision | Refusal
+    status: PluginStatus
 
     def __str__(self) -> str:
         """One line for a report."""
@@ -77,11 +77,11 @@ def violations(
     ``doubt``: seconds until the extender doubts a binding of which it knows nothing (`assumedPods.doubt`). ``missed``: `namespace/name` of the pods for which the admission webhook was not reached. ``several``: several loops
     have placed the pods.
     """
-    replay = Replay(journal, missed, several=several)
+    replay = JournalReplay(journal, missed, several=several)
     found: list[Violation] = []
     recent: list[StoreChange] = []
     # By UID, until the next decision for the pod: when the extender could know of the failure, and the decision.
-    failed: dict[str, tuple[float, Decision]] = {}
+    failed: dict[str, tuple[float, JournalDecision]] = {}
     for entry in _telling(journal.judged(), told):
         if isinstance(entry, Refusal) or (
             isinstance(entry, StoreChange) and entry.kind in {RESOURCE_QUOTAS, GROUP_PLACEMENTS}
@@ -121,19 +121,21 @@ def _telling(entries: Iterable[Entry], told: Callable[[int], None]) -> Iterator[
     decisions = 0
     for entry in entries:
         yield entry
-        if isinstance(entry, Decision):
+        if isinstance(entry, JournalDecision):
             decisions += 1
             if decisions % TOLD_EVERY == 0:
                 told(decisions)
 
 
-def _overlapping(decision: Decision, journal: Journal) -> list[Decision]:
+def _overlapping(decision: JournalDecision, journal: Journal) -> list[JournalDecision]:
     """Decisions that were recorded later and whose requests had begun before this one was decided. O(decisions)."""
-    taken = (entry for entry in journal.entries if isinstance(entry, Decision) and entry.number > decision.number)
+    taken = (
+        entry for entry in journal.entries if isinstance(entry, JournalDecision) and entry.number > decision.number
+    )
     return [each for each in taken if each.requested_at <= decision.decided_at][:_MOST_OVERLAPPING]
 
 
-class Replay:
+class JournalReplay:
     """Replays a journal: the state of the cluster at each entry."""
 
     def __init__(self, journal: Journal, missed: Collection[str] = (), *, several: bool = False) -> None:
@@ -143,11 +145,11 @@ class Replay:
         self._judges_room = several
         self._judges_waiting = several and not (journal.policies or journal.start.get(RESOURCE_QUOTAS))
         # By UID, the last decision whose binding failed. Its report may be lost: then it counts until the pod is asked about again.
-        self._failed: dict[str, Decision] = {}
+        self._failed: dict[str, JournalDecision] = {}
         self._deleted: set[str] = set()
         self._policies = PolicyOracle(journal.policies, missed)
         self.outages = Outages(journal.policies)
-        self._decided: dict[str, Decision] = {}
+        self._decided: dict[str, JournalDecision] = {}
         self._pending: dict[str, JsonObject] = {}
         for kind, rows in journal.start.items():
             for stored in rows if kind is not RESOURCE_QUOTAS else ():
@@ -177,7 +179,7 @@ class Replay:
         """A pod without a node as the state has it; None where it has none."""
         return self._pending.get(uid)
 
-    def decide(self, decision: Decision) -> None:
+    def decide(self, decision: JournalDecision) -> None:
         """Counts a pod on the node of the decision. One that was deleted meanwhile is never bound, and nothing assumes it."""
         if decision.uid in self._deleted:
             return
@@ -185,7 +187,7 @@ class Replay:
         self._failed.pop(decision.uid, None)
         self.state.place(decision.uid, decision.pod, decision.node)
 
-    def undo_decision(self, uid: str) -> Decision | None:
+    def undo_decision(self, uid: str) -> JournalDecision | None:
         """Stops counting a pod whose binding failed."""
         decision = self._decided.pop(uid, None)
         if decision is not None:
@@ -202,7 +204,9 @@ class Replay:
             kept = self._filters = Filters(pod, self.state, spreads)
         return kept
 
-    def check(self, decision: Decision, recent: list[StoreChange], failed: list[Decision]) -> Status:
+    def check(
+        self, decision: JournalDecision, recent: list[StoreChange], failed: list[JournalDecision]
+    ) -> PluginStatus:
         """The violation of a placement; Success if it was valid in a state that the extender could have at that time."""
         status = self._check(decision)
         if status == SUCCESS:
@@ -215,8 +219,12 @@ class Replay:
         return status
 
     def check_beside(
-        self, decision: Decision, recent: list[StoreChange], failed: list[Decision], others: list[Decision]
-    ) -> Status:
+        self,
+        decision: JournalDecision,
+        recent: list[StoreChange],
+        failed: list[JournalDecision],
+        others: list[JournalDecision],
+    ) -> PluginStatus:
         """The same where some of the others may have been decided before."""
         for count in range(1, len(others) + 1):
             for some in combinations(others, count):
@@ -238,11 +246,13 @@ class Replay:
             for name, node in self.state.nodes.items():
                 if not (matches_node_affinity(pod, node) and tolerates_taints(pod, node)):
                     continue
-                if self.takes(Decision(0, 0.0, 0.0, uid, pod, name), failed):
-                    yield Violation(Refusal(0.0, 0.0, uid, pod), Status("Success", f"waits although {name} takes it"))
+                if self.takes(JournalDecision(0, 0.0, 0.0, uid, pod, name), failed):
+                    yield Violation(
+                        Refusal(0.0, 0.0, uid, pod), PluginStatus("Success", f"waits although {name} takes it")
+                    )
                     break
 
-    def takes(self, placement: Decision, failed: list[Decision]) -> bool:
+    def takes(self, placement: JournalDecision, failed: list[JournalDecision]) -> bool:
         """Whether a placement is valid, whichever of the failed bindings still count."""
         for assumed in self._assumable(placement, failed):
             with self._placed(assumed):
@@ -250,7 +260,7 @@ class Replay:
                     return False
         return True
 
-    def _assumable(self, decision: Decision, failed: list[Decision]) -> Iterator[list[Decision]]:
+    def _assumable(self, decision: JournalDecision, failed: list[JournalDecision]) -> Iterator[list[JournalDecision]]:
         """Sets of pods whose binding has just failed and that the extender may still assume.
 
         The extender learns of a failure by the pod's condition or by the next request for the pod, so every subset is
@@ -269,7 +279,7 @@ class Replay:
         return self.state.domain(node, key) if node in self.state.nodes else None
 
     @contextmanager
-    def _placed(self, assumed: list[Decision]) -> Iterator[None]:
+    def _placed(self, assumed: list[JournalDecision]) -> Iterator[None]:
         for each in assumed:
             self.state.place(each.uid, each.pod, each.node)
         try:
@@ -278,7 +288,7 @@ class Replay:
             for each in assumed:
                 self.state.remove(each.uid)
 
-    def _was_valid(self, decision: Decision, windows: list[list[StoreChange]]) -> bool:
+    def _was_valid(self, decision: JournalDecision, windows: list[list[StoreChange]]) -> bool:
         """Whether the placement is valid without some of the newest changes of each kind, as each kind has its own watch."""
         if not windows:
             return self._check(decision) == SUCCESS
@@ -295,7 +305,7 @@ class Replay:
             self.apply(entry)
         return is_valid
 
-    def _relevant_fields(self, kind: Kind, stored: Stored | None) -> object:
+    def _relevant_fields(self, kind: ServedKind, stored: Stored | None) -> object:
         """The fields that the oracle reads, without the topology labels that a binding adds to a pod."""
         if stored is None:
             return None
@@ -316,7 +326,7 @@ class Replay:
         decision = self._decided.get(uid_of(pod))
         return node_of(pod) or (decision.node if decision is not None else "")
 
-    def _check(self, decision: Decision) -> Status:
+    def _check(self, decision: JournalDecision) -> PluginStatus:
         # A node that was deleted meanwhile is no violation: its pods will be deleted.
         if decision.node not in self.state.nodes:
             return SUCCESS
@@ -325,7 +335,7 @@ class Replay:
             status = room_on(decision.pod, decision.node, self.state)
         return self._policies.check(decision.pod, decision.node, self.state) if status == SUCCESS else status
 
-    def _show(self, kind: Kind, stored: Stored | None, other: Stored | None) -> None:
+    def _show(self, kind: ServedKind, stored: Stored | None, other: Stored | None) -> None:
         if kind is PODS:
             self._show_pod(stored, other)
         elif kind is NODES:
@@ -371,9 +381,9 @@ def _keys(pod: JsonObject) -> set[str]:
     return found
 
 
-def _after(change: Change) -> Stored | None:
+def _after(change: ServedChange) -> Stored | None:
     return None if change.type == DELETED else change.stored
 
 
-def _before(change: Change) -> Stored | None:
+def _before(change: ServedChange) -> Stored | None:
     return change.previous

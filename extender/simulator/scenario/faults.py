@@ -132,7 +132,7 @@ class PauseProcess(Condition, frozen=True, kw_only=True):
         _check_range(self.time)
 
 
-class Conflict(Condition, frozen=True):
+class FalseConflict(Condition, frozen=True):
     """A write gets 409 although it has no conflict."""
 
 
@@ -174,7 +174,7 @@ CONDITIONS: Final[dict[str, type[Condition]]] = {
     "throttle": Throttle,
     "fail": Fail,
     "pauseProcess": PauseProcess,
-    "conflict": Conflict,
+    "conflict": FalseConflict,
     "loseAnswer": LoseAnswer,
     "webhookDown": WebhookDown,
 }
@@ -265,7 +265,7 @@ class FaultInjector(Faults):
     async def before_write(self, call: Call) -> None:
         """Rejects the write with 409, as if another client had written the object."""
         await self._always.before_write(call)
-        if call.target is not None and self._draw(Conflict, call):
+        if call.target is not None and self._draw(FalseConflict, call):
             raise api_errors.stale(call.target.kind, call.target.name)
 
     async def after_write(self, call: Call) -> None:

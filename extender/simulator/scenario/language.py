@@ -276,7 +276,7 @@ ACTIONS: Final[dict[str, type[Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScenarioStep:
     """One step: its path in the file (for messages), its title, and its action."""
 
     path: str
@@ -359,8 +359,8 @@ class Play:
 
     scenario: Scenario
     templates: dict[str, Template]
-    steps: tuple[Step, ...]
-    forever: tuple[Step, ...]
+    steps: tuple[ScenarioStep, ...]
+    forever: tuple[ScenarioStep, ...]
     faults: tuple[Condition, ...] = ()
 
 
@@ -386,8 +386,8 @@ def parse_scenario(document: object, *, short: bool = False) -> Play:
     return Play(scenario, known, steps, forever, faults)
 
 
-def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]) -> tuple[Step, ...]:
-    steps: list[Step] = []
+def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]) -> tuple[ScenarioStep, ...]:
+    steps: list[ScenarioStep] = []
     for number, document in enumerate(raw):
         path = f"{place}[{number}]"
         verbs = [name for name in document if name != "title"]
@@ -401,11 +401,11 @@ def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]
             ChangeFaults(read_faults(body, path, problems)) if is_of_faults else read_part(body, kind, path, problems)
         )
         if action is not None:
-            steps.append(Step(path, str(document.get("title", "")), action))
+            steps.append(ScenarioStep(path, str(document.get("title", "")), action))
     return tuple(steps)
 
 
-def _unknown_templates(scenario: Scenario, steps: tuple[Step, ...]) -> list[str]:
+def _unknown_templates(scenario: Scenario, steps: tuple[ScenarioStep, ...]) -> list[str]:
     used = [(f"cluster.running[{i}].template", run.template) for i, run in enumerate(scenario.cluster.running)]
     for step in steps:
         if isinstance(step.action, Arrive):

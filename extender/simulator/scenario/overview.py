@@ -14,7 +14,7 @@ from extender.simulator.json_objects import JsonObject, is_finished, is_terminat
 from extender.simulator.oracle.policies import PolicyOracle
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.simulator.scenario.synthetic import chosen
-from extender.verbs.admit.injected import PolicyRecord, Record, read_records
+from extender.verbs.admit.injected import InjectionRecord, PolicyRecord, read_records
 
 MOMENTS: Final = (Moment.ADMISSION, Moment.SCHEDULING, Moment.RELEASE)
 _HELD: Final = "missed by admission, held by filter"
@@ -29,7 +29,7 @@ class Act(NamedTuple):
     text: str
 
 
-class PolicyRow(NamedTuple):
+class PolicyTimeline(NamedTuple):
     """A policy: the fields that it has injected, and at each moment the number of pods that it acted on."""
 
     policy: str
@@ -66,11 +66,11 @@ class PolicyMoments:
             found += [Act(_title(each), Moment.SCHEDULING, (), f"{_title(each)}: {_HELD}") for each in judging]
         return found
 
-    def rows(self, pods: Iterable[JsonObject]) -> list[PolicyRow]:
+    def rows(self, pods: Iterable[JsonObject]) -> list[PolicyTimeline]:
         """The policies that acted on any of the pods, by name."""
-        rows: dict[str, PolicyRow] = {}
+        rows: dict[str, PolicyTimeline] = {}
         for act in (each for pod in pods for each in self.acts(pod)):
-            row = rows.get(act.policy) or PolicyRow(act.policy, (), dict.fromkeys(MOMENTS, 0))
+            row = rows.get(act.policy) or PolicyTimeline(act.policy, (), dict.fromkeys(MOMENTS, 0))
             row.pods[act.moment] += 1
             rows[act.policy] = row._replace(fields=tuple(dict.fromkeys((*row.fields, *act.fields))))
         return [rows[policy] for policy in sorted(rows)]
@@ -91,7 +91,7 @@ def _only_gates(record: PolicyRecord) -> bool:
     return _gates(record) and not record.fields and not record.node_selector and len(record.lists) == 1
 
 
-def _released(record: Record, pod: JsonObject) -> list[Act]:
+def _released(record: InjectionRecord, pod: JsonObject) -> list[Act]:
     """The release of a pod, by the policy that gave it its gate."""
     group, _, _ = (pod["metadata"].get("annotations") or {}).get(RELEASED_ANNOTATION, "").rpartition("@")
     policies = [each.policy.partition("/")[2] for each in record.policies if _gates(each)]
@@ -143,22 +143,24 @@ class SpreadRow(NamedTuple):
         return max(self.counts.values(), default=0) - min(self.counts.values(), default=0)
 
 
-class Overview(NamedTuple):
+class ScenarioSummary(NamedTuple):
     """The summary: pods, workloads, rejections by reason, most frequent first, and policies that acted on pods."""
 
     pods: list[PodRow]
     spreads: list[SpreadRow]
     reasons: list[tuple[str, int]]
-    policies: list[PolicyRow]
+    policies: list[PolicyTimeline]
 
 
-def look(simulated: SimulatedCluster) -> Overview:
+def look(simulated: SimulatedCluster) -> ScenarioSummary:
     """Summarizes the cluster as it is now. O(pods)."""
     zones = _zones(simulated)
     pods = [pod for pod in (stored.read() for stored in simulated.pods()) if not is_finished(pod)]
     moments = PolicyMoments(simulated)
     rows = [_row(simulated, pod, zones, moments) for pod in pods]
-    return Overview(rows, _spreads(rows, zones.values()), simulated.loop.reasons.most_common(), moments.rows(pods))
+    return ScenarioSummary(
+        rows, _spreads(rows, zones.values()), simulated.loop.reasons.most_common(), moments.rows(pods)
+    )
 
 
 def _zones(simulated: SimulatedCluster) -> dict[str, str]:

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from extender.simulator.apiserver.api_errors import ApiError
-from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Kind, Target, kind_of
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, ServedKind, Target, kind_of
 from extender.simulator.apiserver.store import Stored
 from extender.simulator.json_objects import (
     JsonObject,
@@ -45,8 +45,8 @@ from extender.simulator.scenario.language import (
     ReplacePods,
     RestartExtender,
     ScaleDown,
+    ScenarioStep,
     Settle,
-    Step,
 )
 from extender.simulator.scenario.overview import largest_skew
 from extender.simulator.scenario.report import Report, is_within, judged_by_policies, make_report
@@ -250,7 +250,7 @@ def _uncordon(node: JsonObject) -> None:
         del spec["taints"]
 
 
-def _edit(simulated: SimulatedCluster, kind: Kind, key: str, field: str, values: Labels) -> None:
+def _edit(simulated: SimulatedCluster, kind: ServedKind, key: str, field: str, values: Labels) -> None:
     if not values:
         return
 
@@ -277,7 +277,7 @@ def _drawn(items: list[Item], count: Amount | None, rng: Random) -> list[Item]:
     return rng.sample(items, min(len(items), draw(count, rng)))
 
 
-def _names(simulated: SimulatedCluster, kind: Kind) -> list[str]:
+def _names(simulated: SimulatedCluster, kind: ServedKind) -> list[str]:
     return [stored.key for stored in simulated.api.store.table(kind).latest()]
 
 
@@ -307,7 +307,7 @@ class Player:
         self._begun = time.monotonic()
         self._has_settled = False
 
-    async def run(self, steps: Iterable[Step]) -> None:
+    async def run(self, steps: Iterable[ScenarioStep]) -> None:
         """Runs the steps in order. Raises StepFailed if one is impossible on this cluster."""
         for step in steps:
             if step.title:
@@ -327,7 +327,7 @@ class Player:
         seconds = time.monotonic() - self._begun
         return make_report(self.simulated, self.failures, seconds, peak_megabytes(), self._narrate)
 
-    async def _take(self, step: Step, action: Action) -> None:
+    async def _take(self, step: ScenarioStep, action: Action) -> None:
         match action:
             case Arrive():
                 await self._arrive(arrive(self.simulated, action), in_background=action.background)

@@ -20,13 +20,13 @@ from extender.simulator.json_objects import (
     uid_of,
 )
 from extender.simulator.oracle.gangs import GangViolation, Shares, gang_violations
-from extender.simulator.oracle.journal import Decision
+from extender.simulator.oracle.journal import JournalDecision
 from extender.simulator.oracle.policies import PolicyOracle, Tally
 from extender.simulator.oracle.quotas import quota_violations
 from extender.simulator.oracle.turns import Turn, gate_turns, overtakings, whole_waits
 from extender.simulator.oracle.violations import Violation, violations
 from extender.simulator.scenario.language import Amount
-from extender.simulator.scenario.overview import PolicyMoments, PolicyRow
+from extender.simulator.scenario.overview import PolicyMoments, PolicyTimeline
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.simulator.scenario.synthetic import chosen
 
@@ -68,7 +68,7 @@ class Report:
     violations: tuple[Violation, ...]
     gang_violations: tuple[GangViolation, ...]
     policies: Tally
-    policy_rows: tuple[PolicyRow, ...]
+    policy_rows: tuple[PolicyTimeline, ...]
     failures: tuple[str, ...]
     decisions: int
     decisions_per_second: float
@@ -258,14 +258,14 @@ def is_within(count: int, wanted: Amount) -> bool:
     return least <= count <= most
 
 
-def _policy(row: PolicyRow) -> dict[str, Any]:
+def _policy(row: PolicyTimeline) -> dict[str, Any]:
     moments = {moment.lower(): count for moment, count in row.pods.items()}
     return {"policy": row.policy, "injected": list(row.fields), **moments}
 
 
 def _violation(violation: Violation) -> dict[str, Any]:
     decision = violation.decision
-    taken = decision if isinstance(decision, Decision) else None
+    taken = decision if isinstance(decision, JournalDecision) else None
     return {
         "decision": taken.number if taken else None,
         "pod": decision.name,

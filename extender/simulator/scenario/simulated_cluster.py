@@ -21,7 +21,7 @@ from extender.simulator.scenario.language import BIND_PATH, Play, SchedulerPart
 from extender.simulator.scenario.synthetic import make_cluster, metadata_of_replacement
 from extender.simulator.scheduler.extender_client import ExtenderEntry
 from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop, no_preemption
-from extender.simulator.scheduler.preemption import Preemption
+from extender.simulator.scheduler.preemption import PostFilter
 
 Create = Callable[[JsonObject], Awaitable[object]]
 _AGAIN = "-again-"
@@ -145,7 +145,7 @@ class SimulatedCluster:
         self.api.store.load(make_cluster(scenario.cluster, play.templates, files, self.rng))
         self.controllers = Controllers(self.api.store, self._create)
         self._loops: list[SchedulingLoop] = []
-        self._preemptions: list[Preemption] = []
+        self._preemptions: list[PostFilter] = []
         self._chooser = Random(f"schedulers {seed}")
         always = Faults()
         if server.write_delay:
@@ -224,9 +224,9 @@ class SimulatedCluster:
             seed=self.seed + number,
             **({"scheduler_name": _scheduler_name(number)} if part.count > 1 else {}),
         )
-        preemption: Preemption | None = None
+        preemption: PostFilter | None = None
         if part.preemption != "none":
-            preemption = Preemption(
+            preemption = PostFilter(
                 self.api.store,
                 self.api.url,
                 entry,

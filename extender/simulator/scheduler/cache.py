@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from extender.model.resources import CPU, MEMORY, PODS, add, largest, parse_resources, total
-from extender.simulator.apiserver.store import DELETED, Change
+from extender.simulator.apiserver.store import DELETED, ServedChange
 from extender.simulator.json_objects import JsonObject, condition_of, is_finished, labels_of, name_of, node_of, uid_of
 from extender.simulator.oracle.brute_force import (
     matches_node_affinity,
@@ -24,7 +24,7 @@ _PREFER_NO_SCHEDULE = ("PreferNoSchedule",)
 ZONE = "topology.kubernetes.io/zone"
 
 
-class Event(Enum):
+class ClusterEvent(Enum):
     """A change that can make a rejected pod schedulable."""
 
     POD_BOUND = "assigned pod added"
@@ -46,7 +46,7 @@ class Claim(NamedTuple):
     priority: int
 
 
-class NodeState:
+class CachedNode:
     """A node and the resources requested on it, in milli-CPU and units."""
 
     __slots__ = ("allocatable", "claims", "name", "node", "requested", "taints")
@@ -81,17 +81,17 @@ class SchedulerCache:
     """All nodes, and the node on which each pod counts (``where``, by UID)."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, NodeState] = {}
+        self.nodes: dict[str, CachedNode] = {}
         self.where: dict[str, str] = {}
         self.assumed: set[str] = set()
         self.nominated: dict[str, dict[str, Claim]] = {}
         self._on_unknown_nodes: dict[str, dict[str, Claim]] = {}
-        self._order: list[NodeState] | None = None
+        self._order: list[CachedNode] | None = None
 
-    def ordered(self) -> list[NodeState]:
+    def ordered(self) -> list[CachedNode]:
         """The nodes, interleaved by zone as in the node tree of kube-scheduler."""
         if self._order is None:
-            zones: dict[str, list[NodeState]] = {}
+            zones: dict[str, list[CachedNode]] = {}
             for state in self.nodes.values():
                 zones.setdefault(labels_of(state.node).get(ZONE, ""), []).append(state)
             rounds = zip_longest(*zones.values())
@@ -121,24 +121,24 @@ class SchedulerCache:
             self.nominated.setdefault(node, {})[uid] = claim
         return bool(had)
 
-    def apply_pod(self, change: Change, pod: JsonObject) -> list[Event]:
+    def apply_pod(self, change: ServedChange, pod: JsonObject) -> list[ClusterEvent]:
         """Applies a change of a pod. Returns the event for the queue."""
         uid, node = uid_of(pod), node_of(pod)
         if change.type == DELETED or is_finished(pod):
             self.assumed.discard(uid)
             held = self.nominate(uid, "", Claim({}, 0))
-            return [Event.POD_DELETED] if self._drop(uid) else [Event.NOMINATION_CHANGED] if held else []
+            return [ClusterEvent.POD_DELETED] if self._drop(uid) else [ClusterEvent.NOMINATION_CHANGED] if held else []
         if not node:
             changed = self.nominate(uid, (pod.get("status") or {}).get("nominatedNodeName") or "", claim_of(pod))
-            return [Event.NOMINATION_CHANGED] if changed else []
+            return [ClusterEvent.NOMINATION_CHANGED] if changed else []
         # The event of a pod's own binding confirms the assumption; it is an addition for other pods all the same.
         was_known = uid in self.where and uid not in self.assumed
         self.assumed.discard(uid)
         self.nominate(uid, "", Claim({}, 0))
         self._put(uid, node, claim_of(pod))
-        return [Event.POD_CHANGED] if was_known else [Event.POD_BOUND]
+        return [ClusterEvent.POD_CHANGED] if was_known else [ClusterEvent.POD_BOUND]
 
-    def apply_node(self, change: Change, node: JsonObject) -> list[Event]:
+    def apply_node(self, change: ServedChange, node: JsonObject) -> list[ClusterEvent]:
         """Applies a change of a node. Returns the events for the queue."""
         name = name_of(node)
         state = self.nodes.get(name)
@@ -146,13 +146,13 @@ class SchedulerCache:
             self._order = None
             if state is not None:  # its pods count again if a node of this name returns
                 self._on_unknown_nodes[name] = self.nodes.pop(name).claims
-            return [Event.NODE_DELETED]
+            return [ClusterEvent.NODE_DELETED]
         if state is None:
             self._order = None
-            state = self.nodes[name] = NodeState(node)
+            state = self.nodes[name] = CachedNode(node)
             for uid, claim in self._on_unknown_nodes.pop(name, {}).items():
                 state.claim(uid, claim)
-            return [Event.NODE_ADDED]
+            return [ClusterEvent.NODE_ADDED]
         old = state.node
         if labels_of(old).get(ZONE) != labels_of(node).get(ZONE):
             self._order = None
@@ -177,19 +177,19 @@ class SchedulerCache:
         return True
 
 
-def _differences(old: JsonObject, new: JsonObject) -> Iterable[Event]:
+def _differences(old: JsonObject, new: JsonObject) -> Iterable[ClusterEvent]:
     old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
     old_status, new_status = old.get("status") or {}, new.get("status") or {}
     if labels_of(old) != labels_of(new):
-        yield Event.NODE_LABELS
+        yield ClusterEvent.NODE_LABELS
     if any(old_spec.get(field) != new_spec.get(field) for field in ("taints", "unschedulable")):
-        yield Event.NODE_TAINTS
+        yield ClusterEvent.NODE_TAINTS
     if old_status.get("allocatable") != new_status.get("allocatable"):
-        yield Event.NODE_RESOURCES
+        yield ClusterEvent.NODE_RESOURCES
     annotations = [obj["metadata"].get("annotations") for obj in (old, new)]
     ready = [(condition_of(obj, "Ready") or {}).get("status") for obj in (old, new)]
     if annotations[0] != annotations[1] or ready[0] != ready[1]:
-        yield Event.NODE_OTHER
+        yield ClusterEvent.NODE_OTHER
 
 
 def claim_of(pod: JsonObject) -> Claim:
@@ -212,7 +212,7 @@ MIN_FEASIBLE_NODES = 100
 _LEAST_PERCENTAGE = 5
 
 
-class Rejection(NamedTuple):
+class NodeRejection(NamedTuple):
     """Why a node was rejected: the plugin, its status code and its reason."""
 
     plugin: str
@@ -234,21 +234,21 @@ class Fit:
             tolerates(toleration, _UNSCHEDULABLE_TAINT) for toleration in spec.get("tolerations") or []
         )
 
-    def rejection(self, state: NodeState) -> Rejection | None:
+    def rejection(self, state: CachedNode) -> NodeRejection | None:
         """The rejection of the first filter that rejects the node; None if it passes all."""
         if (state.node.get("spec") or {}).get("unschedulable") and not self._tolerates_cordon:
-            return Rejection("NodeUnschedulable", UNRESOLVABLE, "node(s) were unschedulable")
+            return NodeRejection("NodeUnschedulable", UNRESOLVABLE, "node(s) were unschedulable")
         if state.taints and untolerated(self.pod, state.node) is not None:
-            return Rejection("TaintToleration", UNRESOLVABLE, "node(s) had untolerated taint(s)")
+            return NodeRejection("TaintToleration", UNRESOLVABLE, "node(s) had untolerated taint(s)")
         if self._has_affinity and not matches_node_affinity(self.pod, state.node):
-            return Rejection("NodeAffinity", UNRESOLVABLE, "node(s) didn't match Pod's node affinity/selector")
+            return NodeRejection("NodeAffinity", UNRESOLVABLE, "node(s) didn't match Pod's node affinity/selector")
         return self._missing_resources(state)
 
-    def score(self, state: NodeState) -> float:
+    def score(self, state: CachedNode) -> float:
         """The score, 0 to 100: the share of CPU and memory that stays free (NodeResourcesFit, LeastAllocated)."""
         return sum(self._left(state, resource) for resource in (CPU, MEMORY)) / 2
 
-    def preferences(self, states: Sequence[NodeState]) -> dict[str, float]:
+    def preferences(self, states: Sequence[CachedNode]) -> dict[str, float]:
         """What NodeAffinity (weight 2) and TaintToleration (weight 3) add to the score of each node, relative to the others."""
         affinity = (self.pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
         terms = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
@@ -262,22 +262,22 @@ class Fit:
         most = max(weights.values(), default=0) or 1
         return {name: 200 * weight / most + 300 * (name not in tainted) for name, weight in weights.items()}
 
-    def _left(self, state: NodeState, resource: str) -> float:
+    def _left(self, state: CachedNode, resource: str) -> float:
         allocatable = state.allocatable.get(resource, 0)
         taken = state.requested.get(resource, 0) + self.claim.requests.get(resource, 0)
         return 0.0 if allocatable <= 0 or taken > allocatable else (allocatable - taken) * 100 // allocatable
 
-    def _missing_resources(self, state: NodeState) -> Rejection | None:
+    def _missing_resources(self, state: CachedNode) -> NodeRejection | None:
         nominated = self._nominated_claims(state)
         if len(state.claims) + len(nominated) + 1 > state.allocatable.get(PODS, 0):
-            return Rejection("NodeResourcesFit", UNSCHEDULABLE, "Too many pods")
+            return NodeRejection("NodeResourcesFit", UNSCHEDULABLE, "Too many pods")
         for resource, amount in self._wanted:
             taken = state.requested.get(resource, 0) + sum(claim.requests.get(resource, 0) for claim in nominated)
             if taken + amount > state.allocatable.get(resource, 0):
-                return Rejection("NodeResourcesFit", UNSCHEDULABLE, f"Insufficient {resource}")
+                return NodeRejection("NodeResourcesFit", UNSCHEDULABLE, f"Insufficient {resource}")
         return None
 
-    def _nominated_claims(self, state: NodeState) -> list[Claim]:
+    def _nominated_claims(self, state: CachedNode) -> list[Claim]:
         """The claims of pods nominated to the node whose priority is at least that of this pod."""
         nominated = self.cache.nominated.get(state.name)
         if not nominated:
@@ -297,7 +297,7 @@ def nodes_to_find(percentage: int, total: int) -> int:
     return max(MIN_FEASIBLE_NODES, total * percentage // 100)
 
 
-def summary(total: int, rejections: dict[str, Rejection]) -> str:
+def summary(total: int, rejections: dict[str, NodeRejection]) -> str:
     """The message of a pod that no node fits, in the form of kube-scheduler's FitError."""
     counts: dict[str, int] = {}
     for rejection in rejections.values():

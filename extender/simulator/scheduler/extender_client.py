@@ -14,7 +14,7 @@ import orjson
 
 from extender.model.preemption import Candidate
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.scheduler.cache import UNRESOLVABLE, UNSCHEDULABLE, NodeState, Rejection
+from extender.simulator.scheduler.cache import UNRESOLVABLE, UNSCHEDULABLE, CachedNode, NodeRejection
 from extender.simulator.scheduler.queue import EXTENDER
 
 _POINTS = 10  # scores of an extender are 0 to 10, those of the scheduler 0 to 100
@@ -43,8 +43,8 @@ class ExtenderError(Exception):
 class FilterAnswer(NamedTuple):
     """The nodes that passed, in the extender's order, and the rejections in the answer."""
 
-    passed: list[NodeState]
-    rejections: dict[str, Rejection]
+    passed: list[CachedNode]
+    rejections: dict[str, NodeRejection]
 
 
 class ExtenderClient:
@@ -56,7 +56,7 @@ class ExtenderClient:
         self._session = session
         self._timeout = aiohttp.ClientTimeout(total=entry.http_timeout)
 
-    async def filter(self, pod: JsonObject, nodes: Sequence[NodeState]) -> FilterAnswer:
+    async def filter(self, pod: JsonObject, nodes: Sequence[CachedNode]) -> FilterAnswer:
         """Calls filter with these nodes. Raises ExtenderError."""
         if not self.entry.filter_verb:
             return FilterAnswer(list(nodes), {})
@@ -64,13 +64,13 @@ class ExtenderClient:
         if answer.get("error"):
             raise ExtenderError(answer["error"])
         rejections = {
-            name: Rejection(EXTENDER, UNSCHEDULABLE, reason or "") for name, reason in _map(answer, "failednodes")
+            name: NodeRejection(EXTENDER, UNSCHEDULABLE, reason or "") for name, reason in _map(answer, "failednodes")
         }
         for name, reason in _map(answer, "failedandunresolvablenodes"):  # overrides the other map
-            rejections[name] = Rejection(EXTENDER, UNRESOLVABLE, reason or "")
+            rejections[name] = NodeRejection(EXTENDER, UNRESOLVABLE, reason or "")
         return FilterAnswer(self._passed(answer, nodes), rejections)
 
-    async def prioritize(self, pod: JsonObject, nodes: Sequence[NodeState]) -> dict[str, int]:
+    async def prioritize(self, pod: JsonObject, nodes: Sequence[CachedNode]) -> dict[str, int]:
         """The scores to add, by node; none if the call fails, which kube-scheduler ignores."""
         if not self.entry.prioritize_verb:
             return {}
@@ -109,7 +109,7 @@ class ExtenderClient:
             left[node] = uids, int(fields.get("numpdbviolations") or 0)
         return left
 
-    def _passed(self, answer: JsonObject, nodes: Sequence[NodeState]) -> list[NodeState]:
+    def _passed(self, answer: JsonObject, nodes: Sequence[CachedNode]) -> list[CachedNode]:
         if self.entry.node_cache_capable and answer.get("nodenames") is not None:
             names = answer["nodenames"]
         elif answer.get("nodes") is not None:
@@ -125,7 +125,7 @@ class ExtenderClient:
             )
         return [known[name] for name in names]
 
-    def _arguments(self, pod: JsonObject, nodes: Sequence[NodeState]) -> JsonObject:
+    def _arguments(self, pod: JsonObject, nodes: Sequence[CachedNode]) -> JsonObject:
         if self.entry.node_cache_capable:
             return {"Pod": pod, "Nodes": None, "NodeNames": [state.name for state in nodes]}
         items = [state.node for state in nodes]

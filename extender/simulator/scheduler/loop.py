@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Protocol
 import aiohttp
 import orjson
 
-from extender.simulator.apiserver.kinds import NODES, PODS, Kind
+from extender.simulator.apiserver.kinds import NODES, PODS, ServedKind
 from extender.simulator.apiserver.patching import STRATEGIC
-from extender.simulator.apiserver.store import DELETED, Change, Store
+from extender.simulator.apiserver.store import DELETED, ServedChange, Store
 from extender.simulator.json_objects import (
     JsonObject,
     condition_of,
@@ -32,9 +32,9 @@ from extender.simulator.json_objects import (
 from extender.simulator.oracle.journal import Journal
 from extender.simulator.scheduler.cache import (
     UNSCHEDULABLE,
+    CachedNode,
     Fit,
-    NodeState,
-    Rejection,
+    NodeRejection,
     SchedulerCache,
     claim_of,
     nodes_to_find,
@@ -63,11 +63,11 @@ class LoopSettings:
 class AfterFilter(Protocol):
     """The PostFilter step: what to do with a pod that no node fits."""
 
-    async def __call__(self, pod: JsonObject, rejections: dict[str, Rejection]) -> str | None:
+    async def __call__(self, pod: JsonObject, rejections: dict[str, NodeRejection]) -> str | None:
         """The node to nominate; empty to clear the nomination, None to leave it as it is."""
 
 
-async def no_preemption(pod: JsonObject, rejections: dict[str, Rejection]) -> str | None:
+async def no_preemption(pod: JsonObject, rejections: dict[str, NodeRejection]) -> str | None:
     """Without preemption: keeps a nomination while the rejection of its node is resolvable, else clears it."""
     nominated = (pod.get("status") or {}).get("nominatedNodeName")
     if not nominated:
@@ -87,20 +87,20 @@ class RunRecord:
     journal: Journal
     messages: dict[str, str] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
-    answers: list["Answer"] = field(default_factory=list)
+    answers: list["FilterCall"] = field(default_factory=list)
     bound: dict[str, str] = field(default_factory=dict)
 
 
 class FitError(Exception):
     """Raised when no node passes: the rejections by node, and the plugins that rejected nodes, with or without a reason."""
 
-    def __init__(self, rejections: dict[str, Rejection], plugins: set[str]) -> None:
+    def __init__(self, rejections: dict[str, NodeRejection], plugins: set[str]) -> None:
         super().__init__("no node fits the pod")
         self.rejections = rejections
         self.plugins = plugins
 
 
-class Answer(NamedTuple):
+class FilterCall(NamedTuple):
     """One filter call. ``seconds`` is its duration; ``queued`` is when the pod came into the queue, by the monotonic clock.
 
     ``processor``: the processor time of this thread meanwhile. It excludes other processes, and what the simulated API
@@ -157,7 +157,7 @@ class SchedulingLoop:
         """Reads the present objects and starts to schedule."""
         for kind, table in self._tables:
             for stored in table.latest():
-                self._take(kind, Change("ADDED", stored, None, b"", 0.0))
+                self._take(kind, ServedChange("ADDED", stored, None, b"", 0.0))
             self._positions[kind] = table.end
         self._stops = [table.listen(self._wake.set) for _, table in self._tables]
         connector = aiohttp.TCPConnector(limit=0)  # one connection for each binding under way
@@ -248,7 +248,7 @@ class SchedulingLoop:
                 self._take(kind, change)
         return next_due
 
-    def _take(self, kind: Kind, change: Change) -> None:
+    def _take(self, kind: ServedKind, change: ServedChange) -> None:
         now = self._last_activity = time.monotonic()
         obj = change.stored.read()
         if kind is NODES:
@@ -259,7 +259,7 @@ class SchedulingLoop:
         for event in events:
             self.queue.requeue_on(event, now)
 
-    def _queue_pod(self, change: Change, pod: JsonObject, now: float) -> None:
+    def _queue_pod(self, change: ServedChange, pod: JsonObject, now: float) -> None:
         uid = uid_of(pod)
         is_ours = pod["spec"].get("schedulerName", self.settings.scheduler_name) == self.settings.scheduler_name
         if change.type == DELETED or node_of(pod) or is_finished(pod) or is_terminating(pod):
@@ -301,7 +301,7 @@ class SchedulingLoop:
             passed = await self._ask(pod, since, [nominated], {})
             if passed:
                 return passed[0].name
-        rejections: dict[str, Rejection] = {}
+        rejections: dict[str, NodeRejection] = {}
         sample = self._sample(fit, rejections)
         passed = await self._ask(pod, since, sample, rejections)
         if not passed:
@@ -310,11 +310,11 @@ class SchedulingLoop:
             raise FitError(rejections, plugins | ({EXTENDER} if sample else set()))
         return await self._best(pod, fit, passed)
 
-    def _sample(self, fit: Fit, rejections: dict[str, Rejection]) -> list[NodeState]:
+    def _sample(self, fit: Fit, rejections: dict[str, NodeRejection]) -> list[CachedNode]:
         """The first nodes that pass, starting where the search for the last pod ended, until there are enough."""
         order = self.cache.ordered()
         wanted = nodes_to_find(self.settings.percentage_of_nodes_to_score, len(order))
-        passed: list[NodeState] = []
+        passed: list[CachedNode] = []
         seen = 0
         for number in range(len(order)):
             if len(passed) >= wanted:
@@ -330,8 +330,8 @@ class SchedulingLoop:
         return passed
 
     async def _ask(
-        self, pod: JsonObject, since: float, nodes: list[NodeState], rejections: dict[str, Rejection]
-    ) -> list[NodeState]:
+        self, pod: JsonObject, since: float, nodes: list[CachedNode], rejections: dict[str, NodeRejection]
+    ) -> list[CachedNode]:
         if not nodes or self._extender is None:
             return nodes
         # The API server runs in this thread as well; its share is subtracted at both ends.
@@ -344,11 +344,11 @@ class SchedulingLoop:
             raise
         finally:
             seconds, processor = time.monotonic() - begun, time.thread_time() - self._store.other_work.seconds - worked
-            self.answers.append(Answer(namespace_of(pod), uid_of(pod), since, begun, seconds, processor))
+            self.answers.append(FilterCall(namespace_of(pod), uid_of(pod), since, begun, seconds, processor))
         rejections.update(answer.rejections)
         return answer.passed
 
-    async def _best(self, pod: JsonObject, fit: Fit, passed: list[NodeState]) -> str:
+    async def _best(self, pod: JsonObject, fit: Fit, passed: list[CachedNode]) -> str:
         if len(passed) == 1:
             return passed[0].name
         points = await self._extender.prioritize(pod, passed) if self._extender else {}

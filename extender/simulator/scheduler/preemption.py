@@ -21,14 +21,21 @@ from extender.simulator.apiserver.kinds import PODS
 from extender.simulator.apiserver.operations import disruptions_allowed, matching_budgets
 from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject, condition_of, is_terminating, name_of, uid_of
-from extender.simulator.scheduler.cache import UNRESOLVABLE, UNSCHEDULABLE, Fit, NodeState, Rejection, SchedulerCache
+from extender.simulator.scheduler.cache import (
+    UNRESOLVABLE,
+    UNSCHEDULABLE,
+    CachedNode,
+    Fit,
+    NodeRejection,
+    SchedulerCache,
+)
 from extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderEntry, ExtenderError
 from extender.simulator.scheduler.loop import REASON, TARGET, VictimWriter
 
 _LEAST_PERCENT, _LEAST_NODES = 10, 100
 
 
-class Preemption:
+class PostFilter:
     """The PostFilter step with preemption. Call `attach` with the loop's cache, and `close` with the loop."""
 
     def __init__(
@@ -67,7 +74,7 @@ class Preemption:
         if self._session is not None:
             await self._session.close()
 
-    async def __call__(self, pod: JsonObject, rejections: dict[str, Rejection]) -> str | None:
+    async def __call__(self, pod: JsonObject, rejections: dict[str, NodeRejection]) -> str | None:
         """The node to nominate; empty to clear the nomination, None to leave it as it is."""
         nodes = self._pods_by_node()
         self._allowed.clear()
@@ -99,7 +106,7 @@ class Preemption:
         return _NodePods(found, self._cache)
 
     def _is_eligible(
-        self, pod: JsonObject, rejections: dict[str, Rejection], nodes: dict[str, list[JsonObject]]
+        self, pod: JsonObject, rejections: dict[str, NodeRejection], nodes: dict[str, list[JsonObject]]
     ) -> bool:
         if pod["spec"].get("preemptionPolicy") == "Never" or uid_of(pod) in self._preempting:
             return False
@@ -111,7 +118,7 @@ class Preemption:
         return not any(_is_victim(each) and _priority(each) < _priority(pod) for each in nodes.get(node, []))
 
     def _candidates(
-        self, pod: JsonObject, states: list[NodeState], nodes: dict[str, list[JsonObject]]
+        self, pod: JsonObject, states: list[CachedNode], nodes: dict[str, list[JsonObject]]
     ) -> list[tuple[Candidate, list[JsonObject]]]:
         # As calculateNumCandidates of kube-scheduler, with a random start so that not the same nodes are always tried.
         wanted = max(len(states) * _LEAST_PERCENT // 100, _LEAST_NODES)
@@ -128,7 +135,7 @@ class Preemption:
         return found
 
     def _dry_run(
-        self, fit: Fit, state: NodeState, lower: list[JsonObject]
+        self, fit: Fit, state: CachedNode, lower: list[JsonObject]
     ) -> tuple[Candidate, list[JsonObject]] | None:
         """The victims on one node, most important first; None if the pod does not fit even without all of them."""
         claims = {uid_of(each): state.claims[uid_of(each)] for each in lower}

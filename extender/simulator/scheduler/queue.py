@@ -11,18 +11,24 @@ import heapq
 from collections.abc import Collection
 
 from extender.simulator.json_objects import JsonObject, uid_of
-from extender.simulator.scheduler.cache import Event
+from extender.simulator.scheduler.cache import ClusterEvent
 
 EXTENDER = "Extender"
-_FIT_EVENTS = {Event.POD_DELETED, Event.POD_CHANGED, Event.NOMINATION_CHANGED, Event.NODE_ADDED, Event.NODE_RESOURCES}
+_FIT_EVENTS = {
+    ClusterEvent.POD_DELETED,
+    ClusterEvent.POD_CHANGED,
+    ClusterEvent.NOMINATION_CHANGED,
+    ClusterEvent.NODE_ADDED,
+    ClusterEvent.NODE_RESOURCES,
+}
 # The events that requeue a pod that the plugin rejected.
-_REQUEUEING_EVENTS: dict[str, set[Event]] = {
-    EXTENDER: set(Event),
+_REQUEUEING_EVENTS: dict[str, set[ClusterEvent]] = {
+    EXTENDER: set(ClusterEvent),
     "NodeResourcesFit": _FIT_EVENTS,
-    "TaintToleration": {Event.NODE_ADDED, Event.NODE_TAINTS},
-    "NodeUnschedulable": {Event.NODE_ADDED, Event.NODE_TAINTS},
-    "NodeAffinity": {Event.NODE_ADDED, Event.NODE_LABELS},
-    "": {Event.NODE_ADDED},
+    "TaintToleration": {ClusterEvent.NODE_ADDED, ClusterEvent.NODE_TAINTS},
+    "NodeUnschedulable": {ClusterEvent.NODE_ADDED, ClusterEvent.NODE_TAINTS},
+    "NodeAffinity": {ClusterEvent.NODE_ADDED, ClusterEvent.NODE_LABELS},
+    "": {ClusterEvent.NODE_ADDED},
 }
 _OF_EVERY_WRITE = {"resourceVersion", "generation", "managedFields", "finalizers"}
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
@@ -126,9 +132,9 @@ class SchedulingQueue:
         if self.pods.get(queued.uid) is queued:
             self._back_off(queued, now)
 
-    def requeue_on(self, event: Event, now: float) -> None:
+    def requeue_on(self, event: ClusterEvent, now: float) -> None:
         """Requeues the rejected pods that this event may make schedulable."""
-        if event is Event.POD_BOUND and not self._queueing_hints:
+        if event is ClusterEvent.POD_BOUND and not self._queueing_hints:
             return
         for queued in list(self.waiting.values()):
             if any(event in _REQUEUEING_EVENTS.get(plugin, set()) for plugin in queued.plugins):

@@ -140,7 +140,7 @@ _LOST_AFTER: Final = 0.4  # longer than an assumption lasts that is given back
 _MOST_CHECKED: Final = 20  # nodes in one sweep, at about 100 us each
 
 
-class Phase(Enum):
+class PreemptionPhase(Enum):
     """The phase of a preemption."""
 
     EXECUTING = "executing"
@@ -149,7 +149,7 @@ class Phase(Enum):
 
 
 @dataclass(slots=True)
-class Record:
+class PreemptionRecord:
     """One preemption. ``since``: when its phase began. ``displaced``: a pod of higher priority was nominated to the node.
 
     ``violating``: the UIDs of the victims whose disruption budgets do not allow their deletion. ``is_explained``: by the index
@@ -160,7 +160,7 @@ class Record:
     plan: PreemptionPlan
     begun: float
     since: float
-    phase: Phase = Phase.EXECUTING
+    phase: PreemptionPhase = PreemptionPhase.EXECUTING
     displaced: bool = False
     requeued: bool = False
     renominations: int = 0
@@ -170,7 +170,7 @@ class Record:
     lost_since: float = _NEVER
 
 
-def _is_nominated(record: Record, pod: Pod) -> bool:
+def _is_nominated(record: PreemptionRecord, pod: Pod) -> bool:
     """Whether the status has the nomination, or need not have it."""
     return record.displaced or pod.nominated_node == record.plan.node
 
@@ -193,14 +193,14 @@ class PreemptionManager:
         self._clock = clock
         self._observer = observer
         self._stuck_after = stuck_after
-        self._records: dict[str, Record] = {}
-        self._queue: asyncio.Queue[Record] = asyncio.Queue()
+        self._records: dict[str, PreemptionRecord] = {}
+        self._queue: asyncio.Queue[PreemptionRecord] = asyncio.Queue()
         self._requeuer = PreemptorRequeuer(index.view, executor, clock, self._records.__contains__)
         self._stuck: set[str] = set()
         self._changed = asyncio.Event()
         self._is_draining = False
 
-    def in_flight(self) -> list[Record]:
+    def in_flight(self) -> list[PreemptionRecord]:
         """The preemptions whose preemptor is not bound yet."""
         return list(self._records.values())
 
@@ -213,7 +213,7 @@ class PreemptionManager:
         """
         uid = plan.preemptor.uid
         known = self._records.get(uid)
-        if self._is_draining or (known is not None and known.phase is Phase.EXECUTING):
+        if self._is_draining or (known is not None and known.phase is PreemptionPhase.EXECUTING):
             return False
         if self._executor.evicts and (self._requeuer.is_refused(uid) or is_forbidden(plan.victims, self._index.view)):
             self._requeuer.add_when_allowed(plan)
@@ -224,7 +224,7 @@ class PreemptionManager:
         self._observer.record_start(self._additional_victims(plan))
         leaving = [each for each in plan.victims if not each.terminating]  # the others are deleted already
         violating = {each.uid for each in violating_budgets(leaving, self._index.view)}
-        record = self._records[uid] = Record(plan, now, now, violating=violating)
+        record = self._records[uid] = PreemptionRecord(plan, now, now, violating=violating)
         self._index.nominate_in_memory(plan.preemptor, plan.node, {each.uid for each in plan.victims})
         for lower in plan.displaced:
             if lower.uid in self._records:
@@ -289,12 +289,12 @@ class PreemptionManager:
     async def drain(self) -> None:
         """Accepts no further plan; returns when every execution has ended and its events are written."""
         self._is_draining = True
-        while any(each.phase is Phase.EXECUTING for each in self._records.values()):
+        while any(each.phase is PreemptionPhase.EXECUTING for each in self._records.values()):
             self._changed.clear()
             await self._changed.wait()
         await self._executor.recorder.flush()
 
-    async def _execute(self, record: Record) -> None:
+    async def _execute(self, record: PreemptionRecord) -> None:
         plan, result = record.plan, "cancelled"
         fields = {"preemptor": plan.preemptor.full_name, "node": plan.node, "victims": len(plan.victims)}
         _LOG.info("preempting", extra=fields)
@@ -319,20 +319,20 @@ class PreemptionManager:
         if result in ("error", "forbidden"):
             await self._release(record, requeues=result == "error")
 
-    def _count_violation(self, record: Record, victim: Pod) -> None:
+    def _count_violation(self, record: PreemptionRecord, victim: Pod) -> None:
         if victim.uid in record.violating:
             self._observer.record_violation()
 
-    def _after(self, record: Record, result: str) -> None:
+    def _after(self, record: PreemptionRecord, result: str) -> None:
         """Moves a record on whose writes have ended."""
         record.since = self._clock.now()
         if result == "success":
-            record.phase = Phase.TERMINATING
+            record.phase = PreemptionPhase.TERMINATING
         else:
             self._close(record, {"error": "failed"}.get(result, result))
         self._changed.set()
 
-    async def _release(self, record: Record, *, requeues: bool = True) -> None:
+    async def _release(self, record: PreemptionRecord, *, requeues: bool = True) -> None:
         """Clears the nomination and requeues the preemptor; retries later where the API server does not accept it."""
         pod = record.plan.preemptor
         try:
@@ -341,7 +341,7 @@ class PreemptionManager:
             _LOG.warning("nomination not cleared", extra={"preemptor": pod.full_name, "error": str(error)})
             self.requeue(pod, record.plan.node)
 
-    def _close(self, record: Record, outcome: str) -> None:
+    def _close(self, record: PreemptionRecord, outcome: str) -> None:
         """Deletes a record, and its in-memory nomination with it."""
         uid = record.plan.preemptor.uid
         if self._records.get(uid) is record:
@@ -359,7 +359,7 @@ class PreemptionManager:
 
     def sweep(self) -> list[FollowUp]:
         """Reviews every executed preemption and the preemptors to requeue; returns the work to do. O(records)."""
-        looked_at = [each for each in self._records.values() if each.phase is not Phase.EXECUTING]
+        looked_at = [each for each in self._records.values() if each.phase is not PreemptionPhase.EXECUTING]
         for record in nsmallest(_MOST_CHECKED, looked_at, key=lambda record: record.checked):
             self._check_room(record)
         found = [follow_up for each in looked_at if (follow_up := self._review(each)) is not None]
@@ -370,7 +370,7 @@ class PreemptionManager:
         pod = self._index.view.pod(uid)
         return pod is not None and not pod.node and not pod.terminating
 
-    def _review(self, record: Record) -> FollowUp | None:
+    def _review(self, record: PreemptionRecord) -> FollowUp | None:
         uid = record.plan.preemptor.uid
         pod = self._index.view.pod(uid)
         if pod is None or not self._is_pending(uid):
@@ -379,7 +379,7 @@ class PreemptionManager:
         has_waited = self._clock.now() - record.since
         if record.checked - record.lost_since >= _LOST_AFTER:
             return self._end_lost(record, pod)
-        if record.phase is Phase.TERMINATING:
+        if record.phase is PreemptionPhase.TERMINATING:
             return self._review_victims(record, pod, has_waited)
         if has_waited > self._stuck_after:
             return self._give_up(record)
@@ -388,7 +388,7 @@ class PreemptionManager:
             return self._requeue_overdue(record, has_waited)
         return self._renominate_overdue(record, pod, has_waited) or self._requeue_overdue(record, has_waited)
 
-    def _check_room(self, record: Record) -> None:
+    def _check_room(self, record: PreemptionRecord) -> None:
         """Notes since when the node would not take the preemptor, even without the pods that leave it. O(dry run).
 
         An answer that let the preemptor pass makes it an assumed pod: then its room is its own.
@@ -396,7 +396,7 @@ class PreemptionManager:
         plan, view = record.plan, self._index.view
         record.checked = self._clock.now()
         pod = view.pod(plan.preemptor.uid)
-        is_lost, may_tell = False, record.is_explained or record.phase is Phase.UNBOUND
+        is_lost, may_tell = False, record.is_explained or record.phase is PreemptionPhase.UNBOUND
         if may_tell and pod is not None and pod.uid not in self._index.assumed.held:
             is_lost = not self._keeps_room(pod, plan.node)
         record.lost_since = min(record.lost_since, record.checked) if is_lost else _NEVER
@@ -404,7 +404,7 @@ class PreemptionManager:
     def _keeps_room(self, pod: Pod, node: str) -> bool:
         return keeps_room(known_effective_pod(pod, self._index.view), node, self._index.view)
 
-    def _requeue_overdue(self, record: Record, has_waited: float) -> FollowUp | None:
+    def _requeue_overdue(self, record: PreemptionRecord, has_waited: float) -> FollowUp | None:
         """Requeues a preemptor, once, if the scheduler does not ask about it after its victims are gone.
 
         Without QueueingHints it does not see a nomination that is written after the last victim has gone.
@@ -421,11 +421,11 @@ class PreemptionManager:
         except GaveUpError as error:
             _LOG.warning("preemptor not requeued", extra={"preemptor": pod.full_name, "error": str(error)})
 
-    def _review_victims(self, record: Record, pod: Pod, has_waited: float) -> FollowUp | None:
+    def _review_victims(self, record: PreemptionRecord, pod: Pod, has_waited: float) -> FollowUp | None:
         plan = record.plan
         here = [shown for each in plan.victims if (shown := self._index.view.pod(each.uid)) is not None]
         if not here:
-            record.phase, record.since = Phase.UNBOUND, self._clock.now()
+            record.phase, record.since = PreemptionPhase.UNBOUND, self._clock.now()
             return None
         if _is_nominated(record, pod) and all(each.terminating for each in here):
             return None
@@ -435,7 +435,7 @@ class PreemptionManager:
             else self._renominate_overdue(record, pod, has_waited)
         )
 
-    def _renominate_overdue(self, record: Record, pod: Pod, has_waited: float) -> FollowUp | None:
+    def _renominate_overdue(self, record: PreemptionRecord, pod: Pod, has_waited: float) -> FollowUp | None:
         """Repeats a nomination that the watch does not show, or shows no longer.
 
         kube-scheduler clears it where it finds no candidate: it may know that the victims are gone while our watch is behind, so
@@ -446,14 +446,14 @@ class PreemptionManager:
         record.renominations += 1
         return self._nominate_again(record)
 
-    def _end_lost(self, record: Record, pod: Pod) -> FollowUp | None:
+    def _end_lost(self, record: PreemptionRecord, pod: Pod) -> FollowUp | None:
         """Ends a preemption whose node takes the preemptor no longer, so that the node is free for other pods at once."""
         plan = record.plan
         _LOG.info("preemptor has lost its room", extra={"preemptor": pod.full_name, "node": plan.node})
         self._close(record, "lost")
         return None if pod.nominated_node not in ("", plan.node) else self._requeue_lost(record, pod)
 
-    async def _requeue_lost(self, record: Record, pod: Pod) -> None:
+    async def _requeue_lost(self, record: PreemptionRecord, pod: Pod) -> None:
         """Requeues the preemptor, and the pods that its nomination in memory has kept off the node.
 
         kube-scheduler tries the latter again when a nomination ends that it has seen. If it has cleared ours itself, it
@@ -468,7 +468,7 @@ class PreemptionManager:
             _LOG.warning("preemptor not requeued", extra={"preemptor": pod.full_name, "error": str(error)})
             self.requeue(pod, record.plan.node)
 
-    def _give_up(self, record: Record) -> FollowUp:
+    def _give_up(self, record: PreemptionRecord) -> FollowUp:
         """Ends a preemption whose preemptor stays pending after all writes; the metric ``stuck`` counts it."""
         pod = record.plan.preemptor
         _LOG.warning("preemptor still pending", extra={"preemptor": pod.full_name, "node": record.plan.node})
@@ -476,7 +476,7 @@ class PreemptionManager:
         self._close(record, "stuck")
         return self._release(record)
 
-    async def _nominate_again(self, record: Record) -> None:
+    async def _nominate_again(self, record: PreemptionRecord) -> None:
         """Repeats the nomination, which the scheduler has cleared or the watch does not show yet. A repetition is harmless."""
         try:
             await self._executor.nominate(record.plan, self._clock.now() + self._stuck_after)
@@ -523,5 +523,5 @@ class PreemptionManager:
     def statistics(self) -> dict[str, int]:
         """How many preemptions are in each phase, how many are stuck, and how many preemptors wait to be requeued."""
         phases = [each.phase for each in self._records.values()]
-        result = {phase.name.lower(): phases.count(phase) for phase in Phase}
+        result = {phase.name.lower(): phases.count(phase) for phase in PreemptionPhase}
         return result | {"stuck": len(self._stuck), "to_requeue": len(self._requeuer)}

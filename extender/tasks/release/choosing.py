@@ -13,7 +13,16 @@ from typing import Final, TypeAlias
 from extender.index.cluster import ClusterIndex
 from extender.kube.timing import Clock
 from extender.model.objects import Pod
-from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal, RejectedDomain, Replacement
+from extender.model.release import (
+    GroupDecision,
+    GroupKey,
+    GroupPhase,
+    Level,
+    OnTimeout,
+    Proposal,
+    RejectedDomain,
+    Replacement,
+)
 from extender.model.units import counted
 from extender.settings.policies import Release
 from extender.tasks.fair_queue import RateLimiter
@@ -21,13 +30,13 @@ from extender.tasks.release.groups import GroupMemory, Memories, budget_excess, 
 from extender.tasks.release.waiting import DecisionLines
 from extender.tasks.sliced_work import in_slices
 from extender.telemetry.metrics import ReleaseMetrics
-from extender.verbs.release.progress import Do, GroupState, Reason, Step, beyond, coarser_levels, message_of
+from extender.verbs.release.progress import Do, GroupState, GroupStep, WaitReason, beyond, coarser_levels, message_of
 from extender.verbs.slots.placing import Trials
 
 _MOST_TRIES: Final = 3  # of a proposal
 _PLACED_PER_SECOND: Final = 1e6  # one after the other, at any rate
 
-NO_PLACE: Final = frozenset({Reason.NO_ROOM, Reason.QUOTA, Reason.PREEMPTING})
+NO_PLACE: Final = frozenset({WaitReason.NO_ROOM, WaitReason.QUOTA, WaitReason.PREEMPTING})
 
 Excess: TypeAlias = Callable[[Sequence[Level]], str]
 Propose: TypeAlias = Callable[
@@ -66,10 +75,10 @@ class StepChooser:
         self._settings = settings
         self._placing = RateLimiter(clock, 1, _PLACED_PER_SECOND)
 
-    async def choose(self, group: GroupState, memory: GroupMemory, step: Step) -> Step:
+    async def choose(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> GroupStep:
         """The step, where it needs no room or has some now; else another one. Writes nothing."""
         now = self._clock.now()
-        if memory.was_bound and step.phase is not Phase.BOUND:
+        if memory.was_bound and step.phase is not GroupPhase.BOUND:
             memory.was_bound, memory.since = False, now
         is_late = now - memory.since >= group.spec.decision_timeout
         is_given_up = is_late and group.spec.on_timeout is not OnTimeout.KEEP_GATED
@@ -88,12 +97,12 @@ class StepChooser:
             step = await self._grow(group, memory, decision, step, is_given_up=is_given_up)
         elif decision is not None and group.released:
             step = await self._keep_room(group, memory, decision, step)
-        if step.do is Do.WAIT and is_late and step.phase not in {Phase.BOUND, Phase.RELEASING}:
+        if step.do is Do.WAIT and is_late and step.phase not in {GroupPhase.BOUND, GroupPhase.RELEASING}:
             self._time_out(memory, OnTimeout.KEEP_GATED)
-            return replace(step, phase=Phase.TIMED_OUT)
+            return replace(step, phase=GroupPhase.TIMED_OUT)
         return step
 
-    async def _choose_domain(self, group: GroupState, memory: GroupMemory, *, is_given_up: bool) -> Step:
+    async def _choose_domain(self, group: GroupState, memory: GroupMemory, *, is_given_up: bool) -> GroupStep:
         """Chooses a domain for a group that is complete. A step that waits says why."""
         begun, version = self._clock.now(), self._lines.version
         if memory.spec != group.spec:
@@ -104,10 +113,10 @@ class StepChooser:
             self._lines.retry(group.key)
         if not is_given_up and not self._lines.is_turn(group.key, begun, group.priority):
             others = "its turn has not come: other groups of the namespace wait for room too"
-            before = memory.step.reason if memory.step is not None else Reason.NO_ROOM
-            reason = before if before in {*NO_PLACE, Reason.BUDGET} else Reason.NO_ROOM
-            said = (reason, memory.problem) if memory.problem else (Reason.BUDGET, others)
-            return Step(Do.WAIT, Phase.DECIDING, *said)
+            before = memory.step.reason if memory.step is not None else WaitReason.NO_ROOM
+            reason = before if before in {*NO_PLACE, WaitReason.BUDGET} else WaitReason.NO_ROOM
+            said = (reason, memory.problem) if memory.problem else (WaitReason.BUDGET, others)
+            return GroupStep(Do.WAIT, GroupPhase.DECIDING, *said)
         excess, is_too_large = self._excess(group, group.waiting), bool(self._excess(group, group.waiting, alone=True))
         waits = not (is_given_up or is_too_large)
         proposal = Proposal() if excess and waits else await self._place(group, memory, None)
@@ -116,7 +125,7 @@ class StepChooser:
         if excess and waits:
             self._lines.failed(group.key, version, now, now - begun, group.priority)
             memory.problem = ""
-            return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, excess)
+            return GroupStep(Do.WAIT, GroupPhase.DECIDING, WaitReason.BUDGET, excess)
         if proposal.victims:
             return await self._wait_for_room(group, memory, proposal, version, begun, is_given_up=is_given_up)
         if proposal.slots:
@@ -129,10 +138,10 @@ class StepChooser:
         if is_shown and not is_given_up and (excess := self._growth_excess(group)):
             self._lines.failed(group.key, version, now, now - begun, group.priority)
             memory.problem = excess
-            return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, excess)
+            return GroupStep(Do.WAIT, GroupPhase.DECIDING, WaitReason.BUDGET, excess)
         if proposal.slots or proposal.levels:
             memory.problem, memory.removing = "", ()
-            return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=proposal.levels)
+            return GroupStep(Do.DECIDE, GroupPhase.DECIDED, WaitReason.DECIDED, levels=proposal.levels)
         return await self._wait_for_room(group, memory, proposal, version, begun, is_given_up=is_given_up)
 
     async def _wait_for_room(
@@ -144,7 +153,7 @@ class StepChooser:
         begun: float,
         *,
         is_given_up: bool,
-    ) -> Step:
+    ) -> GroupStep:
         """No domain has room for the group now. Pods of lower priority are preempted for it, if that helps and it may."""
         memory.problem = memory.problem if memory.preempts_from else message_of(proposal)
         if is_given_up:
@@ -161,14 +170,16 @@ class StepChooser:
         if left and self._index.reserved.pods_of(group.key):
             memory.problem = f"{counted(len(left), 'pod')} of lower priority hold the room, and are preempted"
             do = Do.PREEMPT if proposal.victims else Do.WAIT
-            return Step(do, Phase.DECIDING, Reason.PREEMPTING, memory.problem, victims=proposal.victims)
+            return GroupStep(do, GroupPhase.DECIDING, WaitReason.PREEMPTING, memory.problem, victims=proposal.victims)
         if memory.removing:  # all have left, and their room does not hold the group: others are looked for next time
             memory.removing = ()
             self._index.reserved.release(group.key)
         is_over = bool(proposal.rejected) and all(each.excess for each in proposal.rejected)
-        return Step(Do.WAIT, Phase.DECIDING, Reason.QUOTA if is_over else Reason.NO_ROOM, memory.problem)
+        return GroupStep(
+            Do.WAIT, GroupPhase.DECIDING, WaitReason.QUOTA if is_over else WaitReason.NO_ROOM, memory.problem
+        )
 
-    async def _let_go(self, group: GroupState, memory: GroupMemory, proposal: Proposal | None = None) -> Step:
+    async def _let_go(self, group: GroupState, memory: GroupMemory, proposal: Proposal | None = None) -> GroupStep:
         """Its time is over: its pods are released without room for all of them, as `OnTimeout` says.
 
         At the coarser level: in the domain of the first topology key that holds most of them, where those that it does
@@ -179,9 +190,9 @@ class StepChooser:
             levels = coarser_levels(await self._place(group, memory, None) if proposal is None else proposal)
         memory.without_room = True
         self._time_out(memory, group.spec.on_timeout)
-        return Step(Do.DECIDE, Phase.DECIDED, Reason.DECIDED, levels=levels)
+        return GroupStep(Do.DECIDE, GroupPhase.DECIDED, WaitReason.DECIDED, levels=levels)
 
-    def _over_quota(self, group: GroupState, memory: GroupMemory, decision: Decision) -> str:
+    def _over_quota(self, group: GroupState, memory: GroupMemory, decision: GroupDecision) -> str:
         """Why the pods that wait may not be released into the decided domain now, by its quota; empty where they may.
 
         A group of which no pod is out gives up its room then: two of them would wait for each other.
@@ -196,7 +207,7 @@ class StepChooser:
             memory.wait(self._clock.now())
         return memory.problem
 
-    async def problem_of_room(self, group: GroupState, memory: GroupMemory, decision: Decision) -> str:
+    async def problem_of_room(self, group: GroupState, memory: GroupMemory, decision: GroupDecision) -> str:
         """Reserves room in the decided domain for the pods that have none yet; why there is none, empty where there is."""
         group = memory.with_room(group)
         pods = (*group.waiting, *group.released)
@@ -222,7 +233,7 @@ class StepChooser:
         await self.keep_released(group, memory, decision)
         return memory.problem
 
-    async def keep_released(self, group: GroupState, memory: GroupMemory, decision: Decision) -> None:
+    async def keep_released(self, group: GroupState, memory: GroupMemory, decision: GroupDecision) -> None:
         """Reserves room for the released pods alone: they are pinned to the domain, whatever comes of their siblings."""
         group = replace(group, waiting=tuple(pod for pod in group.waiting if pod.uid in memory.sent))
         pods = (*group.waiting, *group.released)
@@ -232,17 +243,21 @@ class StepChooser:
             if proposal.slots and not self._excess(group, pods):
                 self._reserve(group, memory, proposal)
 
-    async def _keep_room(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
+    async def _keep_room(
+        self, group: GroupState, memory: GroupMemory, decision: GroupDecision, step: GroupStep
+    ) -> GroupStep:
         """Pods are released and not bound: their room is reserved, for as long as the settings allow."""
         if memory.has_expired:
             text = f"{len(group.released)} released pods are not bound, and their room is not reserved any more"
-            return Step(Do.WAIT, Phase.DEGRADED, Reason.NOT_BOUND, text)
+            return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.NOT_BOUND, text)
         if group.spec.may_grow(decision.levels):
             return await self._wait_for_nodes(group, memory, decision, step)
         problem = await self.problem_of_room(group, memory, decision)
-        return Step(Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, problem) if problem else step
+        return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.DOMAIN_FULL, problem) if problem else step
 
-    async def _wait_for_nodes(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
+    async def _wait_for_nodes(
+        self, group: GroupState, memory: GroupMemory, decision: GroupDecision, step: GroupStep
+    ) -> GroupStep:
         """Pods that were released without room. It is reserved once there is some for all, in the turn of their namespace."""
         begun, version = self._clock.now(), self._lines.version
         if all(map(self._has_slot, group.released)):
@@ -253,9 +268,11 @@ class StepChooser:
                 return step
             now = self._clock.now()
             self._lines.failed(group.key, version, now, now - begun, group.priority)
-        return Step(Do.WAIT, Phase.RELEASING, Reason.NO_NODES_YET, memory.problem)
+        return GroupStep(Do.WAIT, GroupPhase.RELEASING, WaitReason.NO_NODES_YET, memory.problem)
 
-    async def _without_room(self, group: GroupState, memory: GroupMemory, problem: str, *, is_given_up: bool) -> Step:
+    async def _without_room(
+        self, group: GroupState, memory: GroupMemory, problem: str, *, is_given_up: bool
+    ) -> GroupStep:
         """The decided domain does not hold the pods that are left: it was lost, or others took what nothing had reserved.
 
         A released pod cannot be moved, and a group is never split. So the group gets another domain only while none of
@@ -267,11 +284,11 @@ class StepChooser:
         if is_given_up:
             memory.without_room = True
             self._recorder.record_timeout(str(group.spec.on_timeout))
-        return Step(Do.RELEASE if is_given_up else Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, problem)
+        return GroupStep(Do.RELEASE if is_given_up else Do.WAIT, GroupPhase.DEGRADED, WaitReason.DOMAIN_FULL, problem)
 
     async def _grow(
-        self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step, *, is_given_up: bool
-    ) -> Step:
+        self, group: GroupState, memory: GroupMemory, decision: GroupDecision, step: GroupStep, *, is_given_up: bool
+    ) -> GroupStep:
         """Releases the first of the pods beyond the size of a group, as many as its domain has room for.
 
         None of them needs the others. At most as many tries as the number can be halved; mostly two.
@@ -300,7 +317,7 @@ class StepChooser:
             problem = "" if count else f"release.podsPerNamespace: {shown} pods of the namespace wait for nodes"
         problem = over or problem
         if problem and not is_given_up:
-            return Step(Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, f"{beyond(len(pods))}: {problem}")
+            return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.DOMAIN_FULL, f"{beyond(len(pods))}: {problem}")
         if problem:
             self._time_out(memory, group.spec.on_timeout)
         return replace(step, do=Do.RELEASE, pods=pods if problem else pods[:count])

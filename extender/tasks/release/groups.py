@@ -11,18 +11,18 @@ from typing import Final
 from extender.index.charges import Charges
 from extender.index.claims.reserved import Requests, Reservations
 from extender.index.cluster import ClusterIndex
-from extender.index.gated import GatedGroups, Placements, Role
+from extender.index.gated import GatedGroups, GatedPodState, Placements
 from extender.kube.effects import ObjectEvent, PodRef
 from extender.model.group_placements import PlacementStatus
 from extender.model.objects import Pod
-from extender.model.release import ANYWHERE, Decision, GroupKey, Level, Phase, ReleaseSpec, WhenNoRoom
+from extender.model.release import ANYWHERE, GroupDecision, GroupKey, GroupPhase, Level, ReleaseSpec, WhenNoRoom
 from extender.model.resources import PODS, Resources, add, quantity_text, total
 from extender.model.units import agreeing, counted
 from extender.settings.policies import Release
-from extender.verbs.release.progress import STUCK, GroupState, Step, in_order
+from extender.verbs.release.progress import STUCK, GroupState, GroupStep, in_order
 
 _FIRST_WAIT: Final = 0.25
-_WAITING: Final = frozenset({Phase.COLLECTING, Phase.DECIDING, Phase.TIMED_OUT, Phase.DEGRADED})
+_WAITING: Final = frozenset({GroupPhase.COLLECTING, GroupPhase.DECIDING, GroupPhase.TIMED_OUT, GroupPhase.DEGRADED})
 _COUNTS_EVERY: Final = 1.0
 BEGIN_AFTER: Final = 5.0  # a group that is decided before has its object created with the decision
 _REFUSED_FOR: Final = 300.0
@@ -36,10 +36,10 @@ def group_state(key: GroupKey, gated: GatedGroups, pods: Mapping[str, Pod]) -> G
     found = gated.groups.get(key)
     if found is None:
         return None
-    by_role: dict[Role, list[Pod]] = {role: [] for role in Role}
+    by_role: dict[GatedPodState, list[Pod]] = {role: [] for role in GatedPodState}
     for uid, role in found.roles.items():
         by_role[role].append(pods[uid])
-    waiting, blocked = by_role[Role.READY], by_role[Role.BLOCKED]
+    waiting, blocked = by_role[GatedPodState.READY], by_role[GatedPodState.BLOCKED]
     created = [pod.gating.created for pod in (*waiting, *blocked) if pod.gating is not None and pod.gating.created]
     return GroupState(
         key,
@@ -47,8 +47,8 @@ def group_state(key: GroupKey, gated: GatedGroups, pods: Mapping[str, Pod]) -> G
         found.size,
         tuple(waiting),
         tuple((pod, _others(pod, found.release.gate)) for pod in blocked),
-        tuple(by_role[Role.RELEASED]),
-        tuple(by_role[Role.BOUND]),
+        tuple(by_role[GatedPodState.RELEASED]),
+        tuple(by_role[GatedPodState.BOUND]),
         min(created, default=None),
     )
 
@@ -132,13 +132,13 @@ def _limited(pods: Sequence[Pod], spec: ReleaseSpec) -> dict[str, int]:
     return {**found, PODS: len(pods)}
 
 
-def event_of(group: GroupState, sent: Container[str], step: Step, at: datetime) -> ObjectEvent | None:
+def event_of(group: GroupState, sent: Container[str], step: GroupStep, at: datetime) -> ObjectEvent | None:
     """An event where the group is stuck, decided, or all of it is bound: at the first pod that waits, else at the first one.
 
     ``sent``: UIDs of pods whose release was sent.
     """
-    is_warning = step.reason in STUCK or step.phase in {Phase.TIMED_OUT, Phase.DEGRADED}
-    if not is_warning and step.phase not in {Phase.DECIDED, Phase.BOUND}:
+    is_warning = step.reason in STUCK or step.phase in {GroupPhase.TIMED_OUT, GroupPhase.DEGRADED}
+    if not is_warning and step.phase not in {GroupPhase.DECIDED, GroupPhase.BOUND}:
         return None
     waiting = in_order(pod for pod in group.waiting if pod.uid not in sent)
     pods = (*waiting, *(pod for pod, _ in group.blocked), *group.waiting, *group.released, *group.bound)
@@ -150,12 +150,12 @@ def event_of(group: GroupState, sent: Container[str], step: Step, at: datetime) 
 def runs_in(key: GroupKey, levels: Sequence[Level], index: ClusterIndex) -> bool:
     """Whether a pod of a group is on a node of a domain, or on one that is not known any more. O(its pods)."""
     found, view = index.gated.groups.get(key), index.view
-    if found is None or not found.counts[Role.BOUND]:
+    if found is None or not found.counts[GatedPodState.BOUND]:
         return False
     for uid, role in found.roles.items():
-        number = view.known.get(index.pods[uid].node) if role is Role.BOUND else None
+        number = view.known.get(index.pods[uid].node) if role is GatedPodState.BOUND else None
         node = None if number is None else view.node(number)
-        if role is Role.BOUND and (
+        if role is GatedPodState.BOUND and (
             node is None or all(node.labels.get(level.key) in level.admitted for level in levels)
         ):
             return True
@@ -185,7 +185,7 @@ class GroupMemory:
 
     first_seen: float
     since: float
-    decision: Decision | None = None
+    decision: GroupDecision | None = None
     levels: tuple[Level, ...] | None = None
     claimed_until: float = 0.0
     sent: dict[str, float] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class GroupMemory:
     released_at: dict[str, float] = field(default_factory=dict)
     unasked: set[str] = field(default_factory=set)
     is_unasked: bool = False
-    step: Step | None = None
+    step: GroupStep | None = None
     told: PlacementStatus | None = None
     told_at: float = float("-inf")
     emptied: float | None = None
@@ -313,7 +313,7 @@ class Memories(dict[GroupKey, GroupMemory]):
         found: dict[str, dict[str, int]] = {}
         for other in gated:
             key, spec = other.key, other.release
-            if key.policy != group.key.policy or key == group.key or not other.counts[Role.READY]:
+            if key.policy != group.key.policy or key == group.key or not other.counts[GatedPodState.READY]:
                 continue
             memory, placement = self.get(key), placements.of(key)
             decision = placement.decision if placement is not None else None
@@ -321,7 +321,7 @@ class Memories(dict[GroupKey, GroupMemory]):
             if levels is None:
                 continue
             sent: Container[str] = memory.sent if memory is not None else ()
-            left = [uid for uid, role in other.roles.items() if role is Role.READY]
+            left = [uid for uid, role in other.roles.items() if role is GatedPodState.READY]
             out = [uid for uid in left if uid in sent or reserved.node_of(uid)]
             is_held_up = bool(memory is not None and memory.problem and not (out or other.placed))
             chosen = out if has_begun or is_held_up else left[: max(other.size - other.placed, len(out))]
@@ -346,8 +346,8 @@ class Memories(dict[GroupKey, GroupMemory]):
             if levels is None or not spec.may_grow(levels):
                 continue
             without = [role for uid, role in other.roles.items() if not index.reserved.node_of(uid)]
-            due = min(without.count(Role.READY), max(other.size - other.placed, 0))
-            waiting = without.count(Role.RELEASED) + due
+            due = min(without.count(GatedPodState.READY), max(other.size - other.placed, 0))
+            waiting = without.count(GatedPodState.RELEASED) + due
             groups += waiting > 0
             pods += waiting
         return groups, pods

@@ -16,7 +16,7 @@ from extender.index.objects.changes import Subscribable
 from extender.kube.effects import PodRef
 from extender.kube.timing import Clock
 from extender.model.objects import Pod
-from extender.model.release import Decision, GroupKey, own_group
+from extender.model.release import GroupDecision, GroupKey, own_group
 from extender.tasks.leader_election import LeadershipLost
 from extender.tasks.release.writes import PodReleaser, Result
 from extender.telemetry.metrics import ReleaseMetrics
@@ -87,7 +87,7 @@ class OrphanReleaser:
         if pod is None or gate is None:
             return
         group = GroupKey(pod.namespace, "", own_group(uid))
-        decision = Decision(group, gate, 1, (), self._utc_now().replace(microsecond=0))
+        decision = GroupDecision(group, gate, 1, (), self._utc_now().replace(microsecond=0))
         self._since[uid] = self._clock.now() + _RETRY - self._grace  # until the watch shows it, or the next try
         try:
             result, error = await self._releaser.release(PodRef.of(pod), decision)

@@ -20,7 +20,7 @@ from extender.kube.errors import KubeError
 from extender.kube.timing import Clock
 from extender.model.group_placements import GroupPlacement
 from extender.model.objects import Pod
-from extender.model.release import Decision, GroupKey, Phase
+from extender.model.release import GroupDecision, GroupKey, GroupPhase
 from extender.model.units import counted
 from extender.settings.policies import Release
 from extender.tasks.events import EventRecorder
@@ -28,10 +28,10 @@ from extender.tasks.fair_queue import GroupQueue
 from extender.tasks.leader_election import LeadershipLost
 from extender.tasks.release.choosing import NO_PLACE, Propose, StepChooser
 from extender.tasks.release.groups import GroupMemory, Memories, group_state
-from extender.tasks.release.waiting import Waiting
+from extender.tasks.release.waiting import WaitingGroups
 from extender.tasks.release.writes import PlacementWriter, PodReleaser, StepWriter
 from extender.telemetry.metrics import ReleaseMetrics
-from extender.verbs.release.progress import Do, GroupState, Reason, Step, next_step
+from extender.verbs.release.progress import Do, GroupState, GroupStep, WaitReason, next_step
 
 _LOG = logging.getLogger(__name__)
 _WORKERS: Final = 16  # groups that wait for writes at a time; the writes have limits of their own
@@ -84,7 +84,7 @@ class GroupReconciler:
         self._writer = StepWriter(
             placements, pods, index.reserved, index.gated, events, recorder, clock, utc_now, settings, self._come_back
         )
-        self._waiting = Waiting(clock)
+        self._waiting = WaitingGroups(clock)
         self._lines = self._waiting.lines
         self.memory = Memories()
         self._chooser = StepChooser(index, self.memory, self._lines, propose, has_node, recorder, clock, settings)
@@ -152,7 +152,7 @@ class GroupReconciler:
                     await self._resume(group, reserve)
 
     async def _resume(
-        self, group: GroupState, reserve: Callable[[GroupState, GroupMemory, Decision], Awaitable[object]]
+        self, group: GroupState, reserve: Callable[[GroupState, GroupMemory, GroupDecision], Awaitable[object]]
     ) -> None:
         """Reserves room again for a group that an earlier leader decided, within `_RESUME_SECONDS`.
 
@@ -228,7 +228,7 @@ class GroupReconciler:
 
     async def _reconcile(self, group: GroupState) -> None:
         """Reads the group, decides, and writes one thing; again until it waits."""
-        memory, step = self._known(group), Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE)
+        memory, step = self._known(group), GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.INCOMPLETE)
         if memory.decision is None and self._is_stale():
             self._queue.add_at(group.key, self._clock.now() + _STALE_SECONDS)
             return
@@ -251,10 +251,10 @@ class GroupReconciler:
             group = found
         self._follow_up(group, memory, step)
 
-    async def _carry_out(self, group: GroupState, memory: GroupMemory, step: Step) -> Step:
+    async def _carry_out(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> GroupStep:
         if step.levels is not None:
             decided = await self._writer.decide(group, memory, step.levels)
-            if decided.reason is Reason.DECIDED:
+            if decided.reason is WaitReason.DECIDED:
                 self._lines.leave(group.key)
             return decided
         if step.do is Do.PREEMPT:
@@ -263,7 +263,7 @@ class GroupReconciler:
             return await self._writer.release(group, memory, memory.decision, step)
         return step
 
-    async def _preempt(self, group: GroupState, memory: GroupMemory, step: Step) -> Step:
+    async def _preempt(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> GroupStep:
         """Removes the pods that hold the room of a group. Where that fails its room is given up, and it is tried again later."""
         victims = [pod for uid in step.victims if (pod := self._index.pods.get(uid)) is not None]
         pod = min(group.waiting, key=lambda pod: pod.priority)
@@ -273,23 +273,23 @@ class GroupReconciler:
         self._index.reserved.release(group.key)
         self._queue.add_at(group.key, memory.preempts_from)
         memory.problem = f"{counted(len(victims), 'pod')} of lower priority hold the room, and could not be preempted"
-        return Step(Do.WAIT, Phase.DECIDING, Reason.NO_ROOM, memory.problem)
+        return GroupStep(Do.WAIT, GroupPhase.DECIDING, WaitReason.NO_ROOM, memory.problem)
 
-    def _follow_up(self, group: GroupState, memory: GroupMemory, step: Step) -> None:
+    def _follow_up(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> None:
         """Comes back when there is something to try again or when the time of the group is over."""
-        if step.phase is Phase.BOUND and not memory.was_bound:
+        if step.phase is GroupPhase.BOUND and not memory.was_bound:
             memory.was_bound, memory.has_expired = True, False
             self._waiting.room_changed()  # its namespace may have room reserved for another group now
         self._follow_claims(group, memory)
-        may_lose = bool(group.released) and step.reason is not Reason.NO_NODES_YET  # the nodes of their room
-        self._waiting.set_short(group.key, is_short=step.reason is Reason.DOMAIN_FULL or may_lose)
-        if step.reason not in {*NO_PLACE, Reason.BUDGET, Reason.NO_NODES_YET}:
+        may_lose = bool(group.released) and step.reason is not WaitReason.NO_NODES_YET  # the nodes of their room
+        self._waiting.set_short(group.key, is_short=step.reason is WaitReason.DOMAIN_FULL or may_lose)
+        if step.reason not in {*NO_PLACE, WaitReason.BUDGET, WaitReason.NO_NODES_YET}:
             self._lines.leave(group.key)
         self._wake_line(group.key.namespace)
-        if step.reason in {Reason.NOT_WRITTEN, Reason.DOMAIN_FULL}:
+        if step.reason in {WaitReason.NOT_WRITTEN, WaitReason.DOMAIN_FULL}:
             self._queue.add_at(group.key, memory.next_try)
         over = memory.since + group.spec.decision_timeout
-        if step.phase is not Phase.BOUND and over > self._clock.now():
+        if step.phase is not GroupPhase.BOUND and over > self._clock.now():
             self._queue.add_at(group.key, over)
         if memory.reserved_until > self._clock.now() and group.released:
             self._queue.add_at(group.key, memory.reserved_until)

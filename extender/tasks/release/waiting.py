@@ -126,7 +126,7 @@ class DecisionLines:
         self._lines.clear()
 
 
-class Waiting:
+class WaitingGroups:
     """All groups that wait for room: those that are not decided in ``lines``, and decided ones that lack room for some pods."""
 
     def __init__(self, clock: Clock) -> None:

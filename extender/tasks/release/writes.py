@@ -24,7 +24,7 @@ from extender.kube.timing import Backoff, BackoffOptions, Clock
 from extender.kube.writer import ReleaseObjects
 from extender.model.group_placements import MOST_RECORDED, GroupPlacement, PlacementStatus, placement_name
 from extender.model.objects import Pod
-from extender.model.release import Decision, GroupKey, Level, Phase, ReleaseSpec, is_own_group
+from extender.model.release import GroupDecision, GroupKey, GroupPhase, Level, ReleaseSpec, is_own_group
 from extender.model.units import counted
 from extender.settings.policies import Release
 from extender.tasks.events import EventRecorder
@@ -32,7 +32,15 @@ from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.leader_election import LeadershipLost
 from extender.tasks.release.groups import BEGIN_AFTER, GroupMemory, event_of
 from extender.telemetry.metrics import ReleaseMetrics
-from extender.verbs.release.progress import Do, GroupState, Inexpressible, Reason, Step, release_patch, status_of
+from extender.verbs.release.progress import (
+    Do,
+    GroupState,
+    GroupStep,
+    Inexpressible,
+    WaitReason,
+    release_patch,
+    status_of,
+)
 from extender.wire.policies.group_placements import decision_body, undecided_body
 
 JsonObject = dict[str, Any]
@@ -55,7 +63,7 @@ class Result(StrEnum):
     UNKNOWN = "unknown"  # no answer, 429 or 5xx, each time
 
 
-class Outcome(NamedTuple):
+class WriteOutcome(NamedTuple):
     """The result, and the text of the last error."""
 
     result: Result
@@ -78,9 +86,9 @@ class PodReleaser:
         self._backoff = backoff
         self._rng = rng
 
-    async def release(self, pod: PodRef, decision: Decision) -> Outcome:
+    async def release(self, pod: PodRef, decision: GroupDecision) -> WriteOutcome:
         """Raises ``LeadershipLost``; every other failure is a result."""
-        backoff, last = Backoff(self._backoff, self._rng), Outcome(Result.UNKNOWN)
+        backoff, last = Backoff(self._backoff, self._rng), WriteOutcome(Result.UNKNOWN)
         for number in range(MOST_TRIES):
             if number:
                 await self._clock.sleep(backoff.next())
@@ -88,22 +96,22 @@ class PodReleaser:
                 async with self._rate_limiter.acquire(pod.namespace):
                     return await self._try(pod, decision)
             except Conflict as error:
-                last = Outcome(Result.CONFLICT, str(error))
+                last = WriteOutcome(Result.CONFLICT, str(error))
             except Throttled as error:
-                last = Outcome(Result.UNKNOWN, str(error))
+                last = WriteOutcome(Result.UNKNOWN, str(error))
                 await self._clock.sleep(error.retry_after)
             except LeadershipLost:
                 raise
             except Rejected as error:
                 is_forbidden = error.status in {HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED}
-                return Outcome(Result.FORBIDDEN if is_forbidden else Result.REFUSED, str(error))
+                return WriteOutcome(Result.FORBIDDEN if is_forbidden else Result.REFUSED, str(error))
             except KubeError as error:
-                last = Outcome(Result.UNKNOWN, str(error))
+                last = WriteOutcome(Result.UNKNOWN, str(error))
         return last
 
-    async def release_all(self, pods: Sequence[Pod], decision: Decision) -> list[Outcome]:
+    async def release_all(self, pods: Sequence[Pod], decision: GroupDecision) -> list[WriteOutcome]:
         """The outcomes of all in their order; some hundred wait for the rate limiter at a time, as each is a task."""
-        found: list[Outcome] = []
+        found: list[WriteOutcome] = []
         for start in range(0, len(pods), _AT_ONCE):
             calls = (self.release(PodRef.of(pod), decision) for pod in pods[start : start + _AT_ONCE])
             found += await asyncio.gather(*calls)
@@ -131,20 +139,20 @@ class PodReleaser:
             return None
         return any(each.get("name") == gate for each in found["spec"].get("schedulingGates") or ())
 
-    async def _try(self, pod: PodRef, decision: Decision) -> Outcome:
+    async def _try(self, pod: PodRef, decision: GroupDecision) -> WriteOutcome:
         try:
             found = await self._store.get_pod(pod)
             if found["metadata"].get("uid") != pod.uid:
-                return Outcome(Result.GONE)
+                return WriteOutcome(Result.GONE)
             patch = release_patch(found, decision)
             if patch is None:
-                return Outcome(Result.ALREADY)
+                return WriteOutcome(Result.ALREADY)
             if isinstance(patch, Inexpressible):
-                return Outcome(Result.REFUSED, str(patch))
+                return WriteOutcome(Result.REFUSED, str(patch))
             await self._store.release_pod(pod, patch)
         except NotFound:
-            return Outcome(Result.GONE)
-        return Outcome(Result.RELEASED)
+            return WriteOutcome(Result.GONE)
+        return WriteOutcome(Result.RELEASED)
 
 
 class PlacementWriter:
@@ -188,11 +196,11 @@ class PlacementWriter:
 
     async def decide(
         self,
-        decision: Decision,
-        replaces: Decision | None,
+        decision: GroupDecision,
+        replaces: GroupDecision | None,
         owner: Mapping[str, str] | None = None,
         pods: Collection[str] | None = None,
-    ) -> Decision:
+    ) -> GroupDecision:
         """Writes a decision down; returns the one that stands. ``replaces``: the decision that may be overwritten.
 
         ``pods``: the UIDs that are recorded with it, None where its policy counts no domains.
@@ -221,7 +229,7 @@ class PlacementWriter:
             self._written[group] = await self._store.update_placement(body)
             return decision
 
-    async def record(self, decision: Decision, pods: Collection[str]) -> None:
+    async def record(self, decision: GroupDecision, pods: Collection[str]) -> None:
         """Records the UIDs of pods, in place of those that were recorded before, in the object of a decided group."""
         group = decision.group
         async with self._rate_limiter.acquire(group.namespace):
@@ -294,10 +302,10 @@ class StepWriter:
         self._settings = settings
         self._come_back = come_back
 
-    async def decide(self, group: GroupState, memory: GroupMemory, levels: tuple[Level, ...]) -> Step:
+    async def decide(self, group: GroupState, memory: GroupMemory, levels: tuple[Level, ...]) -> GroupStep:
         """Writes a decision down. Where that fails its room is given up; if it was written after all, the next try finds it."""
         decided = self._utc_now().replace(microsecond=0)  # what the API server keeps
-        decision = Decision(group.key, group.spec.gate, max(group.size, 1), levels, decided)
+        decision = GroupDecision(group.key, group.spec.gate, max(group.size, 1), levels, decided)
         memory.levels, memory.claimed_until = levels, self._clock.now() + self._claim(group.spec, levels)
         pods = [pod.uid for pod in group.waiting][:MOST_RECORDED] if group.spec.counts_domains else None
         try:
@@ -308,7 +316,9 @@ class StepWriter:
             self._reserved.release(group.key)
             memory.levels, memory.claimed_until = None, 0.0
             memory.wait(self._clock.now())
-            return Step(Do.WAIT, Phase.DECIDING, Reason.NOT_WRITTEN, f"the decision cannot be written: {error}")
+            return GroupStep(
+                Do.WAIT, GroupPhase.DECIDING, WaitReason.NOT_WRITTEN, f"the decision cannot be written: {error}"
+            )
         memory.decision, memory.levels = stands, stands.levels
         memory.progress(self._clock.now())
         if stands != decision:
@@ -317,13 +327,15 @@ class StepWriter:
             self._gated.record(group.key, stands.levels, pods or ())
         where = ", ".join(map(str, stands.levels)) or "any node"
         _LOG.info("decided", extra={"group": str(group.key), "policy": group.key.policy, "domain": where})
-        return Step(Do.RELEASE, Phase.DECIDED, Reason.DECIDED, f"{counted(group.ready, 'pod')} may go to {where}")
+        return GroupStep(
+            Do.RELEASE, GroupPhase.DECIDED, WaitReason.DECIDED, f"{counted(group.ready, 'pod')} may go to {where}"
+        )
 
     def _claim(self, spec: ReleaseSpec, levels: Sequence[Level]) -> float:
         """For how many seconds a domain is a group's own from its decision on, until pods of it run there."""
         return max(self._settings.reservation, spec.decision_timeout if spec.may_grow(levels) else 0.0)
 
-    def claim_left(self, spec: ReleaseSpec, decision: Decision) -> float:
+    def claim_left(self, spec: ReleaseSpec, decision: GroupDecision) -> float:
         """How many of these seconds are left of a decision that an earlier leader made; 0 where none is, and where it had room."""
         if not spec.may_grow(decision.levels):
             return 0.0
@@ -337,12 +349,14 @@ class StepWriter:
             return {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
         return None if group.spec.group_label else await self._pods.owner_of(pod)
 
-    async def release(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
+    async def release(
+        self, group: GroupState, memory: GroupMemory, decision: GroupDecision, step: GroupStep
+    ) -> GroupStep:
         """Releases the pods of a step, each with a patch of its own. They count as released from before the first one."""
         if failed := await self._record(group, decision, [pod.uid for pod in step.pods]):
             memory.problem = failed
             self._come_back(group.key, memory.wait(self._clock.now()))
-            return Step(Do.WAIT, Phase.DEGRADED, Reason.FAILED, failed)
+            return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.FAILED, failed)
         memory.has_expired = False
         self._expect(group, memory, [pod.uid for pod in step.pods])
         outcomes = await self._pods.release_all(step.pods, decision)
@@ -362,14 +376,14 @@ class StepWriter:
         if failed:
             memory.problem = failed
             self._come_back(group.key, memory.wait(self._clock.now()))
-            return Step(Do.WAIT, Phase.DEGRADED, Reason.FAILED, failed)
+            return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.FAILED, failed)
         memory.progress(self._clock.now())
         if not memory.is_placed and len(step.pods) + len(group.released) + len(group.bound) >= decision.size:
             memory.is_placed = True
             self._recorder.record_wait(self._clock.now() - memory.first_seen)
-        return Step(Do.RELEASE, Phase.RELEASING, Reason.RELEASING, step.message)
+        return GroupStep(Do.RELEASE, GroupPhase.RELEASING, WaitReason.RELEASING, step.message)
 
-    async def _record(self, group: GroupState, decision: Decision, pods: Sequence[str]) -> str:
+    async def _record(self, group: GroupState, decision: GroupDecision, pods: Sequence[str]) -> str:
         """Records pods with their group where its policy counts domains, and none that is; why that failed, else empty."""
         if not group.spec.counts_domains:
             return ""
@@ -404,7 +418,7 @@ class StepWriter:
         elif is_own_group(group.key) and adopted is not None and memory.decision is None:
             levels = () if adopted.level is None else (adopted.level,)
             decided = self._utc_now().replace(microsecond=0)
-            decision = Decision(group.key, group.spec.gate, 1, levels, decided)
+            decision = GroupDecision(group.key, group.spec.gate, 1, levels, decided)
             try:
                 owner = await self._owner(group)
                 memory.decision = await self._placements.decide(decision, None, owner, [out[0].uid])
@@ -437,7 +451,7 @@ class StepWriter:
             else:
                 self._expect(group, memory, [uid])
 
-    async def tell(self, group: GroupState, memory: GroupMemory, step: Step) -> None:
+    async def tell(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> None:
         """Records the event of a step, and writes the status of the group when it is due."""
         before, memory.step = memory.step, step
         is_news = before is None or (before.phase, before.reason) != (step.phase, step.reason)

@@ -47,7 +47,7 @@ _BOUND_TO_NODE: Final = frozenset({"DaemonSet", "Node"})  # kinds of owners; the
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PodToPlace:
     """A pod that is to be placed, why, and the node that it was on."""
 
     pod: Pod
@@ -56,16 +56,16 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Prepared:
+class PreparedWhatIf:
     """After the changes: the pods to place in their order, what is decided of others, how many were left out, and notes."""
 
-    queue: list[Waiting]
+    queue: list[PodToPlace]
     decided: list[Placement]
     notes: list[str]
     not_tried: int = 0
 
 
-def prepare(what_if: WhatIf, index: ClusterIndex) -> Steps[Prepared]:
+def prepare(what_if: WhatIf, index: ClusterIndex) -> Steps[PreparedWhatIf]:
     """Applies the changes. Raises WireError for a change of an object that does not exist. O(objects given + pods).
 
     Exclusions of topology domains that are given begin and end with it; no time passes, so no domain becomes unavailable for long.
@@ -96,7 +96,7 @@ def prepare(what_if: WhatIf, index: ClusterIndex) -> Steps[Prepared]:
     return _queued(changes, what_if, index)
 
 
-def _queued(changes: _Changes, what_if: WhatIf, index: ClusterIndex) -> Prepared:
+def _queued(changes: _Changes, what_if: WhatIf, index: ClusterIndex) -> PreparedWhatIf:
     """In the order of kube-scheduler: by priority, then by creation. Pending pods come after others of their priority."""
     queue = [each for each in changes.waiting.values() if not each.pod.gated]
     found = changes.decided
@@ -106,11 +106,11 @@ def _queued(changes: _Changes, what_if: WhatIf, index: ClusterIndex) -> Prepared
         if each.pod.gated
     )
     queue.sort(key=_order)
-    pending: list[Waiting] = []
+    pending: list[PodToPlace] = []
     if what_if.pending:
         held, chosen = index.assumed.held, changes.waiting
         pending = [
-            Waiting(pod, "pending")
+            PodToPlace(pod, "pending")
             for uid, pod in index.pods.items()
             if not (pod.node or pod.gated or pod.terminating or uid in held or uid in chosen)
         ]
@@ -118,10 +118,10 @@ def _queued(changes: _Changes, what_if: WhatIf, index: ClusterIndex) -> Prepared
     left_out = max(len(pending) - what_if.limit, 0)
     queue += pending[: what_if.limit]
     queue.sort(key=lambda each: -each.pod.priority)  # stable
-    return Prepared(queue, found, changes.notes, left_out)
+    return PreparedWhatIf(queue, found, changes.notes, left_out)
 
 
-def _order(each: Waiting) -> tuple[int, str, datetime, str]:
+def _order(each: PodToPlace) -> tuple[int, str, datetime, str]:
     """Pods that were on a node come first, as only those without one have a creation time; given ones without it as given."""
     pod = each.pod
     if each.origin == "given":
@@ -133,7 +133,7 @@ class _Changes:
     """The changes as they are applied. ``waiting``: the pods to place, by UID. ``decided``: pods that are gone for good."""
 
     def __init__(self, index: ClusterIndex) -> None:
-        self.waiting: dict[str, Waiting] = {}
+        self.waiting: dict[str, PodToPlace] = {}
         self.decided: list[Placement] = []
         self.notes: list[str] = []
         self._index = index
@@ -357,7 +357,7 @@ class _Changes:
 
     def _wait(self, pod: Pod, origin: Origin, was: str) -> None:
         self._index.upsert(pod)
-        self.waiting[pod.uid] = Waiting(pod, origin, was)
+        self.waiting[pod.uid] = PodToPlace(pod, origin, was)
 
     def _named(self, name: str) -> Pod | None:
         """The pod of a full name; the last one, where the watch still shows an earlier one. O(pods) for the first."""

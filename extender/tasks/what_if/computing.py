@@ -18,7 +18,7 @@ from extender.model.answers.explanations import Obstacle
 from extender.model.answers.what_if import Placement, WhatIf, WhatIfAnswer, WhatIfSummary
 from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
-from extender.tasks.what_if.changes import Waiting, prepare
+from extender.tasks.what_if.changes import PodToPlace, prepare
 from extender.verbs.explain.explaining import UNSEEN, explain
 from extender.verbs.what_if import Placing
 from extender.wire.manifests import decode_what_if
@@ -50,7 +50,7 @@ def compute(what_if: WhatIf, index: ClusterIndex, settings: Settings) -> Steps[W
     return WhatIfAnswer(summary=summary, placements=tuple(placements), notes=tuple(prepared.notes))
 
 
-def _place(waiting: Waiting, index: ClusterIndex, placing: Placing) -> Placement:
+def _place(waiting: PodToPlace, index: ClusterIndex, placing: Placing) -> Placement:
     pod = waiting.pod
     decision = placing.decide(pod, crc32(pod.uid.encode()))
     if decision.node:
@@ -78,7 +78,7 @@ class _Explained:
         self._known: dict[Hashable, tuple[int, tuple[Obstacle, ...]]] = {}
         self._explained = 0
 
-    def obstacles(self, waiting: Waiting) -> Steps[tuple[Obstacle, ...]]:
+    def obstacles(self, waiting: PodToPlace) -> Steps[tuple[Obstacle, ...]]:
         """Empty once enough are explained. O(nodes × clauses) for one that is not like an earlier one."""
         kind, version = self._placing.kind(waiting.pod), self._placing.version
         known = self._known.get(kind)

@@ -34,11 +34,11 @@ import msgspec
 
 from extender.index.cluster import ClusterIndex
 from extender.kube.timing import Clock
-from extender.model.answers.explanations import Cause
+from extender.model.answers.explanations import NoAnswerCause
 from extender.model.answers.what_if import NotComputed, Spent
 from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
-from extender.settings.jobs import WhatIf
+from extender.settings.jobs import WhatIfSettings
 from extender.tasks.what_if.computing import answer_body
 from extender.wire.errors import WireError
 
@@ -64,7 +64,7 @@ Work = Callable[["Meter"], Steps[bytes]]
 class Meter:
     """What the child has used since the fork. The kernel counts from there."""
 
-    def __init__(self, budget: WhatIf) -> None:
+    def __init__(self, budget: WhatIfSettings) -> None:
         self._budget = budget
 
     def spent(self) -> Spent:
@@ -76,9 +76,11 @@ class Meter:
         """Raises NotComputed where the budget is spent."""
         spent, budget = self.spent(), self._budget
         if spent.seconds > budget.seconds:
-            raise NotComputed(Cause.TOO_EXPENSIVE, f"needs more than whatIf.seconds ({budget.seconds}) of a processor")
+            raise NotComputed(
+                NoAnswerCause.TOO_EXPENSIVE, f"needs more than whatIf.seconds ({budget.seconds}) of a processor"
+            )
         if spent.bytes > budget.memory:
-            raise NotComputed(Cause.TOO_EXPENSIVE, f"needs more than whatIf.memory ({budget.memory})")
+            raise NotComputed(NoAnswerCause.TOO_EXPENSIVE, f"needs more than whatIf.memory ({budget.memory})")
 
 
 class Child:
@@ -110,7 +112,7 @@ class Child:
         if kind == _BAD_REQUEST:
             path, _, problem = text.partition(_SEPARATOR)
             raise WireError(path, problem)
-        raise NotComputed(Cause.TOO_EXPENSIVE if kind == _OVER_BUDGET else Cause.FAILED, text)
+        raise NotComputed(NoAnswerCause.TOO_EXPENSIVE if kind == _OVER_BUDGET else NoAnswerCause.FAILED, text)
 
     async def _read(self) -> None:
         loop = asyncio.get_running_loop()
@@ -149,14 +151,14 @@ class Child:
 
 def _killed(ended_by: int) -> NotComputed:
     if ended_by == signal.SIGXCPU:
-        return NotComputed(Cause.TOO_EXPENSIVE, "a single step needs more of a processor than whatIf.seconds")
+        return NotComputed(NoAnswerCause.TOO_EXPENSIVE, "a single step needs more of a processor than whatIf.seconds")
     name = signal.Signals(ended_by).name if ended_by else "no signal"
     return NotComputed(
-        Cause.UNAVAILABLE, f"the process that computed the answer was ended ({name}), perhaps for its memory"
+        NoAnswerCause.UNAVAILABLE, f"the process that computed the answer was ended ({name}), perhaps for its memory"
     )
 
 
-def start_child(work: Work, budget: WhatIf) -> Child:
+def start_child(work: Work, budget: WhatIfSettings) -> Child:
     """Forks. The caller must await `Child.end` or `Child.result`. Raises NotComputed where the system refuses.
 
     Holds the loop up while the kernel copies the page tables: see `service.py` for how long.
@@ -177,7 +179,7 @@ def start_child(work: Work, budget: WhatIf) -> Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     except OSError as error:
         os.close(reading)
-        raise NotComputed(Cause.UNAVAILABLE, f"the system refuses a process for it: {error.strerror}") from None
+        raise NotComputed(NoAnswerCause.UNAVAILABLE, f"the system refuses a process for it: {error.strerror}") from None
     finally:
         os.close(writing)
     os.set_blocking(reading, False)
@@ -187,7 +189,7 @@ def start_child(work: Work, budget: WhatIf) -> Child:
 # -- in the child -------------------------------------------------------------------------------------------------------
 
 
-def _run(work: Work, budget: WhatIf, writing: int, parent: int, blocked: Iterable[int]) -> NoReturn:
+def _run(work: Work, budget: WhatIfSettings, writing: int, parent: int, blocked: Iterable[int]) -> NoReturn:
     """All that the child does. It never returns to the code that forked it."""
     try:
         _detach(writing, blocked)
@@ -221,7 +223,7 @@ def _end_with(parent: int) -> None:
         os._exit(0)  # it was gone before
 
 
-def _limit(budget: WhatIf) -> None:
+def _limit(budget: WhatIfSettings) -> None:
     """Lets the service go first, on the processors and when memory runs out."""
     os.nice(_NICENESS)
     with suppress(AttributeError, OSError):  # Linux has this policy, for work that nothing waits for
@@ -232,7 +234,7 @@ def _limit(budget: WhatIf) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
 
 
-def _outcome(work: Work, budget: WhatIf, parent: int) -> tuple[bytes, bytes]:
+def _outcome(work: Work, budget: WhatIfSettings, parent: int) -> tuple[bytes, bytes]:
     meter = Meter(budget)
     try:
         steps = work(meter)
@@ -292,7 +294,7 @@ class WhatIfService:
 
         The loop waits for the fork (see above), and then for the bytes of the answer alone.
         """
-        outcome = Cause.FAILED.name.lower()
+        outcome = NoAnswerCause.FAILED.name.lower()
         try:
             answer = await self._one(body)
             outcome = "done"
@@ -312,9 +314,9 @@ class WhatIfService:
     async def _one(self, body: bytes) -> bytes:
         """The same, not counted. Raises NotComputed while another is computed."""
         if self._is_stopped:
-            raise NotComputed(Cause.UNAVAILABLE, "the service is stopping")
+            raise NotComputed(NoAnswerCause.UNAVAILABLE, "the service is stopping")
         if self._running is not None:
-            raise NotComputed(Cause.BUSY, "another what-if is being computed; try again in a moment")
+            raise NotComputed(NoAnswerCause.BUSY, "another what-if is being computed; try again in a moment")
         task = self._running = asyncio.create_task(self._computed(body))
         task.add_done_callback(self._ended)
         try:
@@ -323,7 +325,7 @@ class WhatIfService:
             _cancel(task)
             await asyncio.wait((task,))
             if self._is_stopped:
-                raise NotComputed(Cause.UNAVAILABLE, "the service is stopping") from None
+                raise NotComputed(NoAnswerCause.UNAVAILABLE, "the service is stopping") from None
             raise
 
     async def stop(self) -> None:
@@ -349,7 +351,7 @@ class WhatIfService:
                 return await child.result()
         except TimeoutError:
             raise NotComputed(
-                Cause.TOO_EXPENSIVE, f"not computed within {most:g} s, {_MORE_TIME} times whatIf.seconds"
+                NoAnswerCause.TOO_EXPENSIVE, f"not computed within {most:g} s, {_MORE_TIME} times whatIf.seconds"
             ) from None
         finally:
             await child.end()

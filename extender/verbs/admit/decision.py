@@ -32,7 +32,7 @@ from extender.settings.configuration import Settings
 from extender.verbs.admit.injected import (
     ANNOTATION,
     MOST_RECORDED,
-    Record,
+    InjectionRecord,
     annotated,
     is_true,
     joined,
@@ -41,9 +41,9 @@ from extender.verbs.admit.injected import (
     subtract,
     write_records,
 )
-from extender.verbs.admit.injection import DAEMON_SET, Injection, Outcome, directs, gating
+from extender.verbs.admit.injection import DAEMON_SET, Injection, InjectionOutcome, directs, gating
 from extender.verbs.admit.json_edits import Operation, drop, get, make_patch
-from extender.verbs.admit.pod_fields import Bounds, Changes, Conflict
+from extender.verbs.admit.pod_fields import Bounds, Changes, FieldConflict
 from extender.verbs.admit.policy_reviews import NodeReader, review_policy
 from extender.verbs.admit.reviews import (
     FAILED,
@@ -66,7 +66,7 @@ from extender.verbs.admit.reviews import (
     written,
 )
 from extender.verbs.admit.spread_directives import NO_COMPLETIONS, NewPod
-from extender.verbs.admit.term_product import Budget
+from extender.verbs.admit.term_product import AdmissionBudget
 from extender.wire.policies.policy_validation import is_policy
 
 _MOST_DESCRIBED: Final = 100  # conflicts that are put into words; a response has room for fewer
@@ -112,10 +112,10 @@ class DeniedError(Exception):
 
 
 @dataclass(slots=True)
-class _Findings(Outcome):
+class _Findings(InjectionOutcome):
     """What is found while the pod specs of one object are injected."""
 
-    budget: Budget = field(default_factory=Budget)
+    budget: AdmissionBudget = field(default_factory=AdmissionBudget)
     note: str = ""
 
     def check(self) -> None:
@@ -147,7 +147,7 @@ class _Findings(Outcome):
         }
         return {name: text for name, text in found.items() if text}
 
-    def conflicts(self) -> list[Conflict]:
+    def conflicts(self) -> list[FieldConflict]:
         """The conflicts of all policies, those in mode Audit too."""
         return [found for each in (*self.changes, *self.audited) for found in each.conflicts]
 
@@ -158,7 +158,7 @@ def _titles(changes: list[Changes]) -> Iterator[str]:
             yield f"{each.policy.key}@{each.policy.generation}: {', '.join(each.fields())}"
 
 
-def _describe(conflict: Conflict) -> str:
+def _describe(conflict: FieldConflict) -> str:
     return f"{conflict.policy}: {conflict.field}: {conflict.message} ({conflict.resolution})"
 
 
@@ -278,7 +278,7 @@ class AdmitVerb:
         found = records = read_records(text)
         if found and text != get(request.old, ANNOTATION):  # what the old object has was written by an earlier review
             records = {place: each for place, each in found.items() if is_true(each, self._policies)}
-        kept: dict[str, Record] = {}
+        kept: dict[str, InjectionRecord] = {}
         changed: dict[Path, JsonObject] = {}
         for at, path in enumerate(template_paths(kind, obj, self._templates, self._most_templates)):
             if at:
@@ -299,8 +299,8 @@ class AdmitVerb:
         return make_patch(request.obj, obj) if obj is not request.obj else []
 
     def _template(
-        self, request: Request, kind: str, template: JsonObject, record: Record | None, findings: _Findings
-    ) -> tuple[JsonObject, Record | None]:
+        self, request: Request, kind: str, template: JsonObject, record: InjectionRecord | None, findings: _Findings
+    ) -> tuple[JsonObject, InjectionRecord | None]:
         """A pod, or a pod template, with its policies injected, and the record of that."""
         spec = template.get("spec")
         if not isinstance(spec, dict):

@@ -70,7 +70,7 @@ class TermsRecord(_Record):
         return TermsRecord(self.before if are_joined else None, self.after)
 
 
-class Record(_Record):
+class InjectionRecord(_Record):
     """What was injected into one pod spec. ``created``: paths of lists and objects that it did not have."""
 
     policies: list[PolicyRecord] = []
@@ -86,17 +86,17 @@ class Record(_Record):
         """The elements that were put into a list."""
         return [item for each in self.policies for item in each.lists.get(path, ())]
 
-    def without_replaced(self) -> Record:
+    def without_replaced(self) -> InjectionRecord:
         """The same without what was replaced: then subtracting restores nothing that the pod does not have any more."""
         terms = None if self.terms is None else self.terms.without_replaced()
-        return Record([each.without_replaced() for each in self.policies], self.created, terms)
+        return InjectionRecord([each.without_replaced() for each in self.policies], self.created, terms)
 
 
-_DECODER: Final = msgspec.json.Decoder(dict[str, Record])
+_DECODER: Final = msgspec.json.Decoder(dict[str, InjectionRecord])
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
-def read_records(text: Any) -> dict[str, Record]:
+def read_records(text: Any) -> dict[str, InjectionRecord]:
     """The records of the annotation, by pointer; empty where there are none, where it is none of ours, or larger than ours are."""
     if not isinstance(text, str) or len(text) > MOST_RECORDED:
         return {}
@@ -106,7 +106,7 @@ def read_records(text: Any) -> dict[str, Record]:
         return {}
 
 
-def write_records(records: dict[str, Record]) -> str:
+def write_records(records: dict[str, InjectionRecord]) -> str:
     """The annotation's text; empty where there is nothing to record."""
     return _ENCODER.encode(records).decode() if records else ""
 
@@ -119,7 +119,7 @@ def annotated(obj: JsonObject, text: str) -> JsonObject:
     return drop(without, ANNOTATION[:-1]) if without["metadata"].get("annotations") == {} else without
 
 
-def is_true(record: Record, policies: PoliciesView) -> bool:
+def is_true(record: InjectionRecord, policies: PoliciesView) -> bool:
     """Whether the policies that a record names inject what it says, in the generations that it names. O(record).
 
     The annotation is the tenant's to write. What it says was there before cannot be known, and restoring that gives a tenant
@@ -170,21 +170,21 @@ def _injects(policy: Policy, record: PolicyRecord) -> bool:
     )
 
 
-def record_of(fields: PodFields, changes: Iterable[Changes]) -> Record | None:
+def record_of(fields: PodFields, changes: Iterable[Changes]) -> InjectionRecord | None:
     """What an injection did; None where it did nothing."""
     made = [_policy_record(each) for each in changes if not each.is_empty]
     if not made:
         return None
     after = [(each.origin, each.added) for each in fields.terms]
-    return Record(made, fields.created, TermsRecord(fields.own_terms, after) if fields.has_new_terms else None)
+    return InjectionRecord(made, fields.created, TermsRecord(fields.own_terms, after) if fields.has_new_terms else None)
 
 
-def joined(old: Record | None, new: Record) -> Record:
+def joined(old: InjectionRecord | None, new: InjectionRecord) -> InjectionRecord:
     """Both records: of a pod that is asked about a second time, after another webhook has changed it."""
     if old is None:
         return new
     created = [*old.created, *(path for path in new.created if path not in old.created)]
-    return Record([*old.policies, *new.policies], created, new.terms or old.terms)
+    return InjectionRecord([*old.policies, *new.policies], created, new.terms or old.terms)
 
 
 def _policy_record(changes: Changes) -> PolicyRecord:
@@ -202,7 +202,7 @@ def _policy_record(changes: Changes) -> PolicyRecord:
     )
 
 
-def subtract(spec: JsonObject, record: Record) -> JsonObject:
+def subtract(spec: JsonObject, record: InjectionRecord) -> JsonObject:
     """The spec without what was injected, where it still stands as it was injected. O(record + lists that it names).
 
     A list that is far above every limit stays: it is the user's, and policies add nothing to it.
@@ -223,7 +223,7 @@ def subtract(spec: JsonObject, record: Record) -> JsonObject:
     return spec
 
 
-def _without_values(spec: JsonObject, record: Record) -> JsonObject:
+def _without_values(spec: JsonObject, record: InjectionRecord) -> JsonObject:
     """Without the scalar fields and the pairs of the node selector."""
     selector = spec.get("nodeSelector")
     scalars: JsonObject = {name: spec[name] for name in SCALARS if name in spec}

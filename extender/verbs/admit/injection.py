@@ -20,7 +20,7 @@ from extender.model.policies import (
     ConflictPolicy,
     Directives,
     FailurePolicy,
-    Item,
+    InjectedItem,
     Items,
     JsonObject,
     Mode,
@@ -31,11 +31,11 @@ from extender.model.policies import (
     Size,
     Targets,
 )
-from extender.verbs.admit.pod_fields import GATES, Bounds, Changes, Conflict, Held, PodFields, RejectedError, short
+from extender.verbs.admit.pod_fields import GATES, Bounds, Changes, FieldConflict, Held, PodFields, RejectedError, short
 from extender.verbs.admit.spread_directives import NO_COMPLETIONS, NewPod, complete, completed
 from extender.verbs.admit.term_product import (
     CLAUSES_READ,
-    Budget,
+    AdmissionBudget,
     JoinedTerm,
     TooManyTermsError,
     impossible_term,
@@ -80,7 +80,7 @@ class Injection:
         self,
         spec: JsonObject,
         bounds: Bounds,
-        budget: Budget,
+        budget: AdmissionBudget,
         *,
         is_pod: bool,
         scheduler_seed: int = 0,
@@ -255,7 +255,7 @@ class Injection:
         if self._places[0] is not present:  # for the next policy as well, which mostly adds none
             self._places = present, {_pair(each.value): number for number, each in enumerate(present)}
         places = self._places[1]
-        lacking: list[Item] = []
+        lacking: list[InjectedItem] = []
         for item in items:
             pair = _pair(item.value)
             where = f"{SPREAD}[{pair[0]}, {pair[1]}]"
@@ -277,7 +277,7 @@ class Injection:
             changes.added[SPREAD] = [item.value for item in new]
             fields.append(SPREAD, new)
 
-    def _is_completed(self, item: Item, present: Sequence[Item], place: int | None) -> bool:
+    def _is_completed(self, item: InjectedItem, present: Sequence[InjectedItem], place: int | None) -> bool:
         """Whether the pod has the constraint as it is completed for a new pod, which happens after it was added."""
         if place is None or not self._new.directives or not isinstance(item.value, dict):
             return False
@@ -289,7 +289,7 @@ class Injection:
 
     def _add_gates(self, names: tuple[str, ...], changes: Changes) -> None:
         known = self.fields.known(GATES)
-        new = [Item({"name": name}, name, Size()) for name in names if name not in known]
+        new = [InjectedItem({"name": name}, name, Size()) for name in names if name not in known]
         if not new:
             return
         if self.fields.scalars["nodeName"]:
@@ -300,7 +300,7 @@ class Injection:
 
 
 @dataclass(slots=True)
-class Outcome:
+class InjectionOutcome:
     """What policies did to one object. ``audited``: what those in mode Audit would do. ``failed``: errors by policy.
 
     ``refused_by`` is the policy that refuses the object, for ``conflict`` or, without one, because it cannot be applied: because
@@ -311,7 +311,7 @@ class Outcome:
     audited: list[Changes] = field(default_factory=list)
     failed: dict[PolicyKey, str] = field(default_factory=dict)
     refused_by: PolicyKey | None = None
-    conflict: Conflict | None = None
+    conflict: FieldConflict | None = None
 
     def apply(
         self, injection: Injection, policies: Iterable[Policy], moment: Moment = Moment.ADMISSION
@@ -398,7 +398,7 @@ def _pair(constraint: Any) -> tuple[str, str]:
     return str(read("topologyKey")), str(read("whenUnsatisfiable"))
 
 
-def _without_defaults(present: Sequence[Item], new: Items) -> list[Item]:
+def _without_defaults(present: Sequence[InjectedItem], new: Items) -> list[InjectedItem]:
     """Tolerations without those of the admission plugin for a taint that a policy's toleration speaks of.
 
     Both together would count as the shorter time: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
@@ -420,7 +420,7 @@ class _NodeDirectives:
     def __init__(self, fields: PodFields) -> None:
         self._fields = fields
         self._witness: int | None = None  # the position of a term that the node selector does not exclude
-        self._detection = Budget(CLAUSES_READ)
+        self._detection = AdmissionBudget(CLAUSES_READ)
 
     def forget_witness(self) -> None:
         """After terms or the node selector have become others."""

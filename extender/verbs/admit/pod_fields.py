@@ -13,11 +13,11 @@ from operator import le
 from typing import Any, Final, Self
 
 from extender.model.constraints.node_affinity import NodeAffinity
-from extender.model.policies import ConflictPolicy, FailurePolicy, Item, JsonObject, Policy, PolicyKey, Size
+from extender.model.policies import ConflictPolicy, FailurePolicy, InjectedItem, JsonObject, Policy, PolicyKey, Size
 from extender.settings.configuration import Settings
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.verbs.admit.json_edits import drop, get, missing_parents, put
-from extender.verbs.admit.term_product import Budget, JoinedTerm, own_terms
+from extender.verbs.admit.term_product import AdmissionBudget, JoinedTerm, own_terms
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.policies.node_terms import NODE_TERMS, counts_of, item_key, lengths_of, node_term, size_of
 from extender.wire.policies.policy_validation import limit_name
@@ -31,7 +31,7 @@ _LAST_READ: Final = 500  # elements of a list that is above a limit
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class FieldConflict:
     """A pod and a policy that contradict each other in one field; ``resolution``: what was done.
 
     Where a limit leaves no room for a directive, the policy's `failurePolicy` is the resolution.
@@ -46,7 +46,7 @@ class Conflict:
 class RejectedError(Exception):
     """A conflict with a policy that rejects pods for it, or a limit that keeps out one that must not fail."""
 
-    def __init__(self, conflict: Conflict) -> None:
+    def __init__(self, conflict: FieldConflict) -> None:
         super().__init__(f"{conflict.policy}: {conflict.field}: {conflict.message}")
         self.conflict = conflict
 
@@ -58,7 +58,7 @@ class Bounds:
     ``max_policies``: how many are applied to it. ``rejects_excess``: pods above a limit are rejected when they are scheduled (offload mode).
     """
 
-    limits: Limits = DEFAULT_LIMITS
+    limits: ConstraintLimits = DEFAULT_LIMITS
     max_terms: int = 64
     rejects_excess: bool = True
     max_policies: int = 100
@@ -77,7 +77,7 @@ class Changes:
     policy: Policy
     added: JsonObject = field(default_factory=dict)
     replaced: JsonObject = field(default_factory=dict)
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[FieldConflict] = field(default_factory=list)
     terms_changed: bool = False
 
     @property
@@ -108,7 +108,7 @@ class Held:
     ``excess`` names a limit that the pod is above.
     """
 
-    lists: Mapping[str, Sequence[Item]]
+    lists: Mapping[str, Sequence[InjectedItem]]
     size: Size
     excess: str = ""
 
@@ -121,7 +121,7 @@ class PodFields:
     policies that are held to beside those of the pod. ``claims``: the fields that have the value of a policy. Reading all costs O(the spec's scheduling fields), once.
     """
 
-    def __init__(self, spec: JsonObject, bounds: Bounds, budget: Budget, held: Held | None = None) -> None:
+    def __init__(self, spec: JsonObject, bounds: Bounds, budget: AdmissionBudget, held: Held | None = None) -> None:
         self.bounds = bounds
         self.budget = budget
         self.scalars: dict[str, Any] = {name: spec.get(name) or "" for name in SCALARS}
@@ -131,8 +131,8 @@ class PodFields:
         self.apart: tuple[NodeAffinity, ...] = ()
         self._spec = spec
         self.held = held
-        self._own_lists: dict[str, Sequence[Item]] = {} if held is None else dict(held.lists)
-        self._lists: dict[str, Sequence[Item]] = {}  # those that were changed
+        self._own_lists: dict[str, Sequence[InjectedItem]] = {} if held is None else dict(held.lists)
+        self._lists: dict[str, Sequence[InjectedItem]] = {}  # those that were changed
         self._keys: dict[str, set[str]] = {}
         self._own: list[JoinedTerm] | None = None
         self._terms: list[JoinedTerm] | None = None
@@ -171,17 +171,17 @@ class PodFields:
         """Sets one of the scalar fields."""
         self.scalars = {**self.scalars, name: value}
 
-    def items(self, path: str) -> Sequence[Item]:
+    def items(self, path: str) -> Sequence[InjectedItem]:
         """The elements of a list, empty where there is none."""
         found = self._lists.get(path)
         return self._own_items(path) if found is None else found
 
-    def _own_items(self, path: str) -> Sequence[Item]:
+    def _own_items(self, path: str) -> Sequence[InjectedItem]:
         found = self._own_lists.get(path)
         if found is None:
             values = get(self._spec, path.split(".")) if self.held is None else None
             read = values[len(self._unread(path)) :] if isinstance(values, list) else ()
-            found = self._own_lists[path] = [Item(each, _key(path, each), Size()) for each in read]
+            found = self._own_lists[path] = [InjectedItem(each, _key(path, each), Size()) for each in read]
         return found
 
     def _unread(self, path: str) -> list[Any]:
@@ -199,13 +199,13 @@ class PodFields:
             found = self._keys[path] = {each.key for each in self.items(path)}
         return found
 
-    def append(self, path: str, items: Sequence[Item]) -> None:
+    def append(self, path: str, items: Sequence[InjectedItem]) -> None:
         """Appends elements to a list. O(elements)."""
         known = self.known(path)
         self._lists[path] = [*self.items(path), *items]
         known.update(each.key for each in items)
 
-    def replace(self, path: str, items: Sequence[Item]) -> None:
+    def replace(self, path: str, items: Sequence[InjectedItem]) -> None:
         """Puts another list in the place of one."""
         self._lists[path] = items
         self._keys.pop(path, None)
@@ -284,7 +284,7 @@ class PodFields:
         if where in self.claims and resolution is ConflictPolicy.OVERRIDE:
             resolution = ConflictPolicy.KEEP_POD
             message = f"{message}; that is the value of a policy that applies first"
-        found = Conflict(changes.policy.key, where, message, resolution)
+        found = FieldConflict(changes.policy.key, where, message, resolution)
         if resolution is ConflictPolicy.REJECT:
             raise RejectedError(found)
         changes.conflicts.append(found)
@@ -292,7 +292,7 @@ class PodFields:
 
     def leave_out(self, changes: Changes, where: str, message: str) -> None:
         """Records a directive that a limit keeps out of the pod; raises `RejectedError` where the policy must not fail."""
-        found = Conflict(changes.policy.key, where, message, changes.policy.failure_policy)
+        found = FieldConflict(changes.policy.key, where, message, changes.policy.failure_policy)
         if found.resolution is FailurePolicy.FAIL:
             raise RejectedError(found)
         changes.conflicts.append(found)

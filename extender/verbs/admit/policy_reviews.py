@@ -20,7 +20,7 @@ from extender.model.release import ReleaseSpec, WhenNoRoom
 from extender.model.resources import PODS
 from extender.settings.configuration import Settings
 from extender.verbs.admit.reviews import FORBIDDEN, Request, allowed, denied, invalid
-from extender.verbs.admit.term_product import Budget, TooManyTermsError, join, policy_terms
+from extender.verbs.admit.term_product import AdmissionBudget, TooManyTermsError, join, policy_terms
 from extender.wire.policies.field_errors import FieldError, Problems
 from extender.wire.policies.node_terms import NODE_TERMS, POD_TERMS, SPREAD, WEIGHTED_POD_TERMS, value_at
 from extender.wire.policies.policies_v1 import read_policy
@@ -196,7 +196,7 @@ def _quota_warnings(spec: JsonObject) -> Iterator[str]:
 
 def _contradictions(policy: Policy, policies: PoliciesView, labels_of: LabelsOf) -> Iterator[str]:
     """Other policies that may select the same pod and direct the opposite. Node terms are compared as far as one budget allows."""
-    found, budget = 0, Budget()
+    found, budget = 0, AdmissionBudget()
     for other in policies:
         where = contradiction_between(policy, other, labels_of, budget) if other.key != policy.key else ""
         if where:
@@ -207,7 +207,7 @@ def _contradictions(policy: Policy, policies: PoliciesView, labels_of: LabelsOf)
                 return
 
 
-def contradiction_between(one: Policy, other: Policy, labels_of: LabelsOf, budget: Budget) -> str:
+def contradiction_between(one: Policy, other: Policy, labels_of: LabelsOf, budget: AdmissionBudget) -> str:
     """The field in which two policies that may select the same pod direct the opposite; empty where there is none.
 
     Of a namespaced and a cluster-wide policy only where the latter selects the namespace by its labels: otherwise a tenant could
@@ -248,7 +248,7 @@ def _both(one: LabelSelector, other: LabelSelector) -> tuple[Any, ...]:
     return (*one.requirements, *other.requirements)
 
 
-def _contradiction(mine: Directives, its: Directives, budget: Budget) -> str:
+def _contradiction(mine: Directives, its: Directives, budget: AdmissionBudget) -> str:
     """The field in which two policies direct the opposite; empty where there is none."""
     if mine.node_name and its.node_name and mine.node_name != its.node_name:
         return "spec.nodeName"
@@ -264,7 +264,7 @@ def _contradiction(mine: Directives, its: Directives, budget: Budget) -> str:
     return "spec.affinity.nodeAffinity" if _exclude_each_other(mine, its, budget) else ""
 
 
-def _exclude_each_other(mine: Directives, its: Directives, budget: Budget) -> bool:
+def _exclude_each_other(mine: Directives, its: Directives, budget: AdmissionBudget) -> bool:
     one, two = mine.required_node_terms, its.required_node_terms
     pairs = [*_pairs(mine), *_pairs(its)]
     if one is None or two is None:

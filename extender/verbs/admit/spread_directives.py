@@ -29,7 +29,7 @@ from extender.model.constraints.spread import (
     revision_key,
 )
 from extender.model.objects import PodSignature
-from extender.model.policies import Item, JsonObject, Policy, PolicyKey, Size
+from extender.model.policies import InjectedItem, JsonObject, Policy, PolicyKey, Size
 from extender.wire.policies.node_terms import SPREAD, canonical, list_item
 
 MATCH_LABEL_KEYS: Final = "matchLabelKeys"
@@ -82,8 +82,8 @@ def _lacks_key(constraint: JsonObject, key: str) -> bool:
 
 
 def complete(
-    items: Sequence[Item], directives: Iterable[SpreadDirective], new: NewPod
-) -> tuple[list[Item], dict[str, JsonObject], Size]:
+    items: Sequence[InjectedItem], directives: Iterable[SpreadDirective], new: NewPod
+) -> tuple[list[InjectedItem], dict[str, JsonObject], Size]:
     """The constraints of a new pod as one policy completes them, what they got by topology key, and by how much the pod grows."""
     made, recorded, growth = list(items), dict[str, JsonObject](), Size()
     by_key = {each.topology_key: each for each in directives}

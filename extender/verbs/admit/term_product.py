@@ -27,7 +27,7 @@ DIRECTIVES: Final = 20_000
 """The weight of the directives of all policies. 1,000 policies of six directives with two elements each weigh 18,000."""
 
 
-class Budget:
+class AdmissionBudget:
     """How much work one admission may still do beyond what grows with the object.
 
     1,000 policies of 64 required terms each would join 64 × 64 terms 1,000 times. An operation compares two node selector
@@ -40,14 +40,14 @@ class Budget:
     def __init__(self, operations: int = OPERATIONS, directives: int = DIRECTIVES) -> None:
         self.left = operations
         self.directives = directives
-        self._of_namespaces: Budget | None = None
+        self._of_namespaces: AdmissionBudget | None = None
 
-    def share(self, policy: PolicyKey) -> Budget:
+    def share(self, policy: PolicyKey) -> AdmissionBudget:
         """The budget of policies of that kind."""
         if not policy.namespace:
             return self
         if self._of_namespaces is None:
-            self._of_namespaces = Budget(OPERATIONS // 2, DIRECTIVES // 2)
+            self._of_namespaces = AdmissionBudget(OPERATIONS // 2, DIRECTIVES // 2)
         return self._of_namespaces
 
     def spend(self, operations: int) -> bool:
@@ -103,7 +103,7 @@ def _contains_one(mine: JoinedTerm, theirs: Sequence[NodeTerm]) -> bool:
     return any(other.clauses and other.clauses <= mine.clauses for other in theirs)
 
 
-def join(mine: list[JoinedTerm], theirs: Sequence[NodeTerm], most: int, budget: Budget) -> list[JoinedTerm]:
+def join(mine: list[JoinedTerm], theirs: Sequence[NodeTerm], most: int, budget: AdmissionBudget) -> list[JoinedTerm]:
     """Both lists as one, ``mine`` itself where nothing changes; empty where no node can match.
 
     ``theirs`` is in normal form. Raises `TooManyTermsError`. O(mine × theirs) at most, bounded by ``most`` and the budget.
@@ -141,7 +141,7 @@ def _in_order(
     joined: dict[frozenset[Clause], JoinedTerm],
     blanks: list[JoinedTerm],
     most: int,
-    budget: Budget,
+    budget: AdmissionBudget,
 ) -> list[JoinedTerm]:
     """What absorption leaves, in the order of the object's own terms; empty ones keep their place."""
     if not joined:

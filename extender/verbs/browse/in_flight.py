@@ -28,7 +28,7 @@ from extender.model.release import DomainUse, GroupKey
 from extender.model.resources import PODS, quantity_text
 from extender.model.units import rfc3339
 from extender.rules.constraint_states import Steps
-from extender.verbs.browse.pods import Page, example_pods, in_steps
+from extender.verbs.browse.pods import FirstRows, example_pods, in_steps
 from extender.verbs.release.progress import GroupOverview
 
 _MOST_VICTIMS: Final = 50
@@ -127,7 +127,7 @@ def policy_page(
 
     O(policies + signatures × policies that may select them).
     """
-    page: Page[Policy | InvalidPolicy] = Page(asked.after, asked.limit)
+    page: FirstRows[Policy | InvalidPolicy] = FirstRows(asked.after, asked.limit)
     for piece in in_steps([*view.policies, *view.policies.invalid()], _LOOKS_A_STEP):
         for policy in piece:
             if asked.namespace in ("", policy.key.namespace):

@@ -60,7 +60,7 @@ class _Workload:
 def workload_page(asked: PageOf, view: ClusterView) -> Steps[WorkloadPage]:
     """The page. O(signatures + pods without a node)."""
     waiting = yield from _waiting(view)
-    page: Page[_Workload] = Page(asked.after, asked.limit)
+    page: FirstRows[_Workload] = FirstRows(asked.after, asked.limit)
     # Hashes of positions: there may be a workload for each pod, and one large set would take milliseconds to grow.
     seen: list[set[int]] = [set() for _ in range(_SETS)]
     for signatures in in_steps(list(view.pods_of), _SIGNATURES_A_STEP):
@@ -80,7 +80,11 @@ def workload_page(asked: PageOf, view: ClusterView) -> Steps[WorkloadPage]:
 
 
 def _add(
-    signature: PodSignature, pods: int, waiting: tuple[int, str] | None, page: Page[_Workload], seen: list[set[int]]
+    signature: PodSignature,
+    pods: int,
+    waiting: tuple[int, str] | None,
+    page: FirstRows[_Workload],
+    seen: list[set[int]],
 ) -> None:
     """Adds the pods of a signature to their workload. O(labels)."""
     labels = signature.labels
@@ -265,7 +269,7 @@ def pending_page(
     asked: PageOf, view: ClusterView, assumed: Container[str], unasked: Callable[[Pod], str]
 ) -> Steps[PendingPage]:
     """The page without what was answered about the pods. ``unasked``: that no scheduler looks at one. O(pods without a node)."""
-    page: Page[Pod] = Page(asked.after, asked.limit)
+    page: FirstRows[Pod] = FirstRows(asked.after, asked.limit)
     for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):
         for pod in piece:
             if not asked.namespace or pod.signature.namespace == asked.namespace:
@@ -299,7 +303,7 @@ T = TypeVar("T")
 _KEPT: Final = 500  # rows beside a page; sorting twice as many takes a quarter of a millisecond
 
 
-class Page(Generic[T]):
+class FirstRows(Generic[T]):
     """The ``limit`` rows with the least positions after ``after``, out of all that are added. Positions are unique texts.
 
     O(1) for each row, amortised, and O(limit) in memory.

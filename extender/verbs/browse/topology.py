@@ -18,7 +18,7 @@ from extender.model.constraints.labels import HOSTNAME, REGION, ZONE
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.resources import CPU, MEMORY
 from extender.rules.constraint_states import Steps
-from extender.verbs.browse.pods import Page, in_steps
+from extender.verbs.browse.pods import FirstRows, in_steps
 
 _NODES_A_STEP: Final = 80  # at 2 µs
 _DOMAINS_A_STEP: Final = 500  # at 0.3 µs
@@ -62,7 +62,7 @@ def topology_page(asked: TopologyQuestion, view: ClusterView) -> Steps[TopologyP
             amounts = _amounts(number, node, counts.get(number, 0), view)
             sums.setdefault(domain, Counter()).update(amounts, nodes=1, unschedulable=node.unschedulable)
         yield
-    page: Page[str] = Page(asked.page.after, asked.page.limit)
+    page: FirstRows[str] = FirstRows(asked.page.after, asked.page.limit)
     for domains in in_steps(list(sums), _DOMAINS_A_STEP):
         for domain in domains:
             page.add(domain, domain)
@@ -103,7 +103,7 @@ def _matching(asked: TopologyQuestion, view: ClusterView) -> Steps[Mapping[NodeN
 
 
 def _nodes_of(asked: TopologyQuestion, counts: Mapping[NodeNumber, int], view: ClusterView) -> Steps[TopologyPage]:
-    page: Page[NodeNumber] = Page(asked.page.after, asked.page.limit)
+    page: FirstRows[NodeNumber] = FirstRows(asked.page.after, asked.page.limit)
     lacking = 0
     for piece in in_steps(list(view.known.items()), _NODES_A_STEP):
         for name, number in piece:

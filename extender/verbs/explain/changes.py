@@ -12,11 +12,11 @@ from itertools import islice
 from typing import Final
 
 from extender.index.nodes.columns import NodeNumber
-from extender.model.answers.explanations import Change, ConstraintState
+from extender.model.answers.explanations import ConstraintState, TriedChange
 from extender.model.objects import Pod
 from extender.model.resources import CPU
 from extender.rules.constraint_states import Steps
-from extender.verbs.dry_run import Budget, DryRun, Removal
+from extender.verbs.dry_run import DryRun, DryRunBudget, NodeVictims
 from extender.verbs.explain.constraint_changes import change_a_constraint
 from extender.verbs.explain.namespace_labels import label_a_namespace
 from extender.verbs.explain.node_changes import change_a_node, one_more_node
@@ -33,9 +33,9 @@ _RESOURCES_A_STEP: Final = 2000
 _MOST_RESOURCES: Final = 1000  # of a pod that more room is looked for; nodes offer some ten
 
 
-def find_changes(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[list[Change]]:
+def find_changes(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[list[TriedChange]]:
     """The changes found. O(nodes + signatures), and the bounded numbers of trials."""
-    found: list[Change] = []
+    found: list[TriedChange] = []
     for search in (_more_room, change_a_node, _deletions, one_more_node):
         found += yield from search(incoming)
     found += yield from _moves(incoming, constraints)
@@ -44,7 +44,7 @@ def find_changes(incoming: Incoming, constraints: Sequence[ConstraintState]) -> 
     return found
 
 
-def _more_room(incoming: Incoming) -> Steps[list[Change]]:
+def _more_room(incoming: Incoming) -> Steps[list[TriedChange]]:
     """The node that the rules let pass and that lacks least."""
     best: tuple[tuple[int, float], NodeNumber, dict[str, int]] | None = None
     resources = len(incoming.pod.requests)
@@ -65,7 +65,7 @@ def _more_room(incoming: Incoming) -> Steps[list[Change]]:
         return []
     name, missing = node.name, best[2]
     text = f"more room on {name}: {', '.join(f'{each} {_amount(each, much)}' for each, much in missing.items())}"
-    return [Change(kind="addRoom", text=text, node=name, room=missing)]
+    return [TriedChange(kind="addRoom", text=text, node=name, room=missing)]
 
 
 def _rank(missing: Mapping[str, int], pod: Pod) -> tuple[int, float]:
@@ -85,16 +85,16 @@ def _amount(resource: str, amount: int) -> str:
     return f"{amount}m" if resource == CPU else str(amount)
 
 
-def _deletions(incoming: Incoming) -> Steps[list[Change]]:
+def _deletions(incoming: Incoming) -> Steps[list[TriedChange]]:
     """The deletion of the fewest pods of lower priority on one node, without violating a disruption budget if possible."""
     view, pod = incoming.view, incoming.pod
     if not view.has_below(pod.priority):
         return []
-    best: Removal | None = None
+    best: NodeVictims | None = None
     candidates = (each for each in list(incoming.rejections) if incoming.may_fit(each))
     for number in islice(candidates, _DRY_RUNS):
         yield
-        run = DryRun(pod, view, budget=Budget(_DRY_RUN_WORK))
+        run = DryRun(pod, view, budget=DryRunBudget(_DRY_RUN_WORK))
         if run.fits_nowhere:
             return []
         removal = run.on(number, checks_fit=True)
@@ -106,10 +106,10 @@ def _deletions(incoming: Incoming) -> Steps[list[Change]]:
         return []
     names = tuple(each.full_name for each in best.victims)
     text = f"deleting {_listed(names)} of lower priority on {best.node}"
-    return [Change(kind="deletePods", text=text, node=best.node, pods=names, pdb_violations=best.pdb_violations)]
+    return [TriedChange(kind="deletePods", text=text, node=best.node, pods=names, pdb_violations=best.pdb_violations)]
 
 
-def _cost(removal: Removal) -> tuple[int, int]:
+def _cost(removal: NodeVictims) -> tuple[int, int]:
     return removal.pdb_violations, len(removal.victims)
 
 
@@ -118,7 +118,7 @@ def _listed(names: Sequence[str], most: int = 3) -> str:
     return f"{len(names)} pod{'s' * (len(names) != 1)} ({', '.join(names[:most])}{more})"
 
 
-def _moves(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[list[Change]]:
+def _moves(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[list[TriedChange]]:
     """Moving one pod away from a domain that rejects because of this one pod."""
     view, tried = incoming.view, 0
     for state in constraints:
@@ -148,9 +148,9 @@ def _moves(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[
     return []
 
 
-def _move(pod: Pod, target: str, place: str) -> Change:
+def _move(pod: Pod, target: str, place: str) -> TriedChange:
     text = f"moving {pod.full_name} from {pod.node} to {target}"
-    return Change(kind="movePod", text=text, node=place, pods=(pod.full_name,), from_node=pod.node, to=target)
+    return TriedChange(kind="movePod", text=text, node=place, pods=(pod.full_name,), from_node=pod.node, to=target)
 
 
 def _pods_named(names: set[str], nodes: Sequence[NodeNumber], incoming: Incoming) -> Steps[list[Pod]]:

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import structs
 
 from extender.index.nodes.columns import NodeNumber
-from extender.model.answers.explanations import Change
+from extender.model.answers.explanations import TriedChange
 from extender.model.constraints.spread import SpreadConstraint, revision_key
 from extender.model.objects import PodSignature
 from extender.rules import catalog
@@ -27,7 +27,7 @@ _CONSTRAINTS: Final = 4
 _A_STEP: Final = 2000  # nodes, for one constraint
 
 
-def change_a_constraint(incoming: Incoming) -> Steps[list[Change]]:
+def change_a_constraint(incoming: Incoming) -> Steps[list[TriedChange]]:
     """The first field of one constraint that lets the pod pass. O(constraints × nodes), and what a new group costs to count."""
     signature = incoming.pod.signature
     spread = signature.spread
@@ -74,7 +74,7 @@ def _passing(incoming: Incoming, signature: PodSignature) -> Steps[NodeNumber | 
     return None
 
 
-def _change(fields: Mapping[str, str], topology_key: str, node: str) -> Change:
+def _change(fields: Mapping[str, str], topology_key: str, node: str) -> TriedChange:
     shown = " and ".join(f"{name}: {value}" for name, value in fields.items())
     text = f"{shown} in the spread constraint of the pod by {topology_key}"
-    return Change(kind="changeConstraint", text=text, node=node, topology_key=topology_key, fields=fields)
+    return TriedChange(kind="changeConstraint", text=text, node=node, topology_key=topology_key, fields=fields)

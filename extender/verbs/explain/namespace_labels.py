@@ -11,10 +11,10 @@ from msgspec import structs
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.counts.groups import GroupView
-from extender.index.counts.term_counts import Role
+from extender.index.counts.term_counts import TermRole
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
-from extender.model.answers.explanations import Change
+from extender.model.answers.explanations import TriedChange
 from extender.model.constraints.labels import Labels, Operator
 from extender.model.constraints.selectors import LabelSelector
 from extender.model.constraints.terms import AffinityTerm
@@ -42,7 +42,7 @@ class _Candidate(NamedTuple):
     nodes: tuple[NodeNumber, ...] = ()
 
 
-def label_a_namespace(incoming: Incoming) -> Steps[list[Change]]:
+def label_a_namespace(incoming: Incoming) -> Steps[list[TriedChange]]:
     """The first change of labels of one namespace that lets the pod pass."""
     view, tried = incoming.view, 0
     if not incoming.settings.rules.inter_pod_affinity.namespace_selector:
@@ -61,12 +61,12 @@ def label_a_namespace(incoming: Incoming) -> Steps[list[Change]]:
     return []
 
 
-def _change(found: _Candidate, old: Labels, node: str) -> Change:
+def _change(found: _Candidate, old: Labels, node: str) -> TriedChange:
     wanted = {key: value for key, value in found.labels.items() if old.get(key) != value}
     lost = tuple(sorted(old.keys() - found.labels.keys()))
     text = labelling(wanted, lost, f"namespace {found.namespace}")
     kind, namespace = "labelNamespace", found.namespace
-    return Change(kind=kind, text=text, node=node, namespace=namespace, labels=wanted, removed_labels=lost)
+    return TriedChange(kind=kind, text=text, node=node, namespace=namespace, labels=wanted, removed_labels=lost)
 
 
 # -- candidates -------------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def _passing_with(found: _Candidate, old: Labels, incoming: Incoming) -> str:
         compiled = view.compiled(trial)
         if namespace == signature.namespace and incoming.settings.rules.inter_pod_affinity.enabled:
             others = view.terms_selecting(trial, found.labels)
-            anti = tuple(each for each in others if each.role is Role.REQUIRED_ANTI)
+            anti = tuple(each for each in others if each.role is TermRole.REQUIRED_ANTI)
             compiled = compiled.put(replace(terms_of_others(compiled), anti=anti))
         for number in found.nodes or _with_affinity(compiled):
             if incoming.may_fit(number) and fits_without(pod, number, (), view) and passes(pod, compiled, number, view):

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import structs
 
-from extender.model.answers.explanations import Change, shown_domain
+from extender.model.answers.explanations import TriedChange, shown_domain
 from extender.model.constraints.labels import HOSTNAME, Labels, Operator
 from extender.model.constraints.node_affinity import NodeAffinity, NodeRequirement, as_int64
 from extender.model.constraints.taints import CORDON, Taint, first_untolerated
@@ -25,7 +25,7 @@ from extender.rules.free_resources import static_rejection
 from extender.rules.interpod_affinity import own_terms
 from extender.verbs.explain.trials import Incoming, empty, passes_on_changed_node, passes_on_new_node
 
-_Changes = Iterator[tuple[Change, Node]]
+_Changes = Iterator[tuple[TriedChange, Node]]
 
 _NEW_NODE: Final = "new-node"
 _NEW_DOMAIN: Final = "new"
@@ -40,7 +40,7 @@ _A_STEP: Final = 100
 _CLAUSES_A_STEP: Final = 2000
 
 
-def one_more_node(incoming: Incoming) -> Steps[list[Change]]:
+def one_more_node(incoming: Incoming) -> Steps[list[TriedChange]]:
     """A node like an existing one: first in the same domains, then in those of another node, then in new ones."""
     pod, compiled, view = incoming.pod, incoming.compiled, incoming.view
     keys = sorted({group.key.key for group in compiled.filter_groups()} - {HOSTNAME})
@@ -53,7 +53,7 @@ def one_more_node(incoming: Incoming) -> Steps[list[Change]]:
         node = Node(name, labels, template.taints, allocatable=template.allocatable)
         if passes_on_new_node(pod, compiled, node, view):
             text = f"one more node like {template.name}{_where(moved)}"
-            return [Change(kind="addNode", text=text, node=name, like=template.name, labels=labels)]
+            return [TriedChange(kind="addNode", text=text, node=name, like=template.name, labels=labels)]
     return []
 
 
@@ -121,7 +121,7 @@ def _examples(incoming: Incoming, keys: Sequence[str]) -> Steps[list[Node]]:
     return list(found.values())
 
 
-def change_a_node(incoming: Incoming) -> Steps[list[Change]]:
+def change_a_node(incoming: Incoming) -> Steps[list[TriedChange]]:
     """One of each kind at most: a node that is uncordoned, freed of taints, labelled. Nodes that the rules let pass come first."""
     affinities = _required(incoming)
     clauses = sum(len(each.node_selector) + sum(len(t.expressions) for t in each.terms or ()) for each in affinities)
@@ -129,7 +129,7 @@ def change_a_node(incoming: Incoming) -> Steps[list[Change]]:
     examples = yield from _examples(incoming, keys)
     in_step = max(min(_A_STEP, _CLAUSES_A_STEP // (1 + clauses + len(examples))), 1)
     labellings = partial(_labellings, affinities=affinities, examples=examples, keys=keys)
-    found: dict[str, Change] = {}
+    found: dict[str, TriedChange] = {}
     tried: Counter[str] = Counter()
     order = dict.fromkeys(incoming.passing, True) | dict.fromkeys(
         set(incoming.numbers).difference(incoming.passing), False
@@ -158,7 +158,7 @@ def _changes_of(
     """The changes of one node that are worth a trial, each with the node as it would be. ``passes``: the rules."""
     reason = None if rejection is None else rejection.reason
     if reason is Reason.CORDONED:
-        change = Change(kind="uncordonNode", text=f"uncordon {node.name}", node=node.name)
+        change = TriedChange(kind="uncordonNode", text=f"uncordon {node.name}", node=node.name)
         return iter([(change, uncordoned(node))])
     if reason is Reason.TAINT:
         return _without_taints(node, incoming)
@@ -181,7 +181,7 @@ def _without_taints(node: Node, incoming: Incoming) -> _Changes:
     names = tuple(f"{each.key}={each.value}:{each.effect}" for each in untolerated)
     text = f"remove the taint{'s' * (len(names) > 1)} {' and '.join(names)} from {node.name}"
     rest: tuple[Taint, ...] = tuple(each for each in node.taints if each not in untolerated)
-    yield Change(kind="removeTaints", text=text, node=node.name, taints=names), structs.replace(node, taints=rest)
+    yield TriedChange(kind="removeTaints", text=text, node=node.name, taints=names), structs.replace(node, taints=rest)
 
 
 # -- labels -----------------------------------------------------------------------------------------------------------
@@ -253,11 +253,11 @@ def _value(clause: NodeRequirement) -> str:
     return str(max(bound + (1 if clause.operator is Operator.GT else -1), 0))
 
 
-def _labelling(node: Node, labels: Labels) -> tuple[Change, Node]:
+def _labelling(node: Node, labels: Labels) -> tuple[TriedChange, Node]:
     wanted = {key: value for key, value in labels.items() if node.labels.get(key) != value}
     lost = tuple(sorted(node.labels.keys() - labels.keys()))
     text = labelling(wanted, lost, f"node {node.name}")
-    change = Change(kind="labelNode", text=text, node=node.name, labels=wanted, removed_labels=lost)
+    change = TriedChange(kind="labelNode", text=text, node=node.name, labels=wanted, removed_labels=lost)
     return change, structs.replace(node, labels=labels)
 
 

@@ -41,13 +41,13 @@ from extender.verbs.release.scoring import Scoring, best_nodes, preference_of
 from extender.verbs.release.victims import MOST_DOMAINS, GroupDryRun, GroupRemoval, may_preempt
 from extender.verbs.slots.placing import (
     NODES_A_STEP,
-    Budget,
     Capacity,
     NodeRoom,
-    Placed,
     RuleChecks,
-    Search,
+    SlotAssignment,
+    SlotSearch,
     Trials,
+    VisitBudget,
     is_alone_on_its_node,
     is_unconstrained,
     kinds_of,
@@ -137,7 +137,7 @@ class _Choice:
         self._brought = _brought(rest)
         self._capacity = self._capacity_of({pod.uid for pod in rest.pods})
         self._is_free = False
-        self._budget = Budget()
+        self._budget = VisitBudget()
         self._rejected: list[RejectedDomain] = []
 
     def _capacity_of(self, own: Collection[str]) -> Capacity:
@@ -386,20 +386,20 @@ class _Choice:
             yield True
         return found
 
-    def _place(self, rooms: Rooms, path: Sequence[Level]) -> Trials[Placed]:
+    def _place(self, rooms: Rooms, path: Sequence[Level]) -> Trials[SlotAssignment]:
         """All pods on the nodes of a domain, if they fit there."""
         lost = {kind: self._capacity.lost_to_doubted(rooms.get(kind, ()), pod) for kind, pod in self._examples.items()}
         most = int(self._times(rooms, lost) * len(self._pods))
         if most < len(self._pods):
-            return Placed((), most)
+            return SlotAssignment((), most)
         if self._is_free and len(self._examples) == 1:
             (only,) = rooms.values()
             return place_equal(self._pods, only)
         open_ = {kind: [room for room in each if room.holds] for kind, each in rooms.items()}
         checks = None if self._is_free else RuleChecks(self._view, self._narrowed(path))
-        return (yield from Search(self._pods, self._kinds, open_, self._capacity, checks, self._budget).run())
+        return (yield from SlotSearch(self._pods, self._kinds, open_, self._capacity, checks, self._budget).run())
 
-    def _by_score(self, placed: Placed, rooms: Rooms, path: Sequence[Level]) -> Trials[tuple[Slot, ...]]:
+    def _by_score(self, placed: SlotAssignment, rooms: Rooms, path: Sequence[Level]) -> Trials[tuple[Slot, ...]]:
         """The slots by filter's own score, and where the pods do not fit that way, as they were placed."""
         by_uid = {pod.uid: pod for pod in self._pods}
         pods = [by_uid[slot.pod] for slot in placed.slots]  # in the order of the search

@@ -18,11 +18,11 @@ from extender.model.objects import Pod
 from extender.model.policies import GROUP, JsonObject
 from extender.model.release import (
     RELEASED_ANNOTATION,
-    Decision,
+    GroupDecision,
     GroupKey,
+    GroupPhase,
     Growth,
     Level,
-    Phase,
     Proposal,
     ReleaseSpec,
     brought_toleration,
@@ -35,7 +35,7 @@ _HAVE: Final = ("has", "have")
 _DIGITS: Final = re.compile(r"(\d+)")
 
 
-class Reason(StrEnum):
+class WaitReason(StrEnum):
     """Why a group waits, or that it does not. The reason of the condition, of events and of metrics: a closed set."""
 
     INCOMPLETE = "Incomplete"
@@ -59,8 +59,15 @@ class Reason(StrEnum):
 
 STUCK: Final = frozenset(
     {
-        *(Reason.NO_SIZE, Reason.FOREIGN_GATE, Reason.BUDGET, Reason.NO_ROOM, Reason.DOMAIN_FULL, Reason.NOT_WRITTEN),
-        *(Reason.REFUSED, Reason.FAILED, Reason.NOT_BOUND, Reason.BEYOND_SIZE, Reason.QUOTA),
+        *(
+            WaitReason.NO_SIZE,
+            WaitReason.FOREIGN_GATE,
+            WaitReason.BUDGET,
+            WaitReason.NO_ROOM,
+            WaitReason.DOMAIN_FULL,
+            WaitReason.NOT_WRITTEN,
+        ),
+        *(WaitReason.REFUSED, WaitReason.FAILED, WaitReason.NOT_BOUND, WaitReason.BEYOND_SIZE, WaitReason.QUOTA),
     }
 )
 
@@ -108,15 +115,15 @@ class Do(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GroupStep:
     """What to do next and what to say of the group meanwhile. ``pods``: those to decide for or to release, in their order.
 
     ``levels``: the domain to write down as the decision, None where none is made. ``victims``: the UIDs of pods to remove.
     """
 
     do: Do
-    phase: Phase
-    reason: Reason
+    phase: GroupPhase
+    reason: WaitReason
     message: str = ""
     pods: tuple[Pod, ...] = ()
     levels: tuple[Level, ...] | None = None
@@ -124,8 +131,8 @@ class Step:
 
 
 def next_step(
-    group: GroupState, decision: Decision | None, sent: Collection[str], refused: Mapping[str, str] | None = None
-) -> Step:
+    group: GroupState, decision: GroupDecision | None, sent: Collection[str], refused: Mapping[str, str] | None = None
+) -> GroupStep:
     """The next step. ``sent``: UIDs of pods whose release was sent. ``refused``: by UID, why the API server refuses it.
 
     O(pods of the group).
@@ -139,44 +146,46 @@ def next_step(
     next_pods = in_order(pod for pod in left if pod.uid not in refused)
     if next_pods and out < size:
         text = f"{_of(out, size, 'is', 'are')} released"
-        return Step(Do.RELEASE, Phase.RELEASING, Reason.RELEASING, text, next_pods[: size - out])
+        return GroupStep(Do.RELEASE, GroupPhase.RELEASING, WaitReason.RELEASING, text, next_pods[: size - out])
     if next_pods and group.spec.growth is Growth.SAME_DOMAIN:
         text = f"{_of(out, out, 'is', 'are')} released; {beyond(len(next_pods))}"
-        return Step(Do.GROW, Phase.RELEASING, Reason.RELEASING, text, next_pods)
+        return GroupStep(Do.GROW, GroupPhase.RELEASING, WaitReason.RELEASING, text, next_pods)
     if any(pod.uid in refused for pod in left):
-        return Step(Do.WAIT, Phase.DEGRADED, Reason.REFUSED, _refusals(left, refused))
+        return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.REFUSED, _refusals(left, refused))
     return _decided(group, size, out)
 
 
-def _undecided(group: GroupState, left: list[Pod], out: int) -> Step:
+def _undecided(group: GroupState, left: list[Pod], out: int) -> GroupStep:
     if not group.size:
         text = "a pod has no size of its group in the label or annotation that the policy names, or no number"
-        return Step(Do.WAIT, Phase.COLLECTING, Reason.NO_SIZE, text)
+        return GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.NO_SIZE, text)
     if not left and not group.blocked:
         text = f"{_exist(out, group.size)}, without a gate"
-        return Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE, text)
+        return GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.INCOMPLETE, text)
     missing = group.size - len(left) - out
     if left and missing <= 0:  # the reconciler decides, and shows the step that this gives in place of this one
-        return Step(Do.DECIDE, Phase.DECIDING, Reason.NO_ROOM, "", in_order(left)[: group.size - out])
+        return GroupStep(Do.DECIDE, GroupPhase.DECIDING, WaitReason.NO_ROOM, "", in_order(left)[: group.size - out])
     if group.blocked:
-        return Step(Do.WAIT, Phase.COLLECTING, Reason.FOREIGN_GATE, _foreign_gates(group))
-    return Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE, _exist(len(left) + out, group.size))
+        return GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.FOREIGN_GATE, _foreign_gates(group))
+    return GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.INCOMPLETE, _exist(len(left) + out, group.size))
 
 
-def _decided(group: GroupState, size: int, out: int) -> Step:
+def _decided(group: GroupState, size: int, out: int) -> GroupStep:
     if group.blocked:
-        return Step(Do.WAIT, Phase.DEGRADED, Reason.FOREIGN_GATE, _foreign_gates(group))
+        return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.FOREIGN_GATE, _foreign_gates(group))
     bound = len(group.bound)
     if bound and bound == out and not (out < size and group.waiting):
         wanted = max(group.size or size, bound)
         gone, more = wanted - bound, len(group.waiting)
         has = f"{_of(bound, wanted, *_HAVE)} a node"
         if more:
-            return Step(Do.WAIT, Phase.BOUND, Reason.BEYOND_SIZE, f"{has}; {beyond(more)}: growth is KeepGated")
+            return GroupStep(
+                Do.WAIT, GroupPhase.BOUND, WaitReason.BEYOND_SIZE, f"{has}; {beyond(more)}: growth is KeepGated"
+            )
         missing = f"; {_of(gone, wanted, 'does', 'do')} not exist" if gone else ""
-        return Step(Do.WAIT, Phase.BOUND, Reason.BOUND, f"{has}{missing}")
+        return GroupStep(Do.WAIT, GroupPhase.BOUND, WaitReason.BOUND, f"{has}{missing}")
     text = f"{_of(bound, out, *_HAVE, noun='released pod')} a node"
-    return Step(Do.WAIT, Phase.RELEASING, Reason.RELEASING, text)
+    return GroupStep(Do.WAIT, GroupPhase.RELEASING, WaitReason.RELEASING, text)
 
 
 def beyond(pods: int) -> str:
@@ -193,7 +202,7 @@ def _exist(count: int, size: int) -> str:
     return _of(count, size, "exists", "exist")
 
 
-def status_of(group: GroupState, step: Step, reason: str = "") -> PlacementStatus:
+def status_of(group: GroupState, step: GroupStep, reason: str = "") -> PlacementStatus:
     """What the object of a group tells after a step."""
     bound = len(group.bound)
     released = len(group.released) + bound
@@ -276,7 +285,7 @@ class GroupOverview:
     """
 
     key: GroupKey
-    phase: Phase
+    phase: GroupPhase
     levels: tuple[Level, ...]
     size: int
     pods: int
@@ -413,7 +422,7 @@ def _lacking(present: Sequence[JsonObject], levels: Iterable[Level]) -> list[Jso
     return [toleration_body(each) for each in every if each._replace(seconds=None) not in known]
 
 
-def release_patch(pod: JsonObject, decision: Decision) -> JsonObject | Inexpressible | None:
+def release_patch(pod: JsonObject, decision: GroupDecision) -> JsonObject | Inexpressible | None:
     """The strategic merge patch for a pod as the API server has it; None if it does not have the gate any more.
 
     The patch names the UID and the version of the pod, so it fails with 409 if the pod has changed or is another one.

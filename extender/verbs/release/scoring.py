@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
-from extender.index.counts.counts import WhatIf
+from extender.index.counts.counts import IndexTrial
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.constraints.labels import Operator
@@ -30,7 +30,7 @@ from extender.model.resources import scored_requests
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.settings.configuration import Settings
-from extender.verbs.request import RequestedNodes, Search
+from extender.verbs.request import RequestedNodes, RequestSearch
 from extender.verbs.select_host import (
     TAINT_POINTS,
     affinity_points,
@@ -280,7 +280,7 @@ class Scoring:
         self._full[kind] = set(order.rooms.keys() - held)
         yield True
 
-    def _place(self, tried: WhatIf | None) -> Trials[Sequence[Slot] | None]:
+    def _place(self, tried: IndexTrial | None) -> Trials[Sequence[Slot] | None]:
         """The slots, none where a pod finds no room, None where the search is to pause."""
         while len(self._chosen) < len(self._pods):
             if not len(self._chosen) % _PODS_AN_ORDER:
@@ -313,7 +313,7 @@ class Scoring:
         kind, view = self._kinds[pod.uid], self._view
         order, full = self._order_of[kind], self._full[kind]
         filters = None if self._checks is None else self._checks.filters(pod)
-        search = Search(
+        search = RequestSearch(
             self._compiled(pod),
             filters or catalog.NO_FILTERS,
             RequestedNodes(order.names, IndexFrame(), view),

@@ -19,7 +19,7 @@ from extender.model.objects import Pod
 from extender.model.preemption import RemovalRank, removal_rank
 from extender.model.release import Slot
 from extender.settings.configuration import Settings
-from extender.verbs.dry_run import Budget, DryRun, importance, is_forbidden, may_plan, violating_budgets
+from extender.verbs.dry_run import DryRun, DryRunBudget, importance, is_forbidden, may_plan, violating_budgets
 from extender.verbs.slots.placing import NodeRoom, RuleChecks, Trials
 
 MOST_DOMAINS: Final = 8  # that are tried for one group
@@ -70,7 +70,7 @@ class GroupDryRun:
         self._pods = pods
         self._kinds = kinds
         self._checks = checks
-        self._budget = Budget(_MOST_WORK)
+        self._budget = DryRunBudget(_MOST_WORK)
 
     def in_domain(self, rooms: Mapping[Hashable, Sequence[NodeRoom]]) -> Trials[GroupRemoval | None]:
         """The removal for the nodes of a domain; None where none helps, budgets forbid it, or the time ends. O(pods × dry run)."""

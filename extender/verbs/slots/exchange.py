@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 from extender.index.view import ClusterView
 from extender.model.objects import Pod, PodSignature
 from extender.verbs.slots.placing import (
-    Budget,
     Capacity,
     RuleChecks,
-    Search,
+    SlotSearch,
     Trials,
+    VisitBudget,
     is_unconstrained,
     kinds_of,
 )
@@ -63,7 +63,7 @@ class GroupTrial:
         rooms = {kind: [capacity.on(place, each) for place in there] for kind, (each, there) in examples.items()}
         open_ = {kind: [room for room in each if room.holds] for kind, each in rooms.items()}
         checks = RuleChecks(view, self._narrowed())
-        search = Search([pod, *siblings], kinds, open_, capacity, checks, Budget(_MOST_VISITS))
+        search = SlotSearch([pod, *siblings], kinds, open_, capacity, checks, VisitBudget(_MOST_VISITS))
         return bool(_result(search.run()).slots)
 
     def _narrowed(self) -> Mapping[PodSignature, PodSignature]:

@@ -21,7 +21,7 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
-from extender.index.counts.counts import WhatIf
+from extender.index.counts.counts import IndexTrial
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.constraints.labels import HOSTNAME
@@ -56,7 +56,7 @@ that are unequal or constrained are rejected although another order of placing t
 
 
 @dataclass(slots=True)
-class Budget:
+class VisitBudget:
     """What is left of `MOST_VISITS`, for all domains that are tried for a group."""
 
     left: int = MOST_VISITS
@@ -68,7 +68,7 @@ _ANYWHERE: Final[AbstractSet[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class SlotAssignment:
     """Where all pods go, empty if they do not fit; ``most`` is how many pods were placed at best.
 
     ``reasons``: why the nodes do not take the first pod that fits nowhere, where a search found that.
@@ -79,7 +79,7 @@ class Placed:
     reasons: tuple[tuple[str, int], ...] = ()
 
 
-def place_equal(pods: Sequence[Pod], rooms: Sequence[NodeRoom]) -> Placed:
+def place_equal(pods: Sequence[Pod], rooms: Sequence[NodeRoom]) -> SlotAssignment:
     """Equal pods without constraints on as few nodes as possible, and the last of them on the tightest. O(nodes + pods log pods)."""
     by_holds: dict[int, list[NodeRoom]] = {}
     for room in rooms:
@@ -89,7 +89,7 @@ def place_equal(pods: Sequence[Pod], rooms: Sequence[NodeRoom]) -> Placed:
             by_holds[room.holds] = [room]
     left, holds = len(pods), sum(most * len(each) for most, each in by_holds.items())
     if holds < left:
-        return Placed((), holds)
+        return SlotAssignment((), holds)
     slots: list[Slot] = []
     for most in sorted(by_holds, reverse=True):
         here = iter(nsmallest(-(-left // most), by_holds[most], key=_name))
@@ -104,7 +104,7 @@ def place_equal(pods: Sequence[Pod], rooms: Sequence[NodeRoom]) -> Placed:
                 left = 0
         if not left:
             break
-    return Placed(tuple(slots), len(pods))
+    return SlotAssignment(tuple(slots), len(pods))
 
 
 Trials: TypeAlias = Generator[bool, bool | None, T]
@@ -203,7 +203,7 @@ class RoomLeft:
 _NO_MORE: Final = (-1, NodeRoom(-1, "", 0))
 
 
-class Search:
+class SlotSearch:
     """The search for slots of unequal or constrained pods, depth first. ``rooms``: by kind, the nodes that hold any.
 
     ``checks``: the rules, None for pods that no rule concerns. Each pod is tried on the tightest node first.
@@ -216,7 +216,7 @@ class Search:
         rooms: Mapping[Hashable, Sequence[NodeRoom]],
         capacity: Capacity,
         checks: RuleChecks | None,
-        budget: Budget,
+        budget: VisitBudget,
     ) -> None:
         self._reasons = Counter[str]()
         self._budget = budget
@@ -233,7 +233,7 @@ class Search:
         self._chosen: list[tuple[int, NodeRoom]] = []
         self._most = 0
 
-    def run(self) -> Trials[Placed]:
+    def run(self) -> Trials[SlotAssignment]:
         """Slots for all pods, or none. O(pods × nodes × clauses) where no pod is moved again; a pause costs O(pods placed)."""
         levels: list[Iterator[tuple[int, NodeRoom] | None]] = []
         if self._checks is None:
@@ -249,8 +249,8 @@ class Search:
             yield True
 
     def _go_on(
-        self, levels: list[Iterator[tuple[int, NodeRoom] | None]], tried: WhatIf | None
-    ) -> Trials[Placed | None]:
+        self, levels: list[Iterator[tuple[int, NodeRoom] | None]], tried: IndexTrial | None
+    ) -> Trials[SlotAssignment | None]:
         """The end of the search, None where it is to pause."""
         levels += [] if levels else [self._candidates(0)]
         while levels:
@@ -263,14 +263,14 @@ class Search:
                 self._place(choice, tried)
                 if len(self._chosen) == len(self._pods):
                     slots = [Slot(pod.uid, room.name) for pod, (_, room) in zip(self._pods, self._chosen, strict=True)]
-                    return Placed(tuple(slots), len(slots))
+                    return SlotAssignment(tuple(slots), len(slots))
                 levels.append(self._candidates(len(self._chosen)))
             if (yield tried is None):
                 return None
         return self._failure()
 
-    def _failure(self) -> Placed:
-        return Placed((), self._most, most_frequent(self._reasons))
+    def _failure(self) -> SlotAssignment:
+        return SlotAssignment((), self._most, most_frequent(self._reasons))
 
     def _order(self, pod: Pod, rooms: Sequence[NodeRoom]) -> tuple[bool, int, int]:
         """Pods that need no other pod first, then those of which the roomiest node and all nodes hold the fewest."""
@@ -310,7 +310,7 @@ class Search:
         """Whether the node holds the pod beside those of the group that are placed there."""
         return self._left.fits(self._pods[at], self._kinds[at], room)
 
-    def _place(self, choice: tuple[int, NodeRoom], tried: WhatIf | None) -> None:
+    def _place(self, choice: tuple[int, NodeRoom], tried: IndexTrial | None) -> None:
         pod, room = self._pods[len(self._chosen)], choice[1]
         self._left.count(pod, room.number, 1)
         if tried is not None and self._checks is not None:
@@ -318,7 +318,7 @@ class Search:
         self._chosen.append(choice)
         self._most = max(self._most, len(self._chosen))
 
-    def _remove_last(self, tried: WhatIf | None) -> None:
+    def _remove_last(self, tried: IndexTrial | None) -> None:
         _, room = self._chosen.pop()
         self._left.count(self._pods[len(self._chosen)], room.number, -1)
         if tried is not None:

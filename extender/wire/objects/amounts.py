@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from extender.model.bounded import SHARED_NAMES, Prepared, Steps, at_once, cached, shared
+from extender.model.bounded import SHARED_NAMES, PreparedValue, Steps, at_once, cached, shared
 from extender.model.objects import NO_RESOURCES
 from extender.model.quotas import is_charged
 from extender.model.resources import (
@@ -154,7 +154,7 @@ def _raw(raw: bytes, path: str = _PATH) -> Steps[dict[str, int]]:
     return _parsed(raw, path) if len(raw) <= _SMALL else (yield from _parsed_in_steps(raw, path))
 
 
-REQUESTS: Final = Prepared(_summing)
+REQUESTS: Final = PreparedValue(_summing)
 
 
 @cached(_AMOUNTS_BYTES, _summed_bytes)
@@ -209,7 +209,7 @@ def _offered(amounts: Quantities) -> Steps[Resources]:
     return (yield from _read(amounts, "status.allocatable"))
 
 
-OFFERED: Final = Prepared(_offered)
+OFFERED: Final = PreparedValue(_offered)
 
 
 def _charged(hard: Quantities) -> Steps[tuple[Resources, tuple[str, ...]]]:
@@ -229,4 +229,4 @@ def _charged(hard: Quantities) -> Steps[tuple[Resources, tuple[str, ...]]]:
     return found, tuple(sorted(others))
 
 
-QUOTA_AMOUNTS: Final = Prepared(_charged)
+QUOTA_AMOUNTS: Final = PreparedValue(_charged)

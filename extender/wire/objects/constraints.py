@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from extender.model.bounded import Prepared, Steps, at_once, cached
+from extender.model.bounded import PreparedValue, Steps, at_once, cached
 from extender.model.constraints.labels import KEY_PATTERN, VALUE_PATTERN, Labels
 from extender.model.constraints.node_affinity import (
     NodeAffinity,
@@ -45,7 +45,7 @@ from extender.model.constraints.terms import (
 )
 from extender.model.objects import Controller, Excess
 from extender.model.policies import Size
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects.objects_json import (
     AffinityJson,
@@ -120,7 +120,7 @@ def _selector_in_steps(raw: bytes, path: str = "spec.selector") -> Steps[LabelSe
         return None
 
 
-BUDGET_SELECTOR: Final = Prepared(_selector_in_steps)
+BUDGET_SELECTOR: Final = PreparedValue(_selector_in_steps)
 
 
 def _label_selector(parsed: LabelSelectorJson | None) -> LabelSelector:
@@ -308,22 +308,22 @@ def controller_of(owner: OwnerJson) -> Controller | None:
 # -- limits
 
 
-DEFAULT_LIMITS: Final = Limits()
+DEFAULT_LIMITS: Final = ConstraintLimits()
 BYTES_LIMIT: Final = "podBytes"
 PORTS_LIMIT: Final = "hostPorts"
 
 
-def excess_bytes(size: int, limits: Limits) -> Excess:
+def excess_bytes(size: int, limits: ConstraintLimits) -> Excess:
     """The excess of a pod whose labels and constraints have more bytes than ``limits.podBytes``."""
     return Excess(BYTES_LIMIT, f"labels and constraints: {size} bytes, limits.podBytes is {limits.pod_bytes}")
 
 
-def excess_ports(ports: int, limits: Limits) -> Excess:
+def excess_ports(ports: int, limits: ConstraintLimits) -> Excess:
     """The excess of a pod with more host ports than ``limits.hostPorts``."""
     return Excess(PORTS_LIMIT, f"spec.containers: {ports} host ports, limits.hostPorts is {limits.host_ports}")
 
 
-# The counts that are compared, in this order: the name in `Limits` and in the settings, and the text of what is too much.
+# The counts that are compared, in this order: the name in `ConstraintLimits` and in the settings, and the text of what is too much.
 _COUNTED: Final = (
     ("affinity_terms", "affinityTerms", "spec.affinity: {} terms of pods"),
     ("topology_spread_constraints", "topologySpreadConstraints", "spec.topologySpreadConstraints: {} constraints"),
@@ -345,7 +345,7 @@ def excess_parts(
     node_affinity: NodeAffinity,
     preferred_nodes: Sequence[PreferredNodeTerm],
     tolerations: Sequence[Toleration],
-    limits: Limits,
+    limits: ConstraintLimits,
 ) -> Excess | None:
     """The first limit that a pod exceeds, or None. O(terms + requirements).
 

@@ -32,7 +32,7 @@ from extender.model.objects import (
 )
 from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND, VERSION, PolicyObject
 from extender.settings.configuration import Settings
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.objects_json import (
@@ -97,7 +97,7 @@ class Identity(msgspec.Struct, rename="camel"):
     resource_version: str = ""
 
 
-class Event(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One line of a WATCH. ``object`` is None for BOOKMARK and ERROR, ``status`` is set for ERROR only."""
 
     type: str
@@ -253,7 +253,7 @@ class Kind(Generic[T]):
         parts = self.path.split("/")
         return parts[2] if parts[1] == "apis" else ""
 
-    def decode_event(self, line: bytes) -> Event[T]:
+    def decode_event(self, line: bytes) -> WatchEvent[T]:
         """Decodes one line of a WATCH. Raises ``WireError``. Fast if ``type`` is first, as the API server writes it."""
         # They have no object of this kind, so the decoder below would parse the line in vain.
         if line.startswith((b'{"type":"BOOKMARK"', b'{"type":"ERROR"')):
@@ -267,7 +267,7 @@ class Kind(Generic[T]):
         if event.type in ("BOOKMARK", "ERROR"):
             return self._decode_mark(line)
         meta: MetaJson | None = event.object.metadata
-        return Event(event.type, self._trim(event.object), (meta.resource_version or "") if meta else "")
+        return WatchEvent(event.type, self._trim(event.object), (meta.resource_version or "") if meta else "")
 
     def decode_object(self, body: bytes) -> T:
         """Decodes a single object, such as the answer to a GET. Raises ``WireError``."""
@@ -294,17 +294,17 @@ class Kind(Generic[T]):
         names = {"name": identity.name, "namespace": identity.namespace, "uid": identity.uid or None}
         return self.decode_object(msgspec.json.encode({"metadata": names}))
 
-    def _decode_mark(self, line: bytes, cause: Exception | None = None) -> Event[T]:
+    def _decode_mark(self, line: bytes, cause: Exception | None = None) -> WatchEvent[T]:
         """Decodes a BOOKMARK or ERROR line, which has no object of this kind. Raises ``cause`` for other lines."""
         try:
             envelope = _ENVELOPE.decode(line)
             if envelope.type == "ERROR":
                 status = decode_status(bytes(envelope.object))
-                return Event("ERROR", None, "", status=status)
+                return WatchEvent("ERROR", None, "", status=status)
             if envelope.type == "BOOKMARK":
                 mark = _BOOKMARK.decode(envelope.object).metadata
                 end = (mark.annotations or {}).get(_INITIAL_EVENTS_END) == "true"
-                return Event("BOOKMARK", None, mark.resource_version or "", initial_events_end=end)
+                return WatchEvent("BOOKMARK", None, mark.resource_version or "", initial_events_end=end)
         except UNREADABLE as error:
             raise from_msgspec(cause or error) from None
         raise WireError("", "event has an unknown form") if cause is None else from_msgspec(cause)
@@ -314,12 +314,12 @@ def _workloads(name: str, path: str, kind: str) -> Kind[Workload]:
     return Kind(name, path, WorkloadJson, lambda raw: trim_workload(raw, kind))
 
 
-def pods_within(limits: Limits) -> Kind[Pod]:
+def pods_within(limits: ConstraintLimits) -> Kind[Pod]:
     """The kind of pods; pods above these limits are marked."""
     return Kind("pods", "/api/v1/pods", PodJson, lambda raw: trim_pod(raw, limits), prepare_pod)
 
 
-def policies_within(limits: Limits, api_kind: str, group: str) -> Kind[PolicyObject]:
+def policies_within(limits: ConstraintLimits, api_kind: str, group: str) -> Kind[PolicyObject]:
     """A kind of policies; one that exceeds the limits, or is invalid otherwise, is kept as invalid."""
     resource = f"{api_kind.lower()[:-1]}ies"
     name = resource if group == GROUP else f"{resource}.{group}"
@@ -364,9 +364,9 @@ class WatchedKind:
     kind: Kind[Any]
     why: str
     is_needed: Callable[[Settings], bool]
-    limited: Callable[[Limits], Kind[Any]] | None = None
+    limited: Callable[[ConstraintLimits], Kind[Any]] | None = None
 
-    def within(self, limits: Limits) -> Kind[Any]:
+    def within(self, limits: ConstraintLimits) -> Kind[Any]:
         """The kind under the limits of the settings, which apply to pods and policies."""
         return self.kind if self.limited is None else self.limited(limits)
 
@@ -389,7 +389,7 @@ _BUDGETS: Final = "preemption avoids victims that a budget protects"
 
 
 def _policies(api_kind: str, group: str) -> WatchedKind:
-    def limited(limits: Limits) -> Kind[Any]:
+    def limited(limits: ConstraintLimits) -> Kind[Any]:
         return policies_within(limits, api_kind, group)
 
     def is_needed(settings: Settings) -> bool:

@@ -47,7 +47,7 @@ from extender.model.quotas import CROSS_NAMESPACE_SCOPE
 from extender.model.release import MOST_GATES, MOST_NUMBERS, RELEASED_ANNOTATION, Gating
 from extender.model.resources import Resources
 from extender.model.units import read_time
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.objects.amounts import (
     OFFERED,
     QUOTA_AMOUNTS,
@@ -110,7 +110,7 @@ _ABSENT = (b"", b"null", b"[]", b"{}")
 
 Identity: TypeAlias = tuple[str, str, str]
 """Service account and priority class, which policies select pods by, and the record of what they injected."""
-Template: TypeAlias = tuple[str, bytes, bytes, bytes, bytes, bytes, bytes, Identity, Limits]
+Template: TypeAlias = tuple[str, bytes, bytes, bytes, bytes, bytes, bytes, Identity, ConstraintLimits]
 """Namespace; labels, affinity, spread constraints, node selector, tolerations and owners as raw JSON; identity; limits."""
 
 # Sizes of the caches. An evicted template is not parsed again while a pod has it: see _LIVE.
@@ -137,10 +137,10 @@ _PORTS: Final[BoundedCache[HostPorts, HostPorts]] = BoundedCache(_PORTS_BYTES)
 # Every signature in use, by a digest of its bytes. A template that was evicted from the cache keeps its signature, so that
 # an event of its pods is not taken for a change. The template does not return to the cache: where more templates are in use
 # than fit, it would evict another one that is needed just as soon.
-_LIVE: Final[WeakValueDictionary[tuple[Limits | Excess, bytes], PodSignature]] = WeakValueDictionary()
+_LIVE: Final[WeakValueDictionary[tuple[ConstraintLimits | Excess, bytes], PodSignature]] = WeakValueDictionary()
 
 
-def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
+def trim_pod(raw: PodJson, limits: ConstraintLimits = DEFAULT_LIMITS) -> Pod:
     """Converts a pod. Raises ``WireError`` naming the field.
 
     A pod above a limit is marked (`PodSignature.excess`) and keeps its constraints, because its anti-affinity counts if
@@ -215,7 +215,7 @@ def _deletion_cost(annotations: bytes) -> tuple[str, bool]:
     return shared(cost), bool(cost) and cost == found.own_cost
 
 
-def _injected(annotations: bytes, limits: Limits) -> str:
+def _injected(annotations: bytes, limits: ConstraintLimits) -> str:
     """The record of what policies injected, as text; empty where it is too large to be kept. Read for pods without a node only."""
     if _RECORD not in annotations:
         return ""

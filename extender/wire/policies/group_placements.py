@@ -12,7 +12,7 @@ import msgspec
 
 from extender.model.group_placements import PLACEMENT_KIND, GroupPlacement, PlacementStatus, placement_name
 from extender.model.policies import GROUP, VERSION, JsonObject
-from extender.model.release import BroughtToleration, Decision, GroupKey, Level, Phase, toleration_body
+from extender.model.release import BroughtToleration, GroupDecision, GroupKey, GroupPhase, Level, toleration_body
 from extender.model.units import read_time, rfc3339
 
 _LONGEST_MESSAGE = 1024
@@ -101,12 +101,12 @@ def trim_placement(raw: GroupPlacementJson) -> GroupPlacement:
 
 def _status(raw: _StatusJson) -> PlacementStatus:
     reason = next((each.reason for each in raw.conditions or () if each.type == CONDITION), "")
-    phase = Phase(raw.phase) if raw.phase in set(Phase) else Phase.COLLECTING
+    phase = GroupPhase(raw.phase) if raw.phase in set(GroupPhase) else GroupPhase.COLLECTING
     return PlacementStatus(phase, raw.ready or 0, raw.released or 0, raw.bound or 0, reason, raw.message or "")
 
 
 def decision_body(
-    decision: Decision,
+    decision: GroupDecision,
     version: str = "",
     owner: Mapping[str, str] | None = None,
     pods: Iterable[str] | None = None,
@@ -147,7 +147,7 @@ def undecided_body(group: GroupKey, gate: str, size: int, owner: Mapping[str, st
 
 def status_body(status: PlacementStatus, since: datetime) -> JsonObject:
     """The status. ``since``: when the condition became what it is."""
-    placed = status.phase is Phase.BOUND
+    placed = status.phase is GroupPhase.BOUND
     condition = {
         "type": CONDITION,
         "status": "True" if placed else "False",

@@ -13,7 +13,7 @@ import orjson
 
 from extender.model.constraints.clauses import FIELD, LABEL, OPAQUE, Clause, absorb, are_contradictory, clause
 from extender.model.constraints.node_affinity import NodeRequirement
-from extender.model.policies import Item, JsonObject, NodeTerm, Size
+from extender.model.policies import InjectedItem, JsonObject, NodeTerm, Size
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -84,10 +84,10 @@ def requirement_clause(source: str, item: Any) -> Clause:
     return Clause(OPAQUE, source, canonical(item))
 
 
-def list_item(path: str, value: JsonObject) -> Item:
+def list_item(path: str, value: JsonObject) -> InjectedItem:
     """An element of one of the `LISTS`."""
     key = item_key(path, value)
-    return Item(value, key, _COUNTS[path](value)._replace(pod_bytes=len(key)))
+    return InjectedItem(value, key, _COUNTS[path](value)._replace(pod_bytes=len(key)))
 
 
 def item_key(path: str, value: Any) -> str:

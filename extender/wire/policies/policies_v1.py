@@ -32,7 +32,7 @@ from extender.model.policies import (
     Policy,
     PolicyKey,
     PolicyObject,
-    Scope,
+    PolicyScope,
     Targets,
 )
 from extender.model.release import (
@@ -50,7 +50,7 @@ from extender.model.release import (
 )
 from extender.model.resources import PODS, parse_resources
 from extender.model.units import Duration
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.errors import WireError, from_msgspec
 from extender.wire.objects.constraints import DEFAULT_LIMITS, parse_affinity
 from extender.wire.objects.objects_json import PolicyJson, PolicyMetaJson
@@ -80,7 +80,7 @@ def spec_fields(*, is_cluster: bool) -> tuple[str, ...]:
     return (*_SPEC_FIELDS, *(["namespaceSelector"] if is_cluster else []))
 
 
-def decode_policy(body: bytes, limits: Limits = DEFAULT_LIMITS, *, kind: str = "") -> Policy:
+def decode_policy(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS, *, kind: str = "") -> Policy:
     """One policy as the API server sends it; raises ``WireError`` where it is no JSON object, else ``PolicyError``.
 
     ``kind``: the kind of a list's items, which do not name it themselves.
@@ -103,7 +103,7 @@ def _unreadable(body: bytes) -> WireError:
     return WireError("", "is no JSON that can be read")
 
 
-def read_policy(found: JsonObject, limits: Limits = DEFAULT_LIMITS, *, kind: str = "") -> Policy:
+def read_policy(found: JsonObject, limits: ConstraintLimits = DEFAULT_LIMITS, *, kind: str = "") -> Policy:
     """Builds a policy from parsed JSON, parts of which it keeps. Raises ``PolicyError``."""
     kind = kind or str(found.get("kind") or "")
     errors = validate(found, limits, kind=kind)
@@ -128,7 +128,7 @@ def read_policy(found: JsonObject, limits: Limits = DEFAULT_LIMITS, *, kind: str
     )
 
 
-def trim_policy(raw: PolicyJson, limits: Limits, kind: str, group: str) -> PolicyObject:
+def trim_policy(raw: PolicyJson, limits: ConstraintLimits, kind: str, group: str) -> PolicyObject:
     """A watched policy, without its resourceVersion: a change of its status alone changes no decision."""
     meta = raw.metadata or PolicyMetaJson()
     metadata = {"name": meta.name, "namespace": meta.namespace, "generation": meta.generation}
@@ -194,9 +194,9 @@ def _moments(spec: JsonObject) -> frozenset[Moment]:
     return frozenset(map(Moment, when))
 
 
-def _scope(namespace: str, spec: JsonObject, kind: str) -> Scope:
+def _scope(namespace: str, spec: JsonObject, kind: str) -> PolicyScope:
     conditions = spec.get("matchConditions") or {}
-    return Scope(
+    return PolicyScope(
         namespace=namespace,
         pod_selector=_selector(spec.get("podSelector")),
         namespace_selector=_selector(spec.get("namespaceSelector")) if kind == CLUSTER_KIND else EVERYTHING,

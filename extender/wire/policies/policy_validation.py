@@ -28,7 +28,7 @@ from extender.model.release import (
 )
 from extender.model.resources import PODS
 from extender.model.units import Duration
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.policies.field_errors import (
     ErrorType,
     FieldError,
@@ -51,7 +51,7 @@ _LISTS: Final = ("ownerKinds", "serviceAccounts", "priorityClassNames")
 KINDS: Final = (NAMESPACED_KIND, CLUSTER_KIND)
 
 
-def validate(policy: Any, limits: Limits, *, kind: str = "") -> list[FieldError]:
+def validate(policy: Any, limits: ConstraintLimits, *, kind: str = "") -> list[FieldError]:
     """Every error of a policy object. ``kind`` is used if the object has none."""
     found = Problems()
     if not isinstance(policy, dict):
@@ -182,7 +182,7 @@ _LIMITED: Final = {
 }
 
 
-def _check_limits(found: Problems, spec: JsonObject, limits: Limits) -> None:
+def _check_limits(found: Problems, spec: JsonObject, limits: ConstraintLimits) -> None:
     """Rejects a policy above a limit of pods: every pod that it selects would be rejected."""
     for name, count in size_of(spec)._asdict().items():
         most = getattr(limits, name)

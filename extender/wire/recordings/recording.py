@@ -50,7 +50,7 @@ from extender.model.objects import (
 from extender.model.policies import PolicyObject
 from extender.model.preemption import Candidate, PreemptionPlan
 from extender.model.rejections import Reason
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
 from extender.wire.objects.kinds import policies_within
@@ -61,7 +61,7 @@ _FAILED: Final = ("FailedNodes", "FailedAndUnresolvableNodes")
 _REASON_TEXTS: Final = frozenset(reason.text for reason in Reason)
 
 
-class Answer(Struct, frozen=True, rename="camel", omit_defaults=True):
+class RecordedAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What was answered, in a form that two runs can be compared by.
 
     ``passed`` are the names of nodes that passed filter, best first. ``reasons`` are the labels of why nodes were rejected,
@@ -78,7 +78,7 @@ class Answer(Struct, frozen=True, rename="camel", omit_defaults=True):
     victims: dict[str, tuple[str, ...]] = {}
 
 
-def filter_answer(result: FilterResult, plan: PreemptionPlan | None, *, redacted: bool = False) -> Answer:
+def filter_answer(result: FilterResult, plan: PreemptionPlan | None, *, redacted: bool = False) -> RecordedAnswer:
     """What a filter result is compared by. O(rejected nodes).
 
     ``redacted``: the texts may have names and are not comparable, so nodes are counted by reason instead.
@@ -86,9 +86,9 @@ def filter_answer(result: FilterResult, plan: PreemptionPlan | None, *, redacted
     reasons = tuple(sorted(reason.label for reason in result.reasons))
     if redacted:
         digest = "" if result.passed or result.error else _digest(_nodes_by_reason(result))
-        return Answer(tuple(result.passed), reasons, _ERROR if result.error else "", digest, _planned(plan))
+        return RecordedAnswer(tuple(result.passed), reasons, _ERROR if result.error else "", digest, _planned(plan))
     digest = "" if result.passed or result.error else _digest(orjson.loads(encode_filter(result)))
-    return Answer(tuple(result.passed), reasons, result.error, digest, _planned(plan))
+    return RecordedAnswer(tuple(result.passed), reasons, result.error, digest, _planned(plan))
 
 
 def _digest(found: object) -> str:
@@ -103,10 +103,10 @@ def _nodes_by_reason(result: FilterResult) -> dict[str, int]:
     return Counter(text if text in _REASON_TEXTS else "" for text in texts)
 
 
-def preemption_answer(candidates: Sequence[Candidate], plan: PreemptionPlan | None) -> Answer:
+def preemption_answer(candidates: Sequence[Candidate], plan: PreemptionPlan | None) -> RecordedAnswer:
     """What an answer of preempt is compared by. O(victims)."""
     victims = {each.node: tuple(victim.uid for victim in each.victims) for each in candidates}
-    return Answer(plan=_planned(plan), victims=victims)
+    return RecordedAnswer(plan=_planned(plan), victims=victims)
 
 
 def _planned(plan: PreemptionPlan | None) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ class Question(Struct, frozen=True):
 
     verb: Verb
     pod: Pod | str
-    answer: Answer
+    answer: RecordedAnswer
     names: Sequence[str] = ()
     nodes: Sequence[Node] | None = None
     candidates: Sequence[Candidate] = ()
@@ -233,7 +233,7 @@ class _ClaimLine(Struct, tag="claim"):
 
 class _QuestionLine(Struct, tag="question", omit_defaults=True):
     verb: Verb
-    answer: Answer
+    answer: RecordedAnswer
     uid: str = ""
     pod: Any = None
     runs: Sequence[int] = ()  # of the names asked about: the first number and how many, the next first number, ...
@@ -364,7 +364,9 @@ class RecordingEncoder:
 class RecordingDecoder:
     """Decodes the lines of a recording, in order. Policies are read within ``limits``; ``adapt`` is applied to each signature."""
 
-    def __init__(self, limits: Limits, adapt: Callable[[PodSignature], PodSignature] = lambda found: found) -> None:
+    def __init__(
+        self, limits: ConstraintLimits, adapt: Callable[[PodSignature], PodSignature] = lambda found: found
+    ) -> None:
         self.limits = limits
         self._adapt = adapt
         self._lines: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Line)

@@ -46,7 +46,7 @@ _TYPES: Final = (
     Settings,
 )
 _CONSTANTS: Final[tuple[type[StrEnum], ...]] = (
-    *(Operator, release.ReleaseMode, release.Strategy, release.OnTimeout, release.Replacement, release.Phase),
+    *(Operator, release.ReleaseMode, release.Strategy, release.OnTimeout, release.Replacement, release.GroupPhase),
     release.WhenNoRoom,
     *(policies.Moment, policies.Targets, policies.ConflictPolicy, policies.FailurePolicy, policies.Mode),
 )

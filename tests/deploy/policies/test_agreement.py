@@ -7,7 +7,7 @@ from enum import StrEnum
 import pytest
 
 from extender.model.policies import ConflictPolicy, FailurePolicy, Mode, Moment, Targets
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.wire.policies.policies_v1 import read_policy, spec_fields
 from extender.wire.policies.policy_fields import SPEC_FIELDS, Fields
 from extender.wire.policies.policy_validation import validate
@@ -35,7 +35,7 @@ SCHEMA_ONLY = {
 
 def errors_of(found: Json) -> list[str]:
     """The fields at fault by the webhook."""
-    return [each.field for each in validate(found, Limits(), kind=found["kind"])]
+    return [each.field for each in validate(found, ConstraintLimits(), kind=found["kind"])]
 
 
 @pytest.mark.parametrize("found", [FULL, namespaced_full()], ids=lambda found: str(found["kind"]))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from extender.model.group_placements import PLACEMENT_KIND, PLACEMENTS, PlacementStatus
-from extender.model.release import Decision, GroupKey, Level, Phase
+from extender.model.release import GroupDecision, GroupKey, GroupPhase, Level
 from extender.wire.policies.group_placements import decision_body, status_body
 from tests.deploy.policies.test_schema import kept, schema_of, test_the_schema_is_structural_and_has_no_unbounded_part
 from tests.tools.crds.group_placements import crd
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 GROUP = GroupKey("team", "PodSchedulingPolicy/team/gangs", "train-7")
-DECISION = Decision(GROUP, "placement.extender.dev/group", 4, (Level("zone", "a"), Level("rack", "r1")), NOON)
+DECISION = GroupDecision(GROUP, "placement.extender.dev/group", 4, (Level("zone", "a"), Level("rack", "r1")), NOON)
 
 
 def test_the_schema_is_structural_and_bounded() -> None:
@@ -20,7 +20,7 @@ def test_the_schema_is_structural_and_bounded() -> None:
 
 
 def test_nothing_that_is_written_is_pruned() -> None:
-    status = status_body(PlacementStatus(Phase.BOUND, 4, 4, 4, "Bound", "every pod has a node"), NOON)
+    status = status_body(PlacementStatus(GroupPhase.BOUND, 4, 4, 4, "Bound", "every pod has a node"), NOON)
     whole = decision_body(DECISION) | {"status": status, "metadata": {}}
     assert kept(schema_of(crd()), whole) == whole
 

@@ -18,9 +18,9 @@ from extender.simulator.oracle.brute_force import (
     SPREAD_UNLABELLED,
     SUCCESS,
     ClusterState,
-    InterPodAffinity,
-    Status,
-    TopologySpread,
+    OracleInterPodAffinity,
+    OracleTopologySpread,
+    PluginStatus,
     feasible,
 )
 from extender.simulator.oracle.journal import Journal, StoreChange
@@ -41,7 +41,7 @@ def _cases(name: str) -> Iterator[JsonObject]:
         yield from map(json.loads, lines)
 
 
-def _answers(case: JsonObject) -> dict[str, dict[str, Status]]:
+def _answers(case: JsonObject) -> dict[str, dict[str, PluginStatus]]:
     state = ClusterState(case["nodes"], case.get("namespaces") or [])
     for number, existing in enumerate(case["pods"]):
         on = existing["spec"].get("nodeName")
@@ -50,14 +50,14 @@ def _answers(case: JsonObject) -> dict[str, dict[str, Status]]:
     owners = [(kind, owner) for field, kind in OWNERS.items() for owner in case.get(field) or []]
     defaults = case["config"]["topologySpread"]["defaultConstraints"] or []
     constraints = constraints_in_force(case["pod"], defaults, case.get("services") or [], owners)
-    apart, even = InterPodAffinity(case["pod"], state), TopologySpread(case["pod"], state, constraints)
+    apart, even = OracleInterPodAffinity(case["pod"], state), OracleTopologySpread(case["pod"], state, constraints)
     return {
         "interPodAffinity": {name: apart.check(name) for name in state.nodes},
         "podTopologySpread": {name: even.check(name) for name in state.nodes},
     }
 
 
-def _agree(ours: Status, theirs: Status) -> bool:
+def _agree(ours: PluginStatus, theirs: PluginStatus) -> bool:
     """Reasons that quote a parse error are compared by their beginning."""
     quotes = ours.reason.endswith(": ") and theirs.reason.startswith(ours.reason)
     return ours == theirs or (quotes and ours.code == theirs.code)
@@ -68,14 +68,14 @@ def _differs(case: JsonObject) -> bool:
     return any(not _agree(ours[plugin][name], found) for plugin in theirs for name, found in theirs[plugin].items())
 
 
-def _expected(case: JsonObject) -> dict[str, dict[str, Status]]:
-    found: dict[str, dict[str, Status]] = {}
+def _expected(case: JsonObject) -> dict[str, dict[str, PluginStatus]]:
+    found: dict[str, dict[str, PluginStatus]] = {}
     for plugin in ("interPodAffinity", "podTopologySpread"):
         answer = (case.get("expectedIfFixed") or case["expected"])[plugin]
         first = answer["preFilter"]
         all_alike = first["code"] not in {"Success", "Skip"}
         found[plugin] = {
-            name: Status(**(first if all_alike else answer["filter"][name]))
+            name: PluginStatus(**(first if all_alike else answer["filter"][name]))
             for name in (item["metadata"]["name"] for item in case["nodes"])
         }
     return found

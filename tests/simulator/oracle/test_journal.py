@@ -2,15 +2,15 @@
 
 import pytest
 
-from extender.simulator.apiserver.kinds import NODES, PODS, Kind
-from extender.simulator.apiserver.store import ADDED, MODIFIED, Change, Store, Stored
+from extender.simulator.apiserver.kinds import NODES, PODS, ServedKind
+from extender.simulator.apiserver.store import ADDED, MODIFIED, ServedChange, Store, Stored
 from extender.simulator.oracle.journal import Journal, StoreChange
 
 
-def happened(at: float, event: str, node: str = "", before: str | None = None, kind: Kind = PODS) -> StoreChange:
+def happened(at: float, event: str, node: str = "", before: str | None = None, kind: ServedKind = PODS) -> StoreChange:
     """A change of an object that has a node, and had one before or was not there."""
     previous = None if before is None else Stored("team/web", 1, b"{}", before)
-    return StoreChange(kind, Change(event, Stored("team/web", 2, b"{}", node), previous, b"", at))
+    return StoreChange(kind, ServedChange(event, Stored("team/web", 2, b"{}", node), previous, b"", at))
 
 
 def journal(*entries: StoreChange) -> Journal:

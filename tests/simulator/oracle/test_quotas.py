@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.simulator.apiserver.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS, Kind
-from extender.simulator.apiserver.store import ADDED, DELETED, MODIFIED, Change, Store, Stored
+from extender.simulator.apiserver.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS, ServedKind
+from extender.simulator.apiserver.store import ADDED, DELETED, MODIFIED, ServedChange, Store, Stored
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.oracle.journal import Decision, FailedBinding, Journal, Refusal, StoreChange
+from extender.simulator.oracle.journal import FailedBinding, Journal, JournalDecision, Refusal, StoreChange
 from extender.simulator.oracle.quotas import is_in_scope, quota_violations
 from tests.builders import term, weighted
 from tests.quotas import quota_json, reaching_json
@@ -31,7 +31,7 @@ class Told:
     def wait(self, seconds: float) -> None:
         self.at += seconds
 
-    def show(self, kind: Kind, obj: JsonObject, event: str = ADDED, before: JsonObject | None = None) -> None:
+    def show(self, kind: ServedKind, obj: JsonObject, event: str = ADDED, before: JsonObject | None = None) -> None:
         """A change of the store, now."""
         key = "/".join(filter(None, (obj["metadata"].get("namespace"), obj["metadata"]["name"])))
         stored, previous = (
@@ -39,7 +39,7 @@ class Told:
             for each in (obj, before)
         )
         assert stored is not None
-        self.journal.entries.append(StoreChange(kind, Change(event, stored, previous, b"", self.at)))
+        self.journal.entries.append(StoreChange(kind, ServedChange(event, stored, previous, b"", self.at)))
 
     def quota(self, limit: int) -> None:
         self.show(RESOURCE_QUOTAS, quota_json(hard={"pods": str(limit)}), MODIFIED)
@@ -150,7 +150,7 @@ def test_pods_out_of_the_scope_and_refusals_for_other_reasons_are_not_judged() -
     told.journal.rejected(told.at, told.at, "uid-b", reaching_json("b"), ["node(s) had too few resources left"])
     assert told.judged() == []
     assert not any(isinstance(entry, Refusal) for entry in told.journal.entries)
-    assert isinstance(told.journal.entries[-1], Decision)
+    assert isinstance(told.journal.entries[-1], JournalDecision)
     assert not isinstance(told.journal.entries[-1], FailedBinding)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from extender.simulator.apiserver.kinds import PODS
-from extender.simulator.apiserver.store import ADDED, MODIFIED, Change, Store, Stored
+from extender.simulator.apiserver.store import ADDED, MODIFIED, ServedChange, Store, Stored
 from extender.simulator.oracle.journal import Journal, StoreChange
 from extender.simulator.oracle.turns import Turn, gate_turns, overtakings, whole_waits
 
@@ -45,7 +45,7 @@ def test_a_pod_that_was_rejected_waits_on_until_its_last_answer() -> None:
 def change(at: float, event: str, uid: str, *, gated: bool) -> StoreChange:
     spec = b'{"schedulingGates":[{"name":"group"}]}' if gated else b"{}"
     raw = b'{"metadata":{"uid":"%s","name":"%s","namespace":"team"},"spec":%s}' % (uid.encode(), uid.encode(), spec)
-    return StoreChange(PODS, Change(event, Stored(f"team/{uid}", 1, raw, ""), None, b"", at))
+    return StoreChange(PODS, ServedChange(event, Stored(f"team/{uid}", 1, raw, ""), None, b"", at))
 
 
 def test_the_wait_at_a_gate_ends_with_the_release() -> None:

@@ -5,7 +5,7 @@ import pytest
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Target
 from extender.simulator.apiserver.patching import MERGE
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.oracle.journal import Decision, FailedBinding
+from extender.simulator.oracle.journal import FailedBinding, JournalDecision
 from extender.simulator.scheduler.cache import nodes_to_find
 from tests.fakes import until
 from tests.simulator.fake_extender import Cluster, FakeExtender, accept_all, cluster, refuse_all
@@ -16,7 +16,7 @@ TOLERATION: JsonObject = {"key": "dedicated", "operator": "Equal", "value": "db"
 
 
 def _decisions(there: Cluster) -> list[str]:
-    return [entry.pod["metadata"]["name"] for entry in there.loop.journal.entries if isinstance(entry, Decision)]
+    return [entry.pod["metadata"]["name"] for entry in there.loop.journal.entries if isinstance(entry, JournalDecision)]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_changes_reach_the_loop_after_the_cache_delay() -> None:
         there.api.operations.create(NODES, node("n1"))
         added_at = there.api.store.table(NODES).changes[-1].at
         await until(lambda: _decisions(there))
-        (decision,) = [entry for entry in there.loop.journal.entries if isinstance(entry, Decision)]
+        (decision,) = [entry for entry in there.loop.journal.entries if isinstance(entry, JournalDecision)]
         assert decision.requested_at >= added_at + 0.2
 
 

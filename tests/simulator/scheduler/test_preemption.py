@@ -12,7 +12,7 @@ from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject, condition_of
 from extender.simulator.scheduler.extender_client import ExtenderEntry
 from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
-from extender.simulator.scheduler.preemption import Preemption
+from extender.simulator.scheduler.preemption import PostFilter
 from tests.simulator.fake_extender import Answer, Cluster, FakeExtender, accept_all
 from tests.simulator.plain import namespace, node, pod
 
@@ -38,14 +38,14 @@ async def contested(
     answer: Answer = accept_all,
     is_async: bool = True,
     sends_empty_candidates: bool = False,
-) -> AsyncIterator[tuple[Cluster, Preemption]]:
+) -> AsyncIterator[tuple[Cluster, PostFilter]]:
     """A cluster with a loop that preempts, and an extender whose preempt and filter verbs answer as told."""
     extender = FakeExtender(answer, scores=lambda body: judge(body) if "NodeNameToMetaVictims" in body else [])
     async with ApiServer() as api, extender.running():
         api.store.load(objects)
         api.operations.create(NAMESPACES, namespace("default"))
         entry = ExtenderEntry(url_prefix=extender.url, preempt_verb="preempt")
-        preemption = Preemption(
+        preemption = PostFilter(
             api.store, api.url, entry, is_async=is_async, sends_empty_candidates=sends_empty_candidates
         )
         loop = SchedulingLoop(api.store, api.url, entry, LoopSettings(), after_filter=preemption)

@@ -11,7 +11,7 @@ import pytest
 from extender.kube.effects import PodRef
 from extender.kube.errors import Unreachable
 from extender.model.release import Growth, OnTimeout, Proposal
-from extender.verbs.release.progress import GroupState, Reason
+from extender.verbs.release.progress import GroupState, WaitReason
 from extender.verbs.slots.placing import Trials
 from tests.gangs import gated_json
 from tests.tasks.release.scene import Scene
@@ -52,7 +52,7 @@ async def test_as_many_of_the_further_pods_are_released_as_the_domain_has_room_f
         scene.bind()
         await scene.pass_time(6)
         status = scene.status("x")
-        assert (status["phase"], status["conditions"][0]["reason"]) == ("Degraded", Reason.DOMAIN_FULL)
+        assert (status["phase"], status["conditions"][0]["reason"]) == ("Degraded", WaitReason.DOMAIN_FULL)
         assert status["message"] == "5 more than the size wait: zone=a holds 0 of 1"
         event = next(each for each in scene.events if each.reason == "GroupDomainFull")
         assert (event.type, event.about) == ("Warning", PodRef.of(scene.index.pods["uid-x-7"]))

@@ -18,7 +18,7 @@ from extender.model.resources import PODS
 from extender.model.units import Duration
 from extender.settings.policies import Release
 from extender.tasks.release.groups import budget_excess
-from extender.verbs.release.progress import Reason
+from extender.verbs.release.progress import WaitReason
 from tests.contenders import cluster, stage
 from tests.gangs import gated, gated_json, release_policy
 from tests.tasks.release.scene import Scene
@@ -210,7 +210,7 @@ async def test_quotas_that_contradict_each_other_hold_groups_with_a_reason_and_n
         assert gates == 40 * [[{"name": OWN_GATE}]]
         held = [memory.step for key, memory in scene.manager.memory.items() if key.namespace == NOISE]
         said = {step.reason for step in held if step is not None}
-        assert said <= {Reason.QUOTA, Reason.BUDGET, Reason.INCOMPLETE}
-        texts = [step.message for step in held if step is not None and step.reason is Reason.QUOTA]
+        assert said <= {WaitReason.QUOTA, WaitReason.BUDGET, WaitReason.INCOMPLETE}
+        texts = [step.message for step in held if step is not None and step.reason is WaitReason.QUOTA]
         assert texts
         assert all("has a quota of" in text and len(text) < 1000 for text in texts)

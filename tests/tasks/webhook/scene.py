@@ -15,7 +15,7 @@ from extender.kube.credentials import Access
 from extender.kube.session import open_session
 from extender.kube.writer import WebhookObjects
 from extender.settings.policies import Policies
-from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS, Kind
+from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS, ServedKind
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from extender.tasks.webhook.keeper import (
@@ -78,15 +78,15 @@ class Scene:
         configurations = WebhookConfigurations(self.objects, CONFIGURATION, wanted)
         return Replica(certificates, configurations, WebhookKeeper(certificates, configurations, self.clock), served)
 
-    def stored(self, kind: Kind) -> JsonObject:
+    def stored(self, kind: ServedKind) -> JsonObject:
         """The Secret, or one of the configurations."""
         return self.api.store.find(kind, f"ours/{NAME}" if kind is SECRETS else CONFIGURATION).read()
 
-    def webhook(self, kind: Kind) -> JsonObject:
+    def webhook(self, kind: ServedKind) -> JsonObject:
         (found,) = self.stored(kind)["webhooks"]
         return dict(found)
 
-    def bundle(self, kind: Kind) -> bytes:
+    def bundle(self, kind: ServedKind) -> bytes:
         """The authorities that an API server trusts."""
         return base64.b64decode(self.webhook(kind)["clientConfig"].get("caBundle", ""))
 
@@ -98,7 +98,7 @@ class Scene:
                 return False
         return not pair.problem(self.now)
 
-    def edit(self, kind: Kind, **fields: Any) -> None:
+    def edit(self, kind: ServedKind, **fields: Any) -> None:
         """Change the one webhook of a configuration, as an administrator would."""
 
         def change(obj: JsonObject) -> None:

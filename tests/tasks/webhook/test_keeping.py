@@ -13,7 +13,7 @@ from extender.certificates.authority import SERVER, Authority
 from extender.certificates.rotation import ServingPair
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, Faults
-from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kind, Target
+from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, ServedKind, Target
 from extender.tasks.webhook.keeper import SETTLE_SECONDS, FileCertificates
 from extender.wire.api_calls import SECRET
 from tests.fakes import FakeClock
@@ -26,7 +26,7 @@ BOTH = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 class Refusing(Faults):
     """The account may not call these kinds, or may not make one call on them."""
 
-    def __init__(self, *kinds: Kind, method: str = "") -> None:
+    def __init__(self, *kinds: ServedKind, method: str = "") -> None:
         self._kinds = kinds
         self._method = method
 
@@ -246,7 +246,7 @@ async def test_a_leader_that_knows_no_certificate_creates_the_secret_and_makes_o
 
 @pytest.mark.parametrize("kind", BOTH, ids=lambda kind: kind.kind)
 async def test_a_deleted_configuration_is_created_as_it_was_and_counted(
-    scene: Scene, leader: Replica, kind: Kind
+    scene: Scene, leader: Replica, kind: ServedKind
 ) -> None:
     before, repairs = scene.stored(kind), sum(leader.configurations.repairs.values())
     scene.api.operations.delete(Target(kind, "", CONFIGURATION), {})
@@ -258,7 +258,7 @@ async def test_a_deleted_configuration_is_created_as_it_was_and_counted(
 
 @pytest.mark.parametrize("kind", BOTH, ids=lambda kind: kind.kind)
 async def test_a_deleted_configuration_whose_bundle_another_writes_is_left_to_that_writer(
-    scene: Scene, leader: Replica, kind: Kind
+    scene: Scene, leader: Replica, kind: ServedKind
 ) -> None:
     scene.api.operations.delete(Target(kind, "", CONFIGURATION), {})
     assert not await leader.configurations.keep(None)

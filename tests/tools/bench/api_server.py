@@ -16,9 +16,9 @@ import orjson
 
 from extender.settings.configuration import DEFAULT_NAMESPACE
 from extender.simulator.apiserver import kinds
-from extender.simulator.apiserver.kinds import Kind
+from extender.simulator.apiserver.kinds import ServedKind
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
-from extender.simulator.apiserver.store import ADDED, DELETED, MODIFIED, Change, Store, Stored, Table
+from extender.simulator.apiserver.store import ADDED, DELETED, MODIFIED, ServedChange, Store, Stored, Table
 from extender.simulator.json_objects import JsonObject
 from tests.tools.bench.child_process import Calls
 from tests.tools.bench.cluster import PodId, SyntheticCluster, namespace_line, node_line, node_name, pod_events
@@ -250,14 +250,14 @@ class GeneratedTable(Table):
     shows the object as it was before.
     """
 
-    def __init__(self, kind: Kind, capacity: int, count: int, generate: Generate) -> None:
+    def __init__(self, kind: ServedKind, capacity: int, count: int, generate: Generate) -> None:
         super().__init__(kind, capacity)
         self._count = count
         self._generate = generate
 
     def announce(self, event: str, stored: Stored, at: float) -> None:
         """Sends an event of a generated object to the watches."""
-        self._append(Change(event, stored, None, self._prefix, at))
+        self._append(ServedChange(event, stored, None, self._prefix, at))
 
     def latest(self) -> Sequence[Stored]:
         """All objects now, ordered by key."""

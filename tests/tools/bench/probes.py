@@ -25,7 +25,7 @@ from extender.model.policies import (
     Policy,
     PolicyKey,
     PolicyObject,
-    Scope,
+    PolicyScope,
 )
 from extender.model.release import RELEASE_GATE, ReleaseSpec
 from extender.settings.configuration import Settings
@@ -286,5 +286,5 @@ def _bodies(cluster: SyntheticCluster) -> Iterable[bytes]:
 
 def _gang_policy() -> Policy:
     key = PolicyKey(GROUP, "", "bench")
-    scope = Scope("", EVERYTHING, EVERYTHING)
+    scope = PolicyScope("", EVERYTHING, EVERYTHING)
     return Policy(key, scope, Directives(), when=frozenset({Moment.RELEASE}), release=_RELEASE)

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from extender.model.documents import DocumentError, read_document, without_nulls
 from extender.settings.configuration import Settings, default_settings
 from extender.settings.limits import NamespaceLimits
-from extender.simulator.scenario.language import BIND_PATH, Arrive, Expect, Play, Step
+from extender.simulator.scenario.language import BIND_PATH, Arrive, Expect, Play, ScenarioStep
 
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
@@ -314,7 +314,7 @@ class ModesLoad:
         steps = tuple(self._sized(step) for step in self.burst.steps if not isinstance(step.action, Expect))
         return replace(self.burst, scenario=scenario, steps=steps)
 
-    def _sized(self, step: Step) -> Step:
+    def _sized(self, step: ScenarioStep) -> ScenarioStep:
         if isinstance(step.action, Arrive):
             return replace(step, action=msgspec.structs.replace(step.action, count=self.pods))
         return step

@@ -21,7 +21,7 @@ from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
 from extender.verbs.request import watched_pod
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
-from extender.wire.objects.kinds import Event
+from extender.wire.objects.kinds import WatchEvent
 from tests.tools.bench.results import Audit
 
 T = TypeVar("T", bound=Pod | Node | Namespace | Workload)
@@ -75,7 +75,7 @@ def echo_scores(args: ExtenderArgs, count: int | None) -> Mapping[str, int]:
     return dict.fromkeys((args.node_names or [])[:count], 0)
 
 
-def apply(index: ClusterIndex, event: Event[T]) -> None:
+def apply(index: ClusterIndex, event: WatchEvent[T]) -> None:
     if event.object is None:
         return
     if event.type == "DELETED":

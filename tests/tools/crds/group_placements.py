@@ -3,7 +3,7 @@
 from typing import Final
 
 from extender.model.group_placements import MOST_RECORDED
-from extender.model.release import MOST_LEVELS, MOST_VALUES, Phase
+from extender.model.release import MOST_LEVELS, MOST_VALUES, GroupPhase
 from tests.tools.crds import policies
 from tests.tools.crds.schema import LABEL_KEY_TEXT, LABEL_VALUE, Schema, brought_tolerations, listed, record, rule, text
 
@@ -107,7 +107,7 @@ def _status() -> Schema:
         required=("type", "status", "lastTransitionTime", "reason", "message"),
     )
     fields = {
-        "phase": text(choices=[str(each) for each in Phase]),
+        "phase": text(choices=[str(each) for each in GroupPhase]),
         "ready": counted | {"description": "Pods that exist and have not finished."},
         "released": counted | {"description": "Of these, pods whose gate was removed."},
         "bound": counted | {"description": "Of these, pods that have a node."},

@@ -24,7 +24,7 @@ from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, 
 from extender.compose.embedded import service_running
 from extender.model.units import Address
 from extender.simulator.scenario.language import Expect
-from extender.simulator.scenario.overview import Overview, look
+from extender.simulator.scenario.overview import ScenarioSummary, look
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from tests.tools.dashboards.drawing import Series, Span, draw
@@ -145,7 +145,7 @@ async def write_demo_picture() -> None:
         DEMO_PICTURE.write_text(demo_svg(look(simulated), titles[-_TITLES:]), "utf-8")
 
 
-def demo_svg(seen: Overview, titles: list[str]) -> str:
+def demo_svg(seen: ScenarioSummary, titles: list[str]) -> str:
     """The page as an SVG, in the colours of a terminal."""
     with Path("/dev/null").open("w", encoding="utf-8") as nowhere:
         console = Console(record=True, width=_WIDTH, file=nowhere, force_terminal=True, legacy_windows=False)

@@ -14,7 +14,7 @@ from extender.index.policies import PolicyTable
 from extender.model.constraints.labels import Labels
 from extender.model.policies import InvalidPolicy, Policy
 from extender.settings.configuration import Settings
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.settings.policies import Policies, Release
 from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.verbs.admit.decision import AdmitVerb
@@ -52,7 +52,7 @@ def verb(
     *policies: Policy,
     invalid: Iterable[InvalidPolicy] = (),
     settings: Policies | None = None,
-    limits: Limits | None = None,
+    limits: ConstraintLimits | None = None,
     namespaces: Mapping[str, Labels] | None = None,
     nodes: NodeReader | None = None,
     releases: bool = True,
@@ -64,7 +64,7 @@ def verb(
     known = KnownNamespaces({"shop": {"team": "a"}} if namespaces is None else namespaces)
     whole = Settings(
         mode="offload" if rejects_excess else "augment",
-        limits=limits or Limits(),
+        limits=limits or ConstraintLimits(),
         policies=settings or Policies(),
         release=Release(enabled=releases),
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
 from extender.model.units import ByteSize
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.settings.policies import Policies
 from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.verbs.admit import term_product
@@ -134,7 +134,7 @@ def test_an_object_that_fails_as_a_whole_honours_the_failure_policy_of_policies_
 
 def test_what_an_annotation_cannot_record_is_injected_and_says_so() -> None:
     """An object may have 256 KiB of annotations in all."""
-    limits = Limits(pod_bytes=ByteSize(10**6), selector_values=10**6)
+    limits = ConstraintLimits(pod_bytes=ByteSize(10**6), selector_values=10**6)
     values = [f"value-{number:05}" for number in range(12_000)]
     affinity = requiring(node_term(expression("a", "In", *values)))
     for failure_policy in ("Ignore", "Fail"):
@@ -177,7 +177,7 @@ def test_a_pod_above_a_limit_is_left_as_it_is_with_the_number(spec: Callable[[],
 
 def test_policies_together_do_not_push_a_pod_over_a_limit() -> None:
     many = [policy(f"p{number}", tolerations=[{"key": f"k{number}-{n}"} for n in range(4)]) for number in range(3)]
-    found = ask(verb(*many, limits=Limits(tolerations=10)), pod({"tolerations": [{"key": "own"}]}))
+    found = ask(verb(*many, limits=ConstraintLimits(tolerations=10)), pod({"tolerations": [{"key": "own"}]}))
     assert len(found.obj["spec"]["tolerations"]) == 9
     assert found.warnings == [
         "ClusterPodSchedulingPolicy/p2: tolerations: 13 in the pod, limits.tolerations is 10 (Ignore)"

@@ -17,7 +17,7 @@ from extender.model.policies import INJECTED_ANNOTATION, Policy
 from extender.settings.policies import Policies
 from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.pod_fields import Bounds
-from extender.verbs.admit.term_product import Budget
+from extender.verbs.admit.term_product import AdmissionBudget
 from extender.wire.objects.kinds import PODS
 from tests.builders import Json
 from tests.policies import PREFERRED, REQUIRED, expression, kupid_policy, node_term, policy, requiring
@@ -413,7 +413,7 @@ CONTAINERS: Json = {"containers": [{"name": "c", "image": "i"}]}
 def inject(spec: Json, *policies: Policy) -> Json:
     """The spec with the policies injected once; asserts that the given one is untouched and a second time changes nothing."""
     before = copy.deepcopy(spec)
-    injection = Injection(spec, Bounds(), Budget(), is_pod=True)
+    injection = Injection(spec, Bounds(), AdmissionBudget(), is_pod=True)
     for each in policies:
         injection.apply(each)
     once = copy.deepcopy(injection.spec)

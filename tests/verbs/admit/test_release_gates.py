@@ -10,7 +10,7 @@ import pytest
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
 from extender.model.release import RELEASE_GATE
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.settings.policies import Exemptions, Policies
 from tests.builders import Json
 from tests.policies import policy, policy_json
@@ -154,7 +154,7 @@ def test_a_policy_that_audits_adds_no_gate_and_says_what_it_would_add() -> None:
 def test_a_pod_above_a_limit_is_not_held_back() -> None:
     """The filter would reject it, and its group would never be complete."""
     heavy = pod({"tolerations": [{"key": f"k{number}"} for number in range(9)]})
-    answer = ask(verb(releasing(), limits=Limits(tolerations=8)), heavy)
+    answer = ask(verb(releasing(), limits=ConstraintLimits(tolerations=8)), heavy)
     assert answer.patch == []
     assert "limits.tolerations is 8" in answer.warnings[0]
 

@@ -15,7 +15,7 @@ from extender.model.constraints.spread import DomainRules
 from extender.model.objects import Pod, TopologyDomains
 from extender.model.policies import INJECTED_ANNOTATION, Policy, PolicyObject
 from extender.settings.configuration import Settings
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.settings.policies import Policies
 from extender.verbs.admit.decision import AdmitVerb
 from extender.verbs.effective_pod import PolicyCounts, effective_pod
@@ -118,7 +118,7 @@ def test_mode_audit_only_tells_what_would_be_completed() -> None:
 
 def test_a_limit_leaves_the_constraint_as_it_is_or_refuses_the_pod_by_the_failure_policy() -> None:
     full = replica(constraint(), constraint(HOSTNAME))
-    few = Limits(label_requirements=2)
+    few = ConstraintLimits(label_requirements=2)
     found = ask(verb(policy(**COMPLETING), limits=few), full)
     assert (keys_of(found.obj), "limits.labelRequirements" in found.warnings[0]) == ([None, None], True)
     assert ask(verb(policy(failurePolicy="Fail", **COMPLETING), limits=few), full).response["allowed"] is False

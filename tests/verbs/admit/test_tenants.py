@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.model.policies import Items, Moment, Policy, PolicyKey, Size
-from extender.settings.limits import Limits
+from extender.settings.limits import ConstraintLimits
 from extender.settings.policies import Policies
 from extender.verbs.admit.decision import AdmitVerb
 from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.pod_fields import Bounds, Changes
-from extender.verbs.admit.term_product import DIRECTIVES, Budget
+from extender.verbs.admit.term_product import DIRECTIVES, AdmissionBudget
 from extender.wire.policies.node_terms import TOLERATIONS, list_item
 from tests.builders import Json
 from tests.policies import REQUIRED, expression, node_term, policy, preferring, requiring
@@ -108,8 +108,8 @@ PADDED: dict[str, tuple[Json, Json]] = {
 }
 
 
-def _settings(name: str) -> tuple[Limits, Policies]:
-    return Limits(pod_bytes=6000 if name == "podBytes" else 65_536), Policies()  # type: ignore[arg-type]
+def _settings(name: str) -> tuple[ConstraintLimits, Policies]:
+    return ConstraintLimits(pod_bytes=6000 if name == "podBytes" else 65_536), Policies()  # type: ignore[arg-type]
 
 
 def _ask(name: str, *policies: Policy, rejects_excess: bool = True) -> Answer:
@@ -240,14 +240,14 @@ def test_applying_the_same_policies_again_stops_at_the_same_one_and_changes_noth
 
 def test_a_policy_that_is_applied_again_costs_nothing_more() -> None:
     wanted = heavy(0)
-    injection = Injection({}, Bounds(), Budget(directives=wanted.directives.weight), is_pod=True)
+    injection = Injection({}, Bounds(), AdmissionBudget(directives=wanted.directives.weight), is_pod=True)
     assert not injection.apply(wanted).conflicts
     assert not injection.apply(wanted).conflicts
     assert [each.message for each in injection.apply(heavy(1, 1)).conflicts] == [TOO_MUCH]
 
 
 def test_policies_of_a_namespace_have_half_of_what_those_of_the_cluster_have() -> None:
-    budget = Budget()
+    budget = AdmissionBudget()
     tenants = budget.share(PolicyKey("placement.extender.dev", "shop", "p"))
     assert budget.share(PolicyKey("placement.extender.dev", "", "p")) is budget
     assert (tenants.left * 2, tenants.directives * 2) == (budget.left, budget.directives)
@@ -257,7 +257,7 @@ def test_so_many_clauses_are_read_for_conflicts_and_no_more() -> None:
     """For each policy nine terms of 20 clauses are looked at, none of which admits its pair; 12,000 are read for 63."""
     clauses = [expression(f"k{number}", "In", "a") for number in range(19)]
     spec: Json = {"affinity": requiring(*[node_term(*clauses, expression("n", "In", str(n))) for n in range(9)])}
-    injection = Injection(spec, Bounds(), Budget(), is_pod=True)
+    injection = Injection(spec, Bounds(), AdmissionBudget(), is_pod=True)
     written = []
     for number in range(70):
         injection.apply(policy(f"p{number}", nodeSelector={"k0": f"b{number}"}))
