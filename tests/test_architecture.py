@@ -66,7 +66,7 @@ READ_SIDE: dict[str, type] = {
         ),
     )
 }
-VALUES = ("NodeNumber", "DomainNumber", "Column", "OTHERS", "Inclusion", "PodSelector", "pod_selector", "Role")
+VALUES = ("NodeNumber", "DomainNumber", "Column", "OTHERS", "Inclusion", "PodSelector", "pod_selector", "TermRole")
 SHORT_FILE = 60
 MOST_PUBLIC_METHODS = 20
 # Rooms without a purpose of their own fill with whatever fits nowhere else.
