@@ -64,6 +64,14 @@ def test_the_wheel_holds_every_file_of_the_page(distributions: Path) -> None:
     assert files <= set(zipfile.ZipFile(wheel).namelist())
 
 
+def test_the_wheel_holds_the_package_and_no_program_of_the_checkout(distributions: Path) -> None:
+    """Tests and what generates files of deploy/ and grafana/ are not installed."""
+    (wheel,) = distributions.glob("*.whl")
+    assert {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name} == {
+        "extender"
+    }
+
+
 def test_the_sdist_holds_every_file_of_the_repository(distributions: Path) -> None:
     listed = subprocess.run([tool("git"), "ls-files"], cwd=ROOT, check=False, capture_output=True, text=True)
     if listed.returncode:

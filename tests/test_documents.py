@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from extender.settings.configuration import Settings
+from grafana.generate.catalogue import entries
 from tests.test_config_files import fields_of
-from tests.tools.dashboards.catalogue import entries
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.tools.dashboards.catalogue import entries
-from tests.tools.dashboards.files import DASHBOARDS, FOLDER, README, text_of, with_table
-from tests.tools.dashboards.panels import Dashboard
+from grafana.generate.catalogue import entries
+from grafana.generate.files import DASHBOARDS, FOLDER, README, text_of, with_table
+from grafana.generate.panels import Dashboard
 
 SERIES = {series for entry in entries() for series in entry.series}
 EACH = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.file)
@@ -32,7 +32,7 @@ def queries(dashboard: Dashboard) -> list[str]:
 @EACH
 def test_the_file_is_what_the_description_says(dashboard: Dashboard) -> None:
     written = (FOLDER / "dashboards" / dashboard.file).read_text("utf-8")
-    assert written == text_of(dashboard), "run `python -m tests.tools.dashboards`"
+    assert written == text_of(dashboard), "run `python -m grafana.generate`"
 
 
 def test_no_dashboard_lies_about_without_a_description() -> None:
@@ -41,7 +41,7 @@ def test_no_dashboard_lies_about_without_a_description() -> None:
 
 def test_the_table_of_metrics_is_what_the_service_declares() -> None:
     readme = README.read_text("utf-8")
-    assert readme == with_table(readme), "run `python -m tests.tools.dashboards`"
+    assert readme == with_table(readme), "run `python -m grafana.generate`"
     assert readme.count("| `extender_") == len(entries())
 
 

@@ -10,10 +10,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from extender.simulator.scenario.overview import PodRow, ScenarioSummary, SpreadRow
-from tests.tools.dashboards.drawing import NO_DATA, Series, Span, draw, shown
-from tests.tools.dashboards.files import DASHBOARDS, FOLDER, README
-from tests.tools.dashboards.panels import Dashboard, Panel
-from tests.tools.dashboards.pictures import DEMO_PICTURE, PICTURES, demo_svg, words
+from grafana.generate.drawing import NO_DATA, Series, Span, draw, shown
+from grafana.generate.files import DASHBOARDS, FOLDER, README
+from grafana.generate.panels import Dashboard, Panel
+from grafana.generate.pictures import DEMO_PICTURE, PICTURES, demo_svg, words
 
 EACH = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.file)
 SPAN = Span(100.0, 10.0, (40.0, 60.0))
@@ -48,7 +48,7 @@ def flat(name: str, value: float) -> Series:
 def test_each_dashboard_has_a_picture_of_all_its_panels_with_data(dashboard: Dashboard) -> None:
     picture = (PICTURES / dashboard.file).with_suffix(".svg").read_text("utf-8")
     document = json.loads((FOLDER / "dashboards" / dashboard.file).read_text("utf-8"))
-    stale = "run `python -m tests.tools.dashboards pictures`"
+    stale = "run `python -m grafana.generate pictures`"
     assert texts(picture, "head") == [document["title"]]
     assert texts(picture, "row") == list(dashboard.rows), stale
     assert texts(picture, "title") == [panel.title for panel in dashboard.panels], stale
@@ -67,7 +67,7 @@ def test_the_picture_of_the_demo_has_the_headings_that_the_demo_prints() -> None
     seen = ScenarioSummary([PodRow("a", "a", "", "", "a")], [SpreadRow("a", {"a": 1})], [("a", 1)], [])
     headings = set(words(demo_svg(seen, []))) - {"a", "1", "0", ""}
     assert len(headings) >= 8
-    assert headings <= set(words(picture)), "run `python -m tests.tools.dashboards demo`"
+    assert headings <= set(words(picture)), "run `python -m grafana.generate demo`"
     assert "url(http" not in picture
     assert "font-face" not in picture
     assert len(picture.encode()) < MOST_BYTES

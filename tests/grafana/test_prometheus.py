@@ -6,11 +6,11 @@ import asyncio
 import re
 from pathlib import Path
 
+from grafana.generate.catalogue import entries
+from grafana.generate.files import DASHBOARDS
+from grafana.generate.observed import Prometheus, observed
 from tests.fakes import PATIENCE
 from tests.programs import tool
-from tests.tools.dashboards.catalogue import entries
-from tests.tools.dashboards.files import DASHBOARDS
-from tests.tools.dashboards.observed import Prometheus, observed
 
 
 def panel_queries() -> dict[str, str]:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from grafana.generate.catalogue import entries
+from grafana.generate.files import FOLDER, README, load
 from tests.fakes import PATIENCE
 from tests.programs import tool
-from tests.tools.dashboards.catalogue import entries
-from tests.tools.dashboards.files import FOLDER, README, load
 
 SERIES = {series for entry in entries() for series in entry.series}
 

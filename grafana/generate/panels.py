@@ -101,6 +101,7 @@ class Dashboard:
 
     @classmethod
     def all(cls) -> list[Self]:
+        """The dashboards that `dashboards.yaml` describes."""
         found = yaml.safe_load(Path(__file__).with_name("dashboards.yaml").read_text("utf-8"))
         return [
             cls(
@@ -112,6 +113,7 @@ class Dashboard:
 
     @property
     def panels(self) -> list[Panel]:
+        """The panels of all rows."""
         return [panel for row in self.rows.values() for panel in row]
 
     def render(self) -> Json:

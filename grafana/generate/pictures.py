@@ -1,4 +1,4 @@
-"""Pictures of the dashboards from a real run: `python -m tests.tools.dashboards pictures` plays it, asks and draws.
+"""Pictures of the dashboards from a real run: `python -m grafana.generate pictures` plays it, asks and draws.
 
 The demo is played by more and more players; for a while faults are provoked and the apiserver comes back without its
 past. The queries, legends and places are those of the files in grafana/dashboards. No test holds the figures.
@@ -27,10 +27,10 @@ from extender.simulator.scenario.language import Expect
 from extender.simulator.scenario.overview import ScenarioSummary, look
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
-from tests.tools.dashboards.drawing import Series, Span, draw
-from tests.tools.dashboards.files import DASHBOARDS, FOLDER
-from tests.tools.dashboards.observed import Prometheus, Scene, going_on, scene
-from tests.tools.dashboards.panels import Json
+from grafana.generate.drawing import Series, Span, draw
+from grafana.generate.files import DASHBOARDS, FOLDER
+from grafana.generate.observed import Prometheus, Scene, going_on, scene
+from grafana.generate.panels import Json
 
 PICTURES = FOLDER / "pictures"
 

@@ -1,4 +1,4 @@
-"""`python -m tests.tools.dashboards`: writes the dashboards and the table of metrics.
+"""`python -m grafana.generate`: writes the dashboards and the table of metrics.
 
 With `pictures` it also draws the dashboards from a real run, with `demo` the page of the demo that README.md shows.
 """
@@ -6,8 +6,8 @@ With `pictures` it also draws the dashboards from a real run, with `demo` the pa
 import asyncio
 import sys
 
-from tests.tools.dashboards.files import write_all
-from tests.tools.dashboards.pictures import write_demo_picture, write_pictures
+from grafana.generate.files import write_all
+from grafana.generate.pictures import write_demo_picture, write_pictures
 
 write_all()
 if sys.argv[1:] == ["pictures"]:

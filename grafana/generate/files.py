@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from tests.tools.dashboards.catalogue import table
-from tests.tools.dashboards.panels import Dashboard
+from grafana.generate.catalogue import table
+from grafana.generate.panels import Dashboard
 
-FOLDER = Path(__file__).resolve().parents[3] / "grafana"
+FOLDER = Path(__file__).resolve().parents[1]
 README = FOLDER / "README.md"
 BEGIN, END = "<!-- metrics: begin -->", "<!-- metrics: end -->"
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import ceil, floor, log10
 from statistics import fmean
 
-from tests.tools.dashboards.panels import Json
+from grafana.generate.panels import Json
 
 Point = tuple[float, float]
 
@@ -27,10 +27,12 @@ class Box:
 
     @property
     def right(self) -> float:
+        """Its right edge."""
         return self.x + self.width
 
     @property
     def bottom(self) -> float:
+        """Its lower edge."""
         return self.y + self.height
 
     def parts(self, number: int) -> list[Box]:
@@ -143,6 +145,7 @@ def scale_for(value: float, unit: str) -> Scale:
 
 
 def shown(value: float, unit: str) -> str:
+    """A value in a unit of Grafana, as the picture writes it."""
     return scale_for(value, unit).write(value)
 
 

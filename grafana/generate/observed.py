@@ -30,12 +30,12 @@ from extender.simulator.apiserver.kinds import (
 )
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from grafana.generate.files import FOLDER
 from tests.cli.test_serve import eventually, ready
 from tests.e2e.programs import Program, free_ports, our_command
 from tests.simulator.plain import HOSTNAME, anti_affinity, pod, spread, term
-from tests.tools.dashboards.files import FOLDER
 
-SCENARIO = Path(__file__).resolve().parents[3] / "config" / "demo" / "scenario.yaml"
+SCENARIO = Path(__file__).resolve().parents[2] / "config" / "demo" / "scenario.yaml"
 WEBHOOKS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 CONFIGURATION = "placement-extender"
 _ROUNDS_TO_LIVE = 3
