@@ -80,10 +80,10 @@ class ServingPair:
     def is_for(self, names: Iterable[str]) -> bool:
         """Whether it has all of these host names and addresses."""
         try:
-            found = self.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            alternatives = self.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except x509.ExtensionNotFound:
             return False
-        return set(names) <= {str(each.value) for each in found}
+        return set(names) <= {str(name.value) for name in alternatives}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +97,15 @@ class Certificates:
     @property
     def bundle(self) -> bytes:
         """The authorities in PEM, the oldest first."""
-        return b"".join(each.public_bytes(Encoding.PEM) for each in self.authorities)
+        return b"".join(authority.public_bytes(Encoding.PEM) for authority in self.authorities)
 
     def data(self) -> dict[str, bytes]:
         """As the data of a Secret; `read_certificates` gives the same back."""
-        found = {BUNDLE: self.bundle} if self.authorities else {}
+        data = {BUNDLE: self.bundle} if self.authorities else {}
         for pair, certificate, key in ((self.serving, CERTIFICATE, KEY), (self.waiting, NEXT_CERTIFICATE, NEXT_KEY)):
             if pair is not None:
-                found |= {certificate: pair.certificate_pem, key: pair.key_pem}
-        return found
+                data |= {certificate: pair.certificate_pem, key: pair.key_pem}
+        return data
 
 
 def read_certificates(data: Mapping[str, bytes]) -> Certificates:
@@ -124,7 +124,7 @@ def next_step(
 
     ``names``: what the API server calls the webhook. ``trusted``: the bundle that every API server knows by now.
     """
-    kept = tuple(each for each in known.authorities if now <= each.not_valid_after_utc)
+    kept = tuple(authority for authority in known.authorities if now <= authority.not_valid_after_utc)
     serving = known.serving if _is_usable(known.serving, kept, now, names) else None
     waiting = known.waiting if _is_usable(known.waiting, kept, now, names) else None
     if serving is None and waiting is not None:
@@ -151,12 +151,12 @@ def certificates_in(pem: bytes) -> Sequence[x509.Certificate]:
 def is_verified(certificate: bytes, bundle: bytes) -> bool:
     """Whether an authority of the bundle has signed the certificate, both in PEM; False where one cannot be read."""
     authorities = _readable(bundle)
-    return any(_has_signed(each, leaf) for leaf in _readable(certificate)[:1] for each in authorities)
+    return any(_has_signed(authority, leaf) for leaf in _readable(certificate)[:1] for authority in authorities)
 
 
 def last_day(pem: bytes) -> float | None:
     """The end of the first certificate in PEM, in Unix seconds; None where none can be read."""
-    return next((each.not_valid_after_utc.timestamp() for each in _readable(pem)), None)
+    return next((certificate.not_valid_after_utc.timestamp() for certificate in _readable(pem)), None)
 
 
 def _readable(pem: bytes) -> Sequence[x509.Certificate]:
@@ -181,7 +181,7 @@ def _is_usable(
 
 
 def _has_issuer(pair: ServingPair, authorities: Iterable[x509.Certificate]) -> bool:
-    return any(_has_signed(each, pair.certificate) for each in authorities)
+    return any(_has_signed(authority, pair.certificate) for authority in authorities)
 
 
 def _has_signed(authority: x509.Certificate, leaf: x509.Certificate) -> bool:

@@ -113,19 +113,19 @@ async def _decide(
     takes 3 ms, and the API server sends hundreds of reviews at once.
     ``status``: what keeps what reviews tell about policies; None where they may be forged.
     """
-    found = await in_turns(verb.admit_in_steps(review), turns, _namespace_of(review))
-    counts: Counter[tuple[str, str]] = Counter((key.kind, "failed") for key in found.failed)
-    for at, each in enumerate(found.changes, start=1):
+    admission = await in_turns(verb.admit_in_steps(review), turns, _namespace_of(review))
+    counts: Counter[tuple[str, str]] = Counter((key.kind, "failed") for key in admission.failed)
+    for at, change in enumerate(admission.changes, start=1):
         if not at % _CHANGES_A_STEP:
             await asyncio.sleep(0)
-        result = "conflict" if each.conflicts else "unchanged" if each.is_empty else "applied"
-        result = "failed" if each.has(*FailurePolicy) else result
-        counts[each.policy.key.kind, result] += 1
-        if status is not None and not found.dry_run:
-            status.record(each)
+        result = "conflict" if change.conflicts else "unchanged" if change.is_empty else "applied"
+        result = "failed" if change.has(*FailurePolicy) else result
+        counts[change.policy.key.kind, result] += 1
+        if status is not None and not admission.dry_run:
+            status.record(change)
     for (kind, result), count in counts.items():
         metrics.record_policies(kind, result, count)
-    return found.review
+    return admission.review
 
 
 def _namespace_of(review: JsonObject) -> str:
@@ -148,7 +148,7 @@ async def _prepare(verb: AdmitVerb, namespaces: NamespacesOfReviews, review: Jso
 async def _labels_of(session: Session, name: str) -> Labels | None:
     """Reads a namespace by a list, which needs no further permission."""
     items = await read_list(session.reads, NAMESPACES.path, fieldSelector=f"metadata.name={name}")
-    return next((NAMESPACES.decode_object(each).labels for each in items), None)
+    return next((NAMESPACES.decode_object(item).labels for item in items), None)
 
 
 class _Nodes:

@@ -86,8 +86,8 @@ def make_reflectors(
 ) -> Reflectors:
     """The reflectors of every kind that the settings need."""
     options = watch_options(settings.kube.watch)
-    kinds = [each.within(settings.limits) for each in watched_kinds(settings)]
-    found = [Reflector(session.reads, kind, options, clock, rng) for kind in kinds]
+    kinds = [watched.within(settings.limits) for watched in watched_kinds(settings)]
+    reflectors = [Reflector(session.reads, kind, options, clock, rng) for kind in kinds]
     stale_after = settings.kube.watch.inactivity_timeout * _STALE_FACTOR
     limit_gc()
 
@@ -96,7 +96,9 @@ def make_reflectors(
             index.assumed.listed(index.pods, begun)
 
     options_of_all, readable = ReflectorsOptions(stale_after=stale_after), session.reads.sockets.readable
-    return Reflectors(sink, found, clock, options_of_all, partial(settle_memory, index, settings), listed, readable)
+    return Reflectors(
+        sink, reflectors, clock, options_of_all, partial(settle_memory, index, settings), listed, readable
+    )
 
 
 def settle_memory(index: ClusterIndex, settings: Settings) -> None:

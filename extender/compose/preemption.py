@@ -74,9 +74,9 @@ def make_preemption(base: Foundation, traffic: Traffic) -> PreemptionTask:
 
     async def run() -> None:
         await base.reflectors.wait_until_synced()
-        found = task.recover()
-        if found:
-            _LOG.info("preemptions of an earlier leader resumed", extra={"preemptions": found})
+        resumed = task.recover()
+        if resumed:
+            _LOG.info("preemptions of an earlier leader resumed", extra={"preemptions": resumed})
         await task.run()
 
     return PreemptionTask(task, base.replica.run_while_leading(run), settings.deadline)

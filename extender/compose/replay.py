@@ -137,12 +137,20 @@ class Replay:
                     case _:
                         self._apply(entry)
 
-    def _within_limits(self, found: PodSignature) -> PodSignature:
+    def _within_limits(self, signature: PodSignature) -> PodSignature:
         """The signature by the limits of the given settings, but for those of bytes and ports: what is above is not recorded."""
-        if self._given is None or (found.excess is not None and found.excess.limit in (BYTES_LIMIT, PORTS_LIMIT)):
-            return found
-        parts = (found.affinity, found.spread, found.node_affinity, found.preferred_nodes, found.tolerations)
-        return replace(found, excess=excess_parts(*parts, self._given.limits))
+        if self._given is None or (
+            signature.excess is not None and signature.excess.limit in (BYTES_LIMIT, PORTS_LIMIT)
+        ):
+            return signature
+        parts = (
+            signature.affinity,
+            signature.spread,
+            signature.node_affinity,
+            signature.preferred_nodes,
+            signature.tolerations,
+        )
+        return replace(signature, excess=excess_parts(*parts, self._given.limits))
 
     def _settings(self, start: Start) -> Settings:
         self.recorded = parse_settings(start.settings)
@@ -179,8 +187,8 @@ class Replay:
         left_out = [name for name in question.answer.passed if name not in set(replayed.passed)]
         if not left_out or question.nodes is not None:
             return ()
-        found = self._verb.decide(args_of(msgspec.structs.replace(question, names=left_out), pod), question.seed)
-        return tuple(sorted(reason.label for reason in found.result.reasons))
+        decision = self._verb.decide(args_of(msgspec.structs.replace(question, names=left_out), pod), question.seed)
+        return tuple(sorted(reason.label for reason in decision.result.reasons))
 
     def _answer(self, question: Question, pod: Pod) -> RecordedAnswer:
         view, settings = self._index.view, self._verb.settings
@@ -194,8 +202,8 @@ class Replay:
                 return RecordedAnswer(scores=dict(prioritize_watched(args_of(question, pod), view, settings)))
             case "preempt":
                 args = PreemptionArgs(pod, list(question.candidates))
-                found = decide_preemption(args, view, settings, question.seed)
-                return preemption_answer(found.candidates, found.plan)
+                advised = decide_preemption(args, view, settings, question.seed)
+                return preemption_answer(advised.candidates, advised.plan)
 
 
 class _AsRecorded(OfferedNodes):

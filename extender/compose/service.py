@@ -262,8 +262,8 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     Each is answered for the pod as the request has it. Nothing is assumed, as nothing will confirm it, and nothing is written.
     """
     index = make_index(settings)
-    for found in objects:
-        index.upsert(found)
+    for obj in objects:
+        index.upsert(obj)
     index.domains.step(time.time())
     settle_memory(index, settings)
     settings = without_writes(settings)
@@ -299,9 +299,9 @@ def _record_missed(events: EventRecorder, pod: Pod, policies: Sequence[PolicyKey
 def _what_ifs(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Metrics) -> WhatIfService | None:
     if not settings.what_if.enabled:
         return None
-    found = WhatIfService(index, settings, clock)
-    report_what_ifs(metrics, found)
-    return found
+    service = WhatIfService(index, settings, clock)
+    report_what_ifs(metrics, service)
+    return service
 
 
 def _no_preemptions() -> Sequence[PreemptionRecord]:
@@ -311,8 +311,8 @@ def _no_preemptions() -> Sequence[PreemptionRecord]:
 
 def _group_of(index: ClusterIndex, uid: str) -> GroupOverview | None:
     """The group that a pod is in."""
-    found = index.gated.group_of(uid)
-    return None if found is None else overview_of(index, found)
+    group = index.gated.group_of(uid)
+    return None if group is None else overview_of(index, group)
 
 
 def _assumed_nodes(index: ClusterIndex, uid: str) -> Sequence[str]:
@@ -326,9 +326,9 @@ def _admission(base: Foundation, pod: OwnPod | None, injected: InjectedPods) -> 
         return None
     from extender.compose.admission import admission_of_cluster  # noqa: PLC0415 - see the imports for type checking
 
-    found = admission_of_cluster(base, pod)
-    injected.tell = found.status.note_injected
-    return found
+    part = admission_of_cluster(base, pod)
+    injected.tell = part.status.note_injected
+    return part
 
 
 def _unasked_jobs(base: Foundation, asking: Asking) -> list[Job]:
@@ -358,9 +358,13 @@ def _policy_jobs(base: Foundation, missed: EventRecorder) -> list[Job]:
     )
     base.metrics.report(scraped.DELETION_COSTS, lambda: costs.results)
     skew = SlicedFigure(partial(skew_figures, base.index.view, base.settings), base.clock, SkewFigures())
-    base.metrics.report(scraped.SPREAD_SKEW, lambda: {each: found.skew for each, found in skew.value.shown.items()})
     base.metrics.report(
-        scraped.SPREAD_MAX_SKEW, lambda: {each: found.max_skew for each, found in skew.value.shown.items()}
+        scraped.SPREAD_SKEW,
+        lambda: {workload: workload_skew.skew for workload, workload_skew in skew.value.shown.items()},
+    )
+    base.metrics.report(
+        scraped.SPREAD_MAX_SKEW,
+        lambda: {workload: workload_skew.max_skew for workload, workload_skew in skew.value.shown.items()},
     )
     base.metrics.report(scraped.SPREAD_WORKLOADS, lambda: skew.value.workloads)
     return [
@@ -392,5 +396,5 @@ def _audit(base: Foundation) -> list[Job]:
 
 
 def _assumed_pod_options(settings: Settings) -> AssumedPodOptions:
-    found = settings.assumed_pods
-    return AssumedPodOptions(found.enabled, found.expiry, found.wait, found.failure_grace, found.doubt)
+    options = settings.assumed_pods
+    return AssumedPodOptions(options.enabled, options.expiry, options.wait, options.failure_grace, options.doubt)

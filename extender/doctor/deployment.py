@@ -16,10 +16,10 @@ _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 def examine_deployment(facts: Facts, scheduler: KubeSchedulerConfiguration | None) -> list[Finding]:
     """Every finding. ``scheduler``: None where its configuration is not known. O(profiles + extenders)."""
-    found = [*_replicas(facts), *_guard(facts)]
+    findings = [*_replicas(facts), *_guard(facts)]
     if scheduler is not None:
-        found += [*_instances(facts, scheduler), *_lease(facts, scheduler), *_unserved(facts, scheduler.extenders)]
-    return found
+        findings += [*_instances(facts, scheduler), *_lease(facts, scheduler), *_unserved(facts, scheduler.extenders)]
+    return findings
 
 
 def _replicas(facts: Facts) -> Iterator[Finding]:

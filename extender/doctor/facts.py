@@ -95,22 +95,22 @@ def needed_permissions(settings: Settings) -> list[Permission]:
 
 
 def _reads(settings: Settings) -> Iterator[Permission]:
-    for each in watched_kinds(settings):
+    for watched in watched_kinds(settings):
         for verb in ("list", "watch"):
-            yield Permission(each.kind.group, each.kind.resource, "", verb, each.why)
+            yield Permission(watched.kind.group, watched.kind.resource, "", verb, watched.why)
 
 
 def _calls(settings: Settings) -> Iterator[Permission]:
     """The permissions of the rows that these settings need; rows can share one."""
-    found: dict[tuple[str, str, str, str], Permission] = {}
+    permissions: dict[tuple[str, str, str, str], Permission] = {}
     for call in API_CALLS:
         what = (call.group, call.resource, call.subresource, call.verb)
-        if what in found or not call.is_needed(settings):
+        if what in permissions or not call.is_needed(settings):
             continue
         place = call.place(settings)
         if place is not None:
-            found[what] = Permission(*what, call.why, *place)
-    yield from found.values()
+            permissions[what] = Permission(*what, call.why, *place)
+    yield from permissions.values()
 
 
 Severity = Literal["error", "warning", "info"]
@@ -254,15 +254,17 @@ class Facts:
 
     def series(self, name: str) -> Iterator[Sample]:
         """The series of a metric."""
-        return (one for one in self.samples or () if one.name == name)
+        return (sample for sample in self.samples or () if sample.name == name)
 
     def total(self, name: str, /, **labels: str) -> float:
         """The sum of a metric over the series with these labels."""
-        return sum(one.value for one in self.series(name) if labels.items() <= one.labels.items())
+        return sum(sample.value for sample in self.series(name) if labels.items() <= sample.labels.items())
 
     def latest(self, name: str, /, **labels: str) -> float:
         """The greatest value of a metric over the series with these labels; 0 where there is none."""
-        return max((one.value for one in self.series(name) if labels.items() <= one.labels.items()), default=0.0)
+        return max(
+            (sample.value for sample in self.series(name) if labels.items() <= sample.labels.items()), default=0.0
+        )
 
     @property
     def leader(self) -> str:

@@ -35,15 +35,17 @@ _WITHOUT_KIND: Final = {
 
 def examine_policies(facts: Facts) -> list[Finding]:
     """Every finding about them. O(policies)."""
-    found = facts.policies
-    if found is None:
+    policies = facts.policies
+    if policies is None:
         return []
     # Where the API server reached this replica, this machine's view of the way does not matter.
-    is_reached = facts.total("extender_admission_reviews_total") > 0 or found.call_fault == ""
-    ways = [] if is_reached else [*_urls(found)]
-    findings = [*_kinds(found), *_webhook(found), *_calls(found, facts.settings), *ways, *_policies(found)]
-    used = [each.policy for each in found.policies if isinstance(each.policy, Policy) and not _selects_nothing(each)]
-    used = [each for each in used if each.mode is Mode.ENFORCE]
+    is_reached = facts.total("extender_admission_reviews_total") > 0 or policies.call_fault == ""
+    ways = [] if is_reached else [*_urls(policies)]
+    findings = [*_kinds(policies), *_webhook(policies), *_calls(policies, facts.settings), *ways, *_policies(policies)]
+    used = [
+        entry.policy for entry in policies.policies if isinstance(entry.policy, Policy) and not _selects_nothing(entry)
+    ]
+    used = [policy for policy in used if policy.mode is Mode.ENFORCE]
     return [*findings, *_unseen(used, excludes=facts.settings.decides_spread)]
 
 
@@ -105,11 +107,11 @@ def _urls(facts: PolicyFacts) -> Iterator[Finding]:
 
 
 def _policies(facts: PolicyFacts) -> Iterator[Finding]:
-    invalid = [_invalid(each.policy) for each in facts.policies if isinstance(each.policy, InvalidPolicy)]
+    invalid = [_invalid(entry.policy) for entry in facts.policies if isinstance(entry.policy, InvalidPolicy)]
     yield from _bounded(sorted(invalid, key=_is_no_error), "policies are invalid", _SEE_POLICIES)
-    matchless = [each for each in facts.policies if isinstance(each.policy, Policy)]
+    matchless = [entry for entry in facts.policies if isinstance(entry.policy, Policy)]
     yield from _bounded(
-        [_matchless(each.policy) for each in matchless if _selects_nothing(each)],
+        [_matchless(entry.policy) for entry in matchless if _selects_nothing(entry)],
         "policies match no pod",
         _SEE_POLICIES,
     )
@@ -135,8 +137,8 @@ def _invalid(policy: InvalidPolicy) -> Finding:
     return Finding("error" if rejects else "warning", "policies", problem, remedy)
 
 
-def _selects_nothing(found: PolicyInUse) -> bool:
-    return found.matched == 0 or _absent_selector(found.policy) != ""
+def _selects_nothing(entry: PolicyInUse) -> bool:
+    return entry.matched == 0 or _absent_selector(entry.policy) != ""
 
 
 def _absent_selector(policy: Policy | InvalidPolicy) -> str:
@@ -166,9 +168,11 @@ def _unseen(policies: list[Policy], *, excludes: bool) -> Iterator[Finding]:
 
     ``excludes``: whether the extender decides spread, so that it can leave domains out.
     """
-    grouped = [(each, each.release) for each in policies if each.acts(Moment.RELEASE) and each.release is not None]
-    growing = [each for each, release in grouped if release.when_no_room is WhenNoRoom.RELEASE]
-    waiting = [each for each, release in grouped if release.when_no_room is not WhenNoRoom.RELEASE]
+    grouped = [
+        (policy, policy.release) for policy in policies if policy.acts(Moment.RELEASE) and policy.release is not None
+    ]
+    growing = [policy for policy, release in grouped if release.when_no_room is WhenNoRoom.RELEASE]
+    waiting = [policy for policy, release in grouped if release.when_no_room is not WhenNoRoom.RELEASE]
     problem = "autoscalers ignore pods at the gates of {}: no node is added for a group before it is released"
     remedy = (
         "for a group without room set release.whenNoRoom: Release, with mayGrow: true at the domains that get nodes"
@@ -181,8 +185,10 @@ def _unseen(policies: list[Policy], *, excludes: bool) -> Iterator[Finding]:
         "autoscalers do not know the room that is reserved for groups of {}: "
         "no node is added for other pods that would fit there, until the room is used or free again"
     )
-    yield from _not_seen([each for each, _ in grouped], problem, "nothing to do where such pods can wait for that long")
-    leaving = [each for each in policies if any(one.leaves_out for one in each.directives.spread)]
+    yield from _not_seen(
+        [policy for policy, _ in grouped], problem, "nothing to do where such pods can wait for that long"
+    )
+    leaving = [policy for policy in policies if any(directive.leaves_out for directive in policy.directives.spread)]
     if excludes:
         yield from _left_out(leaving)
     elif leaving:
@@ -190,18 +196,18 @@ def _unseen(policies: list[Policy], *, excludes: bool) -> Iterator[Finding]:
         problem = f"{fields} of {_named(leaving)} have no effect: kube-scheduler's plugin decides spread, and counts such domains"
         remedy = "set mode: offload with rules.topologySpread.enabled, or remove the fields"
         yield Finding("warning", "policies", problem, remedy)
-    seen = [each for each in policies if each.acts(Moment.ADMISSION)]
+    seen = [policy for policy in policies if policy.acts(Moment.ADMISSION)]
     problem = (
         "of domains without nodes that are declared for {} autoscalers see the number alone, in pods that admission has "
         "seen: they add a node in a new domain only if they have a group of nodes for one"
     )
-    declaring = [each for each in seen if any(one.declared for one in each.directives.spread)]
+    declaring = [policy for policy in seen if any(directive.declared for directive in policy.directives.spread)]
     yield from _not_seen(declaring, problem, "keep a group of nodes, or a NodePool, for each declared domain")
     problem = (
         "autoscalers do not see what {} require: for a pod that fits a node by its own fields alone they add none, "
         "for another one they may add a node that does not help"
     )
-    hidden = [each for each in policies if not each.acts(Moment.ADMISSION) and _requires(each)]
+    hidden = [policy for policy in policies if not policy.acts(Moment.ADMISSION) and _requires(policy)]
     yield from _not_seen(hidden, problem, "write it into new pods by when: [Admission, Scheduling]")
 
 
@@ -210,10 +216,14 @@ def _left_out(policies: list[Policy]) -> Iterator[Finding]:
         "autoscalers count the domains that {} exclude as unavailable: they may add nodes for pods that get "
         "a place in other domains, and a node in an excluded domain"
     )
-    lost = [each for each in policies if any(one.excludes_after is not None for one in each.directives.spread)]
+    lost = [
+        policy
+        for policy in policies
+        if any(directive.excludes_after is not None for directive in policy.directives.spread)
+    ]
     yield from _not_seen(lost, problem, "keep the group of nodes of a domain that is drained on purpose from growing")
     problem = "autoscalers count the domains that {} exclude as full: they may add a node in one, which the pod does not wait for"
-    full = [each for each in policies if any(one.excludes_full for one in each.directives.spread)]
+    full = [policy for policy in policies if any(directive.excludes_full for directive in policy.directives.spread)]
     yield from _not_seen(full, problem, "nothing to do, unless such nodes stay empty")
 
 
@@ -223,7 +233,7 @@ def _not_seen(policies: list[Policy], problem: str, remedy: str) -> Iterator[Fin
 
 
 def _named(policies: list[Policy]) -> str:
-    names = [str(each.key) for each in policies]
+    names = [str(policy.key) for policy in policies]
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
@@ -236,8 +246,10 @@ def _requires(policy: Policy) -> bool:
         bool(directives.node_name)
         or directives.nodes != ANY_NODE
         or any(directives.lists.get(path) for path in POD_TERMS)
-        or any(each.value.get("whenUnsatisfiable") == "DoNotSchedule" for each in constraints)
-        or any(each.completes_keys or each.min_domains or each.declared for each in directives.spread)
+        or any(constraint.value.get("whenUnsatisfiable") == "DoNotSchedule" for constraint in constraints)
+        or any(
+            directive.completes_keys or directive.min_domains or directive.declared for directive in directives.spread
+        )
     )
 
 
@@ -261,14 +273,14 @@ _OTHERS: Final = "see the log of the leader, and `kubectl describe gpl -A`"
 
 def examine_groups(facts: Facts) -> list[Finding]:
     """Every finding about them. O(groups)."""
-    found = facts.groups
-    if found is None:
+    waiting = facts.groups
+    if waiting is None:
         return []
     now = datetime.fromtimestamp(facts.now, UTC)
-    overdue = sorted((each for each in found.groups if each.is_overdue(now)), key=lambda each: -each.age(now))
+    overdue = sorted((group for group in waiting.groups if group.is_overdue(now)), key=lambda group: -group.age(now))
     what = "groups are held at their gates for longer than their policies allow"
-    late = _bounded([_overdue(each, now) for each in overdue], what, "see `extender groups --waiting`")
-    return [*late, *_strays([each for each in found.strays if _is_old(each, now)])]
+    late = _bounded([_overdue(group, now) for group in overdue], what, "see `extender groups --waiting`")
+    return [*late, *_strays([stray for stray in waiting.strays if _is_old(stray, now)])]
 
 
 def _overdue(group: GroupOverview, now: datetime) -> Finding:
@@ -300,16 +312,20 @@ _SEE_QUOTAS: Final = "see `kubectl get resourcequotas -A`"
 
 def examine_quotas(facts: Facts) -> list[Finding]:
     """Every finding about quotas for affinity across namespaces, that hold no tenant back or fewer pods than they seem to. O(quotas)."""
-    quotas = [each for each in facts.quotas or () if each.scopes]
-    able = [each for each in quotas if can_charge(each)]
-    inert = [_inert(each) for each in quotas if not can_charge(each)]
-    numberless = [_numberless(each) for each in able if not limits_pods(each)]
-    narrow = [_narrow(each) for each in able if limits_pods(each) and _other_scopes(each)]
-    return [each for sort in (inert, numberless, narrow) for each in _bounded(sort, "quotas of this sort", _SEE_QUOTAS)]
+    quotas = [quota for quota in facts.quotas or () if quota.scopes]
+    able = [quota for quota in quotas if can_charge(quota)]
+    inert = [_inert(quota) for quota in quotas if not can_charge(quota)]
+    numberless = [_numberless(quota) for quota in able if not limits_pods(quota)]
+    narrow = [_narrow(quota) for quota in able if limits_pods(quota) and _other_scopes(quota)]
+    return [
+        finding
+        for sort in (inert, numberless, narrow)
+        for finding in _bounded(sort, "quotas of this sort", _SEE_QUOTAS)
+    ]
 
 
 def _other_scopes(quota: PodQuota) -> list[str]:
-    return sorted({each.name for each in quota.scopes} - {CROSS_NAMESPACE_SCOPE})
+    return sorted({scope.name for scope in quota.scopes} - {CROSS_NAMESPACE_SCOPE})
 
 
 def _inert(quota: PodQuota) -> Finding:

@@ -106,9 +106,9 @@ class _Cluster:
         by_value = self.domains.get(key)
         if by_value is None:
             by_value = self.domains[key] = defaultdict(set)
-            for name, each in self.nodes.items():
-                if key in each.labels:
-                    by_value[each.labels[key]].add(name)
+            for name, other in self.nodes.items():
+                if key in other.labels:
+                    by_value[other.labels[key]].add(name)
         there = self.nodes.get(node)
         return set() if there is None or key not in there.labels else by_value[there.labels[key]]
 
@@ -118,13 +118,15 @@ def quota_report(
 ) -> QuotaReport:
     """The report. ``templates`` are workloads as JSON. O(objects + terms in the scope × namespaces)."""
     cluster = _Cluster()
-    for each in objects:
-        _take(each, cluster)
+    for obj in objects:
+        _take(obj, cluster)
     rows = [row for name in sorted(cluster.pods) for row in _rows(cluster.pods[name], cluster)]
     closed = {name: _closed_nodes(pods, cluster) for name, pods in cluster.pods.items()}
     names = sorted(cluster.pods.keys() | cluster.quotas.keys())
     namespaces = tuple(_namespace(name, cluster, settings, len(closed.get(name, ())), limit) for name in names)
-    quotas = tuple(_quota(each, cluster.pods.get(name, [])) for name in names for each in cluster.quotas.get(name, ()))
+    quotas = tuple(
+        _quota(quota, cluster.pods.get(name, [])) for name in names for quota in cluster.quotas.get(name, ())
+    )
     uncovered = tuple(
         name
         for name in names
@@ -133,7 +135,7 @@ def quota_report(
     return QuotaReport(
         namespaces,
         tuple(rows),
-        tuple(sorted(_templates(templates), key=lambda each: each.object)),
+        tuple(sorted(_templates(templates), key=lambda template: template.object)),
         quotas,
         tuple(name for name in uncovered if name not in settings.exempt_namespaces),
         limit,
@@ -178,9 +180,9 @@ def _terms(signature: PodSignature, cluster: _Cluster) -> Iterator[TermInScope]:
     affinity = signature.affinity
     lists: tuple[Iterable[AffinityTerm], ...] = (
         affinity.required,
-        (each.term for each in affinity.preferred),
+        (preferred.term for preferred in affinity.preferred),
         affinity.required_anti,
-        (each.term for each in affinity.preferred_anti),
+        (preferred.term for preferred in affinity.preferred_anti),
     )
     for (kind, need, _), terms in zip(_LISTS, lists, strict=True):
         for term in terms:
@@ -190,7 +192,7 @@ def _terms(signature: PodSignature, cluster: _Cluster) -> Iterator[TermInScope]:
 
 
 def _closing_terms(signature: PodSignature) -> list[AffinityTerm]:
-    return [each for each in signature.affinity.required_anti if may_reach_out(each, signature.namespace)]
+    return [term for term in signature.affinity.required_anti if may_reach_out(term, signature.namespace)]
 
 
 def _closed_nodes(pods: Iterable[Pod], cluster: _Cluster) -> set[str]:
@@ -240,8 +242,8 @@ def _namespace(name: str, cluster: _Cluster, settings: Quota, closed_nodes: int,
         over = max(len(charged) - limit, 0)
         held = [pod for pod in waiting if pod.signature.priority_class not in settings.exempt_priority_classes]
         refused = tuple(pod.full_name for pod in held[max(limit - len(charged), 0) :])
-    found = _limit(quota for quota in cluster.quotas.get(name, ()) if all(matches(quota, pod) for pod in pods))
-    return NamespaceFound(name, len(placed), len(waiting), found, is_exempt, closed_nodes, over, refused)
+    cross_limit = _limit(quota for quota in cluster.quotas.get(name, ()) if all(matches(quota, pod) for pod in pods))
+    return NamespaceFound(name, len(placed), len(waiting), cross_limit, is_exempt, closed_nodes, over, refused)
 
 
 # ---- templates
@@ -261,16 +263,16 @@ def _templates(objects: Iterable[JsonObject]) -> Iterator[TemplateInScope]:
 
 def _terms_in(template: Mapping[str, Any]) -> int:
     """How many terms of a pod template are in the scope. What the API server would not accept has none."""
-    found: Counter[bool] = Counter()
+    counts: Counter[bool] = Counter()
     affinity = _object(_object(template, "spec"), "affinity")
     for kind, _, name in _LISTS:
         terms = _object(affinity, kind).get(name)
         for term in terms if isinstance(terms, list) else ():
             if isinstance(term, dict) and isinstance(term.get("podAffinityTerm") or {}, dict):
-                found[is_cross_namespace_term(term)] += 1
-    return found[True]
+                counts[is_cross_namespace_term(term)] += 1
+    return counts[True]
 
 
 def _object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = value.get(name)
-    return found if isinstance(found, dict) else {}
+    part = value.get(name)
+    return part if isinstance(part, dict) else {}

@@ -52,8 +52,8 @@ def read_scheduler(document: object) -> tuple[KubeSchedulerConfiguration | None,
 
 
 def _unreadable(problem: str) -> Finding:
-    if found := _SUGGESTION.fullmatch(problem):
-        return _error(f"{found['problem']}{FATAL}", f"write {found['name']}")
+    if match := _SUGGESTION.fullmatch(problem):
+        return _error(f"{match['problem']}{FATAL}", f"write {match['name']}")
     remedies = {
         "kind is": "give the scheduler's --config file",
         "apiVersion is": f"set {API_VERSION}, and what that version has of the fields",
@@ -321,8 +321,8 @@ def _spread_rule(constraint: dict[str, Any]) -> dict[str, Any]:
     """The fields of a default constraint that the rule has too, without those that have their defaults."""
     usual = {"nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}
     names = (field.encode_name for field in msgspec.structs.fields(DefaultConstraint))
-    found = {name: constraint.get(name) for name in names}
-    return {name: value for name, value in found.items() if value is not None and value != usual.get(name)}
+    fields = {name: constraint.get(name) for name in names}
+    return {name: value for name, value in fields.items() if value is not None and value != usual.get(name)}
 
 
 def _lost_affinity(profile: Profile, settings: Settings) -> tuple[str, list[str], str]:
@@ -373,8 +373,8 @@ def _sampling(config: KubeSchedulerConfiguration, settings: Settings, nodes: int
         if given * nodes > _ALL * max(_LARGE, _adaptive(nodes)):
             problem = f"{whose}percentageOfNodesToScore is {given}: the scheduler filters {given * nodes // _ALL} of {nodes} nodes for each pod"
             remedy = f"set {SAMPLED_PERCENTAGE}" if is_offload else "remove it"
-            found = "finds" if elsewhere else "enabled too finds"
-            yield _warning(problem, f"{remedy}: rejectedPods.nominateElsewhere {found} nodes outside of the sample")
+            verb = "finds" if elsewhere else "enabled too finds"
+            yield _warning(problem, f"{remedy}: rejectedPods.nominateElsewhere {verb} nodes outside of the sample")
         elif not whose and elsewhere and is_offload and given != SAMPLED_PERCENTAGE and nodes > _LEAST_SAMPLED:
             yield _info(
                 f"percentageOfNodesToScore is {given or 'not set'}, {SAMPLED_PERCENTAGE} is recommended in offload mode",

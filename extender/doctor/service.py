@@ -162,13 +162,13 @@ def _failed_calls(facts: Facts, queue: SchedulerCalls) -> Iterator[Finding]:
 
 def _fault_in(message: str, facts: Facts) -> Fault | None:
     """The fault of a call that a scheduler's message tells; None where it tells of something else."""
-    if found := _NO_ANSWER.search(message):
-        fault = next(fault for part, fault in _GO_FAULTS if part in found["why"])
-        if facts.settings.server.tls.client_ca_file and any(each in found["why"] for each in _ENDED):
+    if match := _NO_ANSWER.search(message):
+        fault = next(fault for part, fault in _GO_FAULTS if part in match["why"])
+        if facts.settings.server.tls.client_ca_file and any(ending in match["why"] for ending in _ENDED):
             fault = _REJECTED_CLIENT
-        return Fault(f"{fault.problem} ({found[0]})", fault.remedy)
-    if found := _STATUS.search(message):
-        return Fault(f"{found[0]}", _remedy_of_status(found["code"], facts))
+        return Fault(f"{fault.problem} ({match[0]})", fault.remedy)
+    if match := _STATUS.search(message):
+        return Fault(f"{match[0]}", _remedy_of_status(match["code"], facts))
     return None
 
 
@@ -244,11 +244,11 @@ def _failures(facts: Facts) -> Iterator[Finding]:
 
 
 def _by_reason(facts: Facts) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for one in facts.series("extender_request_failures_total"):
-        if one.value:
-            found[one.labels["reason"]] = found.get(one.labels["reason"], 0) + one.value
-    return found
+    failures: dict[str, float] = {}
+    for sample in facts.series("extender_request_failures_total"):
+        if sample.value:
+            failures[sample.labels["reason"]] = failures.get(sample.labels["reason"], 0) + sample.value
+    return failures
 
 
 def _severity(reason: str) -> Severity:
@@ -266,30 +266,30 @@ _FAILURES: Final = {
 
 
 def _watches(facts: Facts) -> Iterator[Finding]:
-    for one in facts.series("extender_cache_lag_seconds"):
+    for sample in facts.series("extender_cache_lag_seconds"):
         # Of a kind that is not listed the readiness check says why.
-        if one.value > _SILENT_WATCH_SECONDS and not (facts.readiness or {}).get(one.labels["resource"]):
-            resource, lag = one.labels["resource"], ago(one.value)
+        if sample.value > _SILENT_WATCH_SECONDS and not (facts.readiness or {}).get(sample.labels["resource"]):
+            resource, lag = sample.labels["resource"], ago(sample.value)
             problem = f"the watch of {resource} has had no event for {lag}; a bookmark comes every minute"
             remedy = "check the API server, and proxies in between that drop idle connections"
             yield Finding("warning", "watches", problem, remedy)
-    for one in facts.series("extender_unreadable_objects"):
-        if one.value > 0:
-            problem = f"{one.value:.0f} objects of {one.labels['resource']} cannot be decoded: they count as last decoded, if ever"
+    for sample in facts.series("extender_unreadable_objects"):
+        if sample.value > 0:
+            problem = f"{sample.value:.0f} objects of {sample.labels['resource']} cannot be decoded: they count as last decoded, if ever"
             yield Finding("warning", "watches", problem, "the service's log names them; update the extender")
 
 
 def _writes(facts: Facts) -> Iterator[Finding]:
     """Writes that the API server forbids, and that have not succeeded since."""
     name = "extender_last_api_write_timestamp_seconds"
-    for one in facts.series(name):
-        call, result = one.labels["call"], one.labels["result"]
+    for sample in facts.series(name):
+        call, result = sample.labels["call"], sample.labels["result"]
         # A success after the last rejection shows that the permission was granted meanwhile.
-        is_over = facts.latest(name, call=call, result="ok") > one.value
+        is_over = facts.latest(name, call=call, result="ok") > sample.value
         if result != "forbidden" or is_over:
             continue
-        problem = f"the API server forbids the service's call {call}, last {ago(facts.now - one.value)} ago"
-        row = next((each for each in API_CALLS if each.name == call), None)
+        problem = f"the API server forbids the service's call {call}, last {ago(facts.now - sample.value)} ago"
+        row = next((row for row in API_CALLS if row.name == call), None)
         what = f"{row.resource}/{row.subresource}" if row and row.subresource else row.resource if row else ""
         remedy = granting(what, row.verb if row else "", facts.settings)
         remedy += "; the service's log has the API server's message"
@@ -299,9 +299,9 @@ def _writes(facts: Facts) -> Iterator[Finding]:
 def _budgets(facts: Facts) -> Iterator[Finding]:
     """Namespaces where pods wait for the budget, or will soon. The metrics have those that use most."""
     waiting = {
-        one.labels["namespace"]: one.value
-        for one in facts.series("extender_namespace_budget_waiting_pods")
-        if one.value > 0
+        sample.labels["namespace"]: sample.value
+        for sample in facts.series("extender_namespace_budget_waiting_pods")
+        if sample.value > 0
     }
     remedy = "remove pods with constraints that it does not need, or raise limits.perNamespace; see config/explanation/limits.md"
     for namespace, pods in waiting.items():
@@ -312,10 +312,10 @@ def _budgets(facts: Facts) -> Iterator[Finding]:
             f"{counted(round(pods), 'pod')} of {where} {agreeing(round(pods), 'waits', 'wait')} for its budget",
             remedy,
         )
-    for one in facts.series("extender_namespace_budget_used_ratio"):
-        namespace, limit = one.labels["namespace"], one.labels["limit"]
-        if one.value >= _NEARLY_USED and namespace not in waiting:
-            problem = f"namespace {namespace} uses {one.value:.0%} of limits.perNamespace.{limit}"
+    for sample in facts.series("extender_namespace_budget_used_ratio"):
+        namespace, limit = sample.labels["namespace"], sample.labels["limit"]
+        if sample.value >= _NEARLY_USED and namespace not in waiting:
+            problem = f"namespace {namespace} uses {sample.value:.0%} of limits.perNamespace.{limit}"
             yield Finding("info", "budget", problem, remedy)
 
 
@@ -329,7 +329,7 @@ def _shadow(facts: Facts) -> Iterator[Finding]:
         return
     name = "extender_shadow_decisions_total"
     of_result = {result: round(facts.total(name, result=result)) for result in RESULTS}
-    compared, differ = (sum(of_result[each] for each in some) for some in (COMPARED, DIFFERING))
+    compared, differ = (sum(of_result[result] for result in results) for results in (COMPARED, DIFFERING))
     problem = f"{counted(compared, 'decision')} compared, {differ} {agreeing(differ, 'differs', 'differ')}"
     if of_result["differed"]:
         remedy = "do not switch to offload; /debug/shadow lists the last ones, and config/how-to/prove-the-switch.md says how to read it"
@@ -344,7 +344,7 @@ def _shadow(facts: Facts) -> Iterator[Finding]:
         plugin: round(facts.total("extender_shadow_rule_decisions_total", rule=plugin, result="agreed"))
         for plugin, _ in catalog.replaced_plugins()
     }
-    each = ", ".join(f"{plugin} {agreed}" for plugin, agreed in rules.items())
+    agreements = ", ".join(f"{plugin} {agreed}" for plugin, agreed in rules.items())
     few = [plugin for plugin, agreed in rules.items() if agreed < _ENOUGH_DECISIONS]
     since = facts.now - facts.total("process_start_time_seconds")
     if few:
@@ -353,7 +353,7 @@ def _shadow(facts: Facts) -> Iterator[Finding]:
         remedy = f"wait until a day has passed since the start, {ago(since)} ago; then it is safe to switch to offload"
     else:
         remedy = "it is safe to switch to offload: disable the plugins as config/how-to/prove-the-switch.md says"
-    yield Finding("info", "shadow", f"{problem} ({each} agreed)", remedy)
+    yield Finding("info", "shadow", f"{problem} ({agreements} agreed)", remedy)
 
 
 def _settings(facts: Facts) -> Iterator[Finding]:
@@ -380,7 +380,7 @@ def _settings(facts: Facts) -> Iterator[Finding]:
 
 def examine_differences(configured: Settings, running: Settings) -> Iterator[Finding]:
     """One finding for each setting that differs. Settings that differ only because the mode does are part of its finding."""
-    theirs, ours = (_paths(settings_document(each)) for each in (running, in_pod_of(configured, running)))
+    theirs, ours = (_paths(settings_document(settings)) for settings in (running, in_pod_of(configured, running)))
     differing = [path for path, value in ours.items() if theirs.get(path) != value and path not in _BY_FLAG]
     followers: set[str] = set()
     if "mode" in differing:
@@ -396,10 +396,10 @@ def examine_differences(configured: Settings, running: Settings) -> Iterator[Fin
 
 
 def _paths(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
     for name, value in document.items():
         if isinstance(value, Mapping):
-            found |= _paths(value, f"{prefix}{name}.")
+            paths |= _paths(value, f"{prefix}{name}.")
         else:
-            found[f"{prefix}{name}"] = value
-    return found
+            paths[f"{prefix}{name}"] = value
+    return paths

@@ -33,10 +33,10 @@ def _permissions(facts: Facts) -> Iterator[Finding]:
         example = f"--as system:serviceaccount:{place}:placement-extender"
         remedy = f"name the service's account ({example}), or its kubeconfig with --kubeconfig"
         yield Finding("info", "account", problem, remedy)
-    for one in facts.denied or ():
-        severity: Severity = "error" if one.is_needed else "warning"
-        remedy = f"{granting(one.what, one.verb, facts.settings)} ({one.why})"
-        yield Finding(severity, "permissions", f"the account may not {one}", remedy)
+    for permission in facts.denied or ():
+        severity: Severity = "error" if permission.is_needed else "warning"
+        remedy = f"{granting(permission.what, permission.verb, facts.settings)} ({permission.why})"
+        yield Finding(severity, "permissions", f"the account may not {permission}", remedy)
 
 
 def _clocks(facts: Facts) -> Iterator[Finding]:
@@ -49,17 +49,17 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
 
 
 def _certificates(facts: Facts) -> Iterator[Finding]:
-    for one in facts.series("extender_certificate_expiry_timestamp_seconds"):
-        left = one.value - facts.now
-        name = one.labels["name"]
+    for sample in facts.series("extender_certificate_expiry_timestamp_seconds"):
+        left = sample.value - facts.now
+        name = sample.labels["name"]
         remedy = f"{RENEW}; the service reloads the files by itself"
         if left <= 0:
             yield Finding("error", "certificate", f"the certificate {name} expired {ago(-left)} ago", remedy)
         elif left < EXPIRES_SOON:
             yield Finding("warning", "certificate", f"the certificate {name} expires in {ago(left)}", remedy)
-    for one in facts.series("extender_certificate_files_unusable"):
-        if one.value:
-            cause = one.labels["cause"]
+    for sample in facts.series("extender_certificate_files_unusable"):
+        if sample.value:
+            cause = sample.labels["cause"]
             problem, remedy = _CAUSES.get(cause, (f"cannot be used ({cause})", "the service's log names the file"))
             problem = f"the certificate files on disk {problem}; the previous ones stay in use"
             yield Finding("warning", "certificate", problem, remedy)
@@ -102,7 +102,7 @@ _NAMED: Final = 5
 
 def asking_schedulers(facts: Facts) -> set[str]:
     """The schedulers whose pods the service was asked about since it started. O(samples)."""
-    return {one.labels["scheduler"] for one in facts.series("extender_scheduler_decisions_total") if one.value}
+    return {sample.labels["scheduler"] for sample in facts.series("extender_scheduler_decisions_total") if sample.value}
 
 
 def unasked_names(facts: Facts, profiles: Collection[str], waiting: Iterable[tuple[str, float]]) -> Mapping[str, int]:
@@ -127,8 +127,8 @@ def examine_schedulers(facts: Facts, profiles: Collection[str] | None = None) ->
 
 def _unasked(facts: Facts) -> Iterator[Finding]:
     """Pods that wait for a scheduler that nothing has been heard of: a misspelt name, or it does not run."""
-    found = {} if facts.queue is None else facts.queue.unasked
-    for name, pods in sorted(found.items(), key=lambda each: (-each[1], each[0]))[:_NAMED]:
+    unasked = {} if facts.queue is None else facts.queue.unasked
+    for name, pods in sorted(unasked.items(), key=lambda item: (-item[1], item[0]))[:_NAMED]:
         problem = f"{counted(pods, 'pod')} {agreeing(pods, 'waits', 'wait')} for a scheduler named {name}, which has tried none and asked nothing"
         remedy = "correct their schedulerName, or run that scheduler, with the extender in its configuration"
         yield Finding("warning", _CHECK, problem, remedy)

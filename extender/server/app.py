@@ -52,15 +52,15 @@ def make_app(
     metrics.report_settings(settings.mode, settings.placement)
     paths = settings.server.paths
     handlers = {"filter": verbs.filter_nodes, "prioritize": verbs.prioritize_nodes, "preempt": verbs.preempt_pods}
-    found = [VerbEndpoint(verb, getattr(paths, verb), handler, collaborators) for verb, handler in handlers.items()]
+    endpoints = [VerbEndpoint(verb, getattr(paths, verb), handler, collaborators) for verb, handler in handlers.items()]
     if paths.bind:
-        found.append(VerbEndpoint("bind", paths.bind, verbs.bind_pod, collaborators))
-    for endpoint in found:
+        endpoints.append(VerbEndpoint("bind", paths.bind, verbs.bind_pod, collaborators))
+    for endpoint in endpoints:
         # The route has a name: those without are answered by the middleware.
         app.router.add_post(endpoint.path, endpoint.routed, name=endpoint.verb)
-    app[_DIRECT] = {endpoint.path: endpoint.answer for endpoint in found}
-    for each in OPERATIONS:
-        app.router.add_route(each.method, each.path, each.handler)
+    app[_DIRECT] = {endpoint.path: endpoint.answer for endpoint in endpoints}
+    for operation in OPERATIONS:
+        app.router.add_route(operation.method, operation.path, operation.handler)
     if settings.server.page:
         add_page(app.router)
     app.router.add_get("/livez", health.livez)
@@ -82,7 +82,9 @@ async def listening(app: web.Application, address: Address, tls: ServerTls | Non
     Without `tls` it is plain HTTP. Raises OSError when the address is not available. On leaving, requests in
     flight are finished first.
     """
-    found = app[COLLABORATORS]
-    limits = listening_limits(found.settings.server, found.settings.server.request_timeout)
-    async with listening_within(app, address, tls.context if tls else None, limits, found.bodies, app[_DIRECT]) as url:
+    collaborators = app[COLLABORATORS]
+    limits = listening_limits(collaborators.settings.server, collaborators.settings.server.request_timeout)
+    async with listening_within(
+        app, address, tls.context if tls else None, limits, collaborators.bodies, app[_DIRECT]
+    ) as url:
         yield url

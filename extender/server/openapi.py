@@ -75,14 +75,14 @@ class Operation:
 def document_of(operations: Sequence[Operation], version: str) -> JsonObject:
     """The document; ``version`` is that of the extender. About 2 ms."""
     schemas, components = msgspec.json.schema_components(
-        [ErrorAnswer, *(each.answer for each in operations)], ref_template=_SCHEMAS
+        [ErrorAnswer, *(operation.answer for operation in operations)], ref_template=_SCHEMAS
     )
     for component in components.values():
         component["description"] = _readable(component["description"])
     error, *answers = schemas
     paths: dict[str, JsonObject] = {}
-    for each, answer in zip(operations, answers, strict=True):
-        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, answer, error)
+    for operation, answer in zip(operations, answers, strict=True):
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, answer, error)
     about = {
         "title": "placement-extender",
         "version": version,
@@ -91,35 +91,37 @@ def document_of(operations: Sequence[Operation], version: str) -> JsonObject:
     return {"openapi": "3.1.0", "info": about, "paths": paths, "components": {"schemas": components}}
 
 
-def _operation(each: Operation, answer: JsonObject, error: JsonObject) -> JsonObject:
-    found: JsonObject = {"operationId": each.name, "summary": each.summary}
-    if each.parameters:
-        found["parameters"] = [_parameter(parameter) for parameter in each.parameters]
-    if each.body is not None:
-        found["requestBody"] = {"required": True, "content": {_JSON: {"schema": each.body}}}
-    if each.media_type != _JSON:
+def _operation(operation: Operation, answer: JsonObject, error: JsonObject) -> JsonObject:
+    described: JsonObject = {"operationId": operation.name, "summary": operation.summary}
+    if operation.parameters:
+        described["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
+    if operation.body is not None:
+        described["requestBody"] = {"required": True, "content": {_JSON: {"schema": operation.body}}}
+    if operation.media_type != _JSON:
         answer = {"type": "string", "contentMediaType": _JSON, "contentSchema": answer}
-    responses: JsonObject = {"200": {"description": "The answer.", "content": {each.media_type: {"schema": answer}}}}
-    texts = {**_OF_ANY_REQUEST, **{status: _OF_SOME_REQUESTS[status] for status in each.errors}}
+    responses: JsonObject = {
+        "200": {"description": "The answer.", "content": {operation.media_type: {"schema": answer}}}
+    }
+    texts = {**_OF_ANY_REQUEST, **{status: _OF_SOME_REQUESTS[status] for status in operation.errors}}
     for status, text in sorted(texts.items()):
         responses[str(status)] = {"description": text, "content": {_JSON: {"schema": error}}}
         if status in _RETRIED:
             after = {"description": "Seconds to wait before the next try.", "schema": {"type": "integer"}}
             responses[str(status)]["headers"] = {"Retry-After": after}
-    return {**found, "responses": responses}
+    return {**described, "responses": responses}
 
 
 def _readable(docstring: str) -> str:
     """The docstring of a value as CommonMark, with the names of fields as they are encoded."""
     text = inspect.cleandoc(docstring)
-    return re.sub(r"``(\w+)``", lambda found: f"`{re.sub('_(.)', lambda one: one[1].upper(), found[1])}`", text)
+    return re.sub(r"``(\w+)``", lambda match: f"`{re.sub('_(.)', lambda letter: letter[1].upper(), match[1])}`", text)
 
 
-def _parameter(each: Parameter) -> JsonObject:
+def _parameter(parameter: Parameter) -> JsonObject:
     return {
-        "name": each.name,
-        "in": each.place,
-        "required": each.is_required or each.place == "path",
-        "description": each.description,
-        "schema": dict(each.schema),
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": parameter.is_required or parameter.place == "path",
+        "description": parameter.description,
+        "schema": dict(parameter.schema),
     }

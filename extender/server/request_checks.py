@@ -138,10 +138,10 @@ def _is_known_host(host: str, hosts: tuple[str, ...], *, of_services: bool) -> b
 
 def client_names(request: web.Request, setting: str = "server.tls.clientCAFile") -> list[str]:
     """The names in the client's certificate. Raises Failure where it shows none of the CA in ``setting``."""
-    found: PeerCertificate | None = request.get_extra_info("peercert")
-    if not found:
+    certificate: PeerCertificate | None = request.get_extra_info("peercert")
+    if not certificate:
         raise Failure(HTTPStatus.UNAUTHORIZED, "unauthenticated", f"a client certificate of {setting} is needed")
-    return list(names_in(found))
+    return list(names_in(certificate))
 
 
 def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:
@@ -205,9 +205,9 @@ def _is_local(remote: str | None) -> bool:
 
 def names_in(certificate: PeerCertificate) -> Iterator[str]:
     """The common names, then the alternative names of the forms DNS, URI, email and IP address; each once."""
-    found = [value for group in certificate.get("subject", ()) for field, value in group if field == "commonName"]
-    found += [entry[1] for entry in certificate.get("subjectAltName", ()) if _is_plain(entry)]
-    yield from dict.fromkeys(found)
+    names = [value for group in certificate.get("subject", ()) for field, value in group if field == "commonName"]
+    names += [entry[1] for entry in certificate.get("subjectAltName", ()) if _is_plain(entry)]
+    yield from dict.fromkeys(names)
 
 
 def _is_plain(entry: tuple[object, ...]) -> TypeGuard[tuple[str, str]]:
@@ -286,7 +286,7 @@ class BodyMemory:
         held.size += size
         self.size += size
         while self.size > self._most:
-            oldest = next((each for each in self._held if not each.is_complete and each is not held), None)
+            oldest = next((body for body in self._held if not body.is_complete and body is not held), None)
             if oldest is None:
                 raise overloaded("bodies of requests hold all memory that is set aside for them")
             self.release(oldest)

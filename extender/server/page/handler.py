@@ -57,16 +57,16 @@ def add_page(router: web.UrlDispatcher) -> None:
 
     async def file(request: web.Request) -> web.Response:
         """`GET /ui/NAME`: one file of the page."""
-        found = files.get(request.match_info["name"] or _INDEX)
-        if found is None:
+        served = files.get(request.match_info["name"] or _INDEX)
+        if served is None:
             raise web.HTTPNotFound
         response = web.Response(headers=_HEADERS)
-        response.etag = found.tag
-        if _is_known(request, found.tag):
+        response.etag = served.tag
+        if _is_known(request, served.tag):
             response.set_status(HTTPStatus.NOT_MODIFIED)
             return response
-        response.body = found.body
-        response.content_type, response.charset = found.content_type, "utf-8"
+        response.body = served.body
+        response.content_type, response.charset = served.content_type, "utf-8"
         return response
 
     router.add_get(PREFIX + "{name:.*}", file)
@@ -87,10 +87,10 @@ def _is_known(request: web.Request, tag: ETag) -> bool:
 
 
 def _read(folder: Path) -> Mapping[str, _File]:
-    found = {path.relative_to(folder).as_posix(): _file(path) for path in folder.rglob("*") if path.suffix in _TYPES}
-    if _INDEX not in found:
+    files = {path.relative_to(folder).as_posix(): _file(path) for path in folder.rglob("*") if path.suffix in _TYPES}
+    if _INDEX not in files:
         raise FileNotFoundError(f"{folder / _INDEX}: not installed")
-    return found
+    return files
 
 
 def _file(path: Path) -> _File:

@@ -34,14 +34,14 @@ class Stage(IntEnum):
 def peer_of(address: str) -> str:
     """The peer of an address: all of loopback is one peer, and so is an IPv6 network of 64 bits."""
     try:
-        found = ip_address(address.partition("%")[0])
+        ip = ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, IPv6Address):
-        if found.ipv4_mapped is None:
-            return _LOOPBACK if found.is_loopback else str(IPv6Address(int(found) >> _NETWORK << _NETWORK))
-        found = found.ipv4_mapped
-    return _LOOPBACK if found.is_loopback else str(found)
+    if isinstance(ip, IPv6Address):
+        if ip.ipv4_mapped is None:
+            return _LOOPBACK if ip.is_loopback else str(IPv6Address(int(ip) >> _NETWORK << _NETWORK))
+        ip = ip.ipv4_mapped
+    return _LOOPBACK if ip.is_loopback else str(ip)
 
 
 @dataclass(eq=False, slots=True)
@@ -97,7 +97,7 @@ class ConnectionSlots:
     def has_room(self, peer: str) -> bool:
         """Whether one more connection of the peer may be without a complete request."""
         if self._is_full(peer):
-            for slot in [each for each in self._counted if each.stage is Stage.DECIDING]:
+            for slot in [slot for slot in self._counted if slot.stage is Stage.DECIDING]:
                 self._discount(slot)
                 self._apart[slot] = None
                 slot.is_apart = True
@@ -110,10 +110,10 @@ class ConnectionSlots:
         """
         is_full = self._of_peer[peer] >= self._per_peer
         crowd = peer if is_full else self._largest()
-        found = _first_to_close((slot for slot in self._counted if slot.peer == crowd), now, since)
-        if found is None and not is_full:
-            found = _first_to_close(self._counted, now, since)
-        return found
+        closed = _first_to_close((slot for slot in self._counted if slot.peer == crowd), now, since)
+        if closed is None and not is_full:
+            closed = _first_to_close(self._counted, now, since)
+        return closed
 
     def rejoin(self, slot: ConnectionSlot) -> None:
         """Counts a connection that was set apart, as its request is answered. One that was released stays so."""
@@ -145,13 +145,13 @@ class ConnectionSlots:
         """The connections with unread answers, the oldest first, that together hold the bytes beyond `most_bytes`."""
         blocked = sorted((slot for slot in self if slot.blocked is not None), key=lambda slot: slot.blocked or 0)
         held = sum(slot.waiting_bytes() for slot in blocked)
-        found = []
+        excess = []
         for slot in blocked:
             if held <= most_bytes:
                 break
             held -= slot.waiting_bytes()
-            found.append(slot)
-        return found
+            excess.append(slot)
+        return excess
 
     def _count(self, slot: ConnectionSlot) -> None:
         self._counted[slot] = None

@@ -367,14 +367,14 @@ class Connections:
         sockets = await _listening_sockets(address)
         loop = asyncio.get_running_loop()
         sweep = loop.create_task(self._sweep())
-        for each in sockets:
-            loop.add_reader(each, self._accept, each, tls)
+        for listener in sockets:
+            loop.add_reader(listener, self._accept, listener, tls)
         try:
             yield sockets[0].getsockname()[:2]
         finally:
-            for each in sockets:
-                loop.remove_reader(each)
-                each.close()
+            for listener in sockets:
+                loop.remove_reader(listener)
+                listener.close()
             ending = [sweep, *self._handshakes]
             for task in ending:
                 task.cancel()
@@ -503,11 +503,11 @@ async def _listening_sockets(address: Address) -> list[socket.socket]:
     places = await loop.getaddrinfo(
         address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    found: list[socket.socket] = []
+    listeners: list[socket.socket] = []
     try:
         for family, kind, protocol, _, place in dict.fromkeys(places):
             listener = socket.socket(family, kind, protocol)
-            found.append(listener)
+            listeners.append(listener)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -515,10 +515,10 @@ async def _listening_sockets(address: Address) -> list[socket.socket]:
             listener.listen(_BACKLOG)
             listener.setblocking(False)
     except OSError:
-        for listener in found:
+        for listener in listeners:
             listener.close()
         raise
-    return found
+    return listeners
 
 
 def _bind(listener: socket.socket, place: tuple[Any, ...]) -> None:

@@ -132,16 +132,16 @@ def _check_key(pem: bytes, leaf: x509.Certificate, tls: Tls) -> None:
         )
 
 
-def _check_time(found: x509.Certificate, place: str, now: datetime) -> None:
-    if now > found.not_valid_after_utc:
+def _check_time(certificate: x509.Certificate, place: str, now: datetime) -> None:
+    if now > certificate.not_valid_after_utc:
         raise TlsError(
             TLSFileProblem.EXPIRED,
-            f'{place}: certificate "{_title(found)}" expired on {found.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}',
+            f'{place}: certificate "{_title(certificate)}" expired on {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}',
         )
-    if now < found.not_valid_before_utc:
-        begin = f"{found.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
+    if now < certificate.not_valid_before_utc:
+        begin = f"{certificate.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
         raise TlsError(
-            TLSFileProblem.NOT_YET_VALID, f'{place}: certificate "{_title(found)}" is not valid before {begin}'
+            TLSFileProblem.NOT_YET_VALID, f'{place}: certificate "{_title(certificate)}" is not valid before {begin}'
         )
 
 
@@ -150,31 +150,33 @@ def _check_authorities(pem: bytes, place: str, now: datetime) -> datetime:
 
     During a rotation the old one stands beside the new, and its expiry has no effect once it has passed.
     """
-    found = _certificates(pem, place)
-    authorities = [certificate for certificate in found if _is_authority(certificate)]
+    certificates = _certificates(pem, place)
+    authorities = [certificate for certificate in certificates if _is_authority(certificate)]
     if not authorities:
         raise TlsError(
             TLSFileProblem.NO_AUTHORITY,
-            f'{place}: certificate "{_title(found[0])}" is not that of an authority (basicConstraints)',
+            f'{place}: certificate "{_title(certificates[0])}" is not that of an authority (basicConstraints)',
         )
-    valid = [one for one in authorities if one.not_valid_before_utc <= now <= one.not_valid_after_utc]
+    valid = [
+        authority for authority in authorities if authority.not_valid_before_utc <= now <= authority.not_valid_after_utc
+    ]
     if not valid:
         _check_time(authorities[-1], place, now)
-    return min(one.not_valid_after_utc for one in valid)
+    return min(authority.not_valid_after_utc for authority in valid)
 
 
-def _is_authority(found: x509.Certificate) -> bool:
+def _is_authority(certificate: x509.Certificate) -> bool:
     """Certificates of version 1 have no extensions and may stand for an authority."""
     try:
-        return found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
-        return found.version is x509.Version.v1
+        return certificate.version is x509.Version.v1
 
 
-def _title(found: x509.Certificate) -> str:
+def _title(certificate: x509.Certificate) -> str:
     """The common name, else the whole subject."""
-    names = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(names[0].value) if names else found.subject.rfc4514_string()
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else certificate.subject.rfc4514_string()
 
 
 def _now() -> datetime:
@@ -349,13 +351,13 @@ class WebhookTls:
             return b""
         place = f"policies.webhook.clientCAFile {self._client_ca_file}"
         try:
-            found = Path(self._client_ca_file).read_bytes()
-            certificates_in(found)
+            pem = Path(self._client_ca_file).read_bytes()
+            certificates_in(pem)
         except OSError as error:
             raise CertificateError(f"{place}: {error.strerror}") from None
         except CertificateError as error:
             raise CertificateError(f"{place}: {error}") from None
-        return found
+        return pem
 
     def _switch_context(self, handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         """Called by OpenSSL in each handshake, before a certificate is chosen."""

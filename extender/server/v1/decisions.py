@@ -28,8 +28,8 @@ async def decisions(request: web.Request) -> web.Response:
     check_parameters(request, ("namespace", "pod", "limit"))
     most = _LIMIT.of(request)
     await app.turns.take()
-    found = app.decisions.latest(request.query.get("namespace", ""), request.query.get("pod", ""), most)
-    return json_answer(DecisionPage(found, len(app.decisions), app.decisions.bytes))
+    latest = app.decisions.latest(request.query.get("namespace", ""), request.query.get("pod", ""), most)
+    return json_answer(DecisionPage(latest, len(app.decisions), app.decisions.bytes))
 
 
 async def shadow(request: web.Request) -> web.Response:

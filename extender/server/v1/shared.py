@@ -67,11 +67,11 @@ class SharedAnswers:
             return
         self.bytes += len(task.result())
         asyncio.get_running_loop().call_later(KEPT_SECONDS, self._drop, asked, shared)
-        for key, each in list(self._held.items()):
+        for key, held in list(self._held.items()):
             if self.bytes <= MOST_BYTES:
                 break
-            if each.task.done():
-                self._drop(key, each)
+            if held.task.done():
+                self._drop(key, held)
 
     def _drop(self, asked: str, shared: _Shared) -> None:
         if self._held.get(asked) is not shared:

@@ -105,7 +105,7 @@ _BODY: Final[dict[str, Any]] = {
             "description": "Names of nodes that are cordoned, and whose pods are evicted.",
         },
         "displaced": {
-            "enum": [each.value for each in Displaced],
+            "enum": [displaced.value for displaced in Displaced],
             "default": Displaced.PLACE.value,
             "description": "Pods of deleted and drained nodes are placed again, or are gone.",
         },
