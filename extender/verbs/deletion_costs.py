@@ -33,9 +33,16 @@ def directed_key(signature: PodSignature, view: ClusterView, settings: Settings)
     """
     if not _may_be_directed(signature):
         return ""
-    keys = {each.topology_key for each in (*signature.spread.hard, *signature.spread.soft)}
+    keys = {constraint.topology_key for constraint in (*signature.spread.hard, *signature.spread.soft)}
     directed = enforced_directives(signature, view, settings)
-    return next((each.topology_key for each in directed if each.deletion_cost and each.topology_key in keys), "")
+    return next(
+        (
+            directive.topology_key
+            for directive in directed
+            if directive.deletion_cost and directive.topology_key in keys
+        ),
+        "",
+    )
 
 
 def wanted_costs(view: ClusterView, settings: Settings) -> Steps[dict[str, int]]:
@@ -58,11 +65,11 @@ def wanted_costs(view: ClusterView, settings: Settings) -> Steps[dict[str, int]]
                 if looked % _A_STEP == 0:
                     yield
         yield  # which policies select the pods takes a step for each signature
-    found: dict[str, int] = {}
+    costs: dict[str, int] = {}
     for domains in workloads.values():
-        found |= costs_of(domains)
+        costs |= costs_of(domains)
         yield
-    return found
+    return costs
 
 
 def costs_of(domains: Mapping[int, Sequence[Pod]]) -> dict[str, int]:
@@ -74,16 +81,16 @@ def _places(pods: Sequence[Pod]) -> Iterator[tuple[int, str]]:
     """The place of each pod in its domain, from 0 on without gaps: its own, where it has one that is free, else the first free one."""
     taken: dict[int, str] = {}
     others: list[Pod] = []
-    for pod in sorted(pods, key=lambda each: each.uid):
+    for pod in sorted(pods, key=lambda other: other.uid):
         place = -_as_int(pod.deletion_cost) if pod.has_own_cost else 0
         if 0 < place < len(pods) and place not in taken:
             taken[place] = pod.uid
         else:
             others.append(pod)
-    others.sort(key=lambda each: (each.start_time is None, str(each.start_time), each.uid))
+    others.sort(key=lambda other: (other.start_time is None, str(other.start_time), other.uid))
     free = (place for place in range(len(pods)) if place not in taken)
     yield from taken.items()
-    yield from zip(free, (each.uid for each in others), strict=False)
+    yield from zip(free, (other.uid for other in others), strict=False)
 
 
 def _as_int(text: str) -> int:

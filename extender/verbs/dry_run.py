@@ -45,7 +45,7 @@ class NodeVictims:
 
     def candidate(self) -> Candidate:
         """The form in which nodes are compared."""
-        victims = tuple(Victim(each.uid, each.priority, each.start_time) for each in self.victims)
+        victims = tuple(Victim(victim.uid, victim.priority, victim.start_time) for victim in self.victims)
         return Candidate(self.node, victims, self.pdb_violations)
 
 
@@ -87,10 +87,10 @@ def violating_budgets(pods: Iterable[Pod], view: ClusterView, work: DryRunBudget
         if work is not None:
             work.left -= _READ * read
         is_violating = budgets is None
-        for each in budgets or ():
-            if not each.selector.is_empty:
-                left[each.key] = left.get(each.key, each.allowed) - 1
-                is_violating |= left[each.key] < 0
+        for budget in budgets or ():
+            if not budget.selector.is_empty:
+                left[budget.key] = left.get(budget.key, budget.allowed) - 1
+                is_violating |= left[budget.key] < 0
         if is_violating:
             violating.append(pod)
     return violating
@@ -106,9 +106,9 @@ def is_forbidden(victims: Iterable[Pod], view: ClusterView) -> bool:
         budgets, _ = ((), 0) if pod.terminating else view.budgets_protecting(pod)
         if budgets is None or len(budgets) > 1:
             return True
-        for each in budgets:
-            left[each.key] = left.get(each.key, each.allowed) - 1
-            if left[each.key] < 0:
+        for budget in budgets:
+            left[budget.key] = left.get(budget.key, budget.allowed) - 1
+            if left[budget.key] < 0:
                 return True
     return False
 
@@ -189,9 +189,9 @@ class DryRun:
             yield self
             return
         with self.view.what_if() as tried:
-            for each, number in nominated:
+            for nominee, number in nominated:
                 self.charge_change()
-                tried.place(each, number)
+                tried.place(nominee, number)
             beside = DryRun(
                 self.pod, self.view, across=self._across, has_nominated=True, budget=self.budget, meter=self._meter
             )
@@ -206,9 +206,9 @@ class DryRun:
     def _nominated(self) -> Iterator[tuple[Pod, NodeNumber]]:
         """The nominated pods of equal or higher priority that a rule could count."""
         for node in self.view.nominated:
-            for each in conflicting_nominated_pods(self.pod, node, self.view):
-                if self.groups or each.signature.affinity.required_anti:
-                    yield each, self.view.known[node]
+            for nominee in conflicting_nominated_pods(self.pod, node, self.view):
+                if self.groups or nominee.signature.affinity.required_anti:
+                    yield nominee, self.view.known[node]
 
     def on(
         self,
@@ -236,16 +236,18 @@ class DryRun:
         )
         if not all(trial.can_pass for trial in trials):
             return None
-        possible = self._possible(number, {each.uid for each in taken}, any_pod=bool(trials))
+        possible = self._possible(number, {victim.uid for victim in taken}, any_pod=bool(trials))
         # Equals in an order by which the first ones leave: they use up budgets before the others, and are put back after them.
-        order = sorted((*taken, *possible), key=lambda each: (importance(each), each.uid not in first))
-        violating = {each.uid for each in violating_budgets(order, self.view, self.budget)}
-        possible.sort(key=lambda each: (importance(each), each.uid in first))
-        possible.sort(key=lambda each: each.uid not in violating)  # stable: the order of importance stays in each part
+        order = sorted((*taken, *possible), key=lambda victim: (importance(victim), victim.uid not in first))
+        violating = {victim.uid for victim in violating_budgets(order, self.view, self.budget)}
+        possible.sort(key=lambda victim: (importance(victim), victim.uid in first))
+        possible.sort(
+            key=lambda victim: victim.uid not in violating
+        )  # stable: the order of importance stays in each part
         with self.view.what_if(self.groups) as tried:
             attempt = _Attempt(self, node, number, tried, trials, () if self._has_nominated else conflicting)
-            for each in (*taken, *possible):
-                attempt.take(each)
+            for victim in (*taken, *possible):
+                attempt.take(victim)
             victims = attempt.reprieve(possible) if attempt.fits() else None
         if self.budget.is_spent():
             return None
@@ -253,7 +255,7 @@ class DryRun:
         if victims is None:
             return None
         chosen = tuple(sorted((*taken, *victims), key=importance))
-        return NodeVictims(node.name, chosen, sum(each.uid in violating for each in victims))
+        return NodeVictims(node.name, chosen, sum(victim.uid in violating for victim in victims))
 
     def passes(self, number: NodeNumber) -> bool:
         """Whether our rules let the pod pass on the node as the counts are now."""
@@ -268,11 +270,11 @@ class DryRun:
         """The same beside conflicting nominated pods. They may have new terms, so the constraints are compiled again."""
         if not self._has_rules:
             return True
-        if not self.counts_pods and not any(each.signature.affinity.required_anti for each in conflicting):
+        if not self.counts_pods and not any(nominee.signature.affinity.required_anti for nominee in conflicting):
             return True
         self._charge_check()
-        for each in conflicting:
-            tried.place(each, number)
+        for nominee in conflicting:
+            tried.place(nominee, number)
         compiled = self.view.compiled(self.pod.signature)
         parts = catalog.counted_parts(compiled, self.view)
         filters = catalog.prepare(parts, self.pod, self.view, IndexFrame(), self.watch)
@@ -286,10 +288,12 @@ class DryRun:
         ``any_pod``: the removal of every pod of the node could, not only of those that a group counts.
         """
         here = self.view.pods_on(number).values()
-        found = [each for each in here if self._may_leave(each, taken) and (any_pod or self._is_counted(each))]
+        victims = [
+            victim for victim in here if self._may_leave(victim, taken) and (any_pod or self._is_counted(victim))
+        ]
         if self._across:
-            found += [each for each in self._elsewhere(number) if self._may_leave(each, taken)]
-        return sorted({each.uid: each for each in found}.values(), key=importance)
+            victims += [victim for victim in self._elsewhere(number) if self._may_leave(victim, taken)]
+        return sorted({victim.uid: victim for victim in victims}.values(), key=importance)
 
     def _may_leave(self, pod: Pod, taken: set[str]) -> bool:
         """Not a pod that is only assumed on its node: the scheduler cancels such a pod, and would lose it by a deletion."""
@@ -353,7 +357,7 @@ class _Attempt:
         Without a meaning once the budget is spent.
         """
         while not self.run.budget.is_spent():
-            victims = [each for each in pods if not self._can_stay(each)]
+            victims = [pod for pod in pods if not self._can_stay(pod)]
             if len(victims) == len(pods) or not victims:
                 return victims
             pods = victims
@@ -405,19 +409,19 @@ def best_among(
     Until enough are found to choose from, or the budget is spent. ``evicts``: one that disruption budgets forbid only where
     they forbid all; ``seed`` also chooses among equals. O(nodes tried × dry run).
     """
-    found: list[NodeVictims] = []
+    removals: list[NodeVictims] = []
     wanted = max(len(nodes) * _LEAST_PERCENT // 100, _LEAST_NODES)
     for at in range(min(len(nodes), MOST_VISITED)):
         if run.budget.is_spent():
             break
         removal = run.on(nodes[(seed + at) % len(nodes)], checks_fit=checks_fit)
         if removal is not None and removal.victims:
-            found.append(removal)
-            if len(found) >= wanted and any(not each.pdb_violations for each in found):
+            removals.append(removal)
+            if len(removals) >= wanted and any(not removal.pdb_violations for removal in removals):
                 break
-    allowed = [each for each in found if not is_forbidden(each.victims, run.view)] if evicts else []
-    by_node = {each.node: each for each in allowed or found}
-    best = best_candidates(each.candidate() for each in by_node.values())
+    allowed = [removal for removal in removals if not is_forbidden(removal.victims, run.view)] if evicts else []
+    by_node = {removal.node: removal for removal in allowed or removals}
+    best = best_candidates(removal.candidate() for removal in by_node.values())
     return by_node[best[seed % len(best)].node] if best else None
 
 
@@ -432,9 +436,9 @@ def found_beside_nominated(run: DryRun, search: Search) -> NodeVictims | None:
             removal = search(beside, excluded)
         if removal is None or beside is run:
             return removal
-        found = run.on(run.view.known[removal.node], removal.victims)
-        if found is not None:
-            return replace(found, pdb_violations=found.pdb_violations + removal.pdb_violations)
+        repeated = run.on(run.view.known[removal.node], removal.victims)
+        if repeated is not None:
+            return replace(repeated, pdb_violations=repeated.pdb_violations + removal.pdb_violations)
         excluded.add(removal.node)
     return None
 
@@ -442,7 +446,7 @@ def found_beside_nominated(run: DryRun, search: Search) -> NodeVictims | None:
 def plan_of(pod: Pod, removal: NodeVictims, view: ClusterView) -> PreemptionPlan:
     """The plan that carries out a removal."""
     nominated = view.nominated.get(removal.node, {})
-    displaced = tuple(each for each in nominated.values() if each.priority < pod.priority)
+    displaced = tuple(nominee for nominee in nominated.values() if nominee.priority < pod.priority)
     return PreemptionPlan(pod, removal.node, removal.victims, displaced, removal.pdb_violations)
 
 
@@ -470,8 +474,8 @@ def keeps_room(pod: Pod, node: str, view: ClusterView) -> bool:
     number = view.known.get(node)
     if number is None:
         return False
-    terminating = [each for each in view.pods_on(number).values() if each.terminating]
-    leaving = {each.uid: each for each in (*view.leaving(node), *terminating)}
+    terminating = [other for other in view.pods_on(number).values() if other.terminating]
+    leaving = {other.uid: other for other in (*view.leaving(node), *terminating)}
     return _takes(number, pod, view, leaving.values())
 
 
@@ -486,18 +490,20 @@ def node_being_cleared(pod: Pod, view: ClusterView) -> str:
     if number is None:
         return ""
     here = view.pods_on(number).values()
-    return node if any(each.terminating and each.preempted and each.priority < pod.priority for each in here) else ""
+    return (
+        node if any(other.terminating and other.preempted and other.priority < pod.priority for other in here) else ""
+    )
 
 
 def _takes(number: NodeNumber, pod: Pod, view: ClusterView, leaving: Iterable[Pod]) -> bool:
     """Whether the node takes the pod and our rules let it pass, without those of the leaving pods that have lower priority."""
     node = view.node_names[number]
-    leaving = [each for each in leaving if each.priority < pod.priority]
+    leaving = [other for other in leaving if other.priority < pod.priority]
     trials = catalog.node_trials(pod, view, number, conflicting_nominated_pods(pod, node, view), checks_fit=True)
     for trial in trials:
-        for each in leaving:
-            if each.node == node:
-                trial.count(each, -1)
+        for other in leaving:
+            if other.node == node:
+                trial.count(other, -1)
     if not all(trial.passes() for trial in trials):
         return False
     run = DryRun(pod, view)

@@ -97,8 +97,8 @@ def effective_pod(pod: Pod, view: ClusterView, settings: Settings) -> Pod:
     """
     if not settings.policies.enabled or view.policies.is_empty or pod.signature.enforced is not None:
         return pod
-    found = effective(pod.signature, view, settings).signature
-    return pod if found is None else msgspec.structs.replace(pod, signature=found)
+    signature = effective(pod.signature, view, settings).signature
+    return pod if signature is None else msgspec.structs.replace(pod, signature=signature)
 
 
 def effective(signature: PodSignature, view: ClusterView, settings: Settings) -> Effective:
@@ -113,10 +113,10 @@ def effective(signature: PodSignature, view: ClusterView, settings: Settings) ->
 
 def known_effective_pod(pod: Pod, view: ClusterView) -> Pod:
     """The effective pod where it was made since the last change of a policy, else the pod itself. O(1)."""
-    found = view.policies.made_of(pod.signature)
-    if found is None or found.signature is None:
+    made = view.policies.made_of(pod.signature)
+    if made is None or made.signature is None:
         return pod
-    return msgspec.structs.replace(pod, signature=found.signature)
+    return msgspec.structs.replace(pod, signature=made.signature)
 
 
 def policy_terms(signature: PodSignature, view: ClusterView, settings: Settings) -> PodAffinity:
@@ -130,13 +130,13 @@ def policy_terms(signature: PodSignature, view: ClusterView, settings: Settings)
         return NO_AFFINITY
     subject = signature.subject(view.namespace_labels(signature.namespace))
     policies = _selecting(signature, subject, view)
-    if not any(each.holds_placed_pods for each in policies):
+    if not any(policy.holds_placed_pods for policy in policies):
         return NO_AFFINITY
     try:
-        found, _ = _enforce(signature, policies, settings)
+        made, _ = _enforce(signature, policies, settings)
     except Exception:  # noqa: BLE001 (called while an event is applied, which must not fail because of a policy)
         return NO_AFFINITY
-    return NO_AFFINITY if found is None else found.affinity.beyond(signature.affinity)
+    return NO_AFFINITY if made is None else made.affinity.beyond(signature.affinity)
 
 
 def enforced_directives(signature: PodSignature, view: ClusterView, settings: Settings) -> Iterator[SpreadDirective]:
@@ -160,25 +160,29 @@ def _made(signature: PodSignature, labels: Labels | None, view: ClusterView, set
     for invalid in view.policies.invalid_for(subject):
         if invalid.scope is not None and invalid.must_not_be_missed(Moment.SCHEDULING):
             return Effective(labels, _refused(signature, invalid.key, Reason.POLICY_FAILED))
-    for each in view.policies.undecided(subject, Moment.SCHEDULING):
-        if each.mode is Mode.ENFORCE and each.failure_policy is FailurePolicy.FAIL:
-            return Effective(labels, _refused(signature, each.key, Reason.POLICY_FAILED))
+    for policy in view.policies.undecided(subject, Moment.SCHEDULING):
+        if policy.mode is Mode.ENFORCE and policy.failure_policy is FailurePolicy.FAIL:
+            return Effective(labels, _refused(signature, policy.key, Reason.POLICY_FAILED))
     releasing = _releasing(subject, view) if settings.release.enabled else ()
     policies = _selecting(signature, subject, view)
     if not policies:
         return Effective(labels, gating=releasing)
-    found, audited = _enforce(signature, policies, settings)
-    acting = {each.key for each in policies if each.acts(Moment.ADMISSION)}
-    held = () if found is None or found.enforced is None else found.enforced.policies
+    made, audited = _enforce(signature, policies, settings)
+    acting = {policy.key for policy in policies if policy.acts(Moment.ADMISSION)}
+    held = () if made is None or made.enforced is None else made.enforced.policies
     missed = tuple(key for key in held if key in acting)
-    return Effective(labels, found, missed, audited, releasing)
+    return Effective(labels, made, missed, audited, releasing)
 
 
 def _selecting(signature: PodSignature, subject: Subject, view: ClusterView) -> list[Policy]:
     """The policies that hold such pods. Where labels are too large to be read, that is each one that selects pods of the namespace."""
     if signature.excess is None or not signature.excess.hides_labels:
-        return [each for each in view.policies.select(subject, Moment.SCHEDULING) if each.is_for(signature.owner_kind)]
-    reaching = (each for each in view.policies if each.acts(Moment.SCHEDULING) and each.scope.may_select_any(subject))
+        return [
+            policy for policy in view.policies.select(subject, Moment.SCHEDULING) if policy.is_for(signature.owner_kind)
+        ]
+    reaching = (
+        policy for policy in view.policies if policy.acts(Moment.SCHEDULING) and policy.scope.may_select_any(subject)
+    )
     return sorted(reaching, key=attrgetter("order"))
 
 
@@ -187,7 +191,7 @@ def _releasing(subject: Subject, view: ClusterView) -> tuple[PolicyKey, ...]:
     if subject.owner_kind == DAEMON_SET:
         return ()
     policies = gating(view.policies.select(subject, Moment.RELEASE))
-    return tuple(each.key for each in policies if each.mode is Mode.ENFORCE)
+    return tuple(policy.key for policy in policies if policy.mode is Mode.ENFORCE)
 
 
 MISSED, AUDITED, ESCAPED = "missed", "audited", "escaped"
@@ -216,17 +220,17 @@ class PolicyCounts:
 
         O(1) unless it lacks something.
         """
-        found = view.policies.made_of(pod.signature)
-        if found is None:
+        made = view.policies.made_of(pod.signature)
+        if made is None:
             return ()
-        escaped = found.gating if pod.gating is None else ()  # a pod that was released knows it
-        if not (found.missed or found.audited or escaped) or self._seen.get(pod.uid) is not None:
+        escaped = made.gating if pod.gating is None else ()  # a pod that was released knows it
+        if not (made.missed or made.audited or escaped) or self._seen.get(pod.uid) is not None:
             return ()
         self._seen.put(pod.uid, True, 1)
-        self.counts.update((key.kind, MISSED) for key in found.missed)
-        self.counts.update((key.kind, AUDITED) for key in found.audited)
+        self.counts.update((key.kind, MISSED) for key in made.missed)
+        self.counts.update((key.kind, AUDITED) for key in made.audited)
         self.counts.update((key.kind, ESCAPED) for key in escaped)
-        return found.missed
+        return made.missed
 
 
 Element: TypeAlias = PreferredNodeTerm | AffinityTerm | WeightedTerm | SpreadConstraint
@@ -248,7 +252,7 @@ def _enforce(
     if (
         signature.injected
         and signature.excess is None
-        and (first.conflicts or any(each.directives.soft_min_domains for each in policies))
+        and (first.conflicts or any(policy.directives.soft_min_domains for policy in policies))
     ):
         again = _without_injected(signature, policies, bounds)
         if again is not None:
@@ -267,10 +271,10 @@ def _refused(signature: PodSignature, policy: PolicyKey, reason: Reason) -> PodS
 
 def _without_injected(signature: PodSignature, policies: Sequence[Policy], bounds: Bounds) -> _Enforcement | None:
     """The same for the pod without what was injected earlier; None without a record that can be read."""
-    found = read_records(signature.injected).get(_POD)
-    if found is None:
+    recorded = read_records(signature.injected).get(_POD)
+    if recorded is None:
         return None
-    record, most = found.without_replaced(), bounds.limits
+    record, most = recorded.without_replaced(), bounds.limits
     if record.terms_count > most.node_selector_terms or len(record.items(SPREAD)) > most.topology_spread_constraints:
         return None
     try:
@@ -295,45 +299,47 @@ class _Enforcement:
     ) -> None:
         """Applies the policies, up to a conflict that rejects the pod. O(elements of the pod and of the policies)."""
         self._signature = signature
-        found = self._outcome = InjectionOutcome()
-        policies = found.within(bounds, policies)
-        self._enforcing = [each for each in policies if each.mode is Mode.ENFORCE]
+        outcome = self._outcome = InjectionOutcome()
+        policies = outcome.within(bounds, policies)
+        self._enforcing = [policy for policy in policies if policy.mode is Mode.ENFORCE]
         self._crossing: set[int] = set()  # the identities of the elements that put a pod into the scope of quotas
         self._keys: dict[tuple[str, Element], str] = {}
-        self._policies = [self._of_pod(each) for each in policies]  # kept, as identities of their elements are
+        self._policies = [self._of_pod(policy) for policy in policies]  # kept, as identities of their elements are
         is_read = signature.excess is None
         spec = _node_json(signature.node_affinity if is_read else NodeAffinity(signature.node_affinity.node_selector))
         items: list[JsonObject] = []
         if injected is not None:
             spec, items = subtract(spec, injected), injected.items(SPREAD)
-        added = [each for item in items if isinstance(each := _parse(SPREAD, item, signature), SpreadConstraint)]
-        self._injected = [*added, *(self._of_revision(each) for each in added)]
-        self._injection = Injection(spec, bounds, AdmissionBudget(), is_pod=True, held=self._held())
-        changes = found.apply(self._injection, self._policies, Moment.SCHEDULING)
-        self.held = {each.policy.key: None for each in changes if not each.is_empty}
-        self.audited = [
-            each.policy.key for each in found.audited if not each.is_empty or each.has(ConflictPolicy.REJECT)
+        added = [
+            constraint for item in items if isinstance(constraint := _parse(SPREAD, item, signature), SpreadConstraint)
         ]
-        auditing = [each for each in policies if each.mode is Mode.AUDIT]
+        self._injected = [*added, *(self._of_revision(constraint) for constraint in added)]
+        self._injection = Injection(spec, bounds, AdmissionBudget(), is_pod=True, held=self._held())
+        changes = outcome.apply(self._injection, self._policies, Moment.SCHEDULING)
+        self.held = {change.policy.key: None for change in changes if not change.is_empty}
+        self.audited = [
+            change.policy.key for change in outcome.audited if not change.is_empty or change.has(ConflictPolicy.REJECT)
+        ]
+        auditing = [policy for policy in policies if policy.mode is Mode.AUDIT]
         would = directed(signature.spread, auditing, signature, {}) if auditing else NOTHING_DIRECTED
-        self.audited += [each for each in dict.fromkeys((*would.missed, *would.ruling)) if each not in self.audited]
-        conflicts = [*(each for done in changes for each in done.conflicts), *filter(None, [found.conflict])]
-        self.conflicts = {(each.policy, each.field) for each in conflicts}
+        self.audited += [key for key in dict.fromkeys((*would.missed, *would.ruling)) if key not in self.audited]
+        conflicts = [*(conflict for done in changes for conflict in done.conflicts), *filter(None, [outcome.conflict])]
+        self.conflicts = {(conflict.policy, conflict.field) for conflict in conflicts}
         # kube-scheduler applies what the pod carries itself, also where a policy would have overridden it at admission.
         self._overrides_nodes = any(
-            each.resolution is ConflictPolicy.OVERRIDE and not each.field.startswith(SPREAD)
+            conflict.resolution is ConflictPolicy.OVERRIDE and not conflict.field.startswith(SPREAD)
             for done in changes
-            for each in done.conflicts
+            for conflict in done.conflicts
         )
 
     @property
     def _min_domains(self) -> Mapping[str, int]:
         """What the pod's record says that its constraints got at admission. Read only where a policy of today has its say too."""
         text = self._signature.injected
-        if not text or not any(each.directives.spread for each in self._enforcing):
+        if not text or not any(policy.directives.spread for policy in self._enforcing):
             return {}
-        found = read_records(text).get(_POD)
-        given = [item for each in ([] if found is None else found.policies) for item in each.spread.items()]
+        record = read_records(text).get(_POD)
+        given = [item for policy in ([] if record is None else record.policies) for item in policy.spread.items()]
         return {key: fields[MIN_DOMAINS] for key, fields in given if isinstance(fields.get(MIN_DOMAINS), int)}
 
     @property
@@ -379,13 +385,13 @@ class _Enforcement:
             POD_TERMS[1]: affinity.required_anti,
             WEIGHTED_POD_TERMS[0]: affinity.preferred,
             WEIGHTED_POD_TERMS[1]: affinity.preferred_anti,
-            SPREAD: [each for each in (*spread.hard, *spread.soft) if each not in self._injected],
+            SPREAD: [constraint for constraint in (*spread.hard, *spread.soft) if constraint not in self._injected],
         }
         return Held(
             {
                 path: [
-                    InjectedItem(each, self._keys.get((path, each), str(number)), Size())  # type: ignore[arg-type]
-                    for number, each in enumerate(elements)
+                    InjectedItem(element, self._keys.get((path, element), str(number)), Size())  # type: ignore[arg-type]
+                    for number, element in enumerate(elements)
                 ]
                 for path, elements in lists.items()
             },
@@ -447,7 +453,7 @@ class _Enforcement:
         )
 
     def _values(self, path: str) -> tuple[Any, ...]:
-        return tuple(each.value for each in self._injection.fields.items(path))
+        return tuple(item.value for item in self._injection.fields.items(path))
 
     def _affinity(self, rules: Rules) -> PodAffinity:
         """Where the in-tree plugin scores what the pod prefers itself, only the preferences that were added are in it."""
@@ -455,19 +461,19 @@ class _Enforcement:
         required, required_anti, preferred, preferred_anti = map(self._values, _TERM_LISTS)
         if not rules.inter_pod_affinity.enabled:
             preferred, preferred_anti = preferred[len(own.preferred) :], preferred_anti[len(own.preferred_anti) :]
-        items = (each for path in _TERM_LISTS for each in self._injection.fields.items(path))
-        is_cross = own.cross_namespace or any(id(each) in self._crossing for each in items)
+        items = (item for path in _TERM_LISTS for item in self._injection.fields.items(path))
+        is_cross = own.cross_namespace or any(id(item) in self._crossing for item in items)
         return PodAffinity(required, required_anti, preferred, preferred_anti, own.errors, is_cross)
 
     def _spread(self, rules: Rules) -> SpreadConstraints:
         """The same of spread."""
         own = self._signature.spread
-        carried = [each for each in (*own.hard, *own.soft) if each in self._injected]
+        carried = [constraint for constraint in (*own.hard, *own.soft) if constraint in self._injected]
         constraints = tuple(dict.fromkeys((*carried, *self._values(SPREAD))))
-        soft = (each for each in constraints if not each.hard)
+        soft = (constraint for constraint in constraints if not constraint.hard)
         return SpreadConstraints(
-            tuple(each for each in constraints if each.hard),
-            tuple(each for each in soft if rules.topology_spread.enabled or each not in own.soft),
+            tuple(constraint for constraint in constraints if constraint.hard),
+            tuple(constraint for constraint in soft if rules.topology_spread.enabled or constraint not in own.soft),
             own=own.own or bool(constraints),
             hard_error=own.hard_error,
             soft_error=own.soft_error,
@@ -484,11 +490,11 @@ def _with_soft_min_domains(spread: SpreadConstraints, policies: Iterable[Policy]
     for policy in policies:
         for value in policy.directives.soft_min_domains:
             for wish in parse_spread(orjson.dumps([value]), labels).soft:
-                same = [each for each in soft if each.topology_key == wish.topology_key]
+                same = [constraint for constraint in soft if constraint.topology_key == wish.topology_key]
                 overrides = policy.conflict_policy is ConflictPolicy.OVERRIDE and wish.topology_key not in added
                 if same and not overrides:
                     continue
-                soft = [*(each for each in soft if each not in same), wish]
+                soft = [*(constraint for constraint in soft if constraint not in same), wish]
                 added.add(wish.topology_key)
     return replace(spread, soft=tuple(soft), own=True) if added else spread
 
@@ -499,10 +505,10 @@ def _implies(one: NodeAffinity, other: NodeAffinity) -> bool:
         return False
     if one.terms is None or other.terms is None:
         return other.terms is None
-    theirs = [(set(each.expressions), set(each.fields)) for each in other.terms]
+    theirs = [(set(term.expressions), set(term.fields)) for term in other.terms]
     return all(
-        any(expressions <= set(each.expressions) and fields <= set(each.fields) for expressions, fields in theirs)
-        for each in one.terms
+        any(expressions <= set(term.expressions) and fields <= set(term.fields) for expressions, fields in theirs)
+        for term in one.terms
     )
 
 
@@ -534,7 +540,7 @@ def _parse(path: str, value: JsonObject, signature: PodSignature) -> Element | N
         value = value | {"podAffinityTerm": _with_label_keys(value.get("podAffinityTerm") or {}, signature.labels)}
     affinity, (_, preferred) = parse_affinity(orjson.dumps({kind: {name: [value]}}), signature.namespace)
     lists = (preferred, affinity.required, affinity.required_anti, affinity.preferred, affinity.preferred_anti)
-    return next((each for elements in lists for each in elements), None)
+    return next((element for elements in lists for element in elements), None)
 
 
 def _with_label_keys(term: JsonObject, labels: Labels) -> JsonObject:

@@ -115,7 +115,7 @@ class FilterVerb:
         """Whether no node passes while siblings are on their way to one of several nodes. O(assumed pods + names × clauses)."""
         view = self._view
         siblings = view.reserved.siblings_of(pod.uid)
-        if not any(each.uid in siblings and not is_doubted for each, _, is_doubted in view.undetermined()):
+        if not any(assumed.uid in siblings and not is_doubted for assumed, _, is_doubted in view.undetermined()):
             return False
         return not prepared(pod, requested_nodes(args, view), view, self.settings).first_passing(1, 0)
 
@@ -129,8 +129,8 @@ class FilterVerb:
         search = self._search(args)
         if search is None:
             return []
-        fit = [(each, search.requested.node(each)) for each in search.requested.positions()]
-        left = [each for each, node in fit if node is not None and static_rejection(args.pod, node) is None]
+        fit = [(position, search.requested.node(position)) for position in search.requested.positions()]
+        left = [position for position, node in fit if node is not None and static_rejection(args.pod, node) is None]
         return search.requested.names_at(search.passing(left))
 
     def _search(self, args: ExtenderArgs) -> RequestSearch | None:
@@ -470,15 +470,15 @@ def _removal(
         return None
     start = seed % len(left)
     tried = (left[start:] + left[:start])[: min(MOST_VISITED, run.most_nodes)]
-    curable = [each for each in tried if (reason := filters.reason(each)) is None or reason.resolvable]
+    curable = [number for number in tried if (reason := filters.reason(number)) is None or reason.resolvable]
 
     def search(beside: DryRun, excluded: Collection[str]) -> NodeVictims | None:
-        left_over = [each for each in curable if view.node_names[each] not in excluded]
+        left_over = [number for number in curable if view.node_names[number] not in excluded]
         return best_among(left_over, beside, seed, evicts=evicts)
 
     removal = found_beside_nominated(run, search)
     # One that the budgets forbid helps only after they have changed, which the version of the cache contains.
     if removal is None or (evicts and is_forbidden(removal.victims, view)):
         abandoned = set(curable) - run.done if run.budget.is_spent() else set[NodeNumber]()
-        unhelpful.add(pod, (each for each in tried if each not in abandoned), view)
+        unhelpful.add(pod, (number for number in tried if number not in abandoned), view)
     return removal

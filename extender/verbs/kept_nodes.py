@@ -57,7 +57,7 @@ class KeptNodes(Container[str]):
         self._checked += 1
         if self._checked > _MOST_LOOKED_AT:
             return True
-        holding = [each for each in conflicting if not _has_lost_room(each, number, self._view)]
+        holding = [nominee for nominee in conflicting if not _has_lost_room(nominee, number, self._view)]
         return len(holding) == len(conflicting) or (bool(holding) and self._is_kept(number, holding))
 
     def _is_kept(self, number: NodeNumber, conflicting: Sequence[Pod]) -> bool:
@@ -77,9 +77,9 @@ def _has_lost_room(pod: Pod, number: NodeNumber, view: ClusterView) -> bool:
     free = free_resources_on(view, number, node)
     if free.takes(pod):
         return False
-    for each in view.pods_on(number).values():
-        if each.priority < pod.priority:
-            free.count(each, -1)
+    for other in view.pods_on(number).values():
+        if other.priority < pod.priority:
+            free.count(other, -1)
     return not free.takes(pod)
 
 
@@ -106,7 +106,7 @@ def _with_room(pod: Pod, view: ClusterView) -> list[NodeNumber]:
     wanted = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and name != PODS]
     affinity, tolerations = pod.signature.node_affinity, pod.signature.tolerations
     is_closed: dict[tuple[Taint, ...], bool] = {}
-    found: list[NodeNumber] = []
+    numbers: list[NodeNumber] = []
     for number in view.known.values():
         node = view.node(number)
         if node is None:
@@ -122,5 +122,5 @@ def _with_room(pod: Pod, view: ClusterView) -> list[NodeNumber]:
             if is_closed[taints] or not (affinity.admits_all or affinity.matches(node.name, node.labels)):
                 continue
             if len(view.pods_on(number)) < offered.get(PODS, 0):
-                found.append(number)
-    return found
+                numbers.append(number)
+    return numbers

@@ -81,7 +81,7 @@ def _decide(
     args: PreemptionArgs, view: ClusterView, settings: Settings, seed: int, meter: RuleMeter
 ) -> PreemptionDecision:
     if settings.preemption.mode == "off":
-        return PreemptionDecision([each for each in args.candidates if each.victims])
+        return PreemptionDecision([candidate for candidate in args.candidates if candidate.victims])
     pod = effective_pod(args.pod, view, settings)
     if settings.preemption.mode == "advise":
         return PreemptionDecision(_advise(pod, args.candidates, view, meter))
@@ -100,15 +100,15 @@ def _advise(pod: Pod, candidates: Sequence[Candidate], view: ClusterView, meter:
     if run.fits_nowhere:
         return []
     advised: list[Candidate] = []
-    for each in candidates:
-        number = view.known.get(each.node)
+    for candidate in candidates:
+        number = view.known.get(candidate.node)
         if number is None:
             continue
-        if not each.victims:
+        if not candidate.victims:
             removal = run.on(number)
             advised += [removal.candidate()] if removal is not None and removal.victims else []
-        elif helps(each, number, run):
-            advised.append(each)
+        elif helps(candidate, number, run):
+            advised.append(candidate)
     return advised
 
 
@@ -128,12 +128,12 @@ def _plan(
     # Whether a node that the scheduler has not offered can be checked here: else pods might be evicted for nothing.
     every_rule = all(rule.is_enabled(settings.rules) for _, rule in catalog.replaced_plugins())
     sees_everything = every_rule and not pod.has_unseen_needs
-    names = {each.node for each in candidates}
+    names = {candidate.node for candidate in candidates}
     left: Left | None = None
 
     def search(beside: DryRun, excluded: Collection[str]) -> NodeVictims | None:
         nonlocal left
-        offered = [each for each in candidates if each.node not in excluded]
+        offered = [candidate for candidate in candidates if candidate.node not in excluded]
         outcome = Examination(beside, sees_everything).best(offered, seed)
         if isinstance(outcome, Left):
             left = outcome
@@ -177,8 +177,8 @@ def node_with_victims(pod: Pod, view: ClusterView, settings: Settings, seed: int
             break
         for name in names[at : at + _NODES_A_STEP]:
             number = view.known.get(name)
-            found = None if number is None else run.on(number, checks_fit=True)
-            if found is not None and found.victims:
+            removal = None if number is None else run.on(number, checks_fit=True)
+            if removal is not None and removal.victims:
                 return name
         yield
     return ""
@@ -259,15 +259,15 @@ class Examination:
         its victims one by node fit, and where it has unseen needs a third. Mostly one offer is examined. All dry runs
         take their cost from the budget of one preemptor (`MOST_WORK`), whatever the request holds.
         """
-        found = list(self._offers(candidates))
+        offers = list(self._offers(candidates))
         for is_whole in (True, False):
-            best = self._best([each for each in found if each.is_whole is is_whole], seed)
+            best = self._best([offer for offer in offers if offer.is_whole is is_whole], seed)
             if best is not None:
                 return best
         return None
 
     def _best(self, offers: Sequence[_Offer], seed: int) -> Outcome | None:
-        open_ = [_entry(each, (at - seed) % len(offers)) for at, each in enumerate(offers)]
+        open_ = [_entry(offer, (at - seed) % len(offers)) for at, offer in enumerate(offers)]
         heapify(open_)
         while open_ and not self.run.budget.is_spent():
             _, _, order, offer = heappop(open_)
@@ -284,11 +284,13 @@ class Examination:
             number = view.known.get(candidate.node)
             if number is None:
                 continue
-            there = [each for each in candidate.victims if each.uid not in view.deleted]
+            there = [victim for victim in candidate.victims if victim.uid not in view.deleted]
             victims = [
-                pod for each in there if (pod := view.pod(each.uid)) is not None and pod.node in ("", candidate.node)
+                pod
+                for victim in there
+                if (pod := view.pod(victim.uid)) is not None and pod.node in ("", candidate.node)
             ]
-            if any(each.priority >= self.run.pod.priority for each in victims):
+            if any(victim.priority >= self.run.pod.priority for victim in victims):
                 continue
             pods = tuple(sorted(victims, key=importance))
             offer = _Offer(number, candidate, pods, is_whole=len(victims) == len(there))
@@ -305,21 +307,21 @@ class Examination:
         return replace(offer, outcome=outcome)
 
     def _outcome(self, offer: _Offer) -> Outcome | None:
-        run, number, uids = self.run, offer.number, {each.uid for each in offer.victims}
+        run, number, uids = self.run, offer.number, {victim.uid for victim in offer.victims}
         if self.because is not None:
             return Left(offer.candidate, self.because)
-        if not (offer.is_whole and all(is_bound(each, run.view) for each in offer.victims)):
+        if not (offer.is_whole and all(is_bound(victim, run.view) for victim in offer.victims)):
             return Left(offer.candidate, LeftBecause.UNBOUND)
-        found = run.on(number, checks_fit=True, first=uids)
-        if found is None and (
+        removal = run.on(number, checks_fit=True, first=uids)
+        if removal is None and (
             run.budget.is_spent() or conflicting_nominated_pods(run.pod, offer.candidate.node, run.view)
         ):
             return None  # the scheduler may not know of the pods that are nominated to the node
-        if found is not None and uids <= {each.uid for each in found.victims}:
-            return found if found.victims else None
-        if found is not None and found.victims and self._needs_for_fit(number, uids):
-            return found if self.sees_everything else run.on(number, offer.victims, checks_fit=True)
-        is_needless = found is not None and not found.victims
+        if removal is not None and uids <= {victim.uid for victim in removal.victims}:
+            return removal if removal.victims else None
+        if removal is not None and removal.victims and self._needs_for_fit(number, uids):
+            return removal if self.sees_everything else run.on(number, offer.victims, checks_fit=True)
+        is_needless = removal is not None and not removal.victims
         return Left(offer.candidate, LeftBecause.NEEDLESS if is_needless else LeftBecause.UNEXPLAINED)
 
     def _needs_for_fit(self, number: NodeNumber, uids: set[str]) -> bool:
@@ -327,8 +329,8 @@ class Examination:
         if not self.run.has_constraints:
             return False
         alone = DryRun(self.run.pod, self.run.view, has_rules=False, budget=self.run.budget)
-        found = alone.on(number, checks_fit=True, first=uids)
-        return found is not None and uids <= {each.uid for each in found.victims}
+        removal = alone.on(number, checks_fit=True, first=uids)
+        return removal is not None and uids <= {victim.uid for victim in removal.victims}
 
     def _may_be_left(self, offer: _Offer) -> bool:
         """Whether the victims are all that our rules need, and any is left: the scheduler learns of deletions by itself."""

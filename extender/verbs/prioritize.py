@@ -47,13 +47,13 @@ def prioritize_nodes(
     if not scoring:
         return {}
     requested = requested_nodes(args, view)
-    found = _points(compiled, requested, view, settings, scoring, meter)
-    if len(set(found.of.values())) <= 1:
+    points = _points(compiled, requested, view, settings, scoring, meter)
+    if len(set(points.of.values())) <= 1:
         return {}
-    names = requested.names_at(list(found.of))
+    names = requested.names_at(list(points.of))
     if settings.answers.score_scale == "inTree":
-        return dict(zip(names, found.of.values(), strict=True))
-    rounded = (round(MAX_EXTENDER_SCORE * score / found.most) for score in found.of.values())
+        return dict(zip(names, points.of.values(), strict=True))
+    rounded = (round(MAX_EXTENDER_SCORE * score / points.most) for score in points.of.values())
     scores = dict(zip(names, rounded, strict=True))
     return scores if len(set(scores.values())) > 1 else {}
 

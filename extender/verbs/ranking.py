@@ -69,15 +69,15 @@ def best_equals(search: RequestSearch, enough: int, start: int) -> Sequence[int]
     if _begins_with_domains(groups, search):
         return equals_by_top_domains(groups, search, enough, start)
     parts, required = _parts(groups, search)
-    found: list[int] = []
+    equals: list[int] = []
     passing: list[int] = []
     for window in search.requested.pieces(start, WINDOW, 1):
         here = search.passing(window)
         passing += here
-        found += _at_best(here, parts, required)
-        if len(found) >= enough:
+        equals += _at_best(here, parts, required)
+        if len(equals) >= enough:
             break
-    return found or _equals(list(zip(_ranks(passing, parts, required), passing, strict=True)))
+    return equals or _equals(list(zip(_ranks(passing, parts, required), passing, strict=True)))
 
 
 def _groups(search: RequestSearch) -> Sequence[RankedGroup] | None:
@@ -103,8 +103,8 @@ def _begins_with_domains(groups: Sequence[RankedGroup], search: RequestSearch) -
 
 def _parts(groups: Sequence[RankedGroup], search: RequestSearch) -> tuple[list[_Part], list[Column]]:
     """The parts of a rank, and the domains of the keys without which a node comes last."""
-    required = [each.required for each in groups if each.required is not None and _some_lack(each.required, search)]
-    return [_part(each, search) for each in groups], [search.requested.frame.domains(key) for key in required]
+    required = [group.required for group in groups if group.required is not None and _some_lack(group.required, search)]
+    return [_part(group, search) for group in groups], [search.requested.frame.domains(key) for key in required]
 
 
 def _at_best(nodes: Sequence[int], parts: Sequence[_Part], required: Sequence[Column]) -> Sequence[int]:
@@ -204,17 +204,17 @@ def has_small_domains(groups: Sequence[RankedGroup]) -> bool:
 
 def best_by_top_domains(groups: Sequence[RankedGroup], search: RequestSearch, most: int, start: int) -> Ranked:
     """Up to ``most`` passing positions with their ranks, best first. O(names to a set + domains tried)."""
-    found = _from_top_domains(groups, search, most, start)
-    found.sort(key=itemgetter(0), reverse=True)
-    if len(found) < most:  # then all domains with preferred pods have been tried
-        found.extend(_untouched(groups, search, most - len(found), start))
-    return found[:most]
+    ranked = _from_top_domains(groups, search, most, start)
+    ranked.sort(key=itemgetter(0), reverse=True)
+    if len(ranked) < most:  # then all domains with preferred pods have been tried
+        ranked.extend(_untouched(groups, search, most - len(ranked), start))
+    return ranked[:most]
 
 
 def equals_by_top_domains(groups: Sequence[RankedGroup], search: RequestSearch, enough: int, start: int) -> list[int]:
     """The passing positions of the best rank, all or at least ``enough``. O(names to a set + domains tried)."""
-    found = _from_top_domains(groups, search, enough, start, only_equals=True)
-    return _equals(found or list(_untouched(groups, search, enough, start)))
+    ranked = _from_top_domains(groups, search, enough, start, only_equals=True)
+    return _equals(ranked or list(_untouched(groups, search, enough, start)))
 
 
 def _from_top_domains(
@@ -232,18 +232,18 @@ def _from_top_domains(
         first = start % max(len(nodes), 1)
         return list(_with_ranks(groups, search.passing(nodes[first:] + nodes[:first])))
     names = set(requested.names)
-    found: Ranked = []
+    ranked: Ranked = []
     seen: set[int] = set()
     for threshold, domains in _tiers(groups, start):
         fresh = [domain for domain in domains if domain not in seen]
         seen.update(fresh)
         nodes = [node for domain in fresh for node in nodes_in[domain] if name_of[node] in names]
-        found.extend(_with_ranks(groups, search.passing(nodes)))
-        if sum(rank >= threshold for rank, _ in found) >= most:
+        ranked.extend(_with_ranks(groups, search.passing(nodes)))
+        if sum(rank >= threshold for rank, _ in ranked) >= most:
             break
-        if only_equals and any(rank > threshold for rank, _ in found):
+        if only_equals and any(rank > threshold for rank, _ in ranked):
             break
-    return found
+    return ranked
 
 
 def _preferred(groups: Sequence[RankedGroup]) -> set[int]:

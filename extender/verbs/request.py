@@ -142,8 +142,8 @@ class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
             passed, size = passed + size, size * growth
 
 
-def _without_none(found: list[int | None]) -> list[int]:
-    return [each for each in found if each is not None] if None in found else found  # type: ignore[return-value]  # no None left
+def _without_none(positions: list[int | None]) -> list[int]:
+    return [position for position in positions if position is not None] if None in positions else positions  # type: ignore[return-value]  # no None left
 
 
 def requested_nodes(args: ExtenderArgs, view: ClusterView) -> RequestedNodes:
@@ -187,8 +187,8 @@ class RequestSearch(msgspec.Struct, frozen=True, gc=False):
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass and are not excluded, in their order."""
-        found, excluded = self.filters.passing(nodes), self.excluded
-        return [node for node in found if node not in excluded] if excluded else found
+        passing, excluded = self.filters.passing(nodes), self.excluded
+        return [node for node in passing if node not in excluded] if excluded else passing
 
     def all_passing(self, start: int) -> list[int]:
         """All positions that pass, from the name number ``start`` on. O(names)."""
@@ -196,22 +196,22 @@ class RequestSearch(msgspec.Struct, frozen=True, gc=False):
 
     def first_passing(self, most: int, start: int) -> Ranked:
         """Up to ``most`` positions that pass, from the name number ``start`` on, all of rank 0. O(most) where most pass."""
-        found: list[int] = []
+        passing: list[int] = []
         for piece in self.requested.pieces(start, most if self.filters.passes_all else most + most // SPARE):
-            found.extend(self.passing(piece))
-            if len(found) >= most:
+            passing.extend(self.passing(piece))
+            if len(passing) >= most:
                 break
-        return [(0.0, node) for node in found[:most]]
+        return [(0.0, node) for node in passing[:most]]
 
     def enough_passing(self, enough: int, start: int) -> list[int]:
         """The positions that pass, window by window until there are ``enough``. O(a window) where most pass."""
-        found: list[int] = []
+        passing: list[int] = []
         names = len(self.requested)
         for window in self.requested.pieces(start, WINDOW if names >= 2 * WINDOW else names, 1):
-            found.extend(self.passing(window))
-            if len(found) >= enough:
+            passing.extend(self.passing(window))
+            if len(passing) >= enough:
                 break
-        return found
+        return passing
 
 
 def prepared(pod: Pod, requested: RequestedNodes, view: ClusterView, settings: Settings) -> RequestSearch:

@@ -70,9 +70,9 @@ def select_hosts(search: RequestSearch, pod: Pod, seed: int, avoid: str) -> Sequ
     if filters.rejects_every_node:
         return ()
     if search.view.reserved.by_node and (trial := trial_of(pod, search.view)) is not None:
-        found = _hosts_that_leave_room(search, pod, seed, avoid, trial)
-        if found:
-            return found
+        hosts = _hosts_that_leave_room(search, pod, seed, avoid, trial)
+        if hosts:
+            return hosts
     most = settings.answers.shortlist
     if len(requested) > 1 and _answers_one(search, pod):
         return requested.names_at(select_host(search, pod, seed % len(requested), avoid))
@@ -103,11 +103,11 @@ def _shortlist(search: RequestSearch, pod: Pod, most: int, start: int) -> list[i
     reluctant = _reluctant(search, pod)
     if not reluctant:
         return _best_for_scheduler(search, pod, most, start)
-    found = _best_for_scheduler(replace(search, excluded=reluctant), pod, most, start)
-    if len(found) < most:
+    positions = _best_for_scheduler(replace(search, excluded=reluctant), pod, most, start)
+    if len(positions) < most:
         passing = _best_for_scheduler(search, pod, len(search.requested), start)
-        found += [position for position in passing if position in reluctant][: most - len(found)]
-    return found
+        positions += [position for position in passing if position in reluctant][: most - len(positions)]
+    return positions
 
 
 def _reluctant(search: RequestSearch, pod: Pod) -> AbstractSet[int]:
@@ -124,8 +124,8 @@ def _reluctant(search: RequestSearch, pod: Pod) -> AbstractSet[int]:
     if not soft:
         return _NONE
     tolerates = bool(pod.signature.tolerations)
-    found = [nodes for taints, nodes in soft.items() if not tolerates or untolerated_preferences(taints, pod)]
-    return found[0] if len(found) == 1 else frozenset[int]().union(*found)
+    reluctant = [nodes for taints, nodes in soft.items() if not tolerates or untolerated_preferences(taints, pod)]
+    return reluctant[0] if len(reluctant) == 1 else frozenset[int]().union(*reluctant)
 
 
 def _best_for_scheduler(search: RequestSearch, pod: Pod, most: int, start: int) -> list[int]:
@@ -162,10 +162,10 @@ def _hosts_that_leave_room(search: RequestSearch, pod: Pod, seed: int, avoid: st
         allowed = [name for name in names if trial.allows(name)]
         return allowed if trial.own in allowed else [*allowed, trial.own]
     tried = set[int]()
-    while trial.has_time and (found := select_host(replace(search, excluded=tried), pod, start, avoid)):
-        if trial.allows(requested.names_at(found)[0]):
-            return requested.names_at(found)
-        tried.update(found)
+    while trial.has_time and (chosen := select_host(replace(search, excluded=tried), pod, start, avoid)):
+        if trial.allows(requested.names_at(chosen)[0]):
+            return requested.names_at(chosen)
+        tried.update(chosen)
     return (trial.own,)
 
 
@@ -179,12 +179,12 @@ def select_host(search: RequestSearch, pod: Pod, start: int, avoid: str) -> Sequ
     avoided = search.requested.position(avoid) if avoid else None
     excluded = search.excluded
     others = excluded if avoided is None else excluded | {avoided}
-    if reluctant and (found := _select(replace(search, excluded=reluctant | others), pod, start)):
-        return found
+    if reluctant and (chosen := _select(replace(search, excluded=reluctant | others), pod, start)):
+        return chosen
     if avoided is not None and (
-        found := _select(replace(search, excluded=others), pod, start, weighs_taints=bool(reluctant))
+        chosen := _select(replace(search, excluded=others), pod, start, weighs_taints=bool(reluctant))
     ):
-        return found
+        return chosen
     return _select(search, pod, start, weighs_taints=bool(reluctant))
 
 
@@ -309,9 +309,9 @@ def node_preferences(nodes: Sequence[Node | None], signature: PodSignature) -> l
     if not signature.preferred_nodes:
         return weights
     table = NodeTable([("", NO_LABELS) if node is None else (node.name, node.labels) for node in nodes])
-    for each in signature.preferred_nodes:
-        for at in compress(range(len(nodes)), each.term.matching(table)):
-            weights[at] += each.weight
+    for preference in signature.preferred_nodes:
+        for at in compress(range(len(nodes)), preference.term.matching(table)):
+            weights[at] += preference.weight
     return [0 if node is None else weight for node, weight in zip(nodes, weights, strict=True)]
 
 
@@ -319,7 +319,7 @@ def untolerated_preferences(taints: Sequence[Taint], pod: Pod) -> int:
     """How many of the taints PreferNoSchedule the pod does not tolerate (TaintToleration)."""
     tolerations = pod.signature.tolerations
     soft = [taint for taint in taints if taint.effect == PREFER_NO_SCHEDULE]
-    return sum(not any(each.tolerates(taint) for each in tolerations) for taint in soft)
+    return sum(not any(toleration.tolerates(taint) for toleration in tolerations) for taint in soft)
 
 
 def _preferred_by_resources(

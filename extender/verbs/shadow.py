@@ -48,7 +48,7 @@ RULE_OF_REASON: Final = {
 _REASONS: Final = {reason.text: reason for reason in RULE_OF_REASON}
 # Texts of plugins whose decision node fit has too. https://github.com/kubernetes/kubernetes/tree/v1.36.0/pkg/scheduler/framework/plugins
 _OF_NODE_FIT: Final = frozenset(
-    each.text for each in (Reason.CORDONED, Reason.TAINT, Reason.NODE_AFFINITY, Reason.HOST_PORTS)
+    reason.text for reason in (Reason.CORDONED, Reason.TAINT, Reason.NODE_AFFINITY, Reason.HOST_PORTS)
 )
 _OF_ROOM: Final = ("Insufficient ", "Too many pods")
 
@@ -124,8 +124,8 @@ def _rejections(
     filters: PreparedFilters, nodes: Sequence[NodeNumber], view: ClusterView
 ) -> tuple[dict[str, Rejection], int]:
     """Why so many of the failing nodes as are followed fail, and how many others there are."""
-    found = {view.node_names[node]: filters.verdict(node) for node in nodes[:MOST_NODES]}
-    return {name: each for name, each in found.items() if each is not None}, max(0, len(nodes) - MOST_NODES)
+    verdicts = {view.node_names[node]: filters.verdict(node) for node in nodes[:MOST_NODES]}
+    return {name: verdict for name, verdict in verdicts.items() if verdict is not None}, max(0, len(nodes) - MOST_NODES)
 
 
 class PodChange(NamedTuple):
@@ -186,12 +186,12 @@ class Said(NamedTuple):
 
 def read_message(message: str) -> Said | None:
     """The counts of a condition of kube-scheduler; None where it has none, or where the text was cut. O(its length)."""
-    found = _MESSAGE.fullmatch(message)
-    if found is None or _END.search(found[2]) is None:
+    match = _MESSAGE.fullmatch(message)
+    if match is None or _END.search(match[2]) is None:
         return None
     counts: dict[Reason, int] = {}
     unknown = at = 0
-    text = found[2]
+    text = match[2]
     while part := _COUNT.match(text, at):
         number, why = int(part[1]), part[2]
         if why in _REASONS:
@@ -201,7 +201,7 @@ def read_message(message: str) -> Said | None:
         if not text.startswith(", ", part.end()):
             break
         at = part.end() + len(", ")
-    return Said(int(found[1]), counts, unknown) if part else None
+    return Said(int(match[1]), counts, unknown) if part else None
 
 
 def _is_taint(text: str) -> bool:
@@ -244,12 +244,12 @@ def judge_message(pod: Pod, said: Said, view: ClusterView) -> Steps[Compared]:
     for at, number in enumerate(nodes):
         if at % _FITS_A_STEP == _FITS_A_STEP - 1:
             yield
-        found, there = possible(number), view.node(number)
-        if found == (None,) or there is None or static_rejection(pod, there) is not None:
+        reasons, there = possible(number), view.node(number)
+        if reasons == (None,) or there is None or static_rejection(pod, there) is not None:
             continue
-        most.update(reason for reason in (found or RULE_OF_REASON) if reason is not None)
-        if len(found) == 1 and found[0] is not None:
-            certain.setdefault(found[0], []).append(number)
+        most.update(reason for reason in (reasons or RULE_OF_REASON) if reason is not None)
+        if len(reasons) == 1 and reasons[0] is not None:
+            certain.setdefault(reasons[0], []).append(number)
     differing: list[ReasonFrequency] = []
     for reason in RULE_OF_REASON:
         often, here = said.counts.get(reason, 0), certain.get(reason, [])
@@ -258,7 +258,9 @@ def judge_message(pod: Pod, said: Said, view: ClusterView) -> Steps[Compared]:
         if often > most[reason] or len(here) > often + said.unknown:
             names = tuple([node.name for number in here[:3] if (node := view.node(number)) is not None])
             differing.append(ReasonFrequency(reason, often, len(here), most[reason], names))
-    return Compared(rules or tuple({RULE_OF_REASON[each.reason]: None for each in differing}), tuple(differing))
+    return Compared(
+        rules or tuple({RULE_OF_REASON[difference.reason]: None for difference in differing}), tuple(differing)
+    )
 
 
 class _PossibleReasons:
@@ -276,8 +278,8 @@ class _PossibleReasons:
     def __call__(self, node: NodeNumber) -> tuple[Reason | None, ...]:
         if node in self._nominated:
             return ()
-        found = {case.get(node) for case in self._cases}
-        return tuple(found) if len(found) == 1 else ()
+        reasons = {case.get(node) for case in self._cases}
+        return tuple(reasons) if len(reasons) == 1 else ()
 
 
 def _possible_reasons(
@@ -287,16 +289,16 @@ def _possible_reasons(
     frames: Sequence[Frame] = (frame,)
     if view.is_undetermined(compiled):
         frames = (frame.best_case(view), frame.worst_case(view))
-    return _PossibleReasons(pod, nodes, [_filters(pod, compiled, view, each) for each in frames], view)
+    return _PossibleReasons(pod, nodes, [_filters(pod, compiled, view, frame) for frame in frames], view)
 
 
 def _fitting(
     pod: Pod, compiled: CompiledConstraints, nodes: Sequence[NodeNumber], view: ClusterView
 ) -> Steps[list[NodeNumber]]:
-    fit, found = NODE_FIT.prepare_filter(pod, compiled, view, IndexFrame()), []
+    fit, fitting = NODE_FIT.prepare_filter(pod, compiled, view, IndexFrame()), []
     for at, number in enumerate(nodes):
         if at % _FITS_A_STEP == _FITS_A_STEP - 1:
             yield
         if fit.verdict(number) is None:
-            found.append(number)
-    return found
+            fitting.append(number)
+    return fitting

@@ -59,7 +59,7 @@ def skew_figures(view: ClusterView, settings: Settings) -> Steps[SkewFigures]:
     O(policies) where none directs spread. A Deployment counts once, with the ReplicaSet and constraint of the greatest excess. Pods
     without a ReplicaSet, StatefulSet or ReplicationController are left out.
     """
-    if not any(each.directives.spread for each in view.policies):
+    if not any(policy.directives.spread for policy in view.policies):
         return SkewFigures()
     worst: dict[str, dict[Workload, Skew]] = {}  # by namespace, as what follows
     seen: set[tuple[str, Controller]] = set()
@@ -74,7 +74,7 @@ def skew_figures(view: ClusterView, settings: Settings) -> Steps[SkewFigures]:
             signature, controller = placed.signature, placed.signature.controller
             assert controller is not None  # noqa: S101 (for the type checker: it is new)
             seen.add((signature.namespace, controller))
-            keys = {each.topology_key for each in enforced_directives(signature, view, settings)}
+            keys = {directive.topology_key for directive in enforced_directives(signature, view, settings)}
             if keys:
                 directed.setdefault(signature.namespace, []).append((placed, keys))
         yield
@@ -83,23 +83,23 @@ def skew_figures(view: ClusterView, settings: Settings) -> Steps[SkewFigures]:
         signature, controller = placed.signature, placed.signature.controller
         assert controller is not None  # noqa: S101 (as above)
         here = worst.setdefault(signature.namespace, {})
-        for key, found in _skews_of(placed, those, view, settings):
+        for key, skew in _skews_of(placed, those, view, settings):
             workload = (signature.namespace, _name_of(controller, signature.labels), key)
-            if workload not in here or found.excess > here[workload].excess:
-                here[workload] = found
+            if workload not in here or skew.excess > here[workload].excess:
+                here[workload] = skew
         yield
     beyond = sum(1 for _ in in_turn)
     ordered = [sorted(here.items(), key=_by_excess) for here in worst.values() if here]
     ordered.sort(key=lambda workloads: _by_excess(workloads[0]))
     total = sum(map(len, ordered))
-    above = sum(found.excess > 0 for workloads in ordered for _, found in workloads)
+    above = sum(skew.excess > 0 for workloads in ordered for _, skew in workloads)
     states = {"within": total - above, "above": above, "not_looked_at": beyond}
     return SkewFigures(dict(islice(in_turns(ordered), MOST_SHOWN)), states)
 
 
 def _by_excess(item: tuple[Workload, Skew]) -> tuple[int, int, Workload]:
-    workload, found = item
-    return -found.excess, -found.skew, workload
+    workload, skew = item
+    return -skew.excess, -skew.skew, workload
 
 
 def _skews_of(
@@ -111,8 +111,12 @@ def _skews_of(
     if pod is None:
         return ()
     asking = effective_pod(pod, view, settings)
-    found = skews(asking, view.compiled(asking.signature), view, IndexFrame())
-    return [(each.topology_key, Skew(skew, each.max_skew)) for each, skew in found if each.topology_key in keys]
+    measured = skews(asking, view.compiled(asking.signature), view, IndexFrame())
+    return [
+        (constraint.topology_key, Skew(skew, constraint.max_skew))
+        for constraint, skew in measured
+        if constraint.topology_key in keys
+    ]
 
 
 def _name_of(controller: Controller, labels: Labels) -> str:

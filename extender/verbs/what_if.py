@@ -146,9 +146,9 @@ class FittingNodes:
 
     def reasons(self, pod: Pod) -> Counter[str]:
         """How many nodes could not take the pod, by the text of the reason. O(nodes), O(1) for a pod that names its nodes."""
-        found = self._of(pod)
-        counts = Counter(each.text for each in found.rejections.values())
-        if others := len(self._view.known) - len(found.names) - len(found.rejections):
+        fitting = self._of(pod)
+        counts = Counter(rejection.text for rejection in fitting.rejections.values())
+        if others := len(self._view.known) - len(fitting.names) - len(fitting.rejections):
             counts[Reason.NODE_AFFINITY.text] += others
         return counts
 
@@ -156,37 +156,37 @@ class FittingNodes:
         own = pod.uid if claims_own_node(pod, self._view) else ""
         signature = pod.signature
         key = (signature.node_affinity, signature.tolerations, catalog.NODE_FIT.pod_key(pod, self._view), own)
-        found, known = self._known.get(key), self._view.known
+        fitting, known = self._known.get(key), self._view.known
         # A pod of a DaemonSet names its node: to look at all others would be O(nodes²) for all its pods.
         named = signature.node_affinity.only_nodes
         allowed = None if named is None else {known[name] for name in named if name in known}
-        if found is None:
-            found = self._known[key] = _Fitting([])
+        if fitting is None:
+            fitting = self._known[key] = _Fitting([])
             numbers: Iterable[NodeNumber] = known.values() if allowed is None else allowed
         else:
-            numbers = set(self._changed[found.seen :])
+            numbers = set(self._changed[fitting.seen :])
             numbers = numbers if allowed is None else numbers & allowed
-        found.seen = len(self._changed)
-        self._check(pod, numbers, found)
-        return found
+        fitting.seen = len(self._changed)
+        self._check(pod, numbers, fitting)
+        return fitting
 
-    def _check(self, pod: Pod, numbers: Iterable[NodeNumber], found: _Fitting) -> None:
+    def _check(self, pod: Pod, numbers: Iterable[NodeNumber], fitting: _Fitting) -> None:
         compiled = self._view.compiled(pod.signature)
         fit = catalog.NODE_FIT.prepare_filter(pod, compiled, self._view, IndexFrame())
-        is_first = not found.names and not found.rejections
+        is_first = not fitting.names and not fitting.rejections
         names = self._view.node_names
         for number in numbers:
             rejection = fit.verdict(number)
             if is_first:
                 if rejection is None:
-                    found.names.append(names[number])
-            elif rejection is None and number in found.rejections:
-                insort(found.names, names[number])
-            elif rejection is not None and number not in found.rejections:
-                del found.names[bisect_left(found.names, names[number])]
+                    fitting.names.append(names[number])
+            elif rejection is None and number in fitting.rejections:
+                insort(fitting.names, names[number])
+            elif rejection is not None and number not in fitting.rejections:
+                del fitting.names[bisect_left(fitting.names, names[number])]
             if rejection is None:
-                found.rejections.pop(number, None)
+                fitting.rejections.pop(number, None)
             else:
-                found.rejections[number] = rejection
+                fitting.rejections[number] = rejection
         if is_first:
-            found.names.sort()
+            fitting.names.sort()

@@ -137,7 +137,7 @@ class _Findings(InjectionOutcome):
 
     def notes(self) -> dict[str, str]:
         """The audit annotations: the API server writes the webhook's name in front of each."""
-        found = {
+        notes = {
             "applied": "; ".join(dict.fromkeys(_titles(self.changes[:_MOST_TITLED]))),
             "audited": "; ".join(dict.fromkeys(_titles(self.audited[:_MOST_TITLED]))),
             "conflicts": "; ".join(map(_describe, self.conflicts()[:_MOST_DESCRIBED])),
@@ -145,17 +145,17 @@ class _Findings(InjectionOutcome):
                 [*(f"{key}: {text}" for key, text in self.failed.items()), *([self.note] if self.note else [])]
             ),
         }
-        return {name: text for name, text in found.items() if text}
+        return {name: text for name, text in notes.items() if text}
 
     def conflicts(self) -> list[FieldConflict]:
         """The conflicts of all policies, those in mode Audit too."""
-        return [found for each in (*self.changes, *self.audited) for found in each.conflicts]
+        return [conflict for change in (*self.changes, *self.audited) for conflict in change.conflicts]
 
 
 def _titles(changes: list[Changes]) -> Iterator[str]:
-    for each in changes:
-        if not each.is_empty:
-            yield f"{each.policy.key}@{each.policy.generation}: {', '.join(each.fields())}"
+    for change in changes:
+        if not change.is_empty:
+            yield f"{change.policy.key}@{change.policy.generation}: {', '.join(change.fields())}"
 
 
 def _describe(conflict: FieldConflict) -> str:
@@ -210,23 +210,23 @@ class AdmitVerb:
 
     def _given_up(self, request: Request, text: str) -> Admission:
         """The answer where an object as a whole cannot be injected: refused if a policy of failurePolicy Fail might concern it."""
-        strict = next((each.key for each in self._policies if _must_not_be_missed(each, request.namespace)), None)
-        found = (
+        strict = next((policy.key for policy in self._policies if _must_not_be_missed(policy, request.namespace)), None)
+        review = (
             allowed(request.uid, warnings=[text], notes={"errors": text})
             if strict is None
             else denied(request.uid, FAILED, f"{strict}: {text}", notes={"errors": text})
         )
-        return Admission(found, kind_name(request.kind), request.namespace, request.dry_run)
+        return Admission(review, kind_name(request.kind), request.namespace, request.dry_run)
 
     def _admit(self, request: Request) -> Steps[Admission]:
         kind = kind_name(request.kind)
         if is_policy(str(request.kind.get("group")), str(request.kind.get("kind"))):
-            found = review_policy(request, self._policies, self._namespaces.labels, self._nodes, self._settings)
-            return Admission(found, kind, request.namespace, request.dry_run)
+            review = review_policy(request, self._policies, self._namespaces.labels, self._nodes, self._settings)
+            return Admission(review, kind, request.namespace, request.dry_run)
         reason = self._why_not(request, kind)
         if reason:
-            found = allowed(request.uid, notes={"skipped": reason})
-            return Admission(found, kind, request.namespace, request.dry_run)
+            review = allowed(request.uid, notes={"skipped": reason})
+            return Admission(review, kind, request.namespace, request.dry_run)
         return (yield from self._inject(request, kind))
 
     def _why_not(self, request: Request, kind: str) -> str:
@@ -264,20 +264,22 @@ class AdmitVerb:
             patch = yield from self._patch(request, kind, findings)
         except DeniedError:
             code, text = findings.denial()
-            found = denied(request.uid, code, text, warnings=findings.warnings(), notes=findings.notes())
+            review = denied(request.uid, code, text, warnings=findings.warnings(), notes=findings.notes())
         else:
-            conflicts = [each for done in findings.changes for each in done.conflicts][:_MOST_DESCRIBED]
+            conflicts = [conflict for done in findings.changes for conflict in done.conflicts][:_MOST_DESCRIBED]
             warnings = [*findings.warnings(), *map(_describe, conflicts)]
-            found = allowed(request.uid, patch=patch, warnings=warnings, notes=findings.notes())
+            review = allowed(request.uid, patch=patch, warnings=warnings, notes=findings.notes())
         done = tuple(findings.changes), tuple(findings.audited), tuple(findings.failed)
-        return Admission(found, kind, request.namespace, request.dry_run, *done)
+        return Admission(review, kind, request.namespace, request.dry_run, *done)
 
     def _patch(self, request: Request, kind: str, findings: _Findings) -> Steps[list[Operation]]:
         obj = request.obj
         text = get(obj, ANNOTATION)
-        found = records = read_records(text)
-        if found and text != get(request.old, ANNOTATION):  # what the old object has was written by an earlier review
-            records = {place: each for place, each in found.items() if is_true(each, self._policies)}
+        recorded = records = read_records(text)
+        if recorded and text != get(
+            request.old, ANNOTATION
+        ):  # what the old object has was written by an earlier review
+            records = {place: record for place, record in recorded.items() if is_true(record, self._policies)}
         kept: dict[str, InjectionRecord] = {}
         changed: dict[Path, JsonObject] = {}
         for at, path in enumerate(template_paths(kind, obj, self._templates, self._most_templates)):
@@ -291,7 +293,7 @@ class AdmitVerb:
                 kept[place] = record
         if changed:
             obj = written(obj, changed)
-        if kept != found or (text is not None and not kept):
+        if kept != recorded or (text is not None and not kept):
             text = write_records(kept)
             if len(text) > MOST_RECORDED:
                 findings.note = f"what was injected is not recorded and stays when policies change: the annotation would have {len(text)} bytes, {MOST_RECORDED} are allowed"
@@ -307,9 +309,9 @@ class AdmitVerb:
             return template, None
         is_pod = kind == POD
         subject = _subject(request, template, spec, self._namespaces)
-        for each in self._policies.invalid_for(subject):
-            is_strict = each.must_not_be_missed(Moment.ADMISSION, Moment.RELEASE)  # a gate is added at admission
-            findings.fail(each.key, each.errors[0], is_strict=is_strict)
+        for invalid in self._policies.invalid_for(subject):
+            is_strict = invalid.must_not_be_missed(Moment.ADMISSION, Moment.RELEASE)  # a gate is added at admission
+            findings.fail(invalid.key, invalid.errors[0], is_strict=is_strict)
             findings.check()
         clean = spec if is_pod or record is None else subtract(spec, record)
         seed = crc32(_seed(request, is_pod=is_pod).encode())
@@ -319,8 +321,8 @@ class AdmitVerb:
             findings.check()
         selected = self._policies.select(subject, *_AT_THE_WEBHOOK)
         is_gated = selected and is_pod and self._settings.release.enabled and self._is_to_wait(request, subject, spec)
-        gates = {each.key for each in gating(selected)} if is_gated else ()
-        acting = [each for each in selected if each.key in gates or directs(each, is_pod=is_pod)]
+        gates = {policy.key for policy in gating(selected)} if is_gated else ()
+        acting = [policy for policy in selected if policy.key in gates or directs(policy, is_pod=is_pod)]
         policies = findings.within(self._bounds, acting)
         findings.check()
         injection = Injection(
@@ -349,10 +351,12 @@ class AdmitVerb:
     def _new_pod(self, subject: Subject, policies: Sequence[Policy]) -> NewPod:
         """What completes the spread constraints of a pod."""
         acting = (
-            each.directives.spread for each in policies if each.mode is Mode.ENFORCE and directs(each, is_pod=True)
+            policy.directives.spread
+            for policy in policies
+            if policy.mode is Mode.ENFORCE and directs(policy, is_pod=True)
         )
         revision = revision_key(subject.owner_kind, subject.labels)
-        return NewPod(revision, [found for some in acting for found in some], self._declared)
+        return NewPod(revision, [directive for directives in acting for directive in directives], self._declared)
 
 
 def _must_not_be_missed(policy: Policy, namespace: str) -> bool:
@@ -400,5 +404,5 @@ def _without_computed(old: JsonObject, new: JsonObject) -> JsonObject:
 
 
 def _mapping(value: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = value.get(name)
-    return found if isinstance(found, dict) else {}
+    part = value.get(name)
+    return part if isinstance(part, dict) else {}

@@ -84,12 +84,12 @@ class InjectionRecord(_Record):
 
     def items(self, path: str) -> list[JsonObject]:
         """The elements that were put into a list."""
-        return [item for each in self.policies for item in each.lists.get(path, ())]
+        return [item for policy in self.policies for item in policy.lists.get(path, ())]
 
     def without_replaced(self) -> InjectionRecord:
         """The same without what was replaced: then subtracting restores nothing that the pod does not have any more."""
         terms = None if self.terms is None else self.terms.without_replaced()
-        return InjectionRecord([each.without_replaced() for each in self.policies], self.created, terms)
+        return InjectionRecord([policy.without_replaced() for policy in self.policies], self.created, terms)
 
 
 _DECODER: Final = msgspec.json.Decoder(dict[str, InjectionRecord])
@@ -125,7 +125,7 @@ def is_true(record: InjectionRecord, policies: PoliciesView) -> bool:
     The annotation is the tenant's to write. What it says was there before cannot be known, and restoring that gives a tenant
     nothing: it is what the tenant might have written in the first place.
     """
-    known = [(each, _policy_of(each, policies)) for each in record.policies]
+    known = [(policy, _policy_of(policy, policies)) for policy in record.policies]
     required = {
         part
         for _, policy in known
@@ -134,15 +134,15 @@ def is_true(record: InjectionRecord, policies: PoliciesView) -> bool:
         for part in term.clauses
     }
     after = () if record.terms is None else record.terms.after
-    return all(policy is not None and _injects(policy, each) for each, policy in known) and all(
+    return all(policy is not None and _injects(policy, named) for named, policy in known) and all(
         node_term(added).clauses <= required for _, added in after
     )
 
 
 def _policy_of(record: PolicyRecord, policies: PoliciesView) -> Policy | None:
     key = PolicyKey.parse(record.policy)
-    found = None if key is None else policies.get(key)
-    return found if found is not None and found.generation == record.generation else None
+    policy = None if key is None else policies.get(key)
+    return policy if policy is not None and policy.generation == record.generation else None
 
 
 def _injects(policy: Policy, record: PolicyRecord) -> bool:
@@ -157,7 +157,7 @@ def _injects(policy: Policy, record: PolicyRecord) -> bool:
         "priorityClassName": (directs.priority_class,),
     }
     spread = [new for new, _ in record.were_constraints]
-    completed = {each.topology_key for each in directs.spread}
+    completed = {directive.topology_key for directive in directs.spread}
     return (
         all(value in fields.get(name, ()) for name, value in record.fields.items())
         and record.node_selector.items() <= directs.node_selector.items()
@@ -172,10 +172,10 @@ def _injects(policy: Policy, record: PolicyRecord) -> bool:
 
 def record_of(fields: PodFields, changes: Iterable[Changes]) -> InjectionRecord | None:
     """What an injection did; None where it did nothing."""
-    made = [_policy_record(each) for each in changes if not each.is_empty]
+    made = [_policy_record(change) for change in changes if not change.is_empty]
     if not made:
         return None
-    after = [(each.origin, each.added) for each in fields.terms]
+    after = [(term.origin, term.added) for term in fields.terms]
     return InjectionRecord(made, fields.created, TermsRecord(fields.own_terms, after) if fields.has_new_terms else None)
 
 
@@ -211,9 +211,11 @@ def subtract(spec: JsonObject, record: InjectionRecord) -> JsonObject:
     for path in _PATHS:
         if items := record.items(path):
             spec = _without_items(spec, path, items)
-    replaced = {item_key(SPREAD, new): old for each in record.policies for new, old in each.were_constraints}
+    replaced = {item_key(SPREAD, new): old for policy in record.policies for new, old in policy.were_constraints}
     if replaced and isinstance(spec.get(SPREAD), list) and len(spec[SPREAD]) <= _MOST_SEARCHED:
-        spec = put(spec, (SPREAD,), [replaced.get(item_key(SPREAD, each), each) for each in spec[SPREAD]])
+        spec = put(
+            spec, (SPREAD,), [replaced.get(item_key(SPREAD, constraint), constraint) for constraint in spec[SPREAD]]
+        )
     if record.terms is not None:
         spec = _subtract_terms(spec, record.terms)
     for path in reversed(record.created):
@@ -228,11 +230,11 @@ def _without_values(spec: JsonObject, record: InjectionRecord) -> JsonObject:
     selector = spec.get("nodeSelector")
     scalars: JsonObject = {name: spec[name] for name in SCALARS if name in spec}
     pairs = dict(selector) if isinstance(selector, dict) else {}
-    for each in reversed(record.policies):
-        _restore(scalars, each.fields, each.were_fields)
-        _restore(pairs, each.node_selector, each.was_node_selector)
-        for key in each.was_node_selector.keys() - each.node_selector.keys():
-            pairs.setdefault(key, each.was_node_selector[key])
+    for policy in reversed(record.policies):
+        _restore(scalars, policy.fields, policy.were_fields)
+        _restore(pairs, policy.node_selector, policy.was_node_selector)
+        for key in policy.was_node_selector.keys() - policy.node_selector.keys():
+            pairs.setdefault(key, policy.was_node_selector[key])
     for name in SCALARS:
         if scalars.get(name) != spec.get(name):
             spec = put(spec, (name,), scalars[name]) if name in scalars else drop(spec, (name,))
@@ -259,12 +261,12 @@ def _without_items(spec: JsonObject, path: str, items: Sequence[JsonObject]) -> 
         return spec
     missing = Counter(item_key(path, item) for item in items)
     left = []
-    for each in reversed(present):
-        key = item_key(path, each)
+    for item in reversed(present):
+        key = item_key(path, item)
         if missing[key]:
             missing[key] -= 1
         else:
-            left.append(each)
+            left.append(item)
     return put(spec, names, left[::-1]) if len(left) < len(present) else spec
 
 
@@ -274,10 +276,10 @@ def _subtract_terms(spec: JsonObject, record: TermsRecord) -> JsonObject:
     present = present if isinstance(present, list) else []
     if len(present) > _MOST_SEARCHED or max(counts_of(put({}, TERMS_PATH, present))) > _MOST_SEARCHED:
         return spec
-    before = [node_term(each if isinstance(each, dict) else {}) for each in record.before or ()]
+    before = [node_term(term if isinstance(term, dict) else {}) for term in record.before or ()]
     injected = [_Injected.of(origin, added, before) for origin, added in record.after]
-    now = [node_term(each) if isinstance(each, dict) else NodeTerm(each, frozenset()) for each in present]
-    if [each.clauses for each in now] == [each.clauses for each in injected]:
+    now = [node_term(term) if isinstance(term, dict) else NodeTerm(term, frozenset()) for term in present]
+    if [term.clauses for term in now] == [term.clauses for term in injected]:
         left = record.before
     else:
         left = _each_without(now, injected, before)
@@ -309,17 +311,17 @@ def _each_without(
     now: Sequence[NodeTerm], injected: Sequence[_Injected], before: Sequence[NodeTerm]
 ) -> list[JsonObject]:
     """Each term without what was added to it: it is an injected term, or was one before the user added to it, or holds what was added."""
-    equal = {each.clauses: each for each in reversed(injected)}
+    equal = {term.clauses: term for term in reversed(injected)}
     shorter, additions = (
-        _Subsets([each.clauses for each in injected]),
-        _Subsets([each.added.clauses for each in injected]),
+        _Subsets([term.clauses for term in injected]),
+        _Subsets([term.added.clauses for term in injected]),
     )
     left: dict[frozenset[Clause], JsonObject] = {}
     for term in now:
-        found = equal.get(term.clauses)
-        if found is not None:
-            if found.origin >= 0:
-                left.setdefault(before[found.origin].clauses, before[found.origin].value)
+        match = equal.get(term.clauses)
+        if match is not None:
+            if match.origin >= 0:
+                left.setdefault(before[match.origin].clauses, before[match.origin].value)
             continue
         number = shorter.first_in(term.clauses)
         if number is None:
@@ -334,16 +336,16 @@ class _Subsets:
     """Finds the first of many sets that another one contains. Each is filed under the clause that the fewest of them have."""
 
     def __init__(self, sets: Sequence[frozenset[Clause]]) -> None:
-        first = {each: number for number, each in reversed(list(enumerate(sets))) if each}
+        first = {clauses: number for number, clauses in reversed(list(enumerate(sets))) if clauses}
         counts = Counter(chain.from_iterable(first))
         self._filed: dict[Clause, list[tuple[int, frozenset[Clause]]]] = {}
-        for each, number in first.items():
-            self._filed.setdefault(min(each, key=counts.__getitem__), []).append((number, each))
+        for clauses, number in first.items():
+            self._filed.setdefault(min(clauses, key=counts.__getitem__), []).append((number, clauses))
 
     def first_in(self, clauses: frozenset[Clause]) -> int | None:
         """The number of the first one that is part of these clauses. O(clauses + sets filed under them)."""
-        filed = (each for clause in clauses for each in self._filed.get(clause, ()))
-        return min((number for number, each in filed if each <= clauses), default=None)
+        filed = (entry for clause in clauses for entry in self._filed.get(clause, ()))
+        return min((number for number, subset in filed if subset <= clauses), default=None)
 
 
 def _without_clauses(term: NodeTerm, clauses: frozenset[Clause]) -> NodeTerm:

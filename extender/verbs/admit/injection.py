@@ -197,38 +197,38 @@ class Injection:
 
     def _is_affordable(self, policy: Policy) -> bool:
         """Whether the budget allows the policy. Asked once for each: applying one again costs nothing more."""
-        found = self._affordable.get(policy.key)
-        if found is None:
-            found = self._affordable[policy.key] = self.fields.budget.share(policy.key).spend_directives(
+        affordable = self._affordable.get(policy.key)
+        if affordable is None:
+            affordable = self._affordable[policy.key] = self.fields.budget.share(policy.key).spend_directives(
                 policy.directives.weight
             )
-        return found
+        return affordable
 
     # ---- scalar fields
 
     def _set(self, name: str, wanted: str, changes: Changes, *, unset: tuple[str, ...] = ("",)) -> None:
         fields = self.fields
-        found = fields.scalars[name]
-        if found == wanted:
+        present = fields.scalars[name]
+        if present == wanted:
             fields.claim(name)
             return
         if name == "nodeName" and fields.items(GATES):
             fields.conflict(changes, name, "the API server refuses a node name in a pod with scheduling gates")
             return
-        if found not in unset:
-            message = f'the pod has "{short(found)}", the policy "{short(wanted)}"'
+        if present not in unset:
+            message = f'the pod has "{short(present)}", the policy "{short(wanted)}"'
             if fields.conflict(changes, name, message) is not ConflictPolicy.OVERRIDE:
                 return
-        if found:
-            changes.replaced[name] = found
+        if present:
+            changes.replaced[name] = present
         changes.added[name] = wanted
         fields.claim(name)
         fields.set_scalar(name, wanted)
 
     def _set_scheduler(self, names: tuple[str, ...], changes: Changes) -> None:
         """One of the names; a pod that has one of them already keeps it."""
-        found = self.fields.scalars["schedulerName"]
-        wanted = found if found in names else names[self._seed % len(names)]
+        present = self.fields.scalars["schedulerName"]
+        wanted = present if present in names else names[self._seed % len(names)]
         unset = ("",) if "schedulerName" in self.fields.claims else ("", DEFAULT_SCHEDULER)
         self._set("schedulerName", wanted, changes, unset=unset)
 
@@ -243,7 +243,7 @@ class Injection:
         if path == TOLERATIONS and self._is_pod:
             kept = _without_defaults(present, new)
             if len(kept) < len(present):
-                changes.replaced[path] = [each.value for each in present if each not in kept]
+                changes.replaced[path] = [item.value for item in present if item not in kept]
                 fields.replace(path, kept)
         changes.added[path] = [item.value for item in new]
         fields.append(path, new)
@@ -253,7 +253,7 @@ class Injection:
         fields = self.fields
         present = fields.items(SPREAD)
         if self._places[0] is not present:  # for the next policy as well, which mostly adds none
-            self._places = present, {_pair(each.value): number for number, each in enumerate(present)}
+            self._places = present, {_pair(item.value): number for number, item in enumerate(present)}
         places = self._places[1]
         lacking: list[InjectedItem] = []
         for item in items:
@@ -295,7 +295,7 @@ class Injection:
         if self.fields.scalars["nodeName"]:
             self.fields.conflict(changes, GATES, "the API server refuses scheduling gates in a pod with a node name")
             return
-        changes.added[GATES] = [*changes.added.get(GATES, ()), *(each.value for each in new)]
+        changes.added[GATES] = [*changes.added.get(GATES, ()), *(item.value for item in new)]
         self.fields.append(GATES, new)
 
 
@@ -322,13 +322,15 @@ class InjectionOutcome:
         A policy that overrides gives way to values of policies alone, which stay. But which node terms are left to choose from
         depends on the pod's node selector too. For example, its zone excludes all terms but one, until a later policy overrides it.
         """
-        applied = [done for each in policies if (done := self._apply(injection, each, moment)) is not None]
-        if any(each.has(ConflictPolicy.OVERRIDE) for each in applied):
+        applied = [done for policy in policies if (done := self._apply(injection, policy, moment)) is not None]
+        if any(change.has(ConflictPolicy.OVERRIDE) for change in applied):
             for done in list(applied):
-                settled = [each for each in done.conflicts if each.resolution is ConflictPolicy.OVERRIDE]
-                gave_way = [each for each in done.conflicts if each.resolution is not ConflictPolicy.OVERRIDE]
+                settled = [conflict for conflict in done.conflicts if conflict.resolution is ConflictPolicy.OVERRIDE]
+                gave_way = [
+                    conflict for conflict in done.conflicts if conflict.resolution is not ConflictPolicy.OVERRIDE
+                ]
                 overrides = done.policy.conflict_policy is ConflictPolicy.OVERRIDE
-                if any(each.field == NODE_TERMS or not overrides for each in gave_way):
+                if any(conflict.field == NODE_TERMS or not overrides for conflict in gave_way):
                     again = self._apply(injection, done.policy, moment)
                     if again is None:
                         continue
@@ -352,7 +354,7 @@ class InjectionOutcome:
         """The policies that are applied to one pod, those that come first. Of the others one fails for all, a strict one if any is."""
         beyond = policies[bounds.max_policies :]
         if beyond:
-            strict = next((each for each in beyond if _is_strict(each)), None)
+            strict = next((policy for policy in beyond if _is_strict(policy)), None)
             text = f"{len(policies)} policies are for the pod, policies.maxPerPod is {bounds.max_policies}"
             self.fail((strict or beyond[0]).key, text, is_strict=strict is not None)
         return policies[: bounds.max_policies]
@@ -404,7 +406,7 @@ def _without_defaults(present: Sequence[InjectedItem], new: Items) -> list[Injec
     Both together would count as the shorter time: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
     """
     spoken = set(_evictions(new))
-    return [each for each in present if _DEFAULT_TOLERATIONS.get(each.key) not in spoken]
+    return [item for item in present if _DEFAULT_TOLERATIONS.get(item.key) not in spoken]
 
 
 def _evictions(items: Items) -> Iterator[str]:
@@ -472,7 +474,7 @@ class _NodeDirectives:
         all pairs of all policies together cost O(terms + pairs), until the terms change.
         """
         terms = self._fields.terms
-        left = {name: each for name, each in present.items() if name != key} if key in present else present
+        left = {name: text for name, text in present.items() if name != key} if key in present else present
         if self._witness is None or key in present:
             self._witness = self._first_possible(terms, 0, left)
         at = self._witness
@@ -495,8 +497,8 @@ class _NodeDirectives:
         if not self._detection.spend(1 + len(term.clauses)):
             self._detection.left = 0  # for good: what is looked at must not depend on the size of the next term
             return True
-        clauses = [each for each in term.clauses if each.key == about] if about else term.clauses
-        keys = {each.key for each in clauses if each.source == LABEL} & pairs.keys()
+        clauses = [clause for clause in term.clauses if clause.key == about] if about else term.clauses
+        keys = {clause.key for clause in clauses if clause.source == LABEL} & pairs.keys()
         selected = (Clause(LABEL, key, "In", (str(pairs[key]),)) for key in keys)
         return bool(term.clauses) and not are_contradictory([*clauses, *selected])
 
@@ -549,7 +551,7 @@ class _NodeDirectives:
         """Puts a policy's terms in place of the pod's, and takes away the pairs of the pod that exclude all of them."""
         fields = self._fields
         if not self._can_match(terms):
-            keys = {part.key for each in terms for part in each.clauses}
+            keys = {part.key for term in terms for part in term.clauses}
             present = fields.node_selector
             left = {k: v for k, v in present.items() if k not in keys or f"nodeSelector[{k}]" in fields.claims}
             if not self._can_match(terms, left):  # policies that apply first exclude them
@@ -562,7 +564,7 @@ class _NodeDirectives:
         """Whether a node can match one of the terms together with a node selector: that of the pod unless one is given."""
         if pairs is None:
             pairs = self._fields.node_selector
-        return any(self._is_possible(each, pairs) for each in terms)
+        return any(self._is_possible(term, pairs) for term in terms)
 
     def _replace_terms(self, terms: list[JoinedTerm], changes: Changes) -> None:
         if above := self._fields.grow(self._growth(terms), changes.policy, selects_nodes=True):
@@ -574,8 +576,8 @@ class _NodeDirectives:
 
     def _growth(self, terms: list[JoinedTerm]) -> Size:
         """How much larger (or smaller) the terms are than those that stand there now."""
-        now = Size(*map(sum, zip(Size(), *(each.size for each in self._fields.terms), strict=True)))
-        then = Size(*map(sum, zip(Size(), *(each.size for each in terms), strict=True)))
+        now = Size(*map(sum, zip(Size(), *(term.size for term in self._fields.terms), strict=True)))
+        then = Size(*map(sum, zip(Size(), *(term.size for term in terms), strict=True)))
         return Size(*map(sub, then, now))
 
 

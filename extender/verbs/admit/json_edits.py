@@ -100,10 +100,10 @@ def _deeply_equal(old: Any, new: Any) -> bool:
 
 def get(value: JsonObject, path: Iterable[str]) -> Any:
     """What stands at a path of field names; None where it is missing, or where a part of the path is no object."""
-    found: Any = value
+    part: Any = value
     for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        part = part.get(name) if isinstance(part, dict) else None
+    return part
 
 
 def put(value: JsonObject, path: Iterable[str], new: Any) -> JsonObject:

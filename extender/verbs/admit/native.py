@@ -94,7 +94,7 @@ def native_policy(policy: Policy, spec: JsonObject, exempt: Exempt) -> NativePol
             f"metadata.name: {name[:_SHOWN]}… would have {len(name)} characters, {_LONGEST_NAME} are allowed"
         )
         return NativePolicy((), tuple(draft.left_out), ())
-    notes = [f"spec.when: {each} stays with the extender" for each in sorted(policy.when - {Moment.ADMISSION})]
+    notes = [f"spec.when: {moment} stays with the extender" for moment in sorted(policy.when - {Moment.ADMISSION})]
     return NativePolicy(tuple(_documents(policy, spec, draft, exempt)), tuple(draft.left_out), tuple(notes))
 
 
@@ -154,12 +154,12 @@ def _node_selector(pairs: Any, draft: _Draft, *, overrides: bool) -> None:
 
 
 def _tolerations(items: list[JsonObject], draft: _Draft) -> None:
-    if any(each.get("effect") in (None, "", "NoExecute") for each in items):
+    if any(item.get("effect") in (None, "", "NoExecute") for item in items):
         draft.left_out.append(
             f"spec.{TOLERATIONS}: the default tolerations for a taint stay beside those of the policy"
         )
     defaults = {"key": "", "operator": "Equal", "value": "", "effect": ""}
-    _list(TOLERATIONS, [(each, _same(each, defaults) + _same_seconds(each)) for each in items], draft)
+    _list(TOLERATIONS, [(item, _same(item, defaults) + _same_seconds(item)) for item in items], draft)
 
 
 def _same_seconds(item: JsonObject) -> str:
@@ -172,13 +172,13 @@ def _spread(items: list[JsonObject], draft: _Draft, *, overrides: bool) -> None:
         draft.left_out.append(f"spec.{SPREAD}: minDomains beside ScheduleAnyway, which the API server refuses in a pod")
     if overrides:
         draft.left_out += [f"spec.{SPREAD}: Override: a constraint of the pod is not replaced"] if items else []
-    kept = [each for each in items if not is_soft_min_domains(each)]
-    _list(SPREAD, [(each, _same(each, {"topologyKey": "", "whenUnsatisfiable": ""})) for each in kept], draft)
+    kept = [item for item in items if not is_soft_min_domains(item)]
+    _list(SPREAD, [(item, _same(item, {"topologyKey": "", "whenUnsatisfiable": ""})) for item in kept], draft)
 
 
 def _gates(names: Iterable[str], draft: _Draft) -> None:
     items: list[JsonObject] = [{"name": name} for name in names]
-    _list(_GATES, [(each, _same(each, {"name": ""})) for each in items], draft, unless=_has("nodeName"))
+    _list(_GATES, [(item, _same(item, {"name": ""})) for item in items], draft, unless=_has("nodeName"))
 
 
 def _list(name: str, items: list[tuple[JsonObject, str]], draft: _Draft, *, unless: str = "false") -> None:
@@ -201,12 +201,12 @@ def _same(item: JsonObject, fields: dict[str, str]) -> str:
 def _typed(value: Any, kind: str) -> str:
     """A value in CEL, objects by the types of the API; maps of labels are plain."""
     if isinstance(value, list):
-        return f"[{', '.join(_typed(each, kind) for each in value)}]"
+        return f"[{', '.join(_typed(element, kind) for element in value)}]"
     if not isinstance(value, dict):
         return _text(value)
     if kind.endswith(".matchLabels"):
         return _text(value)
-    fields = ", ".join(f"{name}: {_typed(each, kind + '.' + name)}" for name, each in value.items())
+    fields = ", ".join(f"{name}: {_typed(member, kind + '.' + name)}" for name, member in value.items())
     return f"{kind}{{{fields}}}"
 
 
@@ -247,8 +247,10 @@ def _documents(policy: Policy, spec: JsonObject, draft: _Draft, exempt: Exempt) 
                 "objectSelector": _with(spec.get("podSelector") or {}, EXEMPT_LABEL, ["true"] if is_anywhere else []),
                 "namespaceSelector": _namespaces(policy, spec, exempt.namespaces),
             },
-            "matchConditions": [{"name": each, "expression": text} for each, text in conditions.items()],
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": each}} for each in draft.mutations],
+            "matchConditions": [{"name": condition, "expression": text} for condition, text in conditions.items()],
+            "mutations": [
+                {"patchType": "JSONPatch", "jsonPatch": {"expression": mutation}} for mutation in draft.mutations
+            ],
         },
     }
     yield {
@@ -274,15 +276,15 @@ def _namespaces(policy: Policy, spec: JsonObject, exempt: Iterable[str]) -> Json
     return _with(selector, NAMESPACE_NAME_LABEL, sorted(left_out))
 
 
-def _conditions(found: JsonObject) -> Iterator[tuple[str, str]]:
-    exclude = found.get("exclude") or {}
+def _conditions(conditions: JsonObject) -> Iterator[tuple[str, str]]:
+    exclude = conditions.get("exclude") or {}
     for name, test in (
         ("ownerKinds", _OWNER_KIND),
         ("serviceAccounts", f"(object.spec.?serviceAccountName.orValue({_text(DEFAULT_SERVICE_ACCOUNT)}) in {{}})"),
         ("priorityClassNames", '(object.spec.?priorityClassName.orValue("") in {})'),
     ):
-        if found.get(name):
-            yield name.lower(), test.format(_text(found[name]))
+        if conditions.get(name):
+            yield name.lower(), test.format(_text(conditions[name]))
         if exclude.get(name):
             yield f"exclude-{name.lower()}", f"!{test.format(_text(exclude[name]))}"
     if exclude.get("podSelector") is not None:
@@ -292,8 +294,8 @@ def _conditions(found: JsonObject) -> Iterator[tuple[str, str]]:
 def _selector(selector: JsonObject) -> str:
     parts = [_requirement(key, "In", [value]) for key, value in (selector.get("matchLabels") or {}).items()]
     parts += (
-        _requirement(each["key"], each["operator"], each.get("values") or [])
-        for each in selector.get("matchExpressions") or ()
+        _requirement(requirement["key"], requirement["operator"], requirement.get("values") or [])
+        for requirement in selector.get("matchExpressions") or ()
     )
     return " && ".join(parts) or "true"
 

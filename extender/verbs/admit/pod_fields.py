@@ -87,7 +87,7 @@ class Changes:
 
     def has(self, *resolutions: ConflictPolicy | FailurePolicy) -> bool:
         """Whether a conflict was resolved in one of these ways."""
-        return any(each.resolution in resolutions for each in self.conflicts)
+        return any(conflict.resolution in resolutions for conflict in self.conflicts)
 
     def fields(self) -> list[str]:
         """The fields that the policy changed, for people."""
@@ -173,16 +173,16 @@ class PodFields:
 
     def items(self, path: str) -> Sequence[InjectedItem]:
         """The elements of a list, empty where there is none."""
-        found = self._lists.get(path)
-        return self._own_items(path) if found is None else found
+        items = self._lists.get(path)
+        return self._own_items(path) if items is None else items
 
     def _own_items(self, path: str) -> Sequence[InjectedItem]:
-        found = self._own_lists.get(path)
-        if found is None:
+        items = self._own_lists.get(path)
+        if items is None:
             values = get(self._spec, path.split(".")) if self.held is None else None
             read = values[len(self._unread(path)) :] if isinstance(values, list) else ()
-            found = self._own_lists[path] = [InjectedItem(each, _key(path, each), Size()) for each in read]
-        return found
+            items = self._own_lists[path] = [InjectedItem(value, _key(path, value), Size()) for value in read]
+        return items
 
     def _unread(self, path: str) -> list[Any]:
         """The elements of a list that are left alone, as the pod is above a limit: those in front of the last ones.
@@ -194,16 +194,16 @@ class PodFields:
 
     def known(self, path: str) -> set[str]:
         """The keys of the elements that stand in a list."""
-        found = self._keys.get(path)
-        if found is None:
-            found = self._keys[path] = {each.key for each in self.items(path)}
-        return found
+        keys = self._keys.get(path)
+        if keys is None:
+            keys = self._keys[path] = {item.key for item in self.items(path)}
+        return keys
 
     def append(self, path: str, items: Sequence[InjectedItem]) -> None:
         """Appends elements to a list. O(elements)."""
         known = self.known(path)
         self._lists[path] = [*self.items(path), *items]
-        known.update(each.key for each in items)
+        known.update(item.key for item in items)
 
     def replace(self, path: str, items: Sequence[InjectedItem]) -> None:
         """Puts another list in the place of one."""
@@ -217,7 +217,7 @@ class PodFields:
             return self._terms
         if self._own is None:
             values = self.own_terms if isinstance(self.own_terms, list) and self.reads_terms else []
-            self._own = own_terms(node_term(each if isinstance(each, dict) else {}) for each in values)
+            self._own = own_terms(node_term(value if isinstance(value, dict) else {}) for value in values)
         return self._own
 
     @terms.setter
@@ -236,7 +236,7 @@ class PodFields:
         """The spec with all that was changed. Parts that were not changed are the same objects as before. O(changes)."""
         spec = self._with_terms
         for path, items in self._lists.items():
-            spec = put(spec, path.split("."), [*self._unread(path), *(each.value for each in items)])
+            spec = put(spec, path.split("."), [*self._unread(path), *(item.value for item in items)])
         if self.node_selector is not self._own_selector:
             spec = put(spec, _SELECTOR, dict(self.node_selector))
         for name, value in self.scalars.items():
@@ -247,15 +247,15 @@ class PodFields:
     @property
     def required_terms(self) -> list[JsonObject] | None:
         """The required node terms as JSON; None where there are none."""
-        found: list[JsonObject] | None = get(self._with_terms, TERMS_PATH)
-        return found
+        terms: list[JsonObject] | None = get(self._with_terms, TERMS_PATH)
+        return terms
 
     @property
     def _with_terms(self) -> JsonObject:
         if self._terms is None:
             return self._spec
         return (
-            put(self._spec, TERMS_PATH, [each.value for each in self._terms])
+            put(self._spec, TERMS_PATH, [term.value for term in self._terms])
             if self._terms
             else drop(self._spec, TERMS_PATH[:-1])
         )
@@ -284,18 +284,18 @@ class PodFields:
         if where in self.claims and resolution is ConflictPolicy.OVERRIDE:
             resolution = ConflictPolicy.KEEP_POD
             message = f"{message}; that is the value of a policy that applies first"
-        found = FieldConflict(changes.policy.key, where, message, resolution)
+        conflict = FieldConflict(changes.policy.key, where, message, resolution)
         if resolution is ConflictPolicy.REJECT:
-            raise RejectedError(found)
-        changes.conflicts.append(found)
+            raise RejectedError(conflict)
+        changes.conflicts.append(conflict)
         return resolution
 
     def leave_out(self, changes: Changes, where: str, message: str) -> None:
         """Records a directive that a limit keeps out of the pod; raises `RejectedError` where the policy must not fail."""
-        found = FieldConflict(changes.policy.key, where, message, changes.policy.failure_policy)
-        if found.resolution is FailurePolicy.FAIL:
-            raise RejectedError(found)
-        changes.conflicts.append(found)
+        conflict = FieldConflict(changes.policy.key, where, message, changes.policy.failure_policy)
+        if conflict.resolution is FailurePolicy.FAIL:
+            raise RejectedError(conflict)
+        changes.conflicts.append(conflict)
 
     def is_unlimited(self, policy: Policy) -> bool:
         """Whether what a cluster policy says about nodes is applied whatever the pod has: a tenant could fill it up beforehand.

@@ -58,9 +58,9 @@ def review_policy(
     if not errors and not is_old:
         errors = _unknown_in_pods(request.obj.get("spec") or {})
     if errors and is_old:
-        errors, stored = [each for each in errors if not each.field.startswith("spec")], errors
+        errors, stored = [error for error in errors if not error.field.startswith("spec")], errors
         if not errors:
-            return allowed(request.uid, warnings=[f"{each}; the policy is not in effect" for each in stored])
+            return allowed(request.uid, warnings=[f"{error}; the policy is not in effect" for error in stored])
     if errors:
         return invalid(request, errors, warnings=_unknown_fields(request.obj.get("spec")))
     version = f"{request.kind.get('group')}/{request.kind.get('version')}"
@@ -92,8 +92,8 @@ def _warnings_of(
 
 
 def _without_effect(directives: Directives) -> Iterator[str]:
-    for number, each in enumerate(directives.spread):
-        if each.leaves_out:
+    for number, directive in enumerate(directives.spread):
+        if directive.leaves_out:
             yield f"spec.spread[{number}]: excludes no domain, as kube-scheduler's plugin decides spread in this installation"
 
 
@@ -149,18 +149,18 @@ def _unknown_fields(spec: Any) -> Iterator[str]:
 
 
 def _unknown_in_pods(spec: JsonObject) -> list[FieldError]:
-    found = Problems()
+    problems = Problems()
     for path in islice(unknown_in_pods(spec), _MOST_UNKNOWN):
-        found.forbidden(path, "unknown field")
-    return found.errors
+        problems.forbidden(path, "unknown field")
+    return problems.errors
 
 
 def _node_requirement_warnings(spec: JsonObject) -> Iterator[str]:
     for at, item in _requirements(spec):
-        values = [each for each in item.get("values") or () if isinstance(each, str)]
-        if item.get("operator") in ("Gt", "Lt") and any(as_int64(each) is None for each in values):
+        values = [value for value in item.get("values") or () if isinstance(value, str)]
+        if item.get("operator") in ("Gt", "Lt") and any(as_int64(value) is None for value in values):
             yield f"{at}: {item['operator']} needs an integer, no node matches {values[0][:64]!r}"
-        elif any(not is_label_value(each) for each in values):
+        elif any(not is_label_value(value) for value in values):
             yield f"{at}: a value is no label value, so no node can have it"
 
 
@@ -173,7 +173,7 @@ def _requirements(spec: JsonObject) -> Iterator[tuple[str, JsonObject]]:
 def _impossible(directives: Directives) -> Iterator[str]:
     terms = directives.required_node_terms
     pairs = _pairs(directives)
-    if terms and all(not each.clauses or are_contradictory([*each.clauses, *pairs]) for each in terms):
+    if terms and all(not term.clauses or are_contradictory([*term.clauses, *pairs]) for term in terms):
         yield "spec.affinity.nodeAffinity: no node can match the required terms together with the node selector"
 
 
@@ -196,14 +196,14 @@ def _quota_warnings(spec: JsonObject) -> Iterator[str]:
 
 def _contradictions(policy: Policy, policies: PoliciesView, labels_of: LabelsOf) -> Iterator[str]:
     """Other policies that may select the same pod and direct the opposite. Node terms are compared as far as one budget allows."""
-    found, budget = 0, AdmissionBudget()
+    count, budget = 0, AdmissionBudget()
     for other in policies:
         where = contradiction_between(policy, other, labels_of, budget) if other.key != policy.key else ""
         if where:
-            winner = min(policy, other, key=lambda each: each.order)
+            winner = min(policy, other, key=lambda candidate: candidate.order)
             yield f"{where}: contradicts {_name(other)} for pods that both select; {_name(winner)} applies first"
-            found += 1
-            if found == _MOST_CONTRADICTIONS:
+            count += 1
+            if count == _MOST_CONTRADICTIONS:
                 return
 
 
@@ -240,7 +240,10 @@ def _may_meet(one: Policy, other: Policy, labels_of: LabelsOf) -> bool:
 
 
 def _can_both(one: LabelSelector, other: LabelSelector) -> bool:
-    clauses = [Clause(LABEL, each.key, str(each.operator), each.values) for each in _both(one, other)]
+    clauses = [
+        Clause(LABEL, requirement.key, str(requirement.operator), requirement.values)
+        for requirement in _both(one, other)
+    ]
     return not (one.nothing or other.nothing or are_contradictory(clauses))
 
 
@@ -270,9 +273,9 @@ def _exclude_each_other(mine: Directives, its: Directives, budget: AdmissionBudg
     if one is None or two is None:
         terms = one or two or ()
         is_compared = bool(terms) and budget.spend(len(terms))
-        return is_compared and all(are_contradictory([*each.clauses, *pairs]) for each in terms)
+        return is_compared and all(are_contradictory([*term.clauses, *pairs]) for term in terms)
     try:
         joined = join(policy_terms(one), two, _MOST_TERMS, budget)
     except TooManyTermsError:
         return False
-    return all(are_contradictory([*each.clauses, *pairs]) for each in joined)
+    return all(are_contradictory([*term.clauses, *pairs]) for term in joined)

@@ -125,8 +125,8 @@ def allowed(
 
 def read_patch(response: JsonObject) -> list[Operation]:
     """The operations of a response; empty where it changes nothing."""
-    found: list[Operation] = orjson.loads(base64.b64decode(response["patch"])) if "patch" in response else []
-    return found
+    operations: list[Operation] = orjson.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    return operations
 
 
 def denied(
@@ -147,7 +147,8 @@ def invalid(request: Request, errors: Sequence[FieldError], warnings: Iterable[s
         "group": group,
         "kind": kind,
         "causes": [
-            {"reason": str(each.type), "message": each.message, "field": each.field} for each in errors[:_MOST_CAUSES]
+            {"reason": str(error.type), "message": error.message, "field": error.field}
+            for error in errors[:_MOST_CAUSES]
         ],
     }
     return review
@@ -238,7 +239,7 @@ def template_paths(kind: str, obj: JsonObject, templates: Mapping[str, str], mos
         return [()]
     path = templates.get(kind) or BUILT_IN[kind]
     parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
-    walk = (found for found, value in _walk(obj, parts, ()) if isinstance(value, dict))
+    walk = (place for place, value in _walk(obj, parts, ()) if isinstance(value, dict))
     paths = list(islice(walk, most + 1))
     if len(paths) > most:
         raise TooManyTemplatesError(f"the object has more than {most} pod templates (policies.maxTemplates)")
@@ -341,8 +342,8 @@ def match_nodes(pod: Pod, nodes: Iterable[Node]) -> NodeMatch:
         if pod.node:
             reason = "" if node.name == pod.node else _OTHER_NODE
         else:
-            found = static_rejection(pod, node)
-            reason = "" if found is None else found.reason.text
+            rejection = static_rejection(pod, node)
+            reason = "" if rejection is None else rejection.reason.text
         if reason:
             rejected[reason] += 1
         else:

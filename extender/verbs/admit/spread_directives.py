@@ -60,15 +60,15 @@ def completions(constraint: JsonObject, directive: SpreadDirective, new: NewPod)
 
     O(requirements).
     """
-    found: JsonObject = {}
+    fields: JsonObject = {}
     revision = new.revision
     if constraint.get("whenUnsatisfiable") == "DoNotSchedule" and constraint.get(MIN_DOMAINS) is None:
         least = new.declared(directive.topology_key) if directive.declared else directive.min_domains
         if least > 1:
-            found[MIN_DOMAINS] = least
+            fields[MIN_DOMAINS] = least
     if directive.completes_keys and revision and _lacks_key(constraint, revision):
-        found[MATCH_LABEL_KEYS] = [*(constraint.get(MATCH_LABEL_KEYS) or ()), revision]
-    return found
+        fields[MATCH_LABEL_KEYS] = [*(constraint.get(MATCH_LABEL_KEYS) or ()), revision]
+    return fields
 
 
 def _lacks_key(constraint: JsonObject, key: str) -> bool:
@@ -77,7 +77,7 @@ def _lacks_key(constraint: JsonObject, key: str) -> bool:
     if not isinstance(selector, dict) or not isinstance(keys, list | tuple) or key in keys:
         return False
     expressions = selector.get("matchExpressions") or ()
-    named = {each.get("key") for each in expressions if isinstance(each, dict)}
+    named = {expression.get("key") for expression in expressions if isinstance(expression, dict)}
     return key not in (selector.get("matchLabels") or {}) and key not in named
 
 
@@ -86,7 +86,7 @@ def complete(
 ) -> tuple[list[InjectedItem], dict[str, JsonObject], Size]:
     """The constraints of a new pod as one policy completes them, what they got by topology key, and by how much the pod grows."""
     made, recorded, growth = list(items), dict[str, JsonObject](), Size()
-    by_key = {each.topology_key: each for each in directives}
+    by_key = {directive.topology_key: directive for directive in directives}
     for place, item in enumerate(items):
         value: Any = item.value
         key = str(value.get("topologyKey")) if isinstance(value, dict) else ""
@@ -99,8 +99,10 @@ def complete(
 
 def completed(constraint: JsonObject, new: NewPod) -> JsonObject:
     """The constraint of a new pod with what the directives about its topology key give it; itself where it lacks nothing."""
-    for each in new.directives:
-        if each.topology_key == constraint.get("topologyKey") and (more := completions(constraint, each, new)):
+    for directive in new.directives:
+        if directive.topology_key == constraint.get("topologyKey") and (
+            more := completions(constraint, directive, new)
+        ):
             constraint = constraint | more
     return constraint
 
@@ -108,7 +110,7 @@ def completed(constraint: JsonObject, new: NewPod) -> JsonObject:
 def of_revision(constraint: SpreadConstraint, key: str, labels: Mapping[str, str]) -> SpreadConstraint:
     """The constraint with the label key of the pod's revision, where it selects pods and says nothing of the key."""
     selector = constraint.selector
-    if not key or selector.nothing or any(each.key == key for each in selector.requirements):
+    if not key or selector.nothing or any(requirement.key == key for requirement in selector.requirements):
         return constraint
     return replace(constraint, selector=selector.and_in({key: labels[key]}))
 
@@ -137,11 +139,14 @@ def directed(
     ruling: list[PolicyKey] = []
     hard, soft = spread.hard, spread.soft
     for policy in policies:
-        for each in policy.directives.spread:
-            keyed = [tuple(_of_revision(found, each, revision, signature) for found in some) for some in (hard, soft)]
+        for directive in policy.directives.spread:
+            keyed = [
+                tuple(_of_revision(constraint, directive, revision, signature) for constraint in constraints)
+                for constraints in (hard, soft)
+            ]
             if keyed != [hard, soft]:
                 missed.append(policy.key)
-            ruled = tuple(_with_rules(found, each, completed_before) for found in keyed[0])
+            ruled = tuple(_with_rules(constraint, directive, completed_before) for constraint in keyed[0])
             if ruled != keyed[0]:
                 ruling.append(policy.key)
             hard, soft = ruled, keyed[1]

@@ -86,17 +86,17 @@ class JoinedTerm:
 
 def own_terms(terms: Iterable[NodeTerm]) -> list[JoinedTerm]:
     """The terms that an object brings."""
-    return [JoinedTerm(each.value, each.clauses, number, size=each.size) for number, each in enumerate(terms)]
+    return [JoinedTerm(term.value, term.clauses, number, size=term.size) for number, term in enumerate(terms)]
 
 
 def policy_terms(terms: Iterable[NodeTerm]) -> list[JoinedTerm]:
     """The terms of a policy where the object has none."""
-    return [JoinedTerm(each.value, each.clauses, added=each.value, size=each.size) for each in terms]
+    return [JoinedTerm(term.value, term.clauses, added=term.value, size=term.size) for term in terms]
 
 
 def is_satisfied(mine: Iterable[JoinedTerm], theirs: Sequence[NodeTerm]) -> bool:
     """Whether each term of an object already contains one of the policy's."""
-    return all(_contains_one(each, theirs) for each in mine if each.clauses)
+    return all(_contains_one(term, theirs) for term in mine if term.clauses)
 
 
 def _contains_one(mine: JoinedTerm, theirs: Sequence[NodeTerm]) -> bool:
@@ -111,20 +111,20 @@ def join(mine: list[JoinedTerm], theirs: Sequence[NodeTerm], most: int, budget: 
     joined: dict[frozenset[Clause], JoinedTerm] = {}
     blanks: list[JoinedTerm] = []
     changed = False
-    for each in mine:
-        if not each.clauses:
-            blanks.append(each)
+    for term in mine:
+        if not term.clauses:
+            blanks.append(term)
             continue
         if not budget.spend(len(theirs)):
             raise TooManyTermsError(_TOO_MUCH_WORK)
-        if _contains_one(each, theirs):
-            joined.setdefault(each.clauses, each)
+        if _contains_one(term, theirs):
+            joined.setdefault(term.clauses, term)
             continue
         changed = True
         if not budget.spend(_PRODUCT * len(theirs)):
             raise TooManyTermsError(_TOO_MUCH_WORK)
         for other in theirs:
-            made = _product(each, other)
+            made = _product(term, other)
             if made is not None:
                 joined.setdefault(made.clauses, made)
         if len(joined) > most * _SPREAD_BEFORE_ABSORPTION:
@@ -153,9 +153,9 @@ def _in_order(
     if len(kept) > most and len(kept) > len(mine):
         raise TooManyTermsError(_over(len(kept), most))
     if blanks:
-        place = {id(each): number for number, each in enumerate(mine)}
-        by_origin = {each.origin: place[id(each)] for each in mine}
-        kept = sorted([*kept, *blanks], key=lambda each: by_origin.get(each.origin, len(mine)))
+        place = {id(term): number for number, term in enumerate(mine)}
+        by_origin = {term.origin: place[id(term)] for term in mine}
+        kept = sorted([*kept, *blanks], key=lambda term: by_origin.get(term.origin, len(mine)))
     return kept
 
 
@@ -178,15 +178,15 @@ def _product(mine: JoinedTerm, other: NodeTerm) -> JoinedTerm | None:
         else:
             value[name] = [*(value.get(name) or ()), content]
             added.setdefault(name, []).append(content)
-    keys = {(each.source, each.key) for each in other.clauses}
-    if are_contradictory([*(each for each in mine.clauses if (each[0], each[1]) in keys), *other.clauses]):
+    keys = {(clause.source, clause.key) for clause in other.clauses}
+    if are_contradictory([*(clause for clause in mine.clauses if (clause[0], clause[1]) in keys), *other.clauses]):
         return None
     return JoinedTerm(value, mine.clauses | other.clauses, mine.origin, added, size)
 
 
 def impossible_term(mine: list[JoinedTerm], theirs: Sequence[NodeTerm]) -> list[JoinedTerm]:
     """One term that no node matches and that holds the requirements of both sides, to show the contradiction."""
-    first = next((each for each in mine if each.clauses), None)
+    first = next((term for term in mine if term.clauses), None)
     if first is None or not theirs[0].clauses:
         return mine[:1] if first is None else policy_terms(theirs[:1])
     lacking = [part for part in theirs[0].parts if part[2] not in first.clauses and part[2].source != OPAQUE]

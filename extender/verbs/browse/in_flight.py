@@ -44,7 +44,7 @@ def preemption_row(plan: PreemptionPlan, state: str, seconds: float, now: dateti
         state=state,
         since=rfc3339(now - timedelta(seconds=seconds)),
         priority=plan.preemptor.priority,
-        victims=tuple(VictimRow(pod=each.full_name, state=_victim_state(view.pod(each.uid))) for each in shown),
+        victims=tuple(VictimRow(pod=victim.full_name, state=_victim_state(view.pod(victim.uid))) for victim in shown),
         more_victims=len(plan.victims) - len(shown),
         pdb_violations=plan.pdb_violations,
     )
@@ -65,36 +65,36 @@ def large_group_overview(
     return GroupOverview(key, status.phase, levels, size, pods, released, bound, None, 0, status.reason, text)
 
 
-def group_row(found: GroupOverview) -> GroupRow:
+def group_row(group: GroupOverview) -> GroupRow:
     """One group."""
     return GroupRow(
-        policy=found.key.policy,
-        namespace=found.key.namespace,
-        key=found.key.value,
-        state=found.phase,
-        pods=found.pods,
-        needed=found.size,
-        gated=found.pods - found.released,
-        released=found.released,
-        bound=found.bound,
-        domain=",".join(map(str, found.levels)),
-        reason=found.reason,
-        text=found.message[:_LONGEST_TEXT],
-        since="" if found.since is None else rfc3339(found.since),
+        policy=group.key.policy,
+        namespace=group.key.namespace,
+        key=group.key.value,
+        state=group.phase,
+        pods=group.pods,
+        needed=group.size,
+        gated=group.pods - group.released,
+        released=group.released,
+        bound=group.bound,
+        domain=",".join(map(str, group.levels)),
+        reason=group.reason,
+        text=group.message[:_LONGEST_TEXT],
+        since="" if group.since is None else rfc3339(group.since),
     )
 
 
-def held_group(found: GroupOverview | None) -> HeldGroup | None:
+def held_group(group: GroupOverview | None) -> HeldGroup | None:
     """The same as a part of the explanation of one of its pods."""
-    if found is None:
+    if group is None:
         return None
     return HeldGroup(
-        policy=found.key.policy,
-        group=found.key.value,
-        state=found.phase,
-        domain=",".join(map(str, found.levels)),
-        reason=found.reason,
-        text=found.message[:_LONGEST_TEXT],
+        policy=group.key.policy,
+        group=group.key.value,
+        state=group.phase,
+        domain=",".join(map(str, group.levels)),
+        reason=group.reason,
+        text=group.message[:_LONGEST_TEXT],
     )
 
 
@@ -135,15 +135,19 @@ def policy_page(
         yield
     shown = page.rows()
     selected = yield from _selected({policy.key for policy in shown}, view, exempt)
-    wanted = {signature for each in selected.values() for signature in each.signatures}
+    wanted = {signature for selection in selected.values() for signature in selection.signatures}
     names = yield from example_pods(wanted, view)
     rows: list[PolicyRow] = []
-    for some in in_steps(shown, _ROWS_A_STEP):
-        for policy in some:
-            found = selected.get(policy.key)
-            examples = [] if found is None else [(each, names.get(each, "")) for each in found.signatures]
-            texts = tuple(f"{each.namespace}/{name}" for each, name in examples if name)
-            row = _row(policy, 0 if found is None else found.pods, texts)
+    for policies in in_steps(shown, _ROWS_A_STEP):
+        for policy in policies:
+            selection = selected.get(policy.key)
+            examples = (
+                []
+                if selection is None
+                else [(signature, names.get(signature, "")) for signature in selection.signatures]
+            )
+            texts = tuple(f"{signature.namespace}/{name}" for signature, name in examples if name)
+            row = _row(policy, 0 if selection is None else selection.pods, texts)
             domains = [] if isinstance(policy, InvalidPolicy) else uses(policy)
             if domains:
                 shown_domains = tuple(map(_domain_row, domains[:_MOST_DOMAINS]))
@@ -155,7 +159,7 @@ def policy_page(
 
 def _selected(keys: Collection[PolicyKey], view: ClusterView, exempt: Exempt) -> Steps[dict[PolicyKey, _Selected]]:
     """What the policies of these keys select."""
-    found: dict[PolicyKey, _Selected] = {}
+    by_policy: dict[PolicyKey, _Selected] = {}
     looked = 0
     for signature in list(view.pods_of) if len(view.policies) else ():
         is_exempt = exempt.covers(signature.namespace, signature.labels)
@@ -165,14 +169,14 @@ def _selected(keys: Collection[PolicyKey], view: ClusterView, exempt: Exempt) ->
         for policy in list(view.policies.candidates(subject)) if pods else ():
             looked += 1
             if policy.key in keys and policy.scope.selects(subject):
-                selected = found.setdefault(policy.key, _Selected())
+                selected = by_policy.setdefault(policy.key, _Selected())
                 selected.pods += pods
                 if len(selected.signatures) < _EXAMPLES:
                     selected.signatures.append(signature)
         if looked >= _LOOKS_A_STEP:
             looked = 0
             yield
-    return found
+    return by_policy
 
 
 def _row(policy: Policy | InvalidPolicy, matched: int, examples: tuple[str, ...]) -> PolicyRow:
@@ -220,7 +224,7 @@ def _texts(policy: Policy) -> Iterator[str]:
     yield from (f"{path}: {len(items)}" for path, items in sorted(directives.lists.items()) if items)
     if directives.soft_min_domains:
         yield f"topologySpreadConstraints with minDomains, scored: {len(directives.soft_min_domains)}"
-    yield from (f"spread {each.topology_key}: {', '.join(each.texts())}" for each in directives.spread)
+    yield from (f"spread {directive.topology_key}: {', '.join(directive.texts())}" for directive in directives.spread)
     for field, names in (
         ("nodeName", (directives.node_name,)),
         ("schedulerName", directives.scheduler_names),

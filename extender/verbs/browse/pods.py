@@ -71,10 +71,10 @@ def workload_page(asked: PageOf, view: ClusterView) -> Steps[WorkloadPage]:
         yield
     shown = page.rows()
     yield
-    named = yield from example_pods({each.signatures[0] for each in shown if not each.waiting}, view)
+    named = yield from example_pods({workload.signatures[0] for workload in shown if not workload.waiting}, view)
     rows = []
-    for some in in_steps(shown, _ROWS_A_STEP):
-        rows += [_row(each, each.waiting or named.get(each.signatures[0], "")) for each in some]
+    for piece in in_steps(shown, _ROWS_A_STEP):
+        rows += [_row(workload, workload.waiting or named.get(workload.signatures[0], "")) for workload in piece]
         yield
     return WorkloadPage(workloads=tuple(rows), more=page.more, next=page.next)
 
@@ -91,31 +91,31 @@ def _add(
     if not _OWN.isdisjoint(labels):
         labels = {key: value for key, value in labels.items() if key not in _OWN}
     position = f"{signature.namespace}/{','.join(sorted([f'{key}={labels[key]}' for key in labels]))}"
-    found = page.find(position)
-    if found is None:
+    workload = page.find(position)
+    if workload is None:
         known = seen[hash(position) % _SETS]
         if hash(position) in known:
             return  # on another page
         known.add(hash(position))
-        found = _Workload(labels)
-        page.add(position, found)
-    found.pods += pods
-    if len(found.signatures) < _MOST_SIGNATURES:
-        found.signatures.append(signature)
+        workload = _Workload(labels)
+        page.add(position, workload)
+    workload.pods += pods
+    if len(workload.signatures) < _MOST_SIGNATURES:
+        workload.signatures.append(signature)
     if waiting is not None:
-        pending, found.waiting = waiting
-        found.pending += pending
+        pending, workload.waiting = waiting
+        workload.pending += pending
 
 
 def _waiting(view: ClusterView) -> Steps[Mapping[PodSignature, tuple[int, str]]]:
     """By signature how many of its pods have no node, and the name of one of them. O(pods without a node)."""
-    found: dict[PodSignature, tuple[int, str]] = {}
+    waiting: dict[PodSignature, tuple[int, str]] = {}
     for piece in in_steps(list(view.unplaced.values()), _WAITING_A_STEP):
         for pod in piece:
-            count, name = found.get(pod.signature, (0, pod.name))
-            found[pod.signature] = count + 1, name
+            count, name = waiting.get(pod.signature, (0, pod.name))
+            waiting[pod.signature] = count + 1, name
         yield
-    return found
+    return waiting
 
 
 def _row(workload: _Workload, example: str) -> WorkloadRow:
@@ -164,14 +164,14 @@ def constraints_page(pod: Pod, view: ClusterView, settings: Settings) -> Steps[C
     frame = worst_case(IndexFrame(), compiled, view)
     before = catalog.dependencies(replica, compiled, view)
     yield
-    found: list[ConstraintState] = []
+    states: list[ConstraintState] = []
     for rule, part in catalog.active(compiled, view):
-        found += yield from rule.constraint_states(replica, part, view, frame, MOST_DOMAINS)
+        states += yield from rule.constraint_states(replica, part, view, frame, MOST_DOMAINS)
     enforced = replica.signature.enforced
     return ConstraintsPage(
         pod=pod.full_name,
         node=pod.node,
-        constraints=tuple(found),
+        constraints=tuple(states),
         policies=() if enforced is None else tuple(map(str, enforced.every_policy)),
         is_changed=catalog.dependencies(replica, compiled, view) != before,
     )
@@ -201,25 +201,27 @@ def find_pod(namespace: str, name: str, view: ClusterView) -> Steps[Pod | None]:
 
     It looks at one node after the other: a list of all pods is visited by the garbage collector for as long as it exists.
     """
-    found: list[Pod] = []
+    named: list[Pod] = []
     for piece in in_steps(list(view.unplaced.values()), _FINDS_A_STEP):
-        found += (pod for pod in piece if pod.name == name and pod.signature.namespace == namespace)
+        named += (pod for pod in piece if pod.name == name and pod.signature.namespace == namespace)
         yield
     looked = 0
     for node in range(len(view.node_names)):
         here = view.pods_on(node) if node < len(view.node_names) else {}
         looked += len(here)
-        found += [pod for pod in here.values() if pod.name == name and pod.signature.namespace == namespace]
+        named += [pod for pod in here.values() if pod.name == name and pod.signature.namespace == namespace]
         if looked >= _FINDS_A_STEP:
             looked = 0
             yield
-    shown = [pod for each in found if (pod := view.pod(each.uid)) is not None]  # as it is now, not as it is assumed
+    shown = [
+        pod for earlier in named if (pod := view.pod(earlier.uid)) is not None
+    ]  # as it is now, not as it is assumed
     return min(shown, key=lambda pod: (pod.terminating, bool(pod.node)), default=None)
 
 
 def example_pods(signatures: Collection[PodSignature], view: ClusterView) -> Steps[Mapping[PodSignature, str]]:
     """The name of a placed pod of each signature that has one. O(signatures + pods on one node for each of these)."""
-    found: dict[PodSignature, str] = {}
+    names: dict[PodSignature, str] = {}
     looked = 0
     for placed in view.placed(wanted=signatures.__contains__):
         if placed is None:
@@ -230,12 +232,12 @@ def example_pods(signatures: Collection[PodSignature], view: ClusterView) -> Ste
             looked += len(here)
             pod = next((pod for pod in here.values() if placed.are(pod)), None)
             if pod is not None:
-                found[placed.signature] = pod.name
+                names[placed.signature] = pod.name
                 break
         if looked >= _FINDS_A_STEP:
             looked = 0
             yield
-    return found
+    return names
 
 
 # -- pods without a node ----------------------------------------------------------------------------------------------
@@ -258,11 +260,11 @@ def state_of(pod: Pod, view: ClusterView, assumed: Container[str]) -> str:
 
 def count_states(view: ClusterView, assumed: Container[str]) -> Steps[Counter[str]]:
     """How many pods without a node are in each state. O(pods without a node)."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):
-        found.update(state_of(pod, view, assumed) for pod in piece)
+        counts.update(state_of(pod, view, assumed) for pod in piece)
         yield
-    return found
+    return counts
 
 
 def pending_page(

@@ -155,8 +155,8 @@ def topology_keys(view: ClusterView) -> Steps[tuple[tuple[KeySummary, ...], int]
             looked = 0
             yield
     ranked = sorted(nodes, key=lambda key: (_usual(key), -nodes[key], len(values[key]), key))
-    found = tuple(KeySummary(key=key, domains=len(values[key]), nodes=nodes[key]) for key in ranked[:_MOST_KEYS])
-    return found, max(len(ranked) - _MOST_KEYS, 0)
+    summaries = tuple(KeySummary(key=key, domains=len(values[key]), nodes=nodes[key]) for key in ranked[:_MOST_KEYS])
+    return summaries, max(len(ranked) - _MOST_KEYS, 0)
 
 
 def _usual(key: str) -> int:

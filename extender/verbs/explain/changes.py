@@ -35,13 +35,13 @@ _MOST_RESOURCES: Final = 1000  # of a pod that more room is looked for; nodes of
 
 def find_changes(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[list[TriedChange]]:
     """The changes found. O(nodes + signatures), and the bounded numbers of trials."""
-    found: list[TriedChange] = []
+    changes: list[TriedChange] = []
     for search in (_more_room, change_a_node, _deletions, one_more_node):
-        found += yield from search(incoming)
-    found += yield from _moves(incoming, constraints)
-    found += yield from label_a_namespace(incoming)
-    found += yield from change_a_constraint(incoming)
-    return found
+        changes += yield from search(incoming)
+    changes += yield from _moves(incoming, constraints)
+    changes += yield from label_a_namespace(incoming)
+    changes += yield from change_a_constraint(incoming)
+    return changes
 
 
 def _more_room(incoming: Incoming) -> Steps[list[TriedChange]]:
@@ -64,7 +64,7 @@ def _more_room(incoming: Incoming) -> Steps[list[TriedChange]]:
     if best is None or node is None:
         return []
     name, missing = node.name, best[2]
-    text = f"more room on {name}: {', '.join(f'{each} {_amount(each, much)}' for each, much in missing.items())}"
+    text = f"more room on {name}: {', '.join(f'{resource} {_amount(resource, much)}' for resource, much in missing.items())}"
     return [TriedChange(kind="addRoom", text=text, node=name, room=missing)]
 
 
@@ -75,10 +75,10 @@ def _rank(missing: Mapping[str, int], pod: Pod) -> tuple[int, float]:
 
 def _least_rank(incoming: Incoming, number: NodeNumber) -> tuple[int, float]:
     """A rank that the node's cannot be below: that of the one resource which node fit has told already."""
-    found = incoming.rejections.get(number)
-    if found is None or found.limit is None or not found.blamed:
+    rejection = incoming.rejections.get(number)
+    if rejection is None or rejection.limit is None or not rejection.blamed:
         return 0, 0.0
-    return _rank({found.blamed[0]: found.count - found.limit}, incoming.pod)
+    return _rank({rejection.blamed[0]: rejection.count - rejection.limit}, incoming.pod)
 
 
 def _amount(resource: str, amount: int) -> str:
@@ -91,7 +91,7 @@ def _deletions(incoming: Incoming) -> Steps[list[TriedChange]]:
     if not view.has_below(pod.priority):
         return []
     best: NodeVictims | None = None
-    candidates = (each for each in list(incoming.rejections) if incoming.may_fit(each))
+    candidates = (number for number in list(incoming.rejections) if incoming.may_fit(number))
     for number in islice(candidates, _DRY_RUNS):
         yield
         run = DryRun(pod, view, budget=DryRunBudget(_DRY_RUN_WORK))
@@ -104,7 +104,7 @@ def _deletions(incoming: Incoming) -> Steps[list[TriedChange]]:
             break
     if best is None:
         return []
-    names = tuple(each.full_name for each in best.victims)
+    names = tuple(victim.full_name for victim in best.victims)
     text = f"deleting {_listed(names)} of lower priority on {best.node}"
     return [TriedChange(kind="deletePods", text=text, node=best.node, pods=names, pdb_violations=best.pdb_violations)]
 
@@ -130,12 +130,12 @@ def _moves(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[
                 continue
             there = list(key.nodes_in.get(key.number_of.get(domain.domain, 0), ()))
             movable = yield from _pods_named(set(domain.pods), there, incoming)
-            places = list(islice((each for each in there if incoming.may_fit(each)), _PLACES))
+            places = list(islice((number for number in there if incoming.may_fit(number)), _PLACES))
             targets = yield from _targets(there, incoming)
             for pod in movable:
                 home = view.known.get(pod.node)
                 # The place that the pod frees itself comes first.
-                for place in dict.fromkeys([each for each in there if each == home] + places):
+                for place in dict.fromkeys([number for number in there if number == home] + places):
                     yield
                     if view.pod(pod.uid) is not pod or not incoming.may_fit(place):
                         continue
@@ -155,21 +155,21 @@ def _move(pod: Pod, target: str, place: str) -> TriedChange:
 
 def _pods_named(names: set[str], nodes: Sequence[NodeNumber], incoming: Incoming) -> Steps[list[Pod]]:
     """The pods of these names that the watch shows on the nodes and that do not terminate. O(pods), until all are found."""
-    view, found = incoming.view, list[Pod]()
+    view, pods = incoming.view, list[Pod]()
     for at, number in enumerate(nodes):
         if at % _A_STEP == _A_STEP - 1:
             yield
         here = view.pods_on(number).values()
-        found += [each for each in here if each.full_name in names and not each.terminating and each.uid in view.pods]
-        if len(found) >= len(names):
+        pods += [pod for pod in here if pod.full_name in names and not pod.terminating and pod.uid in view.pods]
+        if len(pods) >= len(names):
             break
-    return found
+    return pods
 
 
 def _targets(avoided: Sequence[NodeNumber], incoming: Incoming) -> Steps[list[NodeNumber]]:
     """Nodes to move a pod to: outside of the domain first, from different parts of the cluster, then inside of it."""
     inside = set(avoided)
-    outside = [each for each in incoming.rejections if each not in inside]
+    outside = [number for number in incoming.rejections if number not in inside]
     yield
     every = outside[:: max(len(outside) // _TARGETS, 1)][:_TARGETS]
     return [*every, *avoided[:_TARGETS]]

@@ -68,9 +68,9 @@ def _passing(incoming: Incoming, signature: PodSignature) -> Steps[NodeNumber | 
         frame = worst_case(IndexFrame(), compiled, view)
         filters = catalog.prepare_beside_fit(pod, compiled, view, frame)
         piece = [number for number in numbers[start : start + size] if incoming.may_fit(number)]
-        found = next(iter(filters.passing(piece)), None)
-        if found is not None:
-            return found
+        passing = next(iter(filters.passing(piece)), None)
+        if passing is not None:
+            return passing
     return None
 
 

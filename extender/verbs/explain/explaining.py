@@ -120,7 +120,7 @@ def _prepared(incoming: Incoming) -> Iterator[tuple[Rule, PreparedFilter]]:
 
 def _rule_obstacles(incoming: Incoming) -> Steps[list[Obstacle]]:
     """What each rule alone rejects, by reason, also where another rule rejects the same nodes."""
-    found: list[Obstacle] = []
+    obstacles: list[Obstacle] = []
     for rule, prepared in _prepared(incoming):
         by_reason: dict[Reason, list[NodeNumber]] = {}
         for piece in _pieces(incoming):
@@ -128,8 +128,8 @@ def _rule_obstacles(incoming: Incoming) -> Steps[list[Obstacle]]:
                 by_reason.setdefault(reason, []).extend(nodes)
             yield
         for reason, nodes in by_reason.items():
-            found += [_as_obstacle(_of_rule(rule, prepared, reason, nodes), nodes, incoming.view)] if nodes else []
-    return found
+            obstacles += [_as_obstacle(_of_rule(rule, prepared, reason, nodes), nodes, incoming.view)] if nodes else []
+    return obstacles
 
 
 def _of_rule(rule: Rule, prepared: PreparedFilter, reason: Reason, nodes: Sequence[NodeNumber]) -> Rejection:
@@ -148,8 +148,10 @@ def _of_rule(rule: Rule, prepared: PreparedFilter, reason: Reason, nodes: Sequen
 def _excluded(prepared: PreparedFilter, nodes: Sequence[NodeNumber]) -> tuple[str, ...]:
     """The excluded domains of the nodes that are named as examples, since when and why."""
     verdicts = [prepared.verdict(number) for number in nodes[:_EXAMPLES]]
-    found = [each.blamed for each in verdicts if each is not None and each.reason is Reason.DOMAIN_EXCLUDED]
-    return tuple(dict.fromkeys(name for names in found for name in names))
+    blamed = [
+        verdict.blamed for verdict in verdicts if verdict is not None and verdict.reason is Reason.DOMAIN_EXCLUDED
+    ]
+    return tuple(dict.fromkeys(name for names in blamed for name in names))
 
 
 def _check_fit(incoming: Incoming) -> Steps[None]:
@@ -160,62 +162,62 @@ def _check_fit(incoming: Incoming) -> Steps[None]:
             yield
 
 
-def _with_unmet(found: Rejection | None, number: NodeNumber, incoming: Incoming) -> Rejection | None:
+def _with_unmet(rejection: Rejection | None, number: NodeNumber, incoming: Incoming) -> Rejection | None:
     """The rejection, for node affinity with the clause that the node does not satisfy."""
     node = incoming.view.node(number)
-    if found is None or found.reason is not Reason.NODE_AFFINITY or node is None:
-        return found
-    return replace(found, blamed=(_short(incoming.asked.signature.node_affinity.unmet(node.name, node.labels)),))
+    if rejection is None or rejection.reason is not Reason.NODE_AFFINITY or node is None:
+        return rejection
+    return replace(rejection, blamed=(_short(incoming.asked.signature.node_affinity.unmet(node.name, node.labels)),))
 
 
-def _with_holder(found: Rejection, nodes: Sequence[NodeNumber], incoming: Incoming) -> Rejection:
+def _with_holder(rejection: Rejection, nodes: Sequence[NodeNumber], incoming: Incoming) -> Rejection:
     """The rejection, for a host port with a pod that holds it on the first of the nodes. O(pods on it)."""
-    if found.reason is not Reason.HOST_PORTS:
-        return found
+    if rejection.reason is not Reason.HOST_PORTS:
+        return rejection
     wanted = UsedPorts(incoming.asked.host_ports)
     node = incoming.view.node_names[nodes[0]]
     there = (*incoming.view.pods_on(nodes[0]).values(), *claims_on(node, incoming.asked, incoming.view))
     holders = (
-        pod.full_name for pod in there if f"port {UsedPorts(pod.host_ports).conflict(wanted)}" == found.blamed[0]
+        pod.full_name for pod in there if f"port {UsedPorts(pod.host_ports).conflict(wanted)}" == rejection.blamed[0]
     )
-    return replace(found, blamed=(*found.blamed, *islice(holders, 1)))
+    return replace(rejection, blamed=(*rejection.blamed, *islice(holders, 1)))
 
 
 def _fit_obstacles(incoming: Incoming) -> Iterator[Obstacle]:
     """What keeps nodes from taking the pod by themselves: by taint, by resource."""
     groups: dict[tuple[Reason, tuple[str, ...]], dict[NodeNumber, Rejection]] = {}
-    for number, each in incoming.rejections.items():
-        if each is not None:
-            groups.setdefault((each.reason, each.blamed), {})[number] = each
+    for number, rejection in incoming.rejections.items():
+        if rejection is not None:
+            groups.setdefault((rejection.reason, rejection.blamed), {})[number] = rejection
     for nodes in groups.values():  # for a resource: of the node with most of it left
-        rejection = max(nodes.values(), key=lambda each: each.limit or 0)
+        rejection = max(nodes.values(), key=lambda rejection: rejection.limit or 0)
         yield _as_obstacle(_with_holder(rejection, list(nodes), incoming), list(nodes), incoming.view)
 
 
 def _state_of(name: str, incoming: Incoming) -> NodeState:
     number = incoming.view.known[name]
-    found: list[Rejection] = [_NOMINATED] if number in incoming.kept else []
-    found += (each for _, prepared in _prepared(incoming) if (each := prepared.verdict(number)) is not None)
+    rejections: list[Rejection] = [_NOMINATED] if number in incoming.kept else []
+    rejections += (verdict for _, prepared in _prepared(incoming) if (verdict := prepared.verdict(number)) is not None)
     fit = catalog.NODE_FIT.prepare_filter(incoming.asked, incoming.compiled, incoming.view, incoming.frame)
     rejection = _with_unmet(fit.verdict(number), number, incoming)
     rejection = None if rejection is None else _with_holder(rejection, [number], incoming)
-    every = found if rejection is None else [*found, rejection]
-    obstacles = tuple(_as_obstacle(each, [number], incoming.view) for each in every)
-    return NodeState(name=name, passes=not found, fits=rejection is None, obstacles=obstacles)
+    every = rejections if rejection is None else [*rejections, rejection]
+    obstacles = tuple(_as_obstacle(rejection, [number], incoming.view) for rejection in every)
+    return NodeState(name=name, passes=not rejections, fits=rejection is None, obstacles=obstacles)
 
 
-def _as_obstacle(each: Rejection, nodes: Sequence[NodeNumber], view: ClusterView) -> Obstacle:
+def _as_obstacle(rejection: Rejection, nodes: Sequence[NodeNumber], view: ClusterView) -> Obstacle:
     return Obstacle(
-        rule=each.rule,
-        reason=each.reason.label,
-        text=each.text,
+        rule=rejection.rule,
+        reason=rejection.reason.label,
+        text=rejection.text,
         nodes=len(nodes),
         examples=tuple(_names(nodes, view)),
-        blamed=each.blamed,
-        topology_key=each.topology_key,
-        domain=each.domain,
-        count=each.count,
-        limit=each.limit,
+        blamed=rejection.blamed,
+        topology_key=rejection.topology_key,
+        domain=rejection.domain,
+        count=rejection.count,
+        limit=rejection.limit,
     )
 
 
@@ -251,15 +253,15 @@ _HEADS: Final = {
 }
 
 
-def rejection_note(found: Explanation) -> str:
+def rejection_note(explanation: Explanation) -> str:
     """The note; empty where a node passes filter now, or nothing rejects the pod. Equal explanations have equal notes."""
-    if found.passing:
+    if explanation.passing:
         return ""
-    shown = [state for state in found.constraints if _rejects(state)]
+    shown = [state for state in explanation.constraints if _rejects(state)]
     by_domain = {state.rule for state in shown}
-    namespace = found.pod.partition("/")[0]
+    namespace = explanation.pod.partition("/")[0]
     parts = [_constraint(state, namespace) for state in shown]
-    parts += [_obstacle(each, namespace) for each in found.obstacles if each.rule not in by_domain]
+    parts += [_obstacle(obstacle, namespace) for obstacle in explanation.obstacles if obstacle.rule not in by_domain]
     return _joined(parts)
 
 
@@ -290,7 +292,7 @@ def _head(state: ConstraintState, namespace: str) -> str:
     if state.carrier:
         return f"{text}, of {_readable((state.carrier,), namespace)} for example"
     if state.kind == "topologySpread":
-        without = "".join(f", without {shown_domain(each.domain)}" for each in state.left_out[:_MOST_DOMAINS])
+        without = "".join(f", without {shown_domain(domain.domain)}" for domain in state.left_out[:_MOST_DOMAINS])
         least = f", as minDomains is {state.min_domains}" if state.min_domains > state.eligible else ""
         eligible = f"minimum {state.minimum} of {counted(state.eligible, 'domain')}{least}"
         text += f" (maxSkew {state.max_skew}, {eligible}{without})"
@@ -318,17 +320,23 @@ def _count(state: ConstraintState, domain: DomainState, namespace: str) -> str:
     )
 
 
-def _obstacle(each: Obstacle, namespace: str) -> str:
-    limit = "" if each.limit is None else f", {each.count} counted and {each.limit} would pass"
+def _obstacle(obstacle: Obstacle, namespace: str) -> str:
+    limit = "" if obstacle.limit is None else f", {obstacle.count} counted and {obstacle.limit} would pass"
     # A limit that the text has named already, as "17 topology keys, limits.topologyKeys is 16", is not named again.
-    blamed = _readable([name for name in each.blamed if f"limits.{name}" not in each.text], namespace, what=_OBJECT)
+    blamed = _readable(
+        [name for name in obstacle.blamed if f"limits.{name}" not in obstacle.text], namespace, what=_OBJECT
+    )
     if (
-        each.rule == "NodeFit"
+        obstacle.rule == "NodeFit"
     ):  # a taint or a label, whose key may look like a pod, a resource, or a port before its holder
-        unit = "m" if each.blamed == (CPU,) else ""
-        limit = "" if each.limit is None else f", {each.count}{unit} needed and {max(each.limit, 0)}{unit} left at most"
-        blamed = ", ".join(each.blamed[:1])
-    return f"{each.rule}: {each.text}{_because(blamed)}{limit}, on {_some(each.examples, each.nodes)}"
+        unit = "m" if obstacle.blamed == (CPU,) else ""
+        limit = (
+            ""
+            if obstacle.limit is None
+            else f", {obstacle.count}{unit} needed and {max(obstacle.limit, 0)}{unit} left at most"
+        )
+        blamed = ", ".join(obstacle.blamed[:1])
+    return f"{obstacle.rule}: {obstacle.text}{_because(blamed)}{limit}, on {_some(obstacle.examples, obstacle.nodes)}"
 
 
 def _because(blamed: str) -> str:
@@ -349,8 +357,8 @@ def _readable(names: Sequence[str], namespace: str, count: int = 0, what: str = 
 
 def _is_of_another(name: str, namespace: str) -> bool:
     """Whether this is `namespace/name` of another namespace; a resource has a dot before the slash, a policy a capital."""
-    found = _NAMESPACED.match(name)
-    return found is not None and found[1] != namespace
+    match = _NAMESPACED.match(name)
+    return match is not None and match[1] != namespace
 
 
 def _some(names: Sequence[str], count: int) -> str:

@@ -49,23 +49,23 @@ def label_a_namespace(incoming: Incoming) -> Steps[list[TriedChange]]:
         return []
     for search in (_to_be_reached, _to_be_left, _to_leave_others):
         candidates = yield from search(incoming)
-        for each in candidates:
+        for candidate in candidates:
             yield
-            old = view.namespace_labels(each.namespace)
+            old = view.namespace_labels(candidate.namespace)
             if old is None or tried >= _TRIALS:
                 continue
             tried += 1
-            node = _passing_with(each, old, incoming)
+            node = _passing_with(candidate, old, incoming)
             if node:
-                return [_change(each, old, node)]
+                return [_change(candidate, old, node)]
     return []
 
 
-def _change(found: _Candidate, old: Labels, node: str) -> TriedChange:
-    wanted = {key: value for key, value in found.labels.items() if old.get(key) != value}
-    lost = tuple(sorted(old.keys() - found.labels.keys()))
-    text = labelling(wanted, lost, f"namespace {found.namespace}")
-    kind, namespace = "labelNamespace", found.namespace
+def _change(candidate: _Candidate, old: Labels, node: str) -> TriedChange:
+    wanted = {key: value for key, value in candidate.labels.items() if old.get(key) != value}
+    lost = tuple(sorted(old.keys() - candidate.labels.keys()))
+    text = labelling(wanted, lost, f"namespace {candidate.namespace}")
+    kind, namespace = "labelNamespace", candidate.namespace
     return TriedChange(kind=kind, text=text, node=node, namespace=namespace, labels=wanted, removed_labels=lost)
 
 
@@ -75,34 +75,34 @@ def _change(found: _Candidate, old: Labels, node: str) -> TriedChange:
 def _to_be_reached(incoming: Incoming) -> Steps[list[_Candidate]]:
     """Namespaces with pods that required affinity selects by their labels and does not reach. O(signatures)."""
     own, signature = own_terms(incoming.compiled), incoming.pod.signature
-    terms = [each for each in signature.affinity.required if each.namespace_selector is not None]
+    terms = [term for term in signature.affinity.required if term.namespace_selector is not None]
     if not own.affinity or own.matches_itself or not terms:
         return []
-    view, looked, found = incoming.view, set[tuple[int, str]](), dict[str, dict[str, str]]()
+    view, looked, wanted_labels = incoming.view, set[tuple[int, str]](), dict[str, dict[str, str]]()
     for at, placed in enumerate(view.placed()):
         if at % _A_STEP == _A_STEP - 1:
             yield
         if placed is None:
             continue
         labels, namespace = placed.signature.labels, placed.signature.namespace
-        for each in () if placed.terminating else terms:
-            if (id(each), namespace) in looked or not each.selector.matches(labels):
+        for term in () if placed.terminating else terms:
+            if (id(term), namespace) in looked or not term.selector.matches(labels):
                 continue
-            looked.add((id(each), namespace))
+            looked.add((id(term), namespace))
             known = view.namespace_labels(namespace)
-            if known is None or each.covers(namespace, known) or each.namespace_selector is None:
+            if known is None or term.covers(namespace, known) or term.namespace_selector is None:
                 continue
-            wanted = _selected_by(each.namespace_selector, found.get(namespace, dict(known)))
+            wanted = _selected_by(term.namespace_selector, wanted_labels.get(namespace, dict(known)))
             if wanted is not None:
-                found[namespace] = wanted
-        if len(found) >= _NAMESPACES:
+                wanted_labels[namespace] = wanted
+        if len(wanted_labels) >= _NAMESPACES:
             break
-    return [_Candidate(namespace, labels) for namespace, labels in found.items()]
+    return [_Candidate(namespace, labels) for namespace, labels in wanted_labels.items()]
 
 
 def _to_be_left(incoming: Incoming) -> Steps[list[_Candidate]]:
     """Namespaces that the pod's anti-affinity reaches by a selector, and that have pods which reject it. O(signatures)."""
-    own, view, found = own_terms(incoming.compiled), incoming.view, list[_Candidate]()
+    own, view, relabelled = own_terms(incoming.compiled), incoming.view, list[_Candidate]()
     for term, group in zip(own.anti_terms, own.anti, strict=True):
         if term.namespace_selector is None or term.covers_all:
             continue
@@ -121,13 +121,13 @@ def _to_be_left(incoming: Incoming) -> Steps[list[_Candidate]]:
         for namespace, candidates in nodes.items():
             known = view.namespace_labels(namespace)
             for labels in () if known is None else _not_selected_by(term.namespace_selector, known):
-                found.append(_Candidate(namespace, labels, tuple(candidates)))
-    return found
+                relabelled.append(_Candidate(namespace, labels, tuple(candidates)))
+    return relabelled
 
 
 def _to_leave_others(incoming: Incoming) -> Steps[list[_Candidate]]:
     """Labels with which anti-affinity of existing pods would no longer reach the pod's own namespace. O(terms)."""
-    view, namespace, found = incoming.view, incoming.pod.signature.namespace, list[_Candidate]()
+    view, namespace, candidates = incoming.view, incoming.pod.signature.namespace, list[_Candidate]()
     known = view.namespace_labels(namespace)
     if known is None or not incoming.settings.rules.inter_pod_affinity.enabled:
         return []
@@ -136,8 +136,10 @@ def _to_leave_others(incoming: Incoming) -> Steps[list[_Candidate]]:
         term = group.term
         if group.counts and not (term.covers_all or term.namespace_selector is None or namespace in term.namespaces):
             nodes = tuple(_nodes_in(group, group.counts, incoming))
-            found += (_Candidate(namespace, each, nodes) for each in _not_selected_by(term.namespace_selector, known))
-    return found
+            candidates += (
+                _Candidate(namespace, labels, nodes) for labels in _not_selected_by(term.namespace_selector, known)
+            )
+    return candidates
 
 
 def _nodes_in(group: GroupView, domains: Iterable[int], incoming: Incoming) -> Iterator[NodeNumber]:
@@ -179,22 +181,22 @@ def _not_selected_by(selector: LabelSelector, labels: Labels) -> Iterator[dict[s
 # -- the trial --------------------------------------------------------------------------------------------------------
 
 
-def _passing_with(found: _Candidate, old: Labels, incoming: Incoming) -> str:
+def _passing_with(candidate: _Candidate, old: Labels, incoming: Incoming) -> str:
     """The first node that the pod passes and fits on if the namespace has these labels; "" without one. O(nodes tried)."""
-    view, signature, namespace = incoming.view, incoming.pod.signature, found.namespace
-    if _is_asked_by_policies(found, old, view):
+    view, signature, namespace = incoming.view, incoming.pod.signature, candidate.namespace
+    if _is_asked_by_policies(candidate, old, view):
         return ""
-    trial = with_labelled_namespace(signature, namespace, old, found.labels, view)
+    trial = with_labelled_namespace(signature, namespace, old, candidate.labels, view)
     if trial is None:
         return ""
     pod = structs.replace(incoming.pod, signature=trial)
     try:
         compiled = view.compiled(trial)
         if namespace == signature.namespace and incoming.settings.rules.inter_pod_affinity.enabled:
-            others = view.terms_selecting(trial, found.labels)
-            anti = tuple(each for each in others if each.role is TermRole.REQUIRED_ANTI)
+            others = view.terms_selecting(trial, candidate.labels)
+            anti = tuple(other for other in others if other.role is TermRole.REQUIRED_ANTI)
             compiled = compiled.put(replace(terms_of_others(compiled), anti=anti))
-        for number in found.nodes or _with_affinity(compiled):
+        for number in candidate.nodes or _with_affinity(compiled):
             if incoming.may_fit(number) and fits_without(pod, number, (), view) and passes(pod, compiled, number, view):
                 return view.node_names[number]
     finally:
@@ -203,13 +205,13 @@ def _passing_with(found: _Candidate, old: Labels, incoming: Incoming) -> str:
     return ""
 
 
-def _is_asked_by_policies(found: _Candidate, old: Labels, view: ClusterView) -> bool:
+def _is_asked_by_policies(candidate: _Candidate, old: Labels, view: ClusterView) -> bool:
     """Whether a scheduling policy would select pods of the namespace differently, which is not tried. O(policies)."""
-    scopes = [each.scope for each in (*view.policies, *view.policies.invalid()) if each.scope is not None]
+    scopes = [policy.scope for policy in (*view.policies, *view.policies.invalid()) if policy.scope is not None]
     return any(
-        each.namespace_selector.matches(old) != each.namespace_selector.matches(found.labels)
-        for each in scopes
-        if each.namespace in ("", found.namespace)
+        scope.namespace_selector.matches(old) != scope.namespace_selector.matches(candidate.labels)
+        for scope in scopes
+        if scope.namespace in ("", candidate.namespace)
     )
 
 
@@ -237,7 +239,7 @@ def with_labelled_namespace(
             return structs.replace(term, namespaces=tuple(sorted({*term.namespaces, namespace})))
         selector = term.namespace_selector
         reached = {
-            name for name, each in view.namespaces.items() if selector is not None and selector.matches(each.labels)
+            name for name, other in view.namespaces.items() if selector is not None and selector.matches(other.labels)
         }
         reached = {*term.namespaces, *reached} - {namespace}
         if len(reached) > _MOST_NAMES:
@@ -249,8 +251,8 @@ def with_labelled_namespace(
     if None in required or None in required_anti:
         return None
     terms = (
-        tuple(each for each in required if each is not None),
-        tuple(each for each in required_anti if each is not None),
+        tuple(term for term in required if term is not None),
+        tuple(term for term in required_anti if term is not None),
     )
     if terms == (affinity.required, affinity.required_anti):
         return signature

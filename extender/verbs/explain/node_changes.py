@@ -44,7 +44,7 @@ def one_more_node(incoming: Incoming) -> Steps[list[TriedChange]]:
     """A node like an existing one: first in the same domains, then in those of another node, then in new ones."""
     pod, compiled, view = incoming.pod, incoming.compiled, incoming.view
     keys = sorted({group.key.key for group in compiled.filter_groups()} - {HOSTNAME})
-    name = next(each for each in (_NEW_NODE, *(f"{_NEW_NODE}-{n}" for n in range(1000))) if each not in view.known)
+    name = next(name for name in (_NEW_NODE, *(f"{_NEW_NODE}-{n}" for n in range(1000))) if name not in view.known)
     templates = yield from _templates(incoming, keys)
     examples = (yield from _examples(incoming, keys)) if templates else []
     for template, moved in islice(_variants(templates, examples, keys), _NEW_NODES):
@@ -61,17 +61,17 @@ def _variants(
     templates: Sequence[Node], examples: Sequence[Node], keys: Sequence[str]
 ) -> Iterator[tuple[Node, Mapping[str, str]]]:
     """What a new node is like, and the labels of domains that it is put in."""
-    yield from ((each, {}) for each in templates)
+    yield from ((template, {}) for template in templates)
     for example in examples:
         there = {key: example.labels[key] for key in keys if key in example.labels}
-        for each in templates:
-            moved = {key: value for key, value in there.items() if each.labels.get(key) != value}
+        for template in templates:
+            moved = {key: value for key, value in there.items() if template.labels.get(key) != value}
             if moved:
-                yield each, moved
-    for each in templates:
-        yield from ((each, {key: _NEW_DOMAIN}) for key in keys)
+                yield template, moved
+    for template in templates:
+        yield from ((template, {key: _NEW_DOMAIN}) for key in keys)
         if len(keys) > 1:
-            yield each, dict.fromkeys(keys, _NEW_DOMAIN)
+            yield template, dict.fromkeys(keys, _NEW_DOMAIN)
 
 
 def _where(moved: Mapping[str, str]) -> str:
@@ -85,7 +85,7 @@ def _where(moved: Mapping[str, str]) -> str:
 
 def _templates(incoming: Incoming, keys: Sequence[str]) -> Steps[list[Node]]:
     """Nodes that could take the pod were they empty and not cordoned, of different domains."""
-    view, found = incoming.view, dict[tuple[str | None, ...], Node]()
+    view, nodes = incoming.view, dict[tuple[str | None, ...], Node]()
     for at, (number, rejection) in enumerate(incoming.rejections.items()):
         if at % _A_STEP == _A_STEP - 1:
             yield
@@ -95,41 +95,43 @@ def _templates(incoming: Incoming, keys: Sequence[str]) -> Steps[list[Node]]:
         node = uncordoned(node)
         if static_rejection(incoming.pod, node) is not None or empty(node).shortage(incoming.pod.requests):
             continue
-        found.setdefault(tuple(node.labels.get(key) for key in keys), node)
-        if len(found) >= _TEMPLATES:
+        nodes.setdefault(tuple(node.labels.get(key) for key in keys), node)
+        if len(nodes) >= _TEMPLATES:
             break
-    return list(found.values())
+    return list(nodes.values())
 
 
 def _examples(incoming: Incoming, keys: Sequence[str]) -> Steps[list[Node]]:
     """Nodes of different domains of these keys, in whose domains others may pass: first those that the rules let pass."""
-    found: dict[tuple[str | None, ...], Node] = {}
+    nodes: dict[tuple[str | None, ...], Node] = {}
     near = (
         next(iter(group.key.nodes_in.get(domain, ())), None)
         for group in own_terms(incoming.compiled).affinity
         for domain in islice(list(group.counts), _EXAMPLES)
     )
-    order = chain(incoming.passing, (each for each in near if each is not None), incoming.numbers) if keys else ()
+    order = chain(incoming.passing, (number for number in near if number is not None), incoming.numbers) if keys else ()
     for at, number in enumerate(order):
         if at % _A_STEP == _A_STEP - 1:
             yield
         node = incoming.view.node(number)
         if node is not None:
-            found.setdefault(tuple(node.labels.get(key) for key in keys), node)
-        if len(found) >= _EXAMPLES:
+            nodes.setdefault(tuple(node.labels.get(key) for key in keys), node)
+        if len(nodes) >= _EXAMPLES:
             break
-    return list(found.values())
+    return list(nodes.values())
 
 
 def change_a_node(incoming: Incoming) -> Steps[list[TriedChange]]:
     """One of each kind at most: a node that is uncordoned, freed of taints, labelled. Nodes that the rules let pass come first."""
     affinities = _required(incoming)
-    clauses = sum(len(each.node_selector) + sum(len(t.expressions) for t in each.terms or ()) for each in affinities)
+    clauses = sum(
+        len(affinity.node_selector) + sum(len(t.expressions) for t in affinity.terms or ()) for affinity in affinities
+    )
     keys = sorted({group.key.key for group in incoming.compiled.filter_groups()} - {HOSTNAME})
     examples = yield from _examples(incoming, keys)
     in_step = max(min(_A_STEP, _CLAUSES_A_STEP // (1 + clauses + len(examples))), 1)
     labellings = partial(_labellings, affinities=affinities, examples=examples, keys=keys)
-    found: dict[str, TriedChange] = {}
+    changes: dict[str, TriedChange] = {}
     tried: Counter[str] = Counter()
     order = dict.fromkeys(incoming.passing, True) | dict.fromkeys(
         set(incoming.numbers).difference(incoming.passing), False
@@ -141,15 +143,15 @@ def change_a_node(incoming: Incoming) -> Steps[list[TriedChange]]:
         if node is None or number in incoming.kept:
             continue
         for change, changed in _changes_of(node, incoming.rejections.get(number), incoming, labellings, passes=passes):
-            if change.kind in found or tried[change.kind] >= _TRIALS or static_rejection(incoming.pod, changed):
+            if change.kind in changes or tried[change.kind] >= _TRIALS or static_rejection(incoming.pod, changed):
                 continue
             tried[change.kind] += 1
             if passes_on_changed_node(incoming, number, changed):
-                found[change.kind] = change
+                changes[change.kind] = change
             yield
             if incoming.view.node(number) is not node:
                 break
-    return list(found.values())
+    return list(changes.values())
 
 
 def _changes_of(
@@ -169,18 +171,18 @@ def uncordoned(node: Node) -> Node:
     """The node that can be scheduled on. The node lifecycle controller taints a cordoned node, and takes that taint back."""
     if not node.unschedulable:
         return node
-    taints = tuple(each for each in node.taints if each != CORDON)
+    taints = tuple(taint for taint in node.taints if taint != CORDON)
     return structs.replace(node, unschedulable=False, taints=taints)
 
 
 def _without_taints(node: Node, incoming: Incoming) -> _Changes:
     tolerations = incoming.pod.signature.tolerations
-    untolerated = [each for each in node.taints if first_untolerated((each,), tolerations) is not None]
-    if any(_is_kept_by_kubernetes(each.key) for each in untolerated):
+    untolerated = [taint for taint in node.taints if first_untolerated((taint,), tolerations) is not None]
+    if any(_is_kept_by_kubernetes(taint.key) for taint in untolerated):
         return
-    names = tuple(f"{each.key}={each.value}:{each.effect}" for each in untolerated)
+    names = tuple(f"{taint.key}={taint.value}:{taint.effect}" for taint in untolerated)
     text = f"remove the taint{'s' * (len(names) > 1)} {' and '.join(names)} from {node.name}"
-    rest: tuple[Taint, ...] = tuple(each for each in node.taints if each not in untolerated)
+    rest: tuple[Taint, ...] = tuple(taint for taint in node.taints if taint not in untolerated)
     yield TriedChange(kind="removeTaints", text=text, node=node.name, taints=names), structs.replace(node, taints=rest)
 
 
@@ -191,7 +193,7 @@ def _required(incoming: Incoming) -> list[NodeAffinity]:
     """What the pod and the policies that hold it require of nodes."""
     signature = incoming.pod.signature
     enforced = () if signature.enforced is None else (signature.enforced.nodes,)
-    return [each for each in (signature.node_affinity, *enforced) if not each.admits_all]
+    return [affinity for affinity in (signature.node_affinity, *enforced) if not affinity.admits_all]
 
 
 def _labellings(
@@ -209,7 +211,7 @@ def _labellings(
         for key in free:
             yield _labelling(node, {**labels, key: _NEW_DOMAIN})
             if key in labels:
-                yield _labelling(node, {each: value for each, value in labels.items() if each != key})
+                yield _labelling(node, {name: value for name, value in labels.items() if name != key})
         if len(free) > 1:
             yield _labelling(node, {**labels, **dict.fromkeys(free, _NEW_DOMAIN)})
 
@@ -241,7 +243,7 @@ def with_clauses_met(labels: Labels, clauses: Iterable[NodeRequirement]) -> dict
             changed[clause.key] = _value(clause)
         else:
             changed.pop(clause.key)
-    return changed if all(each.matches(changed) for each in clauses) else None
+    return changed if all(clause.matches(changed) for clause in clauses) else None
 
 
 def _value(clause: NodeRequirement) -> str:

@@ -43,8 +43,8 @@ class Incoming:
         """Whether nothing but room keeps the pod off the node, as far as node fit tells."""
         if number in self.kept or self.view.node(number) is None:
             return False
-        found = self.rejections.get(number)
-        return found is None or found.reason in (Reason.NO_ROOM, Reason.HOST_PORTS)
+        rejection = self.rejections.get(number)
+        return rejection is None or rejection.reason in (Reason.NO_ROOM, Reason.HOST_PORTS)
 
 
 def passes(pod: Pod, compiled: CompiledConstraints, number: NodeNumber, view: ClusterView) -> bool:
@@ -91,7 +91,7 @@ def _may_begin_to_count(key: str, number: NodeNumber, pod: Pod, view: ClusterVie
         return False
     others = view.pods_on(number).values()
     return bool(view.policies.about_placed_pods) or any(
-        _keeps_away(one, other, key, view) for each in others for one, other in ((each, pod), (pod, each))
+        _keeps_away(one, other, key, view) for existing in others for one, other in ((existing, pod), (pod, existing))
     )
 
 
@@ -115,9 +115,9 @@ def fits_without(pod: Pod, number: NodeNumber, leaving: Iterable[Pod], view: Clu
     if node is None or static_rejection(pod, node) is not None:
         return False
     free = free_resources_on(view, number, node, claims_on(node.name, pod, view))
-    for each in leaving:
-        if each.node == node.name:
-            free.count(each, -1)
+    for other in leaving:
+        if other.node == node.name:
+            free.count(other, -1)
     return free.takes(pod)
 
 

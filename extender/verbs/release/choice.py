@@ -98,8 +98,8 @@ def propose(rest: Rest, view: ClusterView, settings: Settings) -> Proposal:
         try:
             next(steps)
         except StopIteration as end:
-            found: Proposal = end.value
-            return found
+            proposal: Proposal = end.value
+            return proposal
 
 
 def propose_in_steps(rest: Rest, view: ClusterView, settings: Settings) -> Trials[Proposal]:
@@ -112,9 +112,11 @@ def propose_in_steps(rest: Rest, view: ClusterView, settings: Settings) -> Trial
     for _ in range(_MOST_TRIES):
         choice = _Choice(rest, view, settings)
         yield from choice.prepare()
-        found = yield from (choice.in_decided(tuple(rest.levels)) if rest.levels is not None else choice.any_domain())
-        if not found.slots or found.victims or choice.still_fit(found.slots):
-            return found
+        proposal = yield from (
+            choice.in_decided(tuple(rest.levels)) if rest.levels is not None else choice.any_domain()
+        )
+        if not proposal.slots or proposal.victims or choice.still_fit(proposal.slots):
+            return proposal
     return Proposal(tuple(rest.levels or ()))
 
 
@@ -174,17 +176,17 @@ class _Choice:
     def any_domain(self) -> Trials[Proposal]:
         """The best domain that holds all pods."""
         rooms, prefix = (yield from self._all_rooms()), self._siblings_domain()
-        found = None
+        best = None
         if prefix is not None:
-            found = yield from self._best((), rooms, self._rest.release.topology, prefix)
+            best = yield from self._best((), rooms, self._rest.release.topology, prefix)
         yield True
-        rejected = tuple(nsmallest(MOST_REJECTED, self._rejected, key=lambda each: (-each.holds, each.domain)))
-        if found is not None:
-            return Proposal(found[0], found[1], rejected)
+        rejected = tuple(nsmallest(MOST_REJECTED, self._rejected, key=lambda domain: (-domain.holds, domain.domain)))
+        if best is not None:
+            return Proposal(best[0], best[1], rejected)
         if (growing := self._growing(prefix)) is not None:
             return Proposal((growing,), (), rejected)
         if self._rest.preempts and prefix is not None and (removal := (yield from self._removal(rooms, prefix))):
-            return Proposal((), removal.slots, rejected, tuple(each.uid for each in removal.victims))
+            return Proposal((), removal.slots, rejected, tuple(victim.uid for victim in removal.victims))
         if self._rest.release.mode is ReleaseMode.REQUIRED or prefix:
             return Proposal(rejected=rejected)
         placed = yield from self._place(rooms, ())
@@ -227,7 +229,7 @@ class _Choice:
         """The least important pods whose removal makes room for all pods in one domain, of the first domains that are tried."""
         if not may_preempt(self._pods, self._view, self._settings):
             return None
-        key, found = self._rest.release.topology[0], list[GroupRemoval]()
+        key, removals = self._rest.release.topology[0], list[GroupRemoval]()
         ordered = yield from self._ordered(key, rooms, is_first=True)
         open_ = [
             (level, there)
@@ -240,8 +242,8 @@ class _Choice:
             checks = None if self._is_free else RuleChecks(self._view, self._narrowed((level,)))
             trial = GroupDryRun(self._view, self._settings, self._pods, self._kinds, checks)
             removal = yield from trial.in_domain(there)
-            found += [] if removal is None else [removal]
-        return min(found, key=lambda removal: removal.rank, default=None)
+            removals += [] if removal is None else [removal]
+        return min(removals, key=lambda removal: removal.rank, default=None)
 
     def _closed(self, path: Sequence[Level]) -> RejectedDomain | None:
         """Why the group may not get a domain, whatever room it has: another group has it, or its quota is used up."""
@@ -256,12 +258,12 @@ class _Choice:
         if release.when_no_room is not WhenNoRoom.RELEASE or prefix is None:
             return None
         affinities = [pod.signature.node_affinity for pod in self._examples.values()]
-        admitted = [each.values_of(release.topology[0]) for each in affinities]
+        admitted = [affinity.values_of(release.topology[0]) for affinity in affinities]
         for domain in release.domains:
             level = release.level_of(domain)
             is_open = domain.may_grow and (not prefix or prefix[0] == level) and self._closed((level,)) is None
             is_free = is_open and self._taken((level,), whole=True) is None
-            if is_free and all(each is None or each & level.admitted for each in admitted):
+            if is_free and all(values is None or values & level.admitted for values in admitted):
                 return level
         return None
 
@@ -270,19 +272,22 @@ class _Choice:
 
         Within a domain only: of the coarsest key each domain that is rejected is named.
         """
-        found: set[str] | None = None
-        for kind, each in rooms.items():
+        common: set[str] | None = None
+        for kind, kind_rooms in rooms.items():
             holds: dict[str, int] = {}
-            for room in each:
+            for room in kind_rooms:
                 node = self._view.node(room.number) if room.holds else None
                 value = None if node is None else node.labels.get(key)
                 if value is not None:
                     holds[value] = holds.get(value, 0) + room.holds
             enough = {value for value, most in holds.items() if most >= self._counts[kind]}
-            found = enough if found is None else found & enough
-        if not found:
+            common = enough if common is None else common & enough
+        if not common:
             return {}
-        return {kind: [room for room in each if self._value(room, key) in found] for kind, each in rooms.items()}
+        return {
+            kind: [room for room in kind_rooms if self._value(room, key) in common]
+            for kind, kind_rooms in rooms.items()
+        }
 
     def _value(self, room: NodeRoom, key: str) -> str | None:
         node = self._view.node(room.number)
@@ -291,12 +296,12 @@ class _Choice:
     def _ordered(self, key: str, rooms: Rooms, *, is_first: bool) -> Trials[list[tuple[Level, Rooms]]]:
         """The domains of a key in the order of the strategy; of the first key those of the policy, if it lists any. O(nodes)."""
         release = self._rest.release
-        listed = [release.level_of(each) for each in release.domains] if is_first else []
+        listed = [release.level_of(domain) for domain in release.domains] if is_first else []
         level_of = {value: level for level in listed for value in level.admitted}
         domains: dict[Level, dict[Hashable, list[NodeRoom]]] = {level: {} for level in listed}
-        for kind, each in rooms.items():
+        for kind, kind_rooms in rooms.items():
             of_value: dict[str, list[NodeRoom]] = {}
-            for at, room in enumerate(each, start=1):
+            for at, room in enumerate(kind_rooms, start=1):
                 if not at % NODES_A_STEP:
                     yield True
                 node = self._view.node(room.number)
@@ -327,7 +332,7 @@ class _Choice:
 
     def _ranks(self, domains: Mapping[Level, Rooms]) -> Trials[list[tuple[float, float]]]:
         """Of each domain what the strategy orders them by, and then how much the pods prefer less of it. O(nodes)."""
-        strategy, found = self._rest.release.strategy, list[tuple[float, float]]()
+        strategy, ranks = self._rest.release.strategy, list[tuple[float, float]]()
         has_preferences = bool(self._view.soft_taints) or any(
             pod.signature.preferred_nodes for pod in self._examples.values()
         )
@@ -339,26 +344,26 @@ class _Choice:
                 rank = -share if strategy is Strategy.MOST_FREE else share
             yield True
             preferred = (yield from self._preference(there)) if has_preferences else 0.0
-            found.append((rank, -preferred))
-        return found
+            ranks.append((rank, -preferred))
+        return ranks
 
     def _preference(self, rooms: Rooms) -> Trials[float]:
         """How much the pods prefer a domain."""
         total = 0.0
         for kind, count in self._counts.items():
-            each = yield from preference_of(self._examples[kind], count, rooms.get(kind, ()), self._view)
-            total += each * count
+            preference = yield from preference_of(self._examples[kind], count, rooms.get(kind, ()), self._view)
+            total += preference * count
         return total
 
     def _ranks_of_nodes(self, domains: Mapping[Level, Rooms]) -> Trials[list[tuple[float, float]]]:
         """The same of domains that are single nodes: with `Strategy.BEST_FIT` they are slots, and ordered by filter's own score."""
         if self._rest.release.strategy is not Strategy.BEST_FIT:
             return (yield from self._ranks(domains))
-        found = []
+        ranks = []
         rooms: dict[str, NodeRoom] = {}
         for there in domains.values():
             times = self._times(there)
-            found.append((1.0, times))
+            ranks.append((1.0, times))
             if times >= 1:
                 room = next(iter(there.values()))[0]
                 rooms[room.name] = room
@@ -366,10 +371,10 @@ class _Choice:
         best = yield from best_nodes(self._pods, list(rooms.values()), self._view, self._settings)
         places = {name: place for place, name in enumerate(best)}
         for at, there in enumerate(domains.values()):
-            each = next(iter(there.values()), ())
-            if each and each[0].name in places:
-                found[at] = (0.0, places[each[0].name])
-        return found
+            first_rooms = next(iter(there.values()), ())
+            if first_rooms and first_rooms[0].name in places:
+                ranks[at] = (0.0, places[first_rooms[0].name])
+        return ranks
 
     def _times(self, rooms: Rooms, lost: Mapping[Hashable, int] = MappingProxyType({})) -> float:
         """How many times the domain holds the pods of the shape for which it has the least room, less those that are lost."""
@@ -380,11 +385,11 @@ class _Choice:
         return min(self._capacity.free_share(rooms.get(kind, ()), pod) for kind, pod in self._examples.items())
 
     def _all_rooms(self, levels: Sequence[Level] = ()) -> Trials[Rooms]:
-        found = {}
+        rooms = {}
         for kind, pod in self._examples.items():
-            found[kind] = yield from self._capacity.over(pod, levels)
+            rooms[kind] = yield from self._capacity.over(pod, levels)
             yield True
-        return found
+        return rooms
 
     def _place(self, rooms: Rooms, path: Sequence[Level]) -> Trials[SlotAssignment]:
         """All pods on the nodes of a domain, if they fit there."""
@@ -395,7 +400,7 @@ class _Choice:
         if self._is_free and len(self._examples) == 1:
             (only,) = rooms.values()
             return place_equal(self._pods, only)
-        open_ = {kind: [room for room in each if room.holds] for kind, each in rooms.items()}
+        open_ = {kind: [room for room in kind_rooms if room.holds] for kind, kind_rooms in rooms.items()}
         checks = None if self._is_free else RuleChecks(self._view, self._narrowed(path))
         return (yield from SlotSearch(self._pods, self._kinds, open_, self._capacity, checks, self._budget).run())
 
@@ -412,7 +417,11 @@ class _Choice:
     def _narrowed(self, path: Sequence[Level]) -> Mapping[PodSignature, PodSignature]:
         """What pods with spread constraints are once they are released into the domain."""
         signatures = [pod.signature for pod in self._examples.values()]
-        return {each: narrowed(each, path) for each in signatures if spread_groups(self._view.compiled(each)).hard}
+        return {
+            signature: narrowed(signature, path)
+            for signature in signatures
+            if spread_groups(self._view.compiled(signature)).hard
+        }
 
     def _taken(self, path: Sequence[Level], *, whole: bool) -> GroupKey | None:
         """The group that has this domain or one around it; with ``whole`` one inside of it."""
@@ -444,18 +453,18 @@ class _Choice:
         node = None if number is None else self._view.node(number)
         here = None if node is None else node.labels.get(release.topology[0])
         pinned = dict(nodes.node_selector)
-        found: list[Level] = []
+        levels: list[Level] = []
         if release.domains:
             values = nodes.values_of(release.topology[0]) or (frozenset((here,)) if here is not None else frozenset())
-            found += [each for each in map(release.level_of, release.domains) if values and values <= each.admitted]
-            pinned |= {} if found or not values else {release.topology[0]: min(values)}
-        for key in release.topology[len(found) :]:
+            levels += [level for level in map(release.level_of, release.domains) if values and values <= level.admitted]
+            pinned |= {} if levels or not values else {release.topology[0]: min(values)}
+        for key in release.topology[len(levels) :]:
             if key not in pinned:
                 break
-            found.append(Level(key, pinned[key]))
-        if not found and here is not None:
-            found.append(Level(release.topology[0], here))
-        return found
+            levels.append(Level(key, pinned[key]))
+        if not levels and here is not None:
+            levels.append(Level(release.topology[0], here))
+        return levels
 
     def _reject(self, path: Sequence[Level], rejected: RejectedDomain) -> None:
         if len(path) == 1:
@@ -465,11 +474,11 @@ class _Choice:
         """Why the domain does not hold the pods. ``reasons`` are those of a search, else those of the nodes count."""
         if not reasons:
             rejects: dict[NodeNumber, Reason] = {}  # each node once, by the first kind of pods that it rejects
-            for kind, each in rooms.items():
+            for kind, kind_rooms in rooms.items():
                 if is_alone_on_its_node(self._examples[kind], self._view):
-                    rejects = {room.number: room.reason or Reason.ANTI_AFFINITY for room in each} | rejects
+                    rejects = {room.number: room.reason or Reason.ANTI_AFFINITY for room in kind_rooms} | rejects
                 else:
-                    rejects = {room.number: room.reason for room in each if room.reason is not None} | rejects
+                    rejects = {room.number: room.reason for room in kind_rooms if room.reason is not None} | rejects
             reasons = most_frequent(Counter(reason.text for reason in rejects.values()))
         return RejectedDomain(domain, len(self._pods), most, tuple(reasons))
 

@@ -229,11 +229,11 @@ def _foreign_gates(group: GroupState) -> str:
 
 
 def _refusals(left: list[Pod], refused: Mapping[str, str]) -> str:
-    found = [pod for pod in left if pod.uid in refused]
-    first, why = found[0].name, refused[found[0].uid]
+    unreleasable = [pod for pod in left if pod.uid in refused]
+    first, why = unreleasable[0].name, refused[unreleasable[0].uid]
     return (
-        f"{len(found)} pods cannot be released, such as {first}: {why}"
-        if found[1:]
+        f"{len(unreleasable)} pods cannot be released, such as {first}: {why}"
+        if unreleasable[1:]
         else f"{first} cannot be released: {why}"
     )
 
@@ -242,23 +242,23 @@ def coarser_levels(proposal: Proposal) -> tuple[Level, ...]:
     """The domain of the first topology key that was proposed, or else that holds most of the group."""
     if proposal.slots:
         return proposal.levels[:1]
-    found = sorted(proposal.rejected, key=lambda each: (-each.holds, each.domain))
-    return (found[0].domain,) if found else ()
+    ranked = sorted(proposal.rejected, key=lambda rejected: (-rejected.holds, rejected.domain))
+    return (ranked[0].domain,) if ranked else ()
 
 
 def message_of(proposal: Proposal) -> str:
     """Why no domain holds a group, the domains that hold most of it first. O(domains)."""
-    best = sorted(proposal.rejected, key=lambda each: (-each.holds, each.domain))
+    best = sorted(proposal.rejected, key=lambda rejected: (-rejected.holds, rejected.domain))
     parts = []
-    for each in best[:_MOST_NAMED]:
-        if each.taken_by:
-            parts.append(f"{each.domain} is taken by {each.taken_by}")
+    for rejected in best[:_MOST_NAMED]:
+        if rejected.taken_by:
+            parts.append(f"{rejected.domain} is taken by {rejected.taken_by}")
             continue
-        if each.excess:
-            parts.append(f"{each.domain} {each.excess}")
+        if rejected.excess:
+            parts.append(f"{rejected.domain} {rejected.excess}")
             continue
-        why = "; ".join(f"{counted(count, 'node')}: {text}" for text, count in each.nodes[:_MOST_NAMED])
-        parts.append(f"{each.domain} holds {each.holds} of {each.needed}" + (f" ({why})" if why else ""))
+        why = "; ".join(f"{counted(count, 'node')}: {text}" for text, count in rejected.nodes[:_MOST_NAMED])
+        parts.append(f"{rejected.domain} holds {rejected.holds} of {rejected.needed}" + (f" ({why})" if why else ""))
     more = f", and {counted(len(best) - _MOST_NAMED, 'more domain')}" if len(best) > _MOST_NAMED else ""
     return ", ".join(parts) + more if parts else "no node carries the first topology key"
 
@@ -355,7 +355,7 @@ def stray_pods(pods: Iterable[Pod], grouped: set[str]) -> Iterator[StrayPod]:
     for pod in pods:
         if pod.gating is None or pod.terminating or pod.uid in grouped:
             continue
-        gate = next((each for each in pod.gating.gates if each.startswith(_OWN_GATES)), "")
+        gate = next((gate for gate in pod.gating.gates if gate.startswith(_OWN_GATES)), "")
         if gate:
             yield StrayPod(pod.full_name, gate, pod.gating.created)
 
@@ -389,18 +389,18 @@ class Inexpressible:
 def _narrowed_affinity(spec: JsonObject, levels: Iterable[Level]) -> JsonObject:
     """The lists of the node affinity that change: what a merge patch replaces as a whole. O(terms + values)."""
     nodes: JsonObject = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    clauses = [_clause(each.key, each.values) for each in levels if each.values]
-    found: JsonObject = {}
+    clauses = [_clause(level.key, level.values) for level in levels if level.values]
+    lists: JsonObject = {}
     if clauses:
         terms = (nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{"matchExpressions": []}]
         is_new = not nodes.get(_REQUIRED)
-        narrowed = [_also(each, clauses) if is_new or _matches_any(each) else each for each in terms]
-        found[_REQUIRED] = {"nodeSelectorTerms": narrowed}
-    wanted = [_clause(each.key, each.preferred) for each in levels if each.preferred]
+        narrowed = [_also(term, clauses) if is_new or _matches_any(term) else term for term in terms]
+        lists[_REQUIRED] = {"nodeSelectorTerms": narrowed}
+    wanted = [_clause(level.key, level.preferred) for level in levels if level.preferred]
     if wanted:
         preference = {"weight": _WEIGHT, "preference": {"matchExpressions": wanted}}
-        found[_PREFERRED] = [*(nodes.get(_PREFERRED) or ()), preference]
-    return found
+        lists[_PREFERRED] = [*(nodes.get(_PREFERRED) or ()), preference]
+    return lists
 
 
 def _clause(key: str, values: Sequence[str]) -> JsonObject:
@@ -417,9 +417,9 @@ def _matches_any(term: JsonObject) -> bool:
 
 def _lacking(present: Sequence[JsonObject], levels: Iterable[Level]) -> list[JsonObject]:
     """The tolerations of a domain that a pod does not have, whatever their seconds: these cannot be made longer. O(tolerations)."""
-    known = {brought_toleration(each)._replace(seconds=None) for each in present}
-    every = dict.fromkeys(each for level in levels for each in level.tolerations)
-    return [toleration_body(each) for each in every if each._replace(seconds=None) not in known]
+    known = {brought_toleration(toleration)._replace(seconds=None) for toleration in present}
+    every = dict.fromkeys(toleration for level in levels for toleration in level.tolerations)
+    return [toleration_body(toleration) for toleration in every if toleration._replace(seconds=None) not in known]
 
 
 def release_patch(pod: JsonObject, decision: GroupDecision) -> JsonObject | Inexpressible | None:
@@ -431,16 +431,16 @@ def release_patch(pod: JsonObject, decision: GroupDecision) -> JsonObject | Inex
     if all(gate["name"] != decision.gate for gate in spec.get("schedulingGates") or ()):
         return None
     selector: Mapping[str, str] = spec.get("nodeSelector") or {}
-    wrong = tuple(each for each in decision.levels if selector.get(each.key, each.value) not in each.admitted)
+    wrong = tuple(level for level in decision.levels if selector.get(level.key, level.value) not in level.admitted)
     if wrong:
         return Inexpressible(wrong, selector)
     changed: JsonObject = {"schedulingGates": [{"$patch": "delete", "name": decision.gate}]}
-    added = {each.key: each.value for each in decision.levels if not each.values and each.key not in selector}
+    added = {level.key: level.value for level in decision.levels if not level.values and level.key not in selector}
     if added:
         changed["nodeSelector"] = added
     if more := _lacking(spec.get("tolerations") or [], decision.levels):
         changed["tolerations"] = [*(spec.get("tolerations") or ()), *more]  # the list is replaced as a whole
-    narrowed = _narrowed_affinity(spec, [each for each in decision.levels if each.key not in selector])
+    narrowed = _narrowed_affinity(spec, [level for level in decision.levels if level.key not in selector])
     if narrowed:
         changed["affinity"] = {"nodeAffinity": narrowed}
     identity = {name: metadata[name] for name in ("uid", "resourceVersion")}

@@ -134,12 +134,12 @@ def _ranked(
     """Nodes that hold such a pod with their ranks, with so much more CPU and memory on each. O(nodes × (terms + taints))."""
     rooms = [room for room in rooms if room.holds]
     nodes = [view.node(room.number) for room in rooms]
-    strategy, found = settings.answers.scoring_strategy, []
+    strategy, ranked = settings.answers.scoring_strategy, []
     for room, node, weight in zip(rooms, nodes, node_preferences(nodes, pod.signature), strict=True):
         shares.add_node(room.number, room.name)
         taints = untolerated_preferences(node.taints, pod) if node is not None and node.taints else 0
-        found.append((Rank(taints, -weight, shares.used(room.number, more, strategy), room.holds, room.name), room))
-    return found
+        ranked.append((Rank(taints, -weight, shares.used(room.number, more, strategy), room.holds, room.name), room))
+    return ranked
 
 
 def _first(
@@ -217,9 +217,9 @@ class Scoring:
                 for pod, room in zip(self._pods, self._chosen, strict=False):
                     tried.place(self._as_released(pod), room.number)
                 yield False
-                found = yield from self._place(tried)
-            if found is not None:
-                return found
+                slots = yield from self._place(tried)
+            if slots is not None:
+                return slots
             yield True
 
     def _is_scored(self, pod: Pod) -> bool:
@@ -253,18 +253,18 @@ class Scoring:
                 heap.append((used, room.holds, room.name, room.number, 1))
         heapify(heap)
         yield True
-        found: list[Slot] = []
-        for each in self._pods:
+        slots: list[Slot] = []
+        for pod in self._pods:
             _, holds, name, number, count = heap[0]
             if not count:
                 return ()
-            found.append(Slot(each.uid, name))
+            slots.append(Slot(pod.uid, name))
             if count < holds:
                 more = ((count + 1) * cpu, (count + 1) * memory)
                 heapreplace(heap, (shares.used(number, more, strategy), holds, name, number, count + 1))
             else:
                 heapreplace(heap, (float("inf"), 0, "", number, 0))
-        return found
+        return slots
 
     def _add(self, kind: Hashable, wanted: Pod, rooms: Sequence[NodeRoom]) -> Trials[None]:
         """Finds the best nodes for a kind of pods, or those of them that kinds with the same preferences have already."""
@@ -302,8 +302,8 @@ class Scoring:
     def _sort(self, order: _Kinds) -> None:
         """Orders the nodes anew, with all pods that are placed. O(`_MOST_NODES`)."""
         more, rooms = scored_requests(order.wanted.requests), list(order.rooms.values())
-        found = _ranked(order.wanted, rooms, more, self._shares, self._view, self._settings)
-        order.names = [room.name for _, room in sorted(found, key=itemgetter(0))]
+        ranked = _ranked(order.wanted, rooms, more, self._shares, self._view, self._settings)
+        order.names = [room.name for _, room in sorted(ranked, key=itemgetter(0))]
 
     def _pick(self, pod: Pod) -> NodeRoom | None:
         """The node that decisive placement would answer for a pod, None without any that holds it.
@@ -323,8 +323,8 @@ class Scoring:
             shares=self._shares,
         )
         wanted = structs.replace(pod, signature=order.wanted.signature)
-        while found := select_host(search, wanted, 0, ""):
-            room = order.rooms[found[0]]
+        while positions := select_host(search, wanted, 0, ""):
+            room = order.rooms[positions[0]]
             if self._left.fits(pod, kind, room):
                 return room
             full.add(room.number)
@@ -349,8 +349,8 @@ def best_nodes(
         most = max((rank.preferred for rank, _ in best), default=0) or 1
         points = catalog.points(compiled, view, IndexFrame(), [room.number for _, room in best], rules).of
 
-        def key(found: tuple[Rank, NodeRoom]) -> tuple[int, int]:
-            rank, room = found
+        def key(entry: tuple[Rank, NodeRoom]) -> tuple[int, int]:
+            rank, room = entry
             return rank.taints, -points.get(room.number, 0) - affinity_points(rank.preferred, most)
 
         best.sort(key=key)
@@ -363,7 +363,7 @@ def preference_of(pod: Pod, count: int, rooms: Sequence[NodeRoom], view: Cluster
 
     By their preferred node affinity and by taints PreferNoSchedule alone.
     """
-    most = sum(each.weight for each in pod.signature.preferred_nodes) or 1
+    most = sum(preference.weight for preference in pod.signature.preferred_nodes) or 1
     holds: dict[int, int] = {}
     for start in range(0, len(rooms), _NODES_A_STEP):
         piece = [room for room in rooms[start : start + _NODES_A_STEP] if room.holds]

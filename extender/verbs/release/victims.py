@@ -84,7 +84,7 @@ class GroupDryRun:
                     yield True
                 victims = known[kind, room.number]
                 if victims is not None:
-                    more = [each for each in victims if each.uid not in placed.victims]
+                    more = [victim for victim in victims if victim.uid not in placed.victims]
                     rank = self._rank(more)
                     if best is None or rank < best[0]:
                         best = rank, room, more
@@ -95,8 +95,12 @@ class GroupDryRun:
             room = best[1]
             placed.slots.append((pod, room))
             placed.on.setdefault(room.number, []).append(pod)
-            placed.victims |= {each.uid: each for each in best[2]}
-            known = {at: found for at, found in known.items() if self._checks is None and at[1] != room.number}
+            placed.victims |= {victim.uid: victim for victim in best[2]}
+            known = {
+                at: known_victims
+                for at, known_victims in known.items()
+                if self._checks is None and at[1] != room.number
+            }
         victims = tuple(sorted(placed.victims.values(), key=importance))
         if not victims or (self._evicts and is_forbidden(victims, self._view)):
             return None
@@ -105,7 +109,7 @@ class GroupDryRun:
 
     def _rank(self, victims: Sequence[Pod]) -> RemovalRank:
         """By which removals are compared. Pods that are leaving anyway cost nothing."""
-        ordered = sorted([each for each in victims if not each.terminating], key=importance)
+        ordered = sorted([victim for victim in victims if not victim.terminating], key=importance)
         if not ordered:
             return _NO_VICTIM
         return removal_rank(ordered, len(violating_budgets(ordered, self._view, self._budget)))
@@ -120,7 +124,7 @@ class GroupDryRun:
         """The pods that have to leave a node for one more pod, terminating ones with them; None where nothing helps."""
         view, checks = self._view, self._checks
         here = view.pods_on(room.number).values()
-        leaving = {each.uid: each for each in here if each.terminating and each.priority < self._priority}
+        leaving = {other.uid: other for other in here if other.terminating and other.priority < self._priority}
         taken = tuple((leaving | placed.victims).values())
         with view.what_if() as tried:
             for other, at in placed.slots:
@@ -128,7 +132,7 @@ class GroupDryRun:
             wanted = pod if checks is None else checks.as_released(pod)
             beside = placed.on.get(room.number, ())
             run = DryRun(replace(wanted, priority=self._priority), view, beside=beside, budget=self._budget)
-            found = run.on(room.number, taken, checks_fit=True)
-        if found is None:
+            removal = run.on(room.number, taken, checks_fit=True)
+        if removal is None:
             return None
-        return tuple(each for each in found.victims if each.node == room.name)
+        return tuple(victim for victim in removal.victims if victim.node == room.name)

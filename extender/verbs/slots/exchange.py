@@ -57,11 +57,11 @@ class GroupTrial:
             return False
         self.left -= max(len(siblings), 1)
         kinds: dict[str, Hashable] = {**_result(kinds_of(siblings, view)), pod.uid: _ITSELF}
-        capacity = Capacity(view, {pod.uid, *(each.uid for each in siblings)})
-        places = sorted({view.reserved.node_of(each.uid) for each in siblings} | {self.own})
-        examples = {kinds[each.uid]: (each, places) for each in siblings} | {_ITSELF: (pod, [name])}
-        rooms = {kind: [capacity.on(place, each) for place in there] for kind, (each, there) in examples.items()}
-        open_ = {kind: [room for room in each if room.holds] for kind, each in rooms.items()}
+        capacity = Capacity(view, {pod.uid, *(sibling.uid for sibling in siblings)})
+        places = sorted({view.reserved.node_of(sibling.uid) for sibling in siblings} | {self.own})
+        examples = {kinds[sibling.uid]: (sibling, places) for sibling in siblings} | {_ITSELF: (pod, [name])}
+        rooms = {kind: [capacity.on(place, example) for place in there] for kind, (example, there) in examples.items()}
+        open_ = {kind: [room for room in kind_rooms if room.holds] for kind, kind_rooms in rooms.items()}
         checks = RuleChecks(view, self._narrowed())
         search = SlotSearch([pod, *siblings], kinds, open_, capacity, checks, VisitBudget(_MOST_VISITS))
         return bool(_result(search.run()).slots)
@@ -69,8 +69,8 @@ class GroupTrial:
     def _narrowed(self) -> Mapping[PodSignature, PodSignature]:
         """Siblings that are still at their gate, as they are once they are released like the pod."""
         reserved, nodes = self.view.reserved, self.pod.signature.node_affinity
-        alike = [each.signature for each in self.siblings if reserved.are_alike(self.pod.uid, each.uid)]
-        return {each: replace(each, node_affinity=nodes) for each in alike}
+        alike = [sibling.signature for sibling in self.siblings if reserved.are_alike(self.pod.uid, sibling.uid)]
+        return {signature: replace(signature, node_affinity=nodes) for signature in alike}
 
 
 def trial_of(pod: Pod, view: ClusterView) -> GroupTrial | None:
@@ -79,10 +79,10 @@ def trial_of(pod: Pod, view: ClusterView) -> GroupTrial | None:
     if not own:
         return None
     siblings = [view.pods[uid] for uid in sorted(view.reserved.siblings_of(pod.uid)) if uid != pod.uid]
-    examples = {each.signature: each for each in (*siblings, pod)}
-    if all(is_unconstrained(each, view) for each in examples.values()):
+    examples = {member.signature: member for member in (*siblings, pod)}
+    if all(is_unconstrained(example, view) for example in examples.values()):
         return None
-    free = [each for each in siblings if not _is_placed(each, view)]
+    free = [sibling for sibling in siblings if not _is_placed(sibling, view)]
     return GroupTrial(view, pod, own, free, _MOST_PLACED)
 
 
@@ -98,5 +98,5 @@ def _result(steps: Trials[T]) -> T:
         try:
             next(steps)
         except StopIteration as end:
-            found: T = end.value
-            return found
+            result: T = end.value
+            return result

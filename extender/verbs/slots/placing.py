@@ -87,7 +87,7 @@ def place_equal(pods: Sequence[Pod], rooms: Sequence[NodeRoom]) -> SlotAssignmen
             by_holds[room.holds].append(room)
         elif room.holds:
             by_holds[room.holds] = [room]
-    left, holds = len(pods), sum(most * len(each) for most, each in by_holds.items())
+    left, holds = len(pods), sum(most * len(nodes) for most, nodes in by_holds.items())
     if holds < left:
         return SlotAssignment((), holds)
     slots: list[Slot] = []
@@ -96,7 +96,7 @@ def place_equal(pods: Sequence[Pod], rooms: Sequence[NodeRoom]) -> SlotAssignmen
         for room in islice(here, left // most):
             slots += [Slot(pod.uid, room.name) for pod in pods[len(slots) : len(slots) + most]]
             left -= most
-        tightest = min((each for each in by_holds if left <= each < most), default=most)
+        tightest = min((count for count in by_holds if left <= count < most), default=most)
         if left and left < most:  # this node, if there is still one, would take all that are left
             last = next(here, None) if tightest == most else nsmallest(1, by_holds[tightest], key=_name)[0]
             if last is not None:
@@ -125,7 +125,7 @@ def kinds_of(pods: Sequence[Pod], view: ClusterView) -> Trials[dict[str, Hashabl
             yield True
     # After all are compiled: the terms of one pod of the group may count another.
     alike: dict[PodSignature, Hashable] = {}
-    for signature, found in compiled.items():
+    for signature, constraints in compiled.items():
         read = (
             signature.node_affinity,
             signature.tolerations,
@@ -133,9 +133,9 @@ def kinds_of(pods: Sequence[Pod], view: ClusterView) -> Trials[dict[str, Hashabl
             signature.excess,
             signature.enforced,
         )
-        parts = frozenset([(kind, part.filter_key) for kind, part in found.parts.items() if part.filters])
+        parts = frozenset([(kind, part.filter_key) for kind, part in constraints.parts.items() if part.filters])
         counted = frozenset(view.groups_that_count(signature))
-        alike[signature] = read, parts, counted, found.excess
+        alike[signature] = read, parts, counted, constraints.excess
         yield True
     return {
         pod.uid: (alike[pod.signature], pod.priority, frozenset(pod.requests.items()), pod.host_ports) for pod in pods
@@ -223,7 +223,9 @@ class SlotSearch:
         self._is_first = True
         self._left = RoomLeft(capacity)
         self._checks = checks
-        self._rooms = {kind: sorted(each, key=lambda room: (room.holds, room.name)) for kind, each in rooms.items()}
+        self._rooms = {
+            kind: sorted(kind_rooms, key=lambda room: (room.holds, room.name)) for kind, kind_rooms in rooms.items()
+        }
         self._examples = {kinds[pod.uid]: pod for pod in reversed(pods)}
         order = {kind: self._order(pod, self._rooms[kind]) for kind, pod in self._examples.items()}
         places = {kind: place for place, kind in enumerate(self._examples)}
@@ -243,9 +245,9 @@ class SlotSearch:
                 for kind, (_, room) in zip(self._kinds, self._chosen, strict=False):
                     tried.place(self._checks.as_released(self._examples[kind]), room.number)
                 yield False  # a step of its own, after which there is at least one more before the next pause
-                found = yield from self._go_on(levels, tried)
-            if found is not None:
-                return found
+                assignment = yield from self._go_on(levels, tried)
+            if assignment is not None:
+                return assignment
             yield True
 
     def _go_on(
@@ -347,7 +349,7 @@ MOST_LOCATED: Final = 200
 
 def tolerations_of(levels: Iterable[Level]) -> tuple[Toleration, ...]:
     """What pods get with a domain, as it decides which taints they tolerate. O(tolerations)."""
-    return tuple(Toleration(*each[:4]) for level in levels for each in level.tolerations)
+    return tuple(Toleration(*toleration[:4]) for level in levels for toleration in level.tolerations)
 
 
 def with_tolerations(pod: Pod, more: Sequence[Toleration]) -> Pod:
@@ -392,7 +394,7 @@ class Capacity:
 
         For a usual node 0.5 µs, and a quarter of that for one that is not in the domain; a step looks at `NODES_A_STEP`.
         """
-        view, found = self._view, list[NodeRoom]()
+        view, rooms = self._view, list[NodeRoom]()
         amounts = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and name != PODS]
         goes_anywhere = pod.signature.node_affinity.admits_all
         claimed = {*self._reserved, *self._undetermined, *view.nominated}
@@ -407,10 +409,10 @@ class Capacity:
             if node.taints or node.unschedulable or not goes_anywhere:
                 rejected = self._rejection(pod, node)
                 if rejected is not None:
-                    found.append(NodeRoom(number, name, 0, rejected.reason))
+                    rooms.append(NodeRoom(number, name, 0, rejected.reason))
                     continue
             if name in claimed:
-                found.append(self._beside_claims(number, node, pod))
+                rooms.append(self._beside_claims(number, node, pod))
                 continue
             offered, in_use = node.allocatable, view.requested(number)
             holds = offered.get(PODS, 0) - len(view.pods_on(number))
@@ -418,10 +420,10 @@ class Capacity:
                 most = (offered.get(resource, 0) - in_use.get(resource, 0)) // amount
                 if most < holds:  # noqa: PLR1730 (a call costs as much as the rest)
                     holds = most
-            found.append(NodeRoom(number, name, holds) if holds > 0 else NodeRoom(number, name, 0, Reason.NO_ROOM))
+            rooms.append(NodeRoom(number, name, holds) if holds > 0 else NodeRoom(number, name, 0, Reason.NO_ROOM))
         if pod.host_ports or is_alone_on_its_node(pod, view):
-            return [each if each.holds <= 1 else NodeRoom(each.number, each.name, 1) for each in found]
-        return found
+            return [room if room.holds <= 1 else NodeRoom(room.number, room.name, 1) for room in rooms]
+        return rooms
 
     def _rejection(self, pod: Pod, node: Node) -> Rejection | None:
         """What keeps a pod off a node whichever pods leave it, with the tolerations that it gets there. O(taints + terms)."""
@@ -484,7 +486,7 @@ class Capacity:
         if holds:
             return NodeRoom(number, node.name, holds)
         slots = self._reserved.get(node.name, _NO_CLAIMS)
-        rest = [each for uid, each in claims.items() if uid not in slots]
+        rest = [claim for uid, claim in claims.items() if uid not in slots]
         is_reserved = len(rest) < len(claims) and whole_pods(
             free_resources_on(self._view, number, node, rest), pod.requests
         )
@@ -492,11 +494,11 @@ class Capacity:
 
     def _claims(self, number: NodeNumber, name: str, pod: Pod) -> Mapping[str, Pod]:
         """The pods that claim room on the node and are not on it, by UID."""
-        claims = {each.uid: each for each in conflicting_nominated_pods(pod, name, self._view)}
+        claims = {nominee.uid: nominee for nominee in conflicting_nominated_pods(pod, name, self._view)}
         claims |= self._undetermined.get(name, _NO_CLAIMS)
         claims |= self._reserved.get(name, _NO_CLAIMS)
         here = self._view.pods_on(number)
-        return {uid: each for uid, each in claims.items() if uid not in self._own and uid not in here}
+        return {uid: claim for uid, claim in claims.items() if uid not in self._own and uid not in here}
 
     def free_share(self, rooms: Iterable[NodeRoom], pod: Pod) -> float:
         """The share of what the nodes offer that is free for such pods, of the resource of which the least is.
@@ -565,5 +567,5 @@ def whole_pods(free: FreeResources, requests: Resources) -> int:
 def most_frequent(reasons: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     """How many nodes hold no pod, by the text of the reason: the most frequent first, equal ones by text."""
     return tuple(
-        sorted(((text, nodes) for text, nodes in reasons.items() if nodes), key=lambda each: (-each[1], each[0]))
+        sorted(((text, nodes) for text, nodes in reasons.items() if nodes), key=lambda item: (-item[1], item[0]))
     )
