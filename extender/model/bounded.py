@@ -1,9 +1,10 @@
 """A cache bounded in bytes, for results that are cheap to make again, such as parsed templates.
 
-A bound by number says nothing about memory when one key can be a megabyte. So each entry has a size, what is larger
-than a fair share of the whole is not kept at all, and each new entry evicts those that have not been used.
-`shrink` and `Few` are for tables that have no bound: they hold what exists. `DeletedPods` is bounded by number, and `PreparedValue`
-holds one.
+A bound by number says nothing about memory, because one key can be a megabyte. So each entry has a size. A value larger
+than a fair share of the cache is not kept. Each new entry evicts entries that were not looked up.
+
+Also here: `shrink` and `Few` for tables without a bound, `DeletedPods` (bounded by number), `PreparedValue` (one
+value).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Container, Generator, Hashable, Iterable, 
 from functools import wraps
 from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple
 
-# No entry may be larger than this part of the cache: one that is would push out many that are used more often.
+# No entry may be larger than this part of the cache: a larger entry would evict many that are used more often.
 FAIR_SHARE: Final = 16
 
 # A dictionary takes some 100 bytes an entry when it has just grown. Up to `_SMALL` it is left as it is.
@@ -29,17 +30,17 @@ V = TypeVar("V")
 Ts = TypeVarTuple("Ts")
 
 
-# Work that others may run in between of: it yields after each step, and returns the result.
+# Work in steps: it yields after each step, so that other work may run in between, and returns the result at the end.
 Steps: TypeAlias = Generator[None, None, V]
 
 
-# A set of distinct items in the order in which they were added, most of the time one or two: `with_item`, `without_item`.
+# A set of distinct items in the order in which they were added, mostly one or two: see `with_item`, `without_item`.
 Few: TypeAlias = dict[K, None] | tuple[K, ...]
-_MOST_IN_TUPLE: Final = 4  # a tuple of them takes a quarter of the memory of a set, and is as fast to search
+_MOST_IN_TUPLE: Final = 4  # a tuple of four takes a quarter of the memory of a set, and is as fast to search
 
 
 def with_item(items: Few[K], item: K) -> Few[K]:
-    """The items and one more, to be put in the place of the items. O(1)."""
+    """The items and one more. The caller stores the result in place of ``items``. O(1)."""
     if isinstance(items, dict):
         items[item] = None
         return items
@@ -49,29 +50,29 @@ def with_item(items: Few[K], item: K) -> Few[K]:
 
 
 def without_item(items: Few[K], item: K) -> Few[K]:
-    """The items less one, if it is there, to be put in the place of the items. Amortised O(1)."""
+    """The items without one, if it is there. The caller stores the result in place of ``items``. Amortised O(1)."""
     if isinstance(items, dict):
         items.pop(item, None)
         shrink(items)
         return items if len(items) > 1 else tuple(items)
-    return tuple(each for each in items if each != item)
+    return tuple(kept for kept in items if kept != item)
 
 
 def in_turns(queues: Iterable[Iterable[V]]) -> Iterator[V]:
-    """The first item of each queue, then the second of each, and so on: where queues of many share what is bounded."""
+    """The first item of each queue, then the second of each, and so on: fair where the total is bounded."""
     waiting = [iter(queue) for queue in queues]
     while waiting:
-        left = []
+        nonempty = []
         for queue in waiting:
             for item in queue:
                 yield item
-                left.append(queue)
+                nonempty.append(queue)
                 break
-        waiting = left
+        waiting = nonempty
 
 
 class _Entry(Generic[V]):
-    """``in_use``: it has been looked up since it was made, or since it was last considered for eviction."""
+    """``in_use``: it was looked up after it was added, or after it was last considered for eviction."""
 
     __slots__ = ("in_use", "size", "value")
 
@@ -96,8 +97,8 @@ def shrink(table: dict[Any, Any]) -> None:
 class BoundedCache(Generic[K, V]):
     """At most ``most_bytes`` of entries, by the sizes that they are put with; 0 keeps nothing.
 
-    Eviction is by second chance: an entry that was looked up since it was last considered stays for one more round. It
-    costs a look-up one write of a flag; keeping the exact order of use would cost it two writes to the table.
+    Eviction is by second chance: an entry that was looked up since it was last considered stays for one more round.
+    This costs a look-up one write of a flag. The exact order of use would cost it two writes to the table.
     """
 
     def __init__(self, most_bytes: int, fair_share: int = FAIR_SHARE) -> None:
@@ -118,11 +119,15 @@ class BoundedCache(Generic[K, V]):
         return entry.value
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Keeps a value in place of an earlier one, unless it is too large; then the key has none. Amortised O(1)."""
+        """Keeps a value in place of an earlier one. A value that is too large is not kept, nor is the earlier one.
+
+        Amortised O(1).
+        """
         self.discard(key)
         if size > self._largest:
             return
-        while self.bytes + size > self._most_bytes:  # before it is added: nothing has looked it up yet
+        # Before the entry is added: as an unused entry it would be evicted itself.
+        while self.bytes + size > self._most_bytes:
             self._drop_one()
         self._held[key] = _Entry(value, size)
         self.bytes += size
@@ -134,7 +139,7 @@ class BoundedCache(Generic[K, V]):
             self.bytes -= entry.size
 
     def _drop_one(self) -> None:
-        """Drops the first that is not in use; those before it go to the end."""
+        """Drops the first entry that is not in use; used entries before it move to the end."""
         while True:
             key = next(iter(self._held))
             entry = self._held[key]
@@ -148,12 +153,12 @@ class BoundedCache(Generic[K, V]):
 class SharedTexts(dict[str, str]):
     """One object for equal texts, as all pods of a node have its name: `shared[text]`. O(1), as fast as `sys.intern`.
 
-    Python 3.12 never frees a text that `sys.intern` was called with, so tenants could make the process grow by labels that no
-    other object has. Here a full table is emptied: what is looked up again is shared from then on.
+    Python 3.12 never frees an interned text, so with `sys.intern` tenants could make the process grow by labels that no
+    other object has. A full table here is emptied; texts that are looked up again are shared from then on.
     """
 
     MOST: Final = 2**17
-    LONGEST: Final = 128  # characters; longer texts are rarely those of many objects
+    LONGEST: Final = 128  # characters; longer texts rarely occur in many objects
 
     def __missing__(self, text: str) -> str:
         """Adds a text that was not looked up since the table was empty."""
@@ -172,9 +177,9 @@ SHARED_NAMES: Final = 200
 
 
 class PreparedValue(Generic[K, V]):
-    """What was made in steps of a value that is too large to be read at once, until it is read; only the last one.
+    """The last result that was made in steps, until it is read. For values that are too large to be parsed in one step.
 
-    `read` makes at once what was not prepared.
+    `read` makes in one step a value that was not prepared.
     """
 
     def __init__(self, make: Callable[[K], Steps[V]]) -> None:
@@ -182,12 +187,12 @@ class PreparedValue(Generic[K, V]):
         self._held: tuple[K, V] | None = None
 
     def prepare(self, key: K) -> Steps[None]:
-        """Makes it. Raises what making it raises."""
+        """Makes the value of a key, step by step. Raises what the maker raises."""
         self._held = None
         self._held = key, (yield from self._make(key))
 
     def read(self, key: K) -> V:
-        """What was made of an equal value, which is then dropped, or what is made now."""
+        """The prepared value of an equal key, which is then dropped; without one, makes the value now."""
         held = self._held
         if held is not None and held[0] == key:
             self._held = None
@@ -208,9 +213,9 @@ def at_once(steps: Steps[V]) -> V:
 def cached(
     most_bytes: int, size_of: Callable[[*Ts], int], fair_share: int = FAIR_SHARE
 ) -> Callable[[Callable[[*Ts], V]], Callable[[*Ts], V]]:
-    """Decorates a function of hashable arguments, given by position, whose result is never None; as ``lru_cache`` does.
+    """Decorates a function of hashable, positional arguments whose result is never None, as ``lru_cache`` does.
 
-    ``size_of`` the arguments is about how many bytes they and the result hold.
+    ``size_of(*args)``: roughly how many bytes the arguments and the result hold.
     """
 
     def decorate(make: Callable[[*Ts], V]) -> Callable[[*Ts], V]:
@@ -219,11 +224,11 @@ def cached(
 
         @wraps(make)
         def look_up(*args: *Ts) -> V:
-            found = get(args)
-            if found is None:
-                found = make(*args)
-                put(args, found, size_of(*args))
-            return found
+            value = get(args)
+            if value is None:
+                value = make(*args)
+                put(args, value, size_of(*args))
+            return value
 
         return look_up
 
@@ -231,18 +236,18 @@ def cached(
 
 
 class DeletedPods:
-    """The UIDs of the pods that were deleted last: in each bucket of hashes the last `_SLOTS`, so at least some 10,000 in all.
+    """The UIDs of the pods that were deleted last: of each bucket of hashes the last `_SLOTS`, at least 10,000 in all.
 
-    The scheduler may send a filter request for a pod whose deletion its watch has not shown yet. No later event would end an
-    assumption or a recorded rejection of such a pod, so neither may begin. UIDs are never reused.
+    The scheduler may send a filter request for a pod after its deletion, because its own watch lags. Such a pod must
+    not get an assumption or a recorded rejection: no later event would end them. UIDs are never reused.
 
-    Hashes in one array made beforehand, and no object for each: a small one that is made while a pod is taken apart
-    would take the place of the pod, and keep the allocator from returning that memory. The hash is seeded, so a
-    UID is mistaken for another once in 10**15 times.
+    The hashes stand in one array that is made beforehand, without an object for each. A small object that is made while
+    a deleted pod is freed would take the place of the pod, and the allocator could not return that memory. The hash is
+    seeded: a UID is mistaken for another once in 10**15 times.
     """
 
     def __init__(self, pods: Container[str]) -> None:
-        """``pods``: the UIDs of those that exist. An API server that is restored from a backup has deleted ones again."""
+        """``pods``: the UIDs of existing pods. After a restore from a backup the API server has deleted pods again."""
         self._pods = pods
         self._held = array("q", bytes(8 * MOST_DELETED))
 

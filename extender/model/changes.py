@@ -1,7 +1,8 @@
 """Changes of the state that decisions read: of objects, and of claims on nodes. Immutable values.
 
-`index` notes each where something records them (`ChangeJournal` of `index/objects/changes.py`), and applies them again (`index/state.py`).
-They are in no reference cycle, so thousands that wait to be written do not cost the garbage collector a round.
+`index` notes each change where a recording needs it (`ChangeJournal` of `index/objects/changes.py`), and applies it
+again (`index/state.py`). The values are in no reference cycle, so thousands that wait to be written cost the garbage
+collector nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ class ObjectChange(Struct, frozen=True, gc=False):
 
 
 class Assumption(Struct, frozen=True, gc=False):
-    """A pod is assumed on the nodes from now on; an earlier assumption of it ends. ``doubted``: or it is on no node."""
+    """A pod is assumed on the nodes from now on; its earlier assumption ends.
+
+    ``doubted``: the pod may be on no node.
+    """
 
     pod: Pod
     nodes: tuple[str, ...]
@@ -28,7 +32,10 @@ class Assumption(Struct, frozen=True, gc=False):
 
 
 class AssumptionEnd(Struct, frozen=True, gc=False):
-    """A pod is assumed no longer, although no change of the pod ended that. ``unreported``: a report of its failed attempt may come."""
+    """A pod is no longer assumed, and no event of the pod ended that.
+
+    ``unreported``: its failed attempt may still be reported.
+    """
 
     uid: str
     unreported: bool = False
@@ -43,7 +50,7 @@ class Nomination(Struct, frozen=True, gc=False):
 
 
 class NominationRelease(Struct, frozen=True, gc=False):
-    """The pod counts as nominated where its status says; its plan is not over."""
+    """The pod counts as nominated where its status says. Its plan continues."""
 
     uid: str
 
@@ -55,7 +62,7 @@ class NominationEnd(Struct, frozen=True, gc=False):
 
 
 class Reservation(Struct, frozen=True, gc=False):
-    """Room is reserved for the pods of a group, in place of what was reserved before."""
+    """Room is reserved for the pods of a group. It replaces an earlier reservation of the group."""
 
     group: GroupKey
     slots: tuple[Slot, ...]
@@ -68,16 +75,16 @@ class ReservationEnd(Struct, frozen=True, gc=False):
 
 
 class PolicyRecheck(Struct, frozen=True, gc=False):
-    """What policies add to the pods of a signature was corrected, after they had changed."""
+    """After a change of policies, what they add to the pods of a signature was corrected."""
 
     signature: PodSignature
     terminating: bool
 
 
 class DomainTimes(Struct, frozen=True, gc=False):
-    """The time that exclusions of topology domains are judged by, and domains that are unavailable: key, domain, and since when.
+    """The time by which exclusions of topology domains are judged, and the unavailable domains as (key, domain, since).
 
-    Seconds of the Unix epoch.
+    Times are seconds of the Unix epoch.
     """
 
     now: float

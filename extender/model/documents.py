@@ -1,7 +1,7 @@
-"""A parsed document, such as a YAML mapping, made into a frozen struct, strictly, and with the path of each problem.
+"""Makes a parsed document, such as a YAML mapping, into a frozen struct: strictly, and with the path of each problem.
 
-Fields that are unknown or of the wrong type are refused. Knows no file format and no particular document: the
-settings and the scenarios bring their structs. Not for the hot path, where `wire` decodes bytes directly.
+Unknown fields and fields of a wrong type are refused. Knows no file format and no particular document: the settings and
+the scenarios bring their structs. Not for the hot path, where `wire` decodes bytes directly.
 """
 
 import difflib
@@ -27,7 +27,7 @@ _READERS: Final[dict[type, tuple[Callable[[str], object], str]]] = {
 }
 
 
-MOST_PROBLEMS: Final = 100  # that an error names
+MOST_PROBLEMS: Final = 100  # named in one error
 _INT32: Final = 2**31 - 1
 
 AtLeastOne: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=_INT32)]
@@ -38,14 +38,14 @@ class DocumentError(ValueError):
     """A document that cannot be used; `problems` holds one "path: what is wrong" for each problem."""
 
     def __init__(self, problems: Iterable[str]) -> None:
-        found = list(problems)
-        more = [f"and {len(found) - MOST_PROBLEMS} more problems"] if len(found) > MOST_PROBLEMS else []
-        self.problems = (*found[:MOST_PROBLEMS], *more)
+        listed = list(problems)
+        more = [f"and {len(listed) - MOST_PROBLEMS} more problems"] if len(listed) > MOST_PROBLEMS else []
+        self.problems = (*listed[:MOST_PROBLEMS], *more)
         super().__init__("; ".join(self.problems))
 
 
 class Section(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What all parts of a configuration document have in common."""
+    """The base of all parts of a configuration document."""
 
 
 def require_positive(section: Struct, *names: str) -> None:
@@ -70,7 +70,7 @@ def read_document(document: object, kind: type[StructT], required: Iterable[str]
 
 
 def write_document(value: Struct) -> dict[str, Any]:
-    """The mapping that `read_document` makes the same struct of."""
+    """The mapping from which `read_document` makes this struct."""
     document: dict[str, Any] = msgspec.to_builtins(value, enc_hook=str)
     return document
 
@@ -85,8 +85,8 @@ def without_nulls(value: object) -> object:
 
 
 def _problems(value: object, kind: Any, path: str) -> list[str]:
-    """Every fault of a value that should become `kind`; the fields below a faulty one are not checked again."""
-    found: list[str] = []
+    """Every problem of a value that should become `kind`. A field with problems below it gets none of its own."""
+    problems: list[str] = []
     struct = next((part for part in get_args(kind) if isinstance(part, type) and issubclass(part, Struct)), None)
     if struct is not None and get_origin(kind) is UnionType and isinstance(value, dict):  # a section that may be absent
         return _problems(value, struct, path)
@@ -94,16 +94,16 @@ def _problems(value: object, kind: Any, path: str) -> list[str]:
         fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
         for name, item in value.items():
             below = f"{path}.{name}" if path else str(name)
-            near = fields if len(found) < MOST_PROBLEMS else ()
-            found += _problems(item, fields[name], below) if name in fields else [_unknown(name, near, below)]
+            near = fields if len(problems) < MOST_PROBLEMS else ()
+            problems += _problems(item, fields[name], below) if name in fields else [_unknown(name, near, below)]
     elif get_origin(kind) is tuple and isinstance(value, list):
         for number, item in enumerate(value):
-            found += _problems(item, get_args(kind)[0], f"{path}[{number}]")
-    return found or _conversion_problem(value, kind, path)
+            problems += _problems(item, get_args(kind)[0], f"{path}[{number}]")
+    return problems or _conversion_problem(value, kind, path)
 
 
 def _conversion_problem(value: object, kind: Any, path: str) -> list[str]:
-    """At most one fault: the field itself, what is missing in it, or what its own checks say."""
+    """At most one problem: the field itself, a field missing in it, or the result of its own checks."""
     try:
         msgspec.convert(value, kind, dec_hook=_read_unit)
     except msgspec.ValidationError as error:
@@ -128,17 +128,17 @@ def _choices(kind: Any) -> str:
 
 
 def _unknown(name: object, known: Iterable[str], path: str) -> str:
-    """The message for a field that does not exist, with the nearest that does."""
+    """The message for an unknown field; names the most similar known field."""
     if name == "labelSelector":
         return f"{path}: must not be set, selectors are deduced for each pod"
     # A wrong case is the most frequent mistake, so names are compared without it.
-    by_case = {one.lower(): one for one in known}
+    by_case = {field.lower(): field for field in known}
     near = difflib.get_close_matches(str(name).lower(), list(by_case), n=1)
     return f"{path}: unknown field" + (f', did you mean "{by_case[near[0]]}"?' if near else "")
 
 
 def _read_unit(kind: type, value: object) -> object:
-    """Read a duration, a size, an address, a label key or a name. Raises ValueError or TypeError, which become the field's problem."""
+    """Reads a duration, size, address, label key or name. Its ValueError or TypeError becomes the field's problem."""
     if kind is ByteSize and type(value) is int:
         return ByteSize.of(value)
     parse, example = _READERS[kind]

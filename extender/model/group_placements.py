@@ -1,4 +1,4 @@
-"""A GroupPlacement: the object in which the decision for a group of gated pods is kept, and how far its release is.
+"""A GroupPlacement: the object that holds the decision for a group of gated pods and the progress of its release.
 
 The leader writes it before it releases the first pod, so a decision outlives the process that made it.
 """
@@ -19,12 +19,15 @@ PLACEMENTS: Final = "groupplacements"
 _DIGITS: Final = 10  # of the hash in a name: 40 bits
 _LONGEST_PART: Final = 100  # of a name; the longest name of an object has 253 characters
 MOST_RECORDED: Final = 20_000
-"""Pods that the object of a group records: 0.8 MB, of the 1.5 MB that etcd takes."""
+"""How many pods the object of a group records at most: 0.8 MB. etcd takes 1.5 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementStatus:
-    """How far the release is. ``ready``: pods that exist; ``released`` and ``bound`` of these. ``reason``: why it waits, or Placed."""
+    """The progress of a release: how many pods exist (``ready``), are ``released`` and ``bound``.
+
+    ``reason``: or Placed.
+    """
 
     phase: GroupPhase = GroupPhase.COLLECTING
     ready: int = 0
@@ -35,10 +38,10 @@ class PlacementStatus:
 
 
 class GroupPlacement(msgspec.Struct, frozen=True, gc=False):
-    """One object. ``decided`` is None while nothing is decided; then ``levels`` is empty.
+    """One object. While ``decided`` is None nothing is decided, and ``levels`` is empty.
 
-    ``pods``: the UIDs of the pods that are released with the group, written before each of them is; None where it was decided
-    while its policy neither listed nor limited domains.
+    ``pods``: the UIDs of the pods that are released with the group. A UID is written before its pod is released. None:
+    at the decision the policy neither listed nor limited domains.
     """
 
     name: str
@@ -58,16 +61,16 @@ class GroupPlacement(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def decision(self) -> GroupDecision | None:
-        """What is decided, None where nothing is."""
+        """The decision; None while nothing is decided."""
         if self.decided is None:
             return None
         return GroupDecision(self.group, self.gate, self.size, self.levels, self.decided)
 
 
 def placement_name(group: GroupKey) -> str:
-    """The name of the object of a group: always the same, and of no other group of its namespace.
+    """The name of the object of a group: always the same, and different from every other group of its namespace.
 
-    Policy and group are parts of it for the reader; the hash tells apart what they have in common after shortening.
+    The parts for policy and group help the reader. They are shortened, so the hash tells groups apart.
     """
     digest = sha256("\n".join(group).encode()).hexdigest()[:_DIGITS]
     policy = group.policy.rpartition("/")[2]
@@ -76,5 +79,5 @@ def placement_name(group: GroupKey) -> str:
 
 
 def _as_name(text: str) -> str:
-    kept = "".join(each if each.isascii() and each.isalnum() else "-" for each in text.lower())
+    kept = "".join(character if character.isascii() and character.isalnum() else "-" for character in text.lower())
     return kept[:_LONGEST_PART].strip("-")

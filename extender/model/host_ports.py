@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 (compared, nothing listens there): it conflicts with every address; an IPv6 wildcard does not
+# Conflicts with every address. The IPv6 wildcard does not, because NodePorts compares it as text.
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 (compared, nothing listens there)
 
 
 class HostPort(NamedTuple):
@@ -29,7 +30,7 @@ HostPorts = tuple[HostPort, ...]
 
 
 class UsedPorts:
-    """Host ports by protocol and number, each with the addresses that containers have it on: of the pods on a node, or of a pod.
+    """Host ports of the pods on a node, or of a pod: by protocol and number, the addresses on which containers have it.
 
     About 150 bytes a port.
     """
@@ -38,6 +39,8 @@ class UsedPorts:
 
     def __init__(self, ports: Iterable[HostPort] = ()) -> None:
         self._used: dict[tuple[str, int], tuple[str, ...]] = {}
+        # The table of the node, under a trial's own table: `_used` then holds only ports that the trial changed. An
+        # empty tuple there hides an entry below.
         self._below: Mapping[tuple[str, int], tuple[str, ...]] = {}
         self.count(ports, 1)
 
@@ -45,10 +48,10 @@ class UsedPorts:
         return bool(self._used or self._below)
 
     def beside(self) -> UsedPorts:
-        """The same, to be changed apart within a step: it holds what differs. O(1)."""
-        found = UsedPorts()
-        found._below = self._used
-        return found
+        """A copy for a trial within one step: it stores only what differs from this one. O(1)."""
+        ports = UsedPorts()
+        ports._below = self._used
+        return ports
 
     def count(self, ports: Iterable[HostPort], sign: int) -> None:
         """Adds the ports of a pod (``sign`` 1) or takes them away (-1). O(ports)."""
@@ -57,29 +60,31 @@ class UsedPorts:
             key = protocol, port
             here = self._addresses(key)
             if sign > 0:
-                left = _ON_EVERY_ADDRESS if not here and ip == ANY_ADDRESS else (*here, ip)
+                addresses = _ON_EVERY_ADDRESS if not here and ip == ANY_ADDRESS else (*here, ip)
             elif below and ip not in here:
-                continue  # the others have changed meanwhile
+                continue  # the table below has changed since the pod was added here
             else:
                 at = here.index(ip)
-                left = here[:at] + here[at + 1 :]
-            if left or key in below:
-                used[key] = left
+                addresses = here[:at] + here[at + 1 :]
+            if addresses or key in below:
+                used[key] = addresses
             else:
                 del used[key]
 
     def conflict(self, wanted: UsedPorts) -> HostPort | None:
-        """The lowest of the wanted ports that is in use already, None where all are free. O(the fewer of both)."""
+        """The lowest of the wanted ports that is in use; None where all are free. O(the smaller of both tables)."""
         asked = wanted._used
         taken = self._used.keys() & asked.keys()
         if self._below:
             taken |= self._below.keys() & asked.keys()  # a union of both tables would visit every port of the node
-        found = [HostPort(key[0], ip, key[1]) for key in taken for ip in asked[key] if _meets(ip, self._addresses(key))]
-        return min(found, key=_by_number, default=None)
+        conflicts = [
+            HostPort(key[0], ip, key[1]) for key in taken for ip in asked[key] if _meets(ip, self._addresses(key))
+        ]
+        return min(conflicts, key=_by_number, default=None)
 
     def _addresses(self, key: tuple[str, int]) -> tuple[str, ...]:
-        found = self._used.get(key)
-        return self._below.get(key, ()) if found is None else found
+        addresses = self._used.get(key)
+        return self._below.get(key, ()) if addresses is None else addresses
 
 
 _ON_EVERY_ADDRESS: Final = (ANY_ADDRESS,)

@@ -1,7 +1,7 @@
 """The trimmed Kubernetes objects: only the fields that a decision reads, immutable, small.
 
-Structs of msgspec instead of dataclasses: a tenth of the time to make, and without a garbage-collector header, which
-is what keeps 150,000 pods from costing a pause. They are part of no reference cycle, so that is safe.
+Structs of msgspec instead of dataclasses, because they take a tenth of the time to make and have no garbage-collector
+header: 150,000 pods then cost no pause. That is safe because they are part of no reference cycle.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """The controlling owner of a pod, where it is one whose selector default constraints read."""
+    """The controlling owner of a pod, where it is of a kind whose selector default constraints read."""
 
     api_version: str
     kind: str
@@ -44,10 +44,10 @@ class Controller:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A limit of the configuration that a pod is above: the limit's name, and a text that is equal for equal pods.
+    """A limit of the configuration that a pod exceeds: the limit's name, and a text that is equal for equal pods.
 
-    ``namespace`` is set where the pod is within its own limits, and its namespace would be above one of those for the whole
-    namespace. Such an excess ends when pods of the namespace are deleted. ``hides_labels``: the labels and the owner have not
+    ``namespace`` is set where the pod keeps its own limits, but its namespace would exceed a limit of the whole
+    namespace. Such an excess ends when pods of the namespace are deleted. ``hides_labels``: labels and owner have not
     been read either.
     """
 
@@ -61,43 +61,48 @@ class Excess:
 class PodSignature:
     """What constraints read of a pod, and what its template fixes: the replicas of a workload share one signature.
 
-    Compared by identity: ``wire`` hands out one object for equal input, and a duplicate costs memory, never a count.
-    ``excess`` is set if the pod is above a limit. Above the limit of bytes its constraints have not been read and are
-    empty here; above any other limit they are complete. ``size`` is the memory of the signature in bytes, an estimate.
-    ``owner_kind``, ``service_account`` and ``priority_class`` are read by scheduling policies. ``injected`` is the text of
-    the annotation that records what they injected. ``enforced`` and ``shown``, the signature that the watch shows, are set
-    in that of an effective pod only: see `verbs/effective_pod.py`.
+    Compared by identity: ``wire`` makes one object for equal input. A duplicate costs memory, never a wrong count.
     """
 
     namespace: str
     labels: Labels = field(default_factory=dict)
+    # Constraints. Empty if the pod exceeds the limit of bytes, because then they have not been read.
     affinity: PodAffinity = NO_AFFINITY
     spread: SpreadConstraints = NO_SPREAD
     node_affinity: NodeAffinity = ANY_NODE
     preferred_nodes: tuple[PreferredNodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     controller: Controller | None = None
+    # Set if the pod exceeds a limit. Constraints are complete above any limit but the limit of bytes.
     excess: Excess | None = None
+    # Estimated bytes of memory.
     size: int = 0
+    # Read by scheduling policies.
     owner_kind: str = ""
     service_account: str = DEFAULT_SERVICE_ACCOUNT
     priority_class: str = ""
+    # The annotation that records what policies injected.
     injected: str = ""
+    # Only in the signature of an effective pod, see `verbs/effective_pod.py`: what policies add, and the signature that
+    # the watch shows.
     enforced: Enforced | None = None
     shown: ReferenceType[PodSignature] | None = None
 
     def subject(self, namespace_labels: Labels | None) -> Subject:
-        """What scheduling policies are asked about such pods."""
+        """The facts about such pods by which scheduling policies select."""
         owner, account, priority_class = self.owner_kind, self.service_account, self.priority_class
         return Subject(self.namespace, self.labels, namespace_labels, owner, account, priority_class)
 
 
 class Effective(NamedTuple):
-    """What the policies make of a signature. ``signature`` is None where they hold its pods to nothing that these lack.
+    """What the policies make of a signature.
 
-    ``namespace_labels`` are those that the policies were selected by. ``missed``: the policies that should have been
-    injected at admission. ``audited``: those in mode Audit that would have held the pod to something. ``gating``: the policy
-    whose gate a pod is to wait at before it is scheduled; at most one.
+    ``signature`` is None where its pods already have all that policies require.
+
+    - ``namespace_labels``: the labels by which the policies were selected
+    - ``missed``: the policies that should have been injected at admission
+    - ``audited``: the policies in mode Audit that would add something
+    - ``gating``: the policy at whose gate a pod has to wait before it is scheduled; at most one
     """
 
     namespace_labels: Labels | None
@@ -108,17 +113,17 @@ class Effective(NamedTuple):
 
 
 class QuotaFacts(msgspec.Struct, frozen=True, gc=False):
-    """What quotas of the scope CrossNamespacePodAffinity read of a pod beside its signature and its requests.
+    """What quotas of the scope CrossNamespacePodAffinity read of a pod, beside its signature and its requests."""
 
-    ``created``: its creation time as the API server writes it, which sorts. ``limits``: the effective limits of CPU and memory.
-    ``has_deadline``: it has an activeDeadlineSeconds. ``best_effort``: its QoS class is BestEffort. ``requests``: what it is
-    charged for where that is not what it counts with on its node.
-    """
-
+    # Creation time as the API server writes it, which sorts.
     created: str = ""
+    # Effective limits of CPU and memory.
     limits: Resources = NO_RESOURCES
+    # It has an activeDeadlineSeconds.
     has_deadline: bool = False
+    # Its QoS class is BestEffort.
     best_effort: bool = False
+    # The requests that the quota charges, where they differ from the requests that count on the node.
     requests: Resources | None = None
 
 
@@ -126,25 +131,14 @@ NO_FACTS = QuotaFacts()
 
 
 ON_ITS_WAY = "the pod may be on its way to the node of an earlier answer"
-"""The error of a request that must not end an assumption. The scheduler reports it in the pod's condition: its attempt has failed."""
+"""The error of a request that must not end an assumption.
+
+The scheduler reports the failed attempt in the pod's condition.
+"""
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
-    """A pod. ``node`` is empty while it is not assigned; ``finished`` pods are no part of any count.
-
-    ``preempted``: it is marked as the victim of a preemption, or evicted (condition DisruptionTarget, KEP-3329).
-    ``rejection``: the scheduler's last reason why it is pending (PodScheduled=False), empty if there is none.
-    ``binding_failed``: by that reason the last attempt failed when the pod was to be bound. ``on_its_way``: it got the error
-    `ON_ITS_WAY`. Both are kept beside the text, which recordings without names leave out.
-    ``has_unseen_needs``: it needs volumes or devices, which the index does not hold.
-    ``gating`` is set for a gated pod and for one that we have released.
-    ``created``: of a pod without a node, its creation time as the API server writes it, which sorts.
-    ``quota``: only of a pod that carries terms which name namespaces, see `model/constraints/terms.py`.
-    ``scheduler``: the name of the scheduler that is to place it. ``deletion_cost``: its annotation of that name as it stands;
-    ``has_own_cost``: by the annotation beside it we have written it.
-    ``requests``: what it counts with where it is. ``spec_requests``: what a copy of it would request, None where that is the same;
-    it differs while the kubelet resizes the pod in place.
-    """
+    """A pod. ``node`` is empty while it is not assigned; ``finished`` pods are part of no count."""
 
     uid: str
     name: str
@@ -156,20 +150,33 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0
     never_preempts: bool = False
     nominated_node: str = ""
+    # What the pod counts with on its node.
     requests: Resources = NO_RESOURCES
     start_time: datetime | None = None
+    # Marked as the victim of a preemption, or evicted (condition DisruptionTarget, KEP-3329).
     preempted: bool = False
+    # It needs volumes or devices, which the index does not hold.
     has_unseen_needs: bool = False
+    # Why it is pending, by the scheduler (PodScheduled=False); empty if there is no reason.
     rejection: str = ""
+    # Only for a gated pod, and for a pod that we have released.
     gating: Gating | None = None
+    # Only for a pod with terms that name namespaces, see `model/constraints/terms.py`.
     quota: QuotaFacts = NO_FACTS
+    # Only for a pod without a node: creation time as the API server writes it, which sorts.
     created: str = ""
     host_ports: HostPorts = ()
+    # The schedulerName of the pod.
     scheduler: str = DEFAULT_SCHEDULER
+    # Read from the text of the reason: the last attempt failed at binding; the pod got the error `ON_ITS_WAY`. Kept
+    # beside the text, because recordings without names leave the text out.
     binding_failed: bool = False
     on_its_way: bool = False
+    # The annotation of that name, unparsed. A second annotation shows that we have written it.
     deletion_cost: str = ""
     has_own_cost: bool = False
+    # What a copy of the pod would request; None if equal to ``requests``. They differ while the kubelet resizes the
+    # pod.
     spec_requests: Resources | None = None
 
     def recreated(self) -> Self:
@@ -179,7 +186,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """The UID: a name may mean another pod by now, before the watch has shown the deletion of the first."""
+        """The UID: the name may belong to a new pod before the watch has shown that the old one is deleted."""
         return self.uid
 
     @property
@@ -194,17 +201,15 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """A node; heartbeats are not kept, so they change nothing.
-
-    ``unavailable_at``: since when it takes no pod by its conditions, taints or a cordon, in seconds of the Unix epoch; None
-    where it takes pods, infinite where the object does not tell since when.
-    """
+    """A node. Heartbeats are not kept, so they change nothing."""
 
     name: str
     labels: Labels = NO_LABELS
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     allocatable: Resources = NO_RESOURCES
+    # Since when it takes no pod, by its conditions, taints or a cordon, in seconds of the Unix epoch. None: it takes
+    # pods. Infinite: the object does not say since when.
     unavailable_at: float | None = None
 
     @property
@@ -214,7 +219,10 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExcludedDomain(msgspec.Struct, frozen=True, gc=False):
-    """A topology domain that an operator excludes. Times are seconds of the Unix epoch; without an end until it is taken back."""
+    """A topology domain that an operator excludes.
+
+    Times are seconds of the Unix epoch; no ``until``: until it is revoked.
+    """
 
     domain: str
     until: float | None = None
@@ -223,11 +231,11 @@ class ExcludedDomain(msgspec.Struct, frozen=True, gc=False):
 
 
 MOST_TOPOLOGY_DOMAINS: Final = 64
-"""Of so many objects, the first by name, the domains are read: a change of one looks at all of them."""
+"""So many objects are read at most, the first by name, because a change of one object visits all of them."""
 
 
 class TopologyDomains(msgspec.Struct, frozen=True, gc=False):
-    """The domains of a topology key that there are, or will be once they have a node, and those that are excluded now."""
+    """The declared domains of a topology key, which may have no node yet, and the domains that are excluded now."""
 
     name: str
     topology_key: str = ""
@@ -297,10 +305,11 @@ class QuotaScope(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodQuota(msgspec.Struct, frozen=True, gc=False):
-    """A ResourceQuota, as far as it is about pods with affinity across namespaces.
+    """A ResourceQuota, as far as it concerns pods with affinity across namespaces.
 
-    ``scopes`` are joined by AND; they are empty for a quota without the scope CrossNamespacePodAffinity, which concerns no
-    decision here. ``hard`` has the limits that pods use up, in the units of `Resources`; ``uncharged`` names the others.
+    ``scopes`` are joined by AND. They are empty for a quota without the scope CrossNamespacePodAffinity: such a quota
+    matters to no decision here. ``hard``: the limits that pods use up, in the units of `Resources`. ``uncharged``: the
+    names of the other limits.
     https://kubernetes.io/docs/concepts/policy/resource-quotas/
     """
 

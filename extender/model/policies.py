@@ -1,7 +1,7 @@
 """Scheduling policies: which pods they select, what they direct, and in which order they apply.
 
-Immutable. JSON values inside are shared and must not be changed. `wire/policies/policies_v1.py` makes policies, `verbs/admit/`
-injects them, and a rule enforces them while pods are scheduled.
+Immutable. JSON values inside are shared and must not be changed. `wire/policies/policies_v1.py` makes policies.
+`verbs/admit/` injects them. A rule enforces them while pods are scheduled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLUSTER_KIND: Final = "ClusterPodSchedulingPolicy"
 INJECTED_ANNOTATION: Final = "placement.extender.dev/injected"
 EXEMPT_LABEL: Final = "placement.extender.dev/exempt"
 
-# A namespace carries its name as a label, also where its object is not known.
+# A namespace has its name as a label, even where its object is not known.
 # https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-metadata-name
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 DEFAULT_SERVICE_ACCOUNT: Final = "default"
@@ -57,8 +57,8 @@ class Targets(StrEnum):
 class ConflictPolicy(StrEnum):
     """What happens where a pod and a policy contradict each other.
 
-    COMBINE is kupid's way and no value of our own API: scalar fields and selector keys of the pod stay, required node
-    terms of both are joined although no node matches the result.
+    COMBINE is how kupid does it, and no value of our own API: scalar fields and selector keys of the pod stay, and
+    required node terms of both are joined even if no node matches the result.
     """
 
     KEEP_POD = "KeepPod"
@@ -68,7 +68,7 @@ class ConflictPolicy(StrEnum):
 
 
 class FailurePolicy(StrEnum):
-    """What happens to a pod where the policy itself cannot be applied, because of an error."""
+    """What happens to a pod if the policy itself cannot be applied because of an error."""
 
     IGNORE = "Ignore"
     FAIL = "Fail"
@@ -90,14 +90,14 @@ class PolicyKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """The reverse of ``str``; None for any other text, as a tenant may write it."""
+        """The reverse of ``str``; None for any other text, because a tenant may write it."""
         kind, *names = text.split("/")
         if kind.partition(".")[0] == CLUSTER_KIND:
             names = ["", *names]
         if len(names) != len(cls._fields) - 1:
             return None
-        found = cls(kind.partition(".")[2] or GROUP, *names)
-        return found if str(found) == text else None
+        key = cls(kind.partition(".")[2] or GROUP, *names)
+        return key if str(key) == text else None
 
     @property
     def kind(self) -> str:
@@ -105,17 +105,17 @@ class PolicyKey(NamedTuple):
         return NAMESPACED_KIND if self.namespace else CLUSTER_KIND
 
     def __str__(self) -> str:
-        """``Kind/namespace/name``, or ``Kind/name``; of another group than ours, ``Kind.group/name``."""
+        """``Kind/namespace/name`` or ``Kind/name``; for a group other than ours ``Kind.group/name``."""
         kind = self.kind if self.group == GROUP else f"{self.kind}.{self.group}"
         return "/".join(part for part in (kind, self.namespace, self.name) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a policy is asked about: a pod, or the pods of a template.
+    """The object that a policy is matched with: a pod, or the pods of a template.
 
-    ``namespace_labels`` is None where the Namespace object is not known. ``owner_kind`` is the kind of the pod's
-    controller; of a template, the kind of the object that holds it.
+    ``namespace_labels`` is None where the Namespace object is not known. ``owner_kind``: the kind of the pod's
+    controller; for a template the kind of the object that contains the template.
     """
 
     namespace: str
@@ -127,16 +127,16 @@ class Subject:
 
     @property
     def known_namespace_labels(self) -> Labels:
-        """The namespace's labels; at least its name, which every namespace carries as a label."""
+        """The namespace's labels; if they are not known, its name, which every namespace has as a label."""
         if self.namespace_labels is None:
             return {NAMESPACE_NAME_LABEL: self.namespace}
         return self.namespace_labels
 
 
 class Exempt(NamedTuple):
-    """What no policy applies to: all objects of ``namespaces``, and those with the exempting label in ``by_label`` (``*``: anywhere).
+    """Objects that no policy applies to: all objects of ``namespaces``; in ``by_label`` those with the exempting label.
 
-    A tenant can write the label, so the platform says where it counts.
+    ``*`` in ``by_label`` is every namespace. A tenant can write the label, so the platform says where it counts.
     """
 
     namespaces: Collection[str] = ()
@@ -172,7 +172,7 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True)
 class MatchConditions:
-    """``matchConditions``: every list that is not empty must contain the subject's value, and nothing may exclude it."""
+    """``matchConditions``: each non-empty list must contain the subject's value, and no exclusion may match."""
 
     owner_kinds: frozenset[str] = frozenset()
     service_accounts: frozenset[str] = frozenset()
@@ -180,7 +180,7 @@ class MatchConditions:
     exclude: Exclusion = Exclusion()
 
     def matches(self, subject: Subject) -> bool:
-        """Whether the subject fulfils all of them. O(requirements)."""
+        """Whether the subject fulfils all conditions. O(requirements)."""
         return (
             (not self.owner_kinds or subject.owner_kind in self.owner_kinds)
             and (not self.service_accounts or subject.service_account in self.service_accounts)
@@ -214,17 +214,21 @@ class PolicyScope:
         return selector.matches(subject.known_namespace_labels) and not self._lacks_labels(subject)
 
     def _lacks_labels(self, subject: Subject) -> bool:
-        """Whether the selector asks for more than the name of a namespace of which nothing else is known."""
+        """Whether the selector needs labels of a namespace, beyond its name, and they are not known."""
         return subject.namespace_labels is None and any(
-            each.key != NAMESPACE_NAME_LABEL for each in self.namespace_selector.requirements
+            requirement.key != NAMESPACE_NAME_LABEL for requirement in self.namespace_selector.requirements
         )
 
     def is_undecided(self, subject: Subject) -> bool:
-        """Whether only the labels of the namespace, which are not known, can tell if the policy selects the subject."""
-        named = (each for each in self.namespace_selector.requirements if each.key == NAMESPACE_NAME_LABEL)
+        """Whether the policy selects the subject if the unknown labels of its namespace match."""
+        named = (
+            requirement
+            for requirement in self.namespace_selector.requirements
+            if requirement.key == NAMESPACE_NAME_LABEL
+        )
         return (
             self._lacks_labels(subject)
-            and all(each.matches(subject.known_namespace_labels) for each in named)
+            and all(requirement.matches(subject.known_namespace_labels) for requirement in named)
             and self.pod_selector.matches(subject.labels)
             and self.conditions.matches(subject)
         )
@@ -259,10 +263,9 @@ _ONE_TERM: Final = Size(node_selector_terms=1)
 
 @dataclass(frozen=True, slots=True)
 class NodeTerm:
-    """A required node selector term as JSON, and its requirements as clauses. Without any clause it matches no node.
+    """A required node selector term as JSON, and its requirements as clauses. Without a clause it matches no node.
 
-    ``parts`` are the requirements, each with the field that it stands in, its clause and its size; of a field that is
-    not known, the whole content.
+    ``parts``: each requirement with its field, its clause and its size. For an unknown field, its whole content.
     """
 
     value: JsonObject
@@ -285,40 +288,35 @@ class InjectedItem:
 
 
 class Items(tuple[InjectedItem, ...]):  # noqa: SLOT001 (it has attributes, which a tuple cannot keep in slots)
-    """Elements of one list, with what injection asks of all of them together: a policy is asked again for each pod."""
+    """The elements of one list, with totals that are computed once, because injection reads them for each pod."""
 
     keys: frozenset[str]
     size: Size
 
     def __new__(cls, items: Iterable[InjectedItem] = ()) -> Self:
-        """``keys`` are those of all elements, ``size`` is the sum of theirs."""
+        """``keys``: the keys of all elements. ``size``: the sum of their sizes."""
         self = super().__new__(cls, items)
         self.keys = frozenset(item.key for item in self)
         self.size = Size(*map(sum, zip(Size(), *(item.size for item in self), strict=True)))
         return self
 
     def without(self, known: AbstractSet[str]) -> Items:
-        """The elements whose keys are not among these; itself where none is. O(elements) in native code where all are, or none."""
+        """The elements whose keys are not in ``known``. O(elements), in native code if it contains all keys or none."""
         if self.keys.isdisjoint(known):
             return self
         return _NO_ITEMS if self.keys <= known else Items(item for item in self if item.key not in known)
 
 
 _NO_ITEMS: Final = Items()
-# Measured against an element of another list, which costs 0.5 µs: each may be a conflict of its own.
+# In units of an element of another list, which costs 0.5 µs. These cost more, because each may be a conflict of its
+# own.
 _SPREAD_WEIGHT: Final = 3
 _PAIR_WEIGHT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Directives:
-    """What a policy directs, prepared for injection.
-
-    ``lists`` are elements to append, by the dotted path of the list below the pod's spec; ``soft_min_domains`` are
-    constraints with ScheduleAnyway and minDomains, which the API rejects in a pod: they are scored and never injected.
-    ``spread`` is about constraints that pods have, whether of their own or of a policy: `verbs/admit/spread_directives.py`.
-    ``node_keys``: the labels and fields of nodes that the selector and the required terms are about.
-    """
+    """What a policy directs, prepared for injection."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     node_name: str = ""
@@ -326,11 +324,15 @@ class Directives:
     priority_class: str = ""
     scheduling_gates: tuple[str, ...] = ()
     required_node_terms: tuple[NodeTerm, ...] | None = None
+    # Elements to append, by the dotted path of the list below the pod's spec.
     lists: Mapping[str, Items] = field(default_factory=dict)
+    # Constraints with ScheduleAnyway and minDomains: they are scored and never injected, because the API rejects them.
     soft_min_domains: tuple[JsonObject, ...] = ()
+    # About constraints that pods have, from the manifest or from a policy: `verbs/admit/spread_directives.py`.
     spread: tuple[SpreadDirective, ...] = ()
     nodes: NodeAffinity = ANY_NODE
     preferred_nodes: tuple[PreferredNodeTerm, ...] = ()
+    # The labels and fields of nodes that the selector and the required terms read.
     node_keys: frozenset[str] = frozenset()
 
     @property
@@ -340,7 +342,7 @@ class Directives:
 
     @property
     def weight(self) -> int:
-        """How much work it is to apply them to a pod that lacks them, apart from node terms. O(1)."""
+        """The work of applying them to a pod that lacks them all, without node terms, in elements. O(1)."""
         spread = self.lists.get("topologySpreadConstraints", ())
         elements = sum(map(len, self.lists.values()))
         elements += len(self.spread)
@@ -349,7 +351,7 @@ class Directives:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A valid policy. Equal objects are equal policies, whatever their status says: `resource_version` is not compared.
+    """A valid policy. Objects that differ only in status or `resource_version` are equal policies.
 
     ``release`` is set where the policy acts at the moment of release.
     """
@@ -371,7 +373,8 @@ class Policy:
     def order(self) -> tuple[bool, int, str, str]:
         """Sorts policies as they apply: the cluster-wide kind first, then the higher priority, then by name.
 
-        A tenant writes the policies of a namespace, whatever their priority: they never come before those of the platform.
+        The kind comes before the priority, because a tenant writes the policies of a namespace and their priorities:
+        they must not overrule the policies of the platform.
         """
         return (bool(self.key.namespace), -self.priority, self.key.name, self.key.group)
 
@@ -388,7 +391,10 @@ class Policy:
 
     @property
     def holds_placed_pods(self) -> bool:
-        """Whether pods that admission missed count against others because of it, once they are on a node."""
+        """Whether it directs pod affinity of pods that admission missed.
+
+        Such terms count against others once the pod is placed.
+        """
         return (
             self.mode is Mode.ENFORCE
             and self.acts(Moment.SCHEDULING)
@@ -396,7 +402,7 @@ class Policy:
         )
 
     def is_for(self, owner_kind: str) -> bool:
-        """Whether it is for pods of such an owner: one for templates is not for a pod that was made without one."""
+        """Whether it is for pods of this owner kind. A policy for templates is not for a pod without an owner."""
         return self.targets is not Targets.TEMPLATES or bool(owner_kind)
 
     def acts(self, moment: Moment) -> bool:
@@ -406,11 +412,12 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Enforced:
-    """What policies hold a pod to while it is scheduled: the pod lacks it, as it was not injected at admission.
+    """What policies require of a pod while it is scheduled, because the pod lacks it: it was not injected at admission.
 
-    ``nodes`` is where the pod may be placed by its own requirements and those of the policies, which may name the node.
-    ``preferred`` are terms beyond the pod's own. ``refused_for``: why they refuse every node. ``about_domains``: the policies
-    that say something of the topology domains of its constraints, which no pod can carry.
+    - ``nodes``: nodes that the pod's own requirements and the policies allow; the policies may name the node
+    - ``preferred``: preferred terms that the pod does not have
+    - ``refused_for``: why the policies reject every node
+    - ``about_domains``: policies that direct something about topology domains, which no field of a pod can express
     """
 
     policies: tuple[PolicyKey, ...]
@@ -421,7 +428,7 @@ class Enforced:
 
     @property
     def every_policy(self) -> tuple[PolicyKey, ...]:
-        """All that say something of the pod that it does not carry."""
+        """All policies that direct something that the pod itself does not have."""
         return tuple(dict.fromkeys((*self.policies, *self.about_domains)))
 
 
@@ -429,8 +436,8 @@ class Enforced:
 class InvalidPolicy:
     """A policy that cannot be used, for example one that was valid under an older schema.
 
-    ``scope`` is None where it cannot be read, and ``when`` has every moment. ``failure_policy`` is Ignore where it only
-    audits.
+    ``scope`` is None where it cannot be read. ``when`` then has every moment. ``failure_policy`` is Ignore in mode
+    Audit.
     """
 
     key: PolicyKey
@@ -441,11 +448,11 @@ class InvalidPolicy:
     when: frozenset[Moment] = frozenset(Moment)
 
     def must_not_be_missed(self, *moments: Moment) -> bool:
-        """Whether pods are refused at one of these moments while the policy cannot be applied."""
+        """Whether pods are rejected at one of these moments because the policy cannot be applied."""
         return self.failure_policy is FailurePolicy.FAIL and not self.when.isdisjoint(moments)
 
     def may_select(self, subject: Subject) -> bool:
-        """Whether the policy would concern the subject, as far as its scope can be read."""
+        """Whether the policy would select the subject, as far as its scope can be read."""
         if self.scope is not None:
             return self.scope.selects(subject)
         return self.key.namespace in ("", subject.namespace)
@@ -453,14 +460,17 @@ class InvalidPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyObject:
-    """A policy as it is watched, valid or not. ``source``: what it was read from, for recordings; None if it was made."""
+    """A policy as it is watched, valid or not.
+
+    ``source``: its JSON, for recordings; None for a policy made otherwise.
+    """
 
     policy: Policy | InvalidPolicy
     source: JsonObject | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> str:
-        """Tells it apart from all other policies of its group and kind."""
+        """Unique among the policies of all groups and kinds."""
         return str(self.policy.key)
 
     @property

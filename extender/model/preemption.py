@@ -1,7 +1,7 @@
 """Victims of a preemption on one node, which candidate node the scheduler prefers, and the plan that is executed.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
-The order of the criteria is that of kube-scheduler's ``pickOneNodeForPreemption``.
+The criteria and their order are the same as in kube-scheduler's ``pickOneNodeForPreemption``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from extender.model.objects import Pod
 _PRIORITY_OFFSET = 2**31
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
-# PDB violations, highest priority, sum of priorities, how many, and the negative of the time of the earliest start.
+# PDB violations; highest priority; sum of priorities; number of victims; minus the earliest start time.
 RemovalRank = tuple[int, int, int, int, float]
 
 
 class Weighed(Protocol):
-    """What a victim is weighed by: a pod, or the request's data about one."""
+    """What a victim is compared by: a pod, or the request's data about a pod."""
 
     @property
     def priority(self) -> int:
@@ -31,11 +31,11 @@ class Weighed(Protocol):
 
     @property
     def start_time(self) -> datetime | None:
-        """None for one that has not started: it counts as started now."""
+        """None for a pod that has not started: it counts as started now."""
 
 
 def removal_rank(victims: Sequence[Weighed], pdb_violations: int) -> RemovalRank:
-    """By which nodes are compared; smaller is better. The victims, at least one, with the most important first."""
+    """The order of nodes for preemption; smaller is better. ``victims``: at least one, the most important first."""
     highest = max(victim.priority for victim in victims)
     earliest = min(victim.start_time or _LATEST for victim in victims if victim.priority == highest)
     total = sum(victim.priority for victim in victims) + _PRIORITY_OFFSET * len(victims)
@@ -51,19 +51,19 @@ class Victim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A node and the pods to remove there, most important first (the scheduler relies on that order)."""
+    """A node and the pods to remove there, the most important first: the scheduler relies on that order."""
 
     node: str
     victims: tuple[Victim, ...]
     pdb_violations: int = 0
 
     def rank(self) -> RemovalRank:
-        """What candidates are compared by; smaller is better. Only for one with victims."""
+        """The order of candidates; smaller is better. Only for candidates with victims."""
         return removal_rank(self.victims, self.pdb_violations)
 
 
 def best_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The candidates with the lowest rank (several only if all five criteria tie); empty for none."""
+    """The candidates with the lowest rank: several only if all five criteria are equal; empty for no candidates."""
     ranked = [(candidate.rank(), candidate) for candidate in candidates if candidate.victims]
     least = min((rank for rank, _ in ranked), default=None)
     return [candidate for rank, candidate in ranked if rank == least]
@@ -73,9 +73,9 @@ def best_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:
 class PreemptionPlan:
     """A plan, complete before any write: the preemptor gets ``node`` once the victims are deleted.
 
-    ``victims``: most important first, never empty; with ``preemption.crossNode`` some may be on other nodes.
-    ``displaced``: pods of lower priority that are nominated to the node and lose that. ``pdb_violations``: how many
-    victims are taken although a disruption budget protects them.
+    - ``victims``: most important first, never empty; with ``preemption.crossNode`` some may be on other nodes
+    - ``displaced``: pods of lower priority whose nomination to the node ends
+    - ``pdb_violations``: how many victims are taken in spite of a disruption budget
     """
 
     preemptor: Pod

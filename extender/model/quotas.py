@@ -1,8 +1,9 @@
-"""What a quota of the scope CrossNamespacePodAffinity charges for a pod: whether its scopes match, and how much of what.
+"""What a quota of the scope CrossNamespacePodAffinity charges for a pod: whether its scopes match, and the amounts.
 
-As the quota evaluator of pods in Kubernetes (``pkg/quota/v1/evaluator/core``), with one difference that is meant: a quota
-*covers* a pod only if the whole quota matches it and limits the number of pods. In Kubernetes a quota that names the scope
-covers every pod with such terms, whatever else it requires and whatever it limits.
+The rules are those of Kubernetes' quota evaluator for pods (``pkg/quota/v1/evaluator/core``), with one intended
+difference. Here a quota *covers* a pod only if all its scopes match the pod, and it limits the number of pods. In
+Kubernetes a quota that names the scope covers every pod with such terms, even if its other scopes do not match and it
+limits, say, only CPU.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ def _requests(pod: Pod) -> Resources:
 
 
 def charges(hard: Resources, pod: Pod) -> Iterator[tuple[str, int]]:
-    """The limits that a pod uses up, each with how much of it. O(limits), or O(requests) where there are many limits."""
+    """The limits that a pod uses up, with the amounts. O(limits), or O(requests) if there are many limits."""
     names: Iterable[str] = hard
     if len(hard) > _FEW:
         requests = chain(_requests(pod), (_REQUESTS + name for name in _requests(pod)))
-        found = chain(NUMBERS, requests, (_LIMITS + name for name in pod.quota.limits))
-        names = [name for name in found if name in hard]
+        mentioned = chain(NUMBERS, requests, (_LIMITS + name for name in pod.quota.limits))
+        names = [name for name in mentioned if name in hard]
     for name in names:
         amount = charged(name, pod)
         if amount:
@@ -56,7 +57,7 @@ def charges(hard: Resources, pod: Pod) -> Iterator[tuple[str, int]]:
 
 
 def limits_pods(quota: PodQuota) -> bool:
-    """Whether the quota limits the number of pods. One that limits only their CPU lets any number of small ones through."""
+    """Whether the quota limits the number of pods. A quota of CPU alone lets any number of small pods through."""
     return any(name in quota.hard for name in NUMBERS)
 
 
@@ -81,7 +82,7 @@ def _matches(scope: QuotaScope, pod: Pod) -> bool:
 
 
 def _matches_class(scope: QuotaScope, name: str) -> bool:
-    """Whether the name of a priority class, empty where a pod has none, is as the scope requires."""
+    """Whether the scope matches the name of a priority class (empty: the pod has none)."""
     match scope.operator:
         case "Exists" | "DoesNotExist":
             return bool(name) is (scope.operator == "Exists")
@@ -92,7 +93,7 @@ def _matches_class(scope: QuotaScope, name: str) -> bool:
 
 
 def can_charge(quota: PodQuota) -> bool:
-    """Whether the quota can charge any pod: it limits something that pods use up, and its scopes do not exclude each other."""
+    """Whether the quota can charge a pod: it limits what pods use up, and no two scopes exclude each other."""
     names = {scope.name for scope in quota.scopes}
     return bool(quota.hard) and not any(
         pair <= names for pair in ({"Terminating", "NotTerminating"}, {"BestEffort", "NotBestEffort"})

@@ -1,7 +1,7 @@
 """Why a node is rejected: the status codes, the closed list of reasons, and a rejection with its parts.
 
-The texts are kube-scheduler's own where it has one, so that operators read what they know. They are few and never hold
-names or numbers: each distinct text of a pod's condition is a status update that makes the scheduler try the pod again.
+The texts are kube-scheduler's own where it has one, because operators know them. They are few and contain no names or
+numbers: each distinct text of a pod's condition is a status update, after which the scheduler tries the pod again.
 Names and numbers are parts of a `Rejection`.
 """
 
@@ -69,25 +69,23 @@ class Reason(Enum):
 class Rejection:
     """Why a rule rejects a pod on one node, in parts.
 
-    The text for the scheduler is that of the reason, or ``message``: names and numbers stay parts, see the module.
-
-    ``rule`` is the name of the rule. ``message`` is the text of a rejection that holds for every node whatever is on it:
-    a limit, or constraints that cannot be parsed. The other parts are those of one node:
-
-    ``topology_key`` and ``domain`` say where the rule counts; ``domain`` is the label's value, None where the node lacks
-    the label. ``count`` is what is counted there: pods, or units of a resource. ``limit`` is the largest count with
-    which the node would pass, None where the rule misses a pod instead. Topology spread has the ``minimum`` over all
-    eligible domains and the ``max_skew`` too. ``blamed`` names a few of the objects that stand in the way: pods as
-    ``namespace/name``, a taint, a resource, or a limit of the settings.
+    ``topology_key`` and ``domain`` say where the rule counts; see the fields. ``blamed`` names a few of the objects
+    that stand in the way: pods as ``namespace/name``, a taint, a resource, or a limit of the settings.
     """
 
     rule: str
     reason: Reason
+    # Replaces the reason's text in a rejection for every node: a limit, or constraints that cannot be parsed. It then
+    # leaves the following fields empty.
     message: str = ""
     topology_key: str = ""
+    # The label's value; None if the node lacks the label.
     domain: str | None = None
+    # What is counted there: pods, or units of a resource.
     count: int = 0
+    # The largest count with which the node would pass; None if the rule misses a pod instead.
     limit: int | None = None
+    # Only topology spread: the minimum over the eligible domains, and maxSkew.
     minimum: int = 0
     max_skew: int = 0
     blamed: tuple[str, ...] = ()
@@ -99,5 +97,5 @@ class Rejection:
 
     @property
     def skew(self) -> int:
-        """The skew of the domain with the pod in it: above ``max_skew``. 0 for rules other than topology spread."""
+        """The skew if the pod were in the domain: more than ``max_skew``. 0 for rules other than topology spread."""
         return 0 if self.limit is None or not self.max_skew else self.max_skew + self.count - self.limit

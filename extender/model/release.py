@@ -1,7 +1,7 @@
-"""The release of gated pods: what a policy asks for, which pods form a group, and what is decided for a group.
+"""The release of gated pods: what a policy directs, which pods form a group, and the decision for a group.
 
-A gated pod waits in the API server until its last scheduling gate is removed (KEP-3521), and may be narrowed to nodes
-until then (KEP-3838). Pods of a group are released together, into one domain that holds all of them. Immutable values.
+A gated pod waits in the API server until its last scheduling gate is removed (KEP-3521). Until then it may be narrowed
+to nodes (KEP-3838). Pods of a group are released together, into one domain with room for all of them. Immutable values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_TOLERATIONS: Final = 16  # of a domain
 MOST_RESOURCES: Final = 16  # of a quota
 MOST_PODS_OF_QUOTA: Final = 1_000_000
 ANYWHERE: Final = "*"
-"""In place of the name of a domain: a pod that is narrowed to none, and so counts in each."""
+"""In place of the name of a domain: the pod is not narrowed to a domain, so it counts in each."""
 
 _NAMED: Final = 3  # values that the text of a domain names
 
@@ -42,7 +42,7 @@ class ReleaseMode(StrEnum):
 
 
 class Strategy(StrEnum):
-    """Which of the domains that hold a group it gets: the tightest, the one with the most or the least free, or the first listed."""
+    """Which domain with room a group gets: the tightest, the one with most or least free, or the first listed."""
 
     BEST_FIT = "BestFit"
     MOST_FREE = "MostFree"
@@ -70,21 +70,24 @@ class WhenNoRoom(StrEnum):
 
 
 class Replacement(StrEnum):
-    """Where a pod goes that replaces one of a decided group."""
+    """Which domain a pod gets that replaces a pod of a decided group."""
 
     SAME_DOMAIN = "SameDomain"
     REDECIDE = "Redecide"
 
 
 class Growth(StrEnum):
-    """What happens to pods beyond the size of a group that has its domain: they join it there, or wait for one of it to end."""
+    """What happens to pods beyond the size of a decided group: they join its domain, or wait until a pod ends."""
 
     SAME_DOMAIN = "SameDomain"
     KEEP_GATED = "KeepGated"
 
 
 class GroupPhase(StrEnum):
-    """The state of a group. Each leads to the next, or to one of the last two, from which a group can return."""
+    """The state of a group: each state leads to the next, or to one of the last two.
+
+    From these two a group can return.
+    """
 
     COLLECTING = "Collecting"
     DECIDING = "Deciding"
@@ -97,7 +100,7 @@ class GroupPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
-    """How many pods a group has: ``count``, unless a label or an annotation of its pods tells it."""
+    """How many pods a group has: ``count``, unless a label or an annotation of its pods has the number."""
 
     count: int = 1
     label: str = ""
@@ -118,8 +121,10 @@ class BroughtToleration(NamedTuple):
 class Domain:
     """A domain that a policy lists: the nodes with one of these ``values`` of the first topology key.
 
-    ``preferred``: those of them that its pods prefer. ``quota``: by resource, `PODS` among them, how much pods of the policy may
-    have there. ``may_grow``: nodes may be added for pods that find no room. ``tolerations``: what pods get when they are released there.
+    - ``preferred``: the values that its pods prefer
+    - ``quota``: by resource and `PODS`, how much pods of the policy may have there
+    - ``may_grow``: nodes may be added for pods without room
+    - ``tolerations``: what pods get when they are released there
     """
 
     name: str
@@ -132,47 +137,46 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSpec:
-    """The block ``release`` of a policy. ``topology`` are label keys of nodes, coarse to fine.
+    """The block ``release`` of a policy."""
 
-    ``domains``: where groups may go, in the order of `Strategy.IN_ORDER`; without any, each value of the first key is one.
-    ``group_label``: the label whose value names a pod's group; empty: the group is that of the pod's controller.
-    ``decision_timeout`` is in seconds. ``max_per_domain``: how many pods of the policy each domain may have; 0: any number.
-    ``limited``: the resources that quotas are about, `PODS` among them.
-    """
-
+    # Label keys of nodes, coarse to fine.
     topology: tuple[str, ...]
     gate: str = RELEASE_GATE
+    # The label whose value names a pod's group. Empty: the pods of one controller are a group.
     group_label: str = ""
     size: GroupSize = GroupSize()
     mode: ReleaseMode = ReleaseMode.REQUIRED
     strategy: Strategy = Strategy.BEST_FIT
     exclusive: bool = False
-    decision_timeout: float = 600.0
+    decision_timeout: float = 600.0  # seconds
     on_timeout: OnTimeout = OnTimeout.KEEP_GATED
     replacement: Replacement = Replacement.SAME_DOMAIN
     growth: Growth = Growth.SAME_DOMAIN
+    # Where groups may go, in the order of `Strategy.IN_ORDER`. Empty: each value of the first key is a domain.
     domains: tuple[Domain, ...] = ()
+    # How many pods of the policy each domain may have; 0 is any number.
     max_per_domain: int = 0
     when_no_room: WhenNoRoom = WhenNoRoom.WAIT
+    # The resources that quotas limit, and `PODS`.
     limited: frozenset[str] = field(init=False, repr=False, compare=False)
     _name_of: Mapping[str, str] = field(init=False, repr=False, compare=False)
     _by_name: Mapping[str, Domain] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Files the domains by value, and the resources that any quota names. O(values)."""
-        names = [name for each in self.domains for name, _ in each.quota]
+        """Indexes the domains by name and by value, and collects the resources that a quota names. O(values)."""
+        names = [name for domain in self.domains for name, _ in domain.quota]
         object.__setattr__(self, "limited", frozenset([*names, *((PODS,) if self.max_per_domain else ())]))
-        object.__setattr__(self, "_by_name", {each.name: each for each in self.domains})
-        object.__setattr__(self, "_name_of", {value: each.name for each in self.domains for value in each.values})
+        object.__setattr__(self, "_by_name", {domain.name: domain for domain in self.domains})
+        object.__setattr__(self, "_name_of", {value: domain.name for domain in self.domains for value in domain.values})
 
     @property
     def counts_domains(self) -> bool:
-        """Whether it is counted what pods of the policy have in each domain. O(1)."""
+        """Whether the pods of the policy are counted by domain. O(1)."""
         return bool(self.domains or self.limited)
 
     @property
     def has_quotas(self) -> bool:
-        """Whether what pods of the policy may have in a domain is limited. O(1)."""
+        """Whether a domain limits what pods of the policy may have there. O(1)."""
         return bool(self.limited)
 
     def names_of(self, values: frozenset[str] | None) -> tuple[str, ...]:
@@ -184,31 +188,34 @@ class ReleaseSpec:
         return tuple(sorted({self._name_of[value] for value in values if value in self._name_of}))
 
     def quota_of(self, name: str) -> dict[str, int]:
-        """What pods may have in a domain, by resource: the least of what the policy says. O(resources)."""
+        """The limits of a domain for pods of the policy, by resource: the smallest that apply. O(resources)."""
         domain = self._by_name.get(name)
-        found = dict(domain.quota) if domain is not None else {}
+        quotas = dict(domain.quota) if domain is not None else {}
         if self.max_per_domain:
-            found[PODS] = min(found.get(PODS, self.max_per_domain), self.max_per_domain)
-        return found
+            quotas[PODS] = min(quotas.get(PODS, self.max_per_domain), self.max_per_domain)
+        return quotas
 
     def needs_of(self, requests: Mapping[str, int]) -> dict[str, int]:
-        """What a pod with these requests takes of quotas, whatever its domain. O(resources)."""
+        """What a pod with these requests uses up of quotas, in any domain. O(resources)."""
         needs = {name: amount for name in self.limited if (amount := requests.get(name, 0)) and name != PODS}
         return {PODS: 1, **needs}
 
     def may_grow(self, levels: Sequence[Level]) -> bool:
-        """Whether pods may be released into a domain without room for them, as nodes may be added there. O(domains)."""
+        """Whether pods may be released into a domain without room for them, because nodes may be added there.
+
+        O(domains).
+        """
         is_asked = self.when_no_room is WhenNoRoom.RELEASE and bool(levels)
-        return is_asked and any(each.may_grow and self.level_of(each) == levels[0] for each in self.domains)
+        return is_asked and any(domain.may_grow and self.level_of(domain) == levels[0] for domain in self.domains)
 
     def level_of(self, domain: Domain) -> Level:
-        """What pods are narrowed to that may go to a domain of the list."""
+        """The node labels that pods released into a listed domain are narrowed to."""
         several = domain.values if len(domain.values) > 1 else ()
         return Level(self.topology[0], domain.values[0], several, domain.preferred, domain.tolerations)
 
 
 class DomainUse(NamedTuple):
-    """What pods of a policy have of a domain, and may have, by resource. ``values``: of the first key of the topology."""
+    """How much pods of a policy have of a domain, and may have, by resource. ``values``: of the first topology key."""
 
     name: str
     values: tuple[str, ...]
@@ -218,11 +225,12 @@ class DomainUse(NamedTuple):
 
 
 class Gating(msgspec.Struct, frozen=True, gc=False):
-    """What the release reads of a pod that is gated, or that was released by us; other pods have none.
+    """What the release reads of a pod that is gated, or that we have released. Other pods have none.
 
-    ``gates``: the names of its scheduling gates, the first `MOST_GATES` of them. ``owner``: the UID of its controller.
-    ``numbers``: the annotations whose value is a number, which a policy may take the size of a group from. ``released``:
-    the `GroupKey.value` of the group that it was released with.
+    - ``gates``: the names of its scheduling gates, at most `MOST_GATES`
+    - ``owner``: the UID of its controller
+    - ``numbers``: annotations whose value is a number; a policy may read the size of a group there
+    - ``released``: the `GroupKey.value` of the group that it was released with
     """
 
     gates: tuple[str, ...] = ()
@@ -235,7 +243,7 @@ class Gating(msgspec.Struct, frozen=True, gc=False):
 class GroupKey(NamedTuple):
     """Identifies a group. ``policy`` is ``str(PolicyKey)``, as in `GroupPlacement`.
 
-    ``value`` is that of the label, or the UID of the controller, or `own_group` of a pod that has neither.
+    ``value``: the value of the group label, or the controller's UID, or for a pod with neither, `own_group`.
     """
 
     namespace: str
@@ -247,17 +255,17 @@ class GroupKey(NamedTuple):
 
 
 def own_group(uid: str) -> str:
-    """The `GroupKey.value` of a pod that is a group of its own."""
+    """The `GroupKey.value` of a pod that forms a group by itself."""
     return _OF_ITS_OWN + uid
 
 
 def is_own_group(key: GroupKey) -> bool:
-    """Whether a pod is a group of its own."""
+    """Whether the group is a pod by itself."""
     return key.value.startswith(_OF_ITS_OWN)
 
 
 class Level(NamedTuple):
-    """A domain: a node label and its value, or one of its ``values``, of which ``value`` is the first.
+    """A domain: a node label ``key`` with ``value``, or with any of ``values``, whose first is ``value``.
 
     ``preferred``: the values that its pods prefer. ``tolerations``: what its pods get.
     """
@@ -284,16 +292,19 @@ class Level(NamedTuple):
         return frozenset(self.values or (self.value,))
 
     def meets(self, other: Level) -> bool:
-        """Whether a node can be in both. O(values)."""
+        """Whether a node can be in both domains. O(values)."""
         return self.key == other.key and not self.admitted.isdisjoint(other.admitted)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDecision:
-    """What is written down before the first pod of a group is touched, and never changes afterwards.
+    """The decision for a group.
 
-    ``levels`` are what each pod is narrowed to, coarse to fine: the first key of the topology, and the finer ones as far as
-    one domain holds the group. One value is pinned in the nodeSelector, several are a term of the node affinity. Empty: the pods are released together, and unpinned. ``size`` is that of the group.
+    It is written before the first pod of the group is changed, and never changes afterwards.
+
+    ``levels``: what each pod is narrowed to, coarse to fine: the first topology key, then finer keys as long as one
+    domain has room for the group. A level with one value is pinned in the nodeSelector, several values are a node
+    affinity term. Without levels the pods are released together, unpinned. ``size``: how many pods the group has.
     """
 
     group: GroupKey
@@ -304,7 +315,7 @@ class GroupDecision:
 
 
 class ReleaseRecord(NamedTuple):
-    """What the leader has written down of a pod: the group that it is released with, and its domain; None for no domain."""
+    """What the leader has written about a pod: the group that it is released with, and its domain (None: no domain)."""
 
     group: GroupKey
     level: Level | None
@@ -318,7 +329,7 @@ def toleration_body(toleration: BroughtToleration) -> dict[str, str | int]:
 
 
 def brought_toleration(body: Mapping[str, Any]) -> BroughtToleration:
-    """The reverse, of a toleration that is valid."""
+    """The toleration that a valid JSON body describes."""
     key, operator, value, effect = (str(body.get(name) or "") for name in ("key", "operator", "value", "effect"))
     return BroughtToleration(key, operator, value, effect, body.get("tolerationSeconds"))
 
@@ -332,11 +343,12 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RejectedDomain:
-    """Why a domain of the first key does not get a group.
+    """Why a domain of the first topology key does not get a group.
 
-    It holds ``holds`` of the ``needed`` pods that have no node yet. ``nodes``: how many of its nodes hold none, by the text
-    of the reason. ``taken_by``: the group that has an exclusive domain; ``excess``: what would be above its quota. Then nothing
-    was counted.
+    - ``holds``: how many of the ``needed`` pods, which have no node yet, it has room for
+    - ``nodes``: how many of its nodes have room for no pod, by the text of the reason
+    - ``taken_by``: another group has the domain exclusively; nothing is counted then
+    - ``excess``: what would exceed its quota; nothing is counted then
     """
 
     domain: Level
@@ -349,11 +361,15 @@ class RejectedDomain:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Where the pods of a group that have no node yet may go, all together: a slot for each of them, in ``levels``.
+    """Where the pods of a group that have no node yet may go, all together.
 
-    Without slots no domain holds them, and ``rejected`` says why for each domain; with levels all the same, they may be released
-    there and wait for nodes (`WhenNoRoom.RELEASE`). Slots without levels: the group does not need one domain
-    (`ReleaseMode.PREFERRED`). With ``victims``, the UIDs of pods, the slots are free once these have left (`WhenNoRoom.PREEMPT`).
+    1. Slots and levels: a slot for each pod, in the domain ``levels``.
+    2. Slots without levels: the group does not need one domain (`ReleaseMode.PREFERRED`).
+    3. Slots and ``victims`` (UIDs of pods): the slots are free once the victims have left (`WhenNoRoom.PREEMPT`).
+    4. Levels without slots: the pods may be released there and wait for nodes (`WhenNoRoom.RELEASE`).
+    5. Neither: no domain has room.
+
+    Without slots ``rejected`` gives the reason for each domain.
     """
 
     levels: tuple[Level, ...] = ()

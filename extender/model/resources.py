@@ -14,19 +14,19 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei"
 _DECIMAL = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal("1e3")}
 _DECIMAL |= {"M": Decimal("1e6"), "G": Decimal("1e9"), "T": Decimal("1e12"), "P": Decimal("1e15"), "E": Decimal("1e18")}
 _FACTORS = _DECIMAL | {suffix: Decimal(factor) for suffix, factor in _BINARY.items()}
-# A decimal exponent is a suffix of its own: no other follows it.
+# A decimal exponent replaces the suffix: `1e3k` is no quantity.
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
     r"(?:[eE](?P<sign>[+-]?)(?P<power>[0-9]+)|(?P<suffix>[KMGTPE]i|[numkMGTPE]?))"
 )
-_MOST = 2**63 - 1  # what is larger counts as this, as in Kubernetes
-_HUGE, _TINY = Decimal("1e30"), Decimal("1e-30")  # beyond these no suffix matters
-_LONGEST_POWER = 9  # digits; no text that fits into memory makes up for more
-_WIDE = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)  # shifts the point of any number exactly
-_ROUNDING = Context(prec=28, rounding=ROUND_UP)  # away from zero; whatever is lost beyond 28 digits rounds up as well
+_MOST = 2**63 - 1  # larger quantities count as this, as in Kubernetes
+_HUGE, _TINY = Decimal("1e30"), Decimal("1e-30")  # beyond these bounds no suffix changes the result
+_LONGEST_POWER = 9  # digits; no text that fits into memory has enough digits to balance a longer exponent
+_WIDE = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)  # so that a shift of the decimal point is exact
+_ROUNDING = Context(prec=28, rounding=ROUND_UP)  # away from zero; digits beyond the 28th round up too
 
 _USUAL_LENGTH = 32
-_PLAIN_LENGTH = 15  # digits; a thousand times as much is no more than _MOST
+_PLAIN_LENGTH = 15  # digits; a thousand times such a number is at most _MOST
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -48,20 +48,21 @@ def parse_quantity(text: str, *, milli: bool = False) -> int:
 
     Takes no longer for ``1e999999999`` than for ``1``. Long texts are not cached.
     """
-    if len(text) <= _PLAIN_LENGTH and text.isascii() and text.isdigit():  # most; without a place among those remembered
+    # Most quantities are plain digits: faster than a look-up, and they take no place in the cache.
+    if len(text) <= _PLAIN_LENGTH and text.isascii() and text.isdigit():
         return int(text) * (1000 if milli else 1)
     return _remembered(text, milli) if len(text) <= _USUAL_LENGTH else _parse_quantity(text, milli)
 
 
 def _parse_quantity(text: str, milli: bool) -> int:  # noqa: FBT001 (given by position, as part of a cache's key)
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
         raise QuantityError(f'"{text}" is not a quantity')
-    number = Decimal(found["number"])
-    if found["power"]:
-        power = found["power"].lstrip("0") or "0"
+    number = Decimal(match["number"])
+    if match["power"]:
+        power = match["power"].lstrip("0") or "0"
         digits = power if len(power) <= _LONGEST_POWER else "9" * _LONGEST_POWER
-        number = number.scaleb(int(found["sign"] + digits), _WIDE)
+        number = number.scaleb(int(match["sign"] + digits), _WIDE)
     if not number:
         return 0
     size, sign = number.copy_abs(), 1 if number > 0 else -1
@@ -69,7 +70,7 @@ def _parse_quantity(text: str, milli: bool) -> int:  # noqa: FBT001 (given by po
         return sign * _MOST
     if size <= _TINY:
         return sign
-    value = _ROUNDING.multiply(size, _FACTORS[found["suffix"] or ""] * (1000 if milli else 1))
+    value = _ROUNDING.multiply(size, _FACTORS[match["suffix"] or ""] * (1000 if milli else 1))
     return sign * min(int(value.to_integral_value(ROUND_UP)), _MOST)
 
 
@@ -78,14 +79,14 @@ _remembered = lru_cache(maxsize=4096)(_parse_quantity)
 
 def parse_resources(quantities: Mapping[str, str | float]) -> dict[str, int]:
     """A resource list as integers by name; raises ``QuantityError``. A quantity may be a number in JSON."""
-    return {name: parse_quantity(str(found), milli=name == CPU) for name, found in quantities.items()}
+    return {name: parse_quantity(str(quantity), milli=name == CPU) for name, quantity in quantities.items()}
 
 
 def quantity_text(name: str, amount: int) -> str:
     """An amount of a resource as Kubernetes writes it: ``500m``, ``2``, ``16Gi``."""
     if name == CPU:
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
-    suffix = next((each for each in reversed(_BINARY) if amount and amount % _BINARY[each] == 0), "")
+    suffix = next((unit for unit in reversed(_BINARY) if amount and amount % _BINARY[unit] == 0), "")
     return f"{amount // _BINARY.get(suffix, 1)}{suffix}"
 
 
@@ -117,7 +118,7 @@ def largest(parts: Iterable[Resources]) -> dict[str, int]:
 
 
 def scored_requests(requests: Resources) -> tuple[int, int]:
-    """The milli-CPU and bytes of memory that a pod counts with in scores, where one that requests none is not free either.
+    """The milli-CPU and bytes of memory that a pod counts with in scores. Without requests a pod counts with defaults.
 
     kube-scheduler takes the same defaults for each container without requests.
     """
@@ -125,6 +126,6 @@ def scored_requests(requests: Resources) -> tuple[int, int]:
 
 
 def share_of_unit(allocatable: Resources, name: str) -> float:
-    """Which share of a node one unit of the resource is; 0 where the node does not offer it."""
+    """One unit of the resource as a share of the node; 0 where the node does not offer the resource."""
     offered = allocatable.get(name, 0)
     return 1 / offered if offered > 0 else 0.0

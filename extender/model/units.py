@@ -1,7 +1,7 @@
-"""Durations, sizes and addresses in the form of configuration files: "1m30s", "32Mi", "127.0.0.1:8888"; counts in sentences.
+"""Units of configuration files, such as "1m30s", "32Mi", "127.0.0.1:8888", and counts in sentences.
 
-Text to value and back. Kubernetes resource quantities are another matter (`resources`): a size here is a whole
-number of bytes. Called by the settings and by the scenarios of the embedded control plane.
+Text to value and back. A size is a whole number of bytes; Kubernetes quantities are in `resources`. Called by the
+settings and by the scenarios of the embedded control plane.
 """
 
 import re
@@ -14,7 +14,7 @@ _BYTES_PER_UNIT: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10
 _SIZE: Final = re.compile(r"(\d+)(k|M|G|Ki|Mi|Gi)?")
 _LONGEST: Final = 2562047 * 3600.0  # 292 years, as in Go
 _MOST_BYTES: Final = 2**63
-_LONGEST_NUMBER: Final = 30  # digits, more than any size below that has
+_LONGEST_NUMBER: Final = 30  # digits; the largest size has fewer
 _HIGHEST_PORT: Final = 65535
 
 
@@ -37,7 +37,7 @@ class Duration(float):
         return cls(seconds)
 
     def __str__(self) -> str:
-        """Hours, minutes and seconds where it lasts a second, else milliseconds."""
+        """Hours, minutes and seconds; below a second milliseconds."""
         if 0 < self < 1:
             return f"{round(self * 1000, 3):g}ms"
         minutes, seconds = divmod(float(self), 60)
@@ -61,13 +61,13 @@ class ByteSize(int):
 
     @classmethod
     def of(cls, count: int) -> "ByteSize":
-        """This many bytes. Raises ValueError where no machine has them."""
+        """This many bytes. Raises ValueError for a size that no machine has."""
         if not 0 <= count < _MOST_BYTES:
             raise ValueError("expected a size from 0 to 8 EiB")
         return cls(count)
 
     def __str__(self) -> str:
-        """Exact: a size that is no multiple of a unit is written in bytes."""
+        """Exact: a size that is a multiple of no unit is written in bytes."""
         for unit in ("Gi", "Mi", "Ki"):
             count, rest = divmod(int(self), _BYTES_PER_UNIT[unit])
             if count and not rest:
@@ -76,7 +76,7 @@ class ByteSize(int):
 
 
 class Address(str):
-    """Where a server listens, "host:port"; an empty host means every interface, port 0 a free one."""
+    """Where a server listens, "host:port". An empty host means every interface, port 0 a free port."""
 
     __slots__ = ()
 
@@ -101,13 +101,13 @@ class Address(str):
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 pod`, `0 pods`, `2 pods`. ``noun`` is one whose plural ends in s."""
+    """`1 pod`, `0 pods`, `2 pods`. The plural of ``noun`` ends in s."""
     return f"{count} {noun if count == 1 else f'{noun}s'}"
 
 
-def agreeing(count: int, one: str, more: str) -> str:
-    """The form of a word for a count: `has` for 1, `have` for 0 and for 2."""
-    return one if count == 1 else more
+def agreeing(count: int, singular: str, plural: str) -> str:
+    """The form of a word that agrees with a count: `has` for 1, `have` for 0 and for 2."""
+    return singular if count == 1 else plural
 
 
 def times(count: int) -> str:
@@ -129,7 +129,7 @@ def rfc3339(moment: datetime) -> str:
 
 
 def read_time(text: str | None) -> datetime | None:
-    """A time of an object of the API; None for none, or one in another form, which must not hide the object."""
+    """A time of an API object; None without a text, or for an unknown form, because that must not hide the object."""
     try:
         return datetime.fromisoformat(text) if text else None
     except ValueError:

@@ -12,7 +12,7 @@ import msgspec
 
 
 class NoAnswerCause(Enum):
-    """Why there is no answer. ``FAILED``: a bug, which the log of the service tells more of."""
+    """Why there is no answer. ``FAILED``: a bug; the log of the service has the traceback."""
 
     UNKNOWN = "unknown"
     BUSY = "busy"
@@ -22,7 +22,7 @@ class NoAnswerCause(Enum):
 
 
 class NotExplained(Exception):  # noqa: N818 (an answer, not an error)
-    """Raised when a pod is not explained: it or the node is not known, or the budget is spent. The text says which."""
+    """Raised when a pod is not explained. The text says why: pod or node not known, or the budget is spent."""
 
     def __init__(self, cause: NoAnswerCause, text: str) -> None:
         super().__init__(text)
@@ -41,7 +41,7 @@ def shown_domain(value: str) -> str:
 class DomainState(Value, frozen=True):
     """One topology domain: how many pods a constraint counts there, some of them, and whether its nodes pass.
 
-    ``count`` includes pods whose node is undetermined, wherever that is worst; ``pods`` do not.
+    ``count`` includes pods whose node is undetermined, in the domain where they do most harm. ``pods`` leaves them out.
     """
 
     domain: str
@@ -52,9 +52,11 @@ class DomainState(Value, frozen=True):
 
 
 class TermReach(Value, frozen=True):
-    """The namespaces that a term reaches now. ``namespaces`` are the first of ``count``; all of them without a list.
+    """The namespaces that a term reaches now.
 
-    ``why``: what the term says of namespaces.
+    - ``why``: what the term says about namespaces
+    - ``count``: how many namespaces; ``namespaces`` are the first of them
+    - ``is_every``: every namespace; then there is no list
     """
 
     why: str
@@ -71,14 +73,18 @@ class LeftOutDomain(Value, frozen=True):
 
 
 class ConstraintState(Value, frozen=True):
-    """What one constraint counts now. Domains that reject come first; ``more_domains`` are left out of ``domains``.
+    """What one constraint counts now.
 
-    ``pods`` is the selector of the pods that are counted, ``carrier`` one of the existing pods whose term this is.
-    ``limit`` is the largest count with which a domain passes; without it the constraint misses a pod instead.
-    Topology spread has ``max_skew``, ``min_domains``, the ``eligible`` domains and the ``minimum`` that skew is measured
-    against. ``lacking``: nodes without the topology key, which pass or, where ``rejects_lacking``, do not. ``more_terms``: how
-    many more terms of existing pods select the pod. ``left_out``: domains that policies leave out of the minimum.
-    ``excludes_itself``: the spread constraint does not select the pod that has it, so placing the pod changes no count.
+    - ``pods``: the selector of the pods that are counted
+    - ``carrier``: an existing pod that has this term
+    - ``limit``: the largest count with which a domain passes; absent where the constraint misses a pod instead
+    - ``max_skew``, ``min_domains``, ``eligible`` (domains) and ``minimum`` (over the eligible domains): topology spread
+      only
+    - ``lacking``: how many nodes lack the topology key; they pass unless ``rejects_lacking``
+    - ``domains``: first the domains that reject; ``more_domains`` further ones are left out of this list
+    - ``more_terms``: how many further terms of existing pods select the pod
+    - ``left_out``: domains that policies leave out of the minimum
+    - ``excludes_itself``: the spread constraint does not select its own pod, so placing the pod changes no count
     """
 
     rule: str
@@ -103,7 +109,10 @@ class ConstraintState(Value, frozen=True):
 
 
 class Obstacle(Value, frozen=True):
-    """One reason of one rule against ``nodes`` nodes; ``examples`` are some of them, ``blamed`` what stands in the way."""
+    """One reason of one rule against ``nodes`` nodes. ``examples``: some of the nodes.
+
+    ``blamed``: what stands in the way.
+    """
 
     rule: str
     reason: str
@@ -127,13 +136,19 @@ class NodeState(Value, frozen=True):
 
 
 class TriedChange(Value, frozen=True):
-    """A change that was tried, after which the pod passes filter and fits on ``node``.
+    """A change that was tried: after it the pod passes filter and fits on ``node``.
 
-    ``kind`` says which of the other fields are set: addNode (``labels`` of the new node, otherwise like ``like``),
-    uncordonNode (``node``), removeTaints (``taints``, each with value and effect), labelNode (``labels`` that are set, ``removedLabels``),
-    movePod (``pods``, ``from``, ``to``), labelNamespace (``namespace``, and as labelNode), deletePods (``pods``; lower
-    priority), addRoom (``room``: by resource what is missing; milli-CPU, else units), changeConstraint (``topology_key`` of one of the
-    pod's spread constraints, and ``fields`` with their values).
+    ``kind`` says which of the other fields are set:
+
+    - addNode: ``labels`` of the new node; in all else it equals the node ``like``
+    - uncordonNode: ``node``
+    - removeTaints: ``taints``, each with value and effect
+    - labelNode: ``labels`` to set, ``removed_labels``
+    - movePod: ``pods``, ``from``, ``to``
+    - labelNamespace: ``namespace``, ``labels`` to set, ``removed_labels``
+    - deletePods: ``pods``, all of lower priority
+    - addRoom: ``room``, the missing amount by resource; milli-CPU for ``cpu``, else units
+    - changeConstraint: ``topology_key`` of a spread constraint of the pod, and ``fields`` with their new values
     """
 
     kind: str
@@ -154,7 +169,7 @@ class TriedChange(Value, frozen=True):
 
 
 class HeldGroup(Value, frozen=True):
-    """The group with which a gated pod is released: how far that is, where it goes, and why it waits."""
+    """The group with which a gated pod is released: how far the release is, its domain, and why the group waits."""
 
     policy: str
     group: str
@@ -165,17 +180,19 @@ class HeldGroup(Value, frozen=True):
 
 
 class AskingScheduler(Value, frozen=True):
-    """A scheduler by the schedulerName of the pods that it asks about, and when it ``asked`` last (RFC 3339)."""
+    """A scheduler, by the schedulerName of the pods in its requests. ``asked``: time of the last request (RFC 3339)."""
 
     name: str
     asked: str
 
 
 class Asked(Value, frozen=True):
-    """Whether a scheduler looks at a pod, by what schedulers have asked this replica ``since`` it answers (RFC 3339).
+    """Whether a scheduler looks at a pod, judged by the requests to this replica ``since`` it answers (RFC 3339).
 
-    ``scheduler`` is the name in the pod. ``last``: when it was last asked about, and ``answer`` what was answered; both are empty where
-    no such answer is kept. ``is_unasked``: others ask, and no scheduler of this name does. ``text`` is all of it in a sentence.
+    - ``scheduler``: the schedulerName of the pod
+    - ``last``: time of the last request about the pod, and ``answer``: what was answered; both empty where none is kept
+    - ``is_unasked``: other schedulers send requests, and no scheduler of this name does
+    - ``text``: all of this in a sentence
     """
 
     scheduler: str
@@ -190,12 +207,15 @@ class Asked(Value, frozen=True):
 class Explanation(Value, frozen=True):
     """Why a pod is pending.
 
-    ``passing`` counts the nodes that filter lets pass, ``fitting`` those of them that could take the pod by themselves;
-    ``candidates`` are the first of the latter. ``policies`` are those that hold the pod to something. ``preempting`` is the node on which pods are
-    preempted for it. ``is_changed``: the
-    cluster changed while this was computed, so parts may not agree. ``gates`` are the scheduling gates that hold the pod, and
-    ``group`` what removes the one of ours; then nodes are looked at as if it was released into the domain of the group.
-    ``asked``: whether a scheduler looks at the pod; absent for one that is not pending, and where a replica that does not lead answers.
+    - ``passing``: how many nodes filter lets pass
+    - ``fitting``: how many passing nodes could take the pod by themselves; ``candidates`` are the first of these nodes
+    - ``policies``: the policies that constrain the pod
+    - ``preempting``: the node on which pods are preempted for it
+    - ``is_changed``: the cluster changed while this was computed, so parts may not agree
+    - ``gates``: the scheduling gates of the pod
+    - ``group``: what removes our own gate; then nodes are judged as if the pod were released into the group's domain
+    - ``asked``: whether a scheduler looks at the pod; absent if the pod is not pending, or if this replica does not
+      lead
     """
 
     pod: str

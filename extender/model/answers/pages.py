@@ -1,7 +1,7 @@
-"""Pages of what the cluster holds, in the form in which the API encodes them, and what is asked for.
+"""Pages of what the cluster holds, in the form in which the API encodes them, and the questions for them.
 
-Every page is bounded. ``more`` says how many rows are left out after the last one, and ``next`` is what to give as
-``after`` for them; it is empty on the last page.
+Every page is bounded. ``more`` says how many rows are left out after the last one. ``next`` is the value of ``after``
+for the next page; it is empty on the last page.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_ROWS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class PageOf:
-    """Which rows are wanted: of a namespace, or all where it is empty, at most ``limit`` of those after a position."""
+    """Which rows are wanted: of one namespace (empty: of all), after a position, at most ``limit``."""
 
     namespace: str = ""
     after: str = ""
@@ -28,7 +28,10 @@ class PageOf:
 
 @dataclass(frozen=True, slots=True)
 class TopologyQuestion:
-    """The domains of a key, or with ``domain`` the nodes of one. ``selector``: which pods of the namespace are counted."""
+    """The domains of a key; with ``domain`` the nodes of that domain.
+
+    ``selector``: which pods of the namespace count.
+    """
 
     key: str
     page: PageOf
@@ -39,8 +42,9 @@ class TopologyQuestion:
 class DomainRow(Value, frozen=True):
     """The nodes of a domain together. CPU is in milli-CPU, memory in bytes; free is what no pod on the nodes requests.
 
-    ``pods`` are those on the nodes, assumed ones included, ``matching`` those of them that are asked for.
-    ``unschedulable``: how many of its nodes are cordoned.
+    - ``unschedulable``: how many of its nodes are cordoned
+    - ``pods``: the pods on the nodes, assumed pods included
+    - ``matching``: how many of these pods the selector of the question matches
     """
 
     domain: str
@@ -71,7 +75,8 @@ class NodeRow(Value, frozen=True):
 class TopologyPage(Value, frozen=True):
     """The domains of a topology key in the order of their names, or the ``nodes`` of ``domain``.
 
-    ``lacking``: how many nodes do not have the key. ``matching``: the pods that are asked for, on nodes without the key as well.
+    - ``lacking``: how many nodes do not have the key
+    - ``matching``: the pods that the selector of the question matches, also on nodes without the key
     """
 
     key: str
@@ -85,11 +90,12 @@ class TopologyPage(Value, frozen=True):
 
 
 class WorkloadRow(Value, frozen=True):
-    """Pods of one namespace with equal labels, apart from those that each revision or each pod has of its own.
+    """Pods of one namespace with equal labels. Labels that tell revisions or single pods apart are ignored.
 
-    ``selector`` selects them, in kubectl's notation; it may select pods with more labels as well. ``pending`` of the
-    ``pods`` have no node. ``constraints``: how many of each kind such a pod has of its own, at most. ``example_pod`` is a pending
-    one, if there is any; empty where none is left.
+    - ``selector``: selects these pods, in kubectl's notation; it may select pods with more labels too
+    - ``pending``: how many of the ``pods`` have no node
+    - ``constraints``: how many constraints of each kind such a pod has itself, at most
+    - ``example_pod``: a pending pod if there is one; empty where no pod remains
     """
 
     namespace: str
@@ -102,7 +108,7 @@ class WorkloadRow(Value, frozen=True):
 
 
 class WorkloadPage(Value, frozen=True):
-    """What can be chosen, by namespace and labels."""
+    """The workloads that a form can offer, by namespace and labels."""
 
     workloads: tuple[WorkloadRow, ...]
     more: int = 0
@@ -110,10 +116,11 @@ class WorkloadPage(Value, frozen=True):
 
 
 class ConstraintsPage(Value, frozen=True):
-    """What the hard constraints of a pod count for a further pod like it. ``node`` is empty while it has none.
+    """What the hard constraints of a pod count for a further pod like it.
 
-    ``policies`` are those that hold such a pod to something. ``is_changed``: the cluster changed while this was computed,
-    so parts may not agree.
+    - ``node``: empty while the pod has none
+    - ``policies``: the policies that constrain such a pod
+    - ``is_changed``: the cluster changed while this was computed, so parts may not agree
     """
 
     pod: str
@@ -124,11 +131,15 @@ class ConstraintsPage(Value, frozen=True):
 
 
 class PendingRow(Value, frozen=True):
-    """A pod without a node. ``state``: pending, gated, assumed, preempting (pods are deleted for it), or terminating.
+    """A pod without a node.
 
-    ``since``: its creation, as the API server writes it. ``rejection`` is what kube-scheduler said last, ``reasons`` the
-    labels of the reasons in our last answer about it, ``error`` the error in it; ``answered`` when that was (RFC 3339), empty where none
-    is kept. ``scheduler`` is the name in the pod. ``unasked`` says that no scheduler of this name asks, while others do.
+    - ``state``: pending, gated, assumed, preempting (pods are deleted for it), or terminating
+    - ``since``: its creation time, as the API server writes it
+    - ``rejection``: the last message of kube-scheduler
+    - ``reasons``: the reasons in our last answer, as labels; ``error``: the error in it
+    - ``answered``: the time of our last answer (RFC 3339); empty where no answer is kept
+    - ``scheduler``: the schedulerName of the pod
+    - ``unasked``: other schedulers send requests, and no scheduler of this name does
     """
 
     namespace: str
@@ -147,7 +158,7 @@ class PendingRow(Value, frozen=True):
 
 
 class PendingPage(Value, frozen=True):
-    """The pods without a node, those that wait longest first."""
+    """The pods without a node; the pod that has waited longest is first."""
 
     pods: tuple[PendingRow, ...]
     more: int = 0
@@ -162,9 +173,11 @@ class VictimRow(Value, frozen=True):
 
 
 class PreemptionRow(Value, frozen=True):
-    """A preemptor that is not bound yet, the node that it gets, and what is deleted for it; ``more_victims`` are left out.
+    """A preemptor that is not bound yet, the node that it gets, and the pods that are deleted for it.
 
-    ``state``: executing, victims terminating, or preemptor unbound. ``since``: when the plan was accepted (RFC 3339).
+    - ``state``: executing, victims terminating, or preemptor unbound
+    - ``since``: when the plan was accepted (RFC 3339)
+    - ``more_victims``: how many victims the list leaves out
     """
 
     pod: str
@@ -178,7 +191,7 @@ class PreemptionRow(Value, frozen=True):
 
 
 class PreemptionPage(Value, frozen=True):
-    """Preemptions in flight, the longest first. Only the leader has any."""
+    """Preemptions in flight; the one that has lasted longest is first. Only the leader has any."""
 
     preemptions: tuple[PreemptionRow, ...]
     more: int = 0
@@ -186,11 +199,15 @@ class PreemptionPage(Value, frozen=True):
 
 
 class GroupRow(Value, frozen=True):
-    """A group of gated pods that are released together: how far it is, where it goes, and why it waits.
+    """A group of gated pods that are released together.
 
-    ``key`` is the value that its pods share, ``needed`` how many pods it is to have, 0 where they do not tell. Of its
-    ``pods`` ``gated`` ones wait, ``released`` ones have no gate of ours any more, and ``bound`` of these have a node.
-    ``domain`` is empty while nothing is decided. ``since``: when its oldest pod was created (RFC 3339), empty where unknown.
+    - ``key``: the value that its pods share
+    - ``needed``: how many pods the group is to have; 0 where its pods do not say
+    - ``gated``: how many of its ``pods`` wait at our gate
+    - ``released``: how many of its ``pods`` no longer have our gate; ``bound`` of the released pods have a node
+    - ``domain``: where the group goes; empty while nothing is decided
+    - ``reason``, ``text``: why the group waits
+    - ``since``: when its oldest pod was created (RFC 3339); empty where that is unknown
     """
 
     policy: str
@@ -217,7 +234,7 @@ class GroupPage(Value, frozen=True):
 
 
 class AmountRow(Value, frozen=True):
-    """How much of a resource is ``used``, and may be; ``quota`` is empty where nothing limits it."""
+    """How much of a resource is ``used``, and how much may be: ``quota``, empty where nothing limits it."""
 
     resource: str
     used: str
@@ -225,7 +242,7 @@ class AmountRow(Value, frozen=True):
 
 
 class PolicyDomainRow(Value, frozen=True):
-    """A domain of a policy that releases groups, and what its pods have there."""
+    """A domain of a policy that releases groups, and how much its pods have there."""
 
     name: str
     amounts: tuple[AmountRow, ...]
@@ -235,7 +252,9 @@ class PolicyDomainRow(Value, frozen=True):
 class PolicyRow(Value, frozen=True):
     """A scheduling policy, when it acts, what it directs, and how many pods it selects now.
 
-    ``domains`` are in the order of the policy, and ``more_domains`` are left out. ``problem`` says why an invalid one is not applied; it selects nothing. ``examples`` are some of the ``matched`` pods.
+    - ``problem``: why an invalid policy is not applied; it selects nothing
+    - ``examples``: some of the ``matched`` pods
+    - ``domains``: in the order of the policy; ``more_domains`` further ones are left out
     """
 
     kind: str
@@ -261,11 +280,11 @@ class PolicyPage(Value, frozen=True):
     next: str = ""
 
 
-# -- what the extender says of itself and of the cluster as a whole ------------------------------------------------------
+# -- the extender, and the cluster as a whole --------------------------------------------------------------------------
 
 
 class KeySummary(Value, frozen=True):
-    """A label key of nodes: how many ``nodes`` carry it, with how many values, which are the ``domains``."""
+    """A label key of nodes: how many ``nodes`` have it, and how many values it has there (``domains``)."""
 
     key: str
     domains: int
@@ -275,10 +294,13 @@ class KeySummary(Value, frozen=True):
 class ClusterFigures(Value, frozen=True):
     """How many objects the index holds, and how many pods are in which state.
 
-    ``pending`` pods wait for a node and are not gated; ``assumed`` ones have passed filter and are not seen bound.
-    ``preemptions_in_flight``: preemptors that are not bound yet. ``groups_in_flight``: groups with a pod that is not bound.
-    ``invalid_policies`` are not among ``policies``. ``rebuilds``: how often the counts of the index had to be built again, which only a bug causes. ``topology_keys``: the usual ones first, then those that most nodes
-    carry; ``more_keys`` are left out.
+    - ``pending``: pods that wait for a node and are not gated
+    - ``assumed``: pods that have passed filter and are not seen bound
+    - ``preemptions_in_flight``: preemptors that are not bound yet
+    - ``groups_in_flight``: groups with a pod that is not bound
+    - ``invalid_policies``: not counted in ``policies``
+    - ``rebuilds``: how often the counts of the index had to be built again; only a bug causes that
+    - ``topology_keys``: first the usual keys, then the keys that most nodes have; ``more_keys`` are left out
     """
 
     nodes: int
@@ -327,10 +349,13 @@ class Features(Value, frozen=True):
 class Overview(ClusterFigures, frozen=True):
     """The extender and the cluster at a glance.
 
-    ``leader``: no other replica answers now. ``ready``: the scheduler's requests are answered. ``freshness_seconds``: how
-    long ago the cluster was heard of, for the kind of which that is longest ago; without changes once a minute. It is absent
-    in a service that follows no cluster. ``shadow``: where decisions are compared with those of the scheduler's own plugins, with a
-    few of the last differences. ``resident_bytes`` is the memory of the process, 0 where the system does not tell.
+    - ``leader``: no other replica answers now
+    - ``ready``: requests of the scheduler are answered
+    - ``freshness_seconds``: age of the oldest kind: seconds since its last watch event or bookmark, which comes once a
+      minute without changes; absent in a service that follows no cluster
+    - ``shadow``: present where decisions are compared with the scheduler's own plugins; has a few of the last
+      differences
+    - ``resident_bytes``: the memory of the process; 0 where the system does not say
     """
 
     version: str

@@ -30,13 +30,18 @@ DIFFERING: Final[frozenset[Result]] = frozenset({"differed", "unproven"})
 class ShadowDifference(Value, frozen=True):
     """A decision that differs. ``time`` is in Unix seconds.
 
-    ``confirmed``: the scheduler wrote it, by the binding or by the condition; else only a filter request says so.
+    ``confirmed``: the scheduler wrote the decision, by the binding or by the condition. Otherwise only a filter request
+    shows it.
 
-    Of a request: ``node`` passed the plugins and ``rule`` rejects it, one of ``nodes`` such nodes; ``bound_to`` is where the pod
-    was bound, ``requests`` how many came for it until then. The counts are those of the rejection: ``count`` is what is counted in
-    the ``domain`` of the ``topology_key``, ``limit`` the most with which the node would pass.
+    A difference in a request:
 
-    Of a condition: it counts ``nodes`` nodes for the reason, and our rule at least ``least`` and at most ``most``.
+    - ``node``: passed the plugins, and ``rule`` rejects it; one of ``nodes`` such nodes
+    - ``bound_to``: where the pod was bound; ``requests``: how many filter requests came for it until then
+    - ``count``: what is counted in the ``domain`` of the ``topology_key``
+    - ``limit``: the largest count with which the node would pass
+
+    A difference in a condition: the condition counts ``nodes`` nodes for the reason; our rule counts at least ``least``
+    and at most ``most``.
     """
 
     time: float
@@ -64,7 +69,7 @@ class ShadowDifference(Value, frozen=True):
 
 
 class RuleFigures(Value, frozen=True):
-    """How many decisions a rule had something to say about, by what came of the comparison."""
+    """How many decisions concern a rule, by the result of the comparison."""
 
     rule: str
     agreed: int
@@ -75,7 +80,10 @@ class RuleFigures(Value, frozen=True):
 
 
 class ShadowPage(Value, frozen=True):
-    """The comparison since the start of the process. ``open`` decisions wait for the outcome; ``decisions`` are all, by result."""
+    """The comparison since the start of the process. ``open``: decisions without an outcome yet.
+
+    ``decisions``: all, by result.
+    """
 
     compared: int
     differ: int

@@ -1,4 +1,4 @@
-"""What is asked of what-if, and its answer: where pods would go if the cluster were changed.
+"""The question of a what-if and its answer: where pods would go if the cluster were changed.
 
 Values only. The answer is in the form in which the API encodes it.
 """
@@ -23,7 +23,7 @@ class NotComputed(NotExplained):
 
 
 class Displaced(StrEnum):
-    """What becomes of the pods of deleted and drained nodes: their controllers make them again, or they are gone too."""
+    """What happens to the pods of deleted and drained nodes: controllers recreate them, or they are gone too."""
 
     PLACE = "place"
     GONE = "gone"
@@ -37,20 +37,19 @@ class Given(msgspec.Struct, frozen=True):
 
 
 class GivenWorkload(msgspec.Struct, frozen=True):
-    """A workload to add, or to put in place of the one of its name.
-
-    ``count``: so many pods ``make`` yields; it may raise ``WireError``. ``is_per_node``: of a DaemonSet, whose one pod is made for each node.
-    ``selector``: what default constraints read of the owner of the pods. ``note``: why no pods are made.
-    """
+    """A workload to add, or to put in place of the workload with its name."""
 
     kind: str
     namespace: str
     name: str
     path: str
     count: int
+    # Yields ``count`` pods, or for a DaemonSet one pod that is copied to each node. May raise ``WireError``.
     make: Callable[[], Iterator[Pod]]
     is_per_node: bool = False
+    # What default constraints read of the owner of the pods.
     selector: Workload | None = None
+    # Why no pods are made.
     note: str = ""
 
     def __str__(self) -> str:
@@ -78,8 +77,8 @@ class Removal(msgspec.Struct, frozen=True):
 class WhatIf(msgspec.Struct, frozen=True):
     """One what-if: deletions come first, then cordons and drains, then ``given`` in their order.
 
-    ``pending``: pending pods are placed too, up to ``limit`` of them, beside given and displaced ones. ``notes``: what makes
-    given objects differ from a cluster.
+    ``pending``: pending pods are placed too, up to ``limit``, after given and displaced pods. ``notes``: in what the
+    given objects differ from objects of a cluster.
     """
 
     given: tuple[Given | GivenWorkload, ...] = ()
@@ -92,11 +91,13 @@ class WhatIf(msgspec.Struct, frozen=True):
 
 
 class Placement(Value, frozen=True):
-    """What becomes of one pod.
+    """What happens to one pod.
 
-    ``origin``: given in the request, displaced from a deleted or drained node, or pending. ``state``: placed on ``node``, rejected for
-    ``reason``, gated, or gone for ``reason``. ``was`` is the node that it was on. ``obstacles`` are those of an explanation, for the first of the
-    rejected pods. ``unchecked``: needs that the extender does not see, so kube-scheduler may still reject the node.
+    - ``origin``: given in the request, displaced from a deleted or drained node, or pending
+    - ``state``: placed on ``node``, rejected for ``reason``, gated, or gone for ``reason``
+    - ``was``: the node that it was on
+    - ``obstacles``: as in an explanation; only for the first rejected pods
+    - ``unchecked``: needs that the extender does not see, so kube-scheduler may still reject the node
     """
 
     pod: str
@@ -110,9 +111,10 @@ class Placement(Value, frozen=True):
 
 
 class WhatIfSummary(Value, frozen=True):
-    """How many pods would be placed and rejected, how many of them are ``displaced``, and how many are gone for good.
+    """How many pods would be placed, rejected, gated, or gone for good.
 
-    ``not_tried``: pending pods beyond the limit of the request.
+    - ``displaced``: how many of all these pods were displaced
+    - ``not_tried``: pending pods beyond the limit of the request
     """
 
     placed: int
@@ -124,16 +126,17 @@ class WhatIfSummary(Value, frozen=True):
 
 
 class Spent(Value, frozen=True):
-    """What the answer took: seconds of processor time, and bytes of memory beside that of the service."""
+    """The cost of the answer: seconds of processor time, and bytes of memory beyond the memory of the service."""
 
     seconds: float
     bytes: int
 
 
 class WhatIfAnswer(Value, frozen=True):
-    """Where pods would go, in the order in which they were placed. ``budget`` is what it took.
+    """Where pods would go, in the order in which they were placed. ``budget`` is the cost of the answer.
 
-    ``notes`` tell what makes given objects differ from a cluster, and what became of the pods that a workload had.
+    ``notes``: in what the given objects differ from objects of a cluster, and what happened to the old pods of a
+    workload.
     """
 
     summary: WhatIfSummary

@@ -1,8 +1,8 @@
-"""Conjunctions of requirements as sets of clauses: when two are equal, and when no node (or no pod) can satisfy them all.
+"""Conjunctions of requirements as sets of clauses: which are equal, and which no node (or no pod) can satisfy.
 
-A clause is one requirement in canonical form, so that `In [a, b]` equals `In [b, a]`. The algebra is that of
-https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/node-selector-requirement/: In, NotIn, Exists,
-DoesNotExist, Gt and Lt. What it does not know (an operator of a later API) is equal only to itself and never contradicts.
+A clause is one requirement in canonical form, so `In [a, b]` equals `In [b, a]`. The operators are In, NotIn, Exists,
+DoesNotExist, Gt and Lt of a node selector. An operator of a later API is equal only to itself and never contradicts.
+https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/node-selector-requirement/
 """
 
 from __future__ import annotations
@@ -36,40 +36,46 @@ def clause(source: str, key: str, operator: str, values: Iterable[str] = ()) -> 
 
 
 def are_contradictory(clauses: Iterable[Clause]) -> bool:
-    """Whether no object can satisfy all of them. True only where that is certain. O(clauses + values)."""
+    """Whether no object can satisfy all clauses. True only where that is certain. O(clauses + values)."""
     first: dict[tuple[str, str], Clause] = {}
-    groups: dict[
-        tuple[str, str], list[Clause]
-    ] = {}  # only of those that can contradict: of two clauses, or with a bound
-    for each in clauses:
-        if each.source == OPAQUE:
+    # Only keys whose clauses can contradict: keys with two clauses, or with an upper bound. Most keys have one clause,
+    # and cost no list.
+    groups: dict[tuple[str, str], list[Clause]] = {}
+    for clause in clauses:
+        if clause.source == OPAQUE:
             continue
-        key = (each.source, each.key)
+        key = (clause.source, clause.key)
         if key in first:
-            groups.setdefault(key, [first[key]]).append(each)
+            groups.setdefault(key, [first[key]]).append(clause)
             continue
-        first[key] = each
-        if each.operator == Operator.LT:
-            groups[key] = [each]
+        first[key] = clause
+        if clause.operator == Operator.LT:
+            groups[key] = [clause]
     return any(map(_contradict, groups.values()))
 
 
 def _contradict(group: list[Clause]) -> bool:
-    """The same for clauses about one key."""
+    """Whether no value of one key satisfies all its clauses.
+
+    1. One clause contradicts itself only as a bound below every label value.
+    2. DoesNotExist is compatible with itself and NotIn. With an unknown operator nothing is certain.
+    3. With In, some listed value must pass each NotIn and lie between the bounds.
+    4. Otherwise only the bounds can contradict: NotIn and Exists leave infinitely many values.
+    """
     if len(group) == 1:
         return _is_empty_range(group)
-    operators = {each.operator for each in group}
+    operators = {clause.operator for clause in group}
     if Operator.DOES_NOT_EXIST in operators:
         return not operators <= {Operator.DOES_NOT_EXIST, Operator.NOT_IN} and not _has_unknown(operators)
-    listed = [set(each.values) for each in group if each.operator == Operator.IN]
+    listed = [set(clause.values) for clause in group if clause.operator == Operator.IN]
     if not listed:
         return _is_empty_range(group)
-    left = set.intersection(*listed)
-    for each in group:
-        if each.operator == Operator.NOT_IN:
-            left.difference_update(each.values)
+    common = set.intersection(*listed)
+    for clause in group:
+        if clause.operator == Operator.NOT_IN:
+            common.difference_update(clause.values)
     low, high = _bounds(group)
-    return not any(_lies_between(value, low, high) for value in left)
+    return not any(_lies_between(value, low, high) for value in common)
 
 
 def _has_unknown(operators: set[str]) -> bool:
@@ -77,14 +83,17 @@ def _has_unknown(operators: set[str]) -> bool:
 
 
 def _bounds(group: list[Clause]) -> tuple[int | None, int | None]:
-    """The greatest Gt and the least Lt, None without one. A bound that is no integer is left out: see `_is_empty_range`."""
-    above = [bound for each in group if each.operator == Operator.GT for bound in _integers(each)]
-    below = [bound for each in group if each.operator == Operator.LT for bound in _integers(each)]
+    """The greatest Gt and the least Lt; None without one.
+
+    Bounds that are no integers are ignored: see `_is_empty_range`.
+    """
+    above = [bound for clause in group if clause.operator == Operator.GT for bound in _integers(clause)]
+    below = [bound for clause in group if clause.operator == Operator.LT for bound in _integers(clause)]
     return max(above, default=None), min(below, default=None)
 
 
-def _integers(each: Clause) -> list[int]:
-    return [number for number in map(as_int64, each.values) if number is not None]
+def _integers(clause: Clause) -> list[int]:
+    return [number for number in map(as_int64, clause.values) if number is not None]
 
 
 def _lies_between(value: str, low: int | None, high: int | None) -> bool:
@@ -108,12 +117,12 @@ def absorb(terms: Sequence[AbstractSet[Clause]]) -> list[int]:
     Of equal terms the first stays. A term without clauses matches no node, so it neither absorbs nor is absorbed.
     """
     kept: list[int] = []
-    for number, each in enumerate(terms):
-        if each and any(_absorbs(other, each, number, at) for at, other in enumerate(terms) if other and at != number):
+    for number, term in enumerate(terms):
+        if term and any(_absorbs(other, term, number, at) for at, other in enumerate(terms) if other and at != number):
             continue
         kept.append(number)
     return kept
 
 
-def _absorbs(other: AbstractSet[Clause], each: AbstractSet[Clause], number: int, at: int) -> bool:
-    return other <= each and (len(other) < len(each) or at < number)
+def _absorbs(other: AbstractSet[Clause], term: AbstractSet[Clause], number: int, at: int) -> bool:
+    return other <= term and (len(other) < len(term) or at < number)

@@ -25,11 +25,11 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 _MAX_NAME = 63
 _MAX_SUBDOMAIN = 253
 
-# The same as regular expressions that JSON schemas take, too, to be put together with others.
+# The syntax again as regular expressions for JSON schemas, in parts that can be joined with others.
 VALUE_PATTERN = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 _LABEL = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 KEY_PATTERN = rf"(?:(?=[^/]{{1,253}}/){_LABEL}(?:\.{_LABEL})*/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
-_SHORT = 8  # up to so many values comparing one after the other is faster than halving
+_SHORT = 8  # up to so many values a linear search is faster than a binary search
 
 
 class Operator(StrEnum):

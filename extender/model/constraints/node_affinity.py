@@ -13,18 +13,18 @@ from dataclasses import dataclass, field, replace
 from extender.model.constraints.labels import Labels, Operator, is_label_key, is_label_value, satisfies
 from extender.model.constraints.selectors import Requirement, SelectorError, requirement
 
-_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")  # no more digits fit
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")  # an int64 has at most 19 digits
 _INT64 = 2**63
 NAME_FIELD = "metadata.name"
-_FEW = 4  # terms up to which trying each is as fast as looking them up
+_FEW = 4  # up to so many terms, trying each is as fast as an index
 
 
 def as_int64(text: str | None) -> int | None:
-    """The text as Go's ``strconv.ParseInt(text, 10, 64)`` reads it, None where that fails or nothing is there."""
-    found = None if text is None else _INTEGER.fullmatch(text)
-    if found is None:
+    """The integer that Go's ``strconv.ParseInt(text, 10, 64)`` reads; None where that fails, or without a text."""
+    match = None if text is None else _INTEGER.fullmatch(text)
+    if match is None:
         return None
-    number = int(found[1] + found[2])
+    number = int(match[1] + match[2])
     return number if -_INT64 <= number < _INT64 else None
 
 
@@ -79,7 +79,7 @@ def field_requirement(key: str, operator: str, values: Sequence[str] = ()) -> No
 class NodeSelectorTerm:
     """A conjunction over labels and fields; a term without any clause matches no node.
 
-    A term that cannot be parsed is made as one without any clause: the scheduler passes over it to the next.
+    A term that cannot be parsed becomes a term without clauses: it matches no node, as in the scheduler.
     """
 
     expressions: tuple[NodeRequirement, ...] = ()
@@ -96,33 +96,33 @@ class NodeSelectorTerm:
 
     def unmet(self, name: str, labels: Labels) -> NodeRequirement | None:
         """The first clause that the node does not satisfy, None where it satisfies all."""
-        found = next((clause for clause in self.expressions if not clause.matches(labels)), None)
-        return found or next((clause for clause in self.fields if not clause.matches({NAME_FIELD: name})), None)
+        expression = next((clause for clause in self.expressions if not clause.matches(labels)), None)
+        return expression or next((clause for clause in self.fields if not clause.matches({NAME_FIELD: name})), None)
 
     def matching(self, nodes: NodeTable) -> list[bool]:
         """Which of the nodes satisfy every clause."""
-        found = [bool(self.expressions or self.fields)] * len(nodes)
+        passing = [bool(self.expressions or self.fields)] * len(nodes)
         for clause in self.expressions:
-            found = nodes.satisfying(clause, found)
+            passing = nodes.satisfying(clause, passing)
         for clause in self.fields:
-            found = nodes.satisfying(clause, found, is_field=True)
-        return found
+            passing = nodes.satisfying(clause, passing, is_field=True)
+        return passing
 
     def also(self, more: NodeSelectorTerm) -> NodeSelectorTerm:
-        """The term with the clauses of another one; one that matches no node stays as it is."""
+        """The term with the clauses of another one added. A term that matches no node stays as it is."""
         if not self.expressions and not self.fields:
             return self
         return NodeSelectorTerm((*self.expressions, *more.expressions), (*self.fields, *more.fields))
 
 
 class NodeTable:
-    """Many nodes by their labels: a clause is compared with a column of values, a tenth of what a look at each node takes.
+    """Many nodes by their labels. A clause is compared with a column of values: ten times faster than node by node.
 
-    A column is made when a clause first asks for its key. O(nodes) for each key and each clause.
+    A column is made when a clause first needs its key. O(nodes) for each key and each clause.
     """
 
     def __init__(self, nodes: Sequence[tuple[str, Labels]]) -> None:
-        """``nodes``: name and labels of each."""
+        """``nodes``: each node's name and labels."""
         self._names: list[str | None] = [name for name, _ in nodes]
         self._labels = [labels for _, labels in nodes]
         self._columns: dict[str, list[str | None]] = {}
@@ -131,30 +131,31 @@ class NodeTable:
         return len(self._labels)
 
     def satisfying(self, clause: NodeRequirement, among: list[bool], *, is_field: bool = False) -> list[bool]:
-        """Which of the nodes that are told to be asked satisfy a clause about labels, or about the name."""
+        """Which of the nodes ``among`` satisfy a clause about labels, or with ``is_field`` about the name."""
         values = self._names if is_field else self._values(clause.key)
         if is_field and clause.key != NAME_FIELD:
             values = [None] * len(values)
         distinct = set(values)
-        passing = {each for each in distinct if clause.matches({} if each is None else {clause.key: each})}
+        passing = {value for value in distinct if clause.matches({} if value is None else {clause.key: value})}
         if len(passing) == len(distinct):
             return among
         return [asked and value in passing for asked, value in zip(among, values, strict=True)]
 
     def _values(self, key: str) -> list[str | None]:
-        found = self._columns.get(key)
-        if found is None:
-            found = self._columns[key] = [labels.get(key) for labels in self._labels]
-        return found
+        column = self._columns.get(key)
+        if column is None:
+            column = self._columns[key] = [labels.get(key) for labels in self._labels]
+        return column
 
 
 _Filed = dict[str, list[NodeSelectorTerm]]
 
 
 class TermIndex:
-    """The terms of a node affinity by a value that a node must have for the term to match, so that few are tried.
+    """The terms of a node affinity by a value that a node needs for the term to match, so that few terms are tried.
 
-    A term with an ``In`` clause is filed under the values of its shortest one; the others are tried for every node.
+    A term with an ``In`` clause is filed under the values of its shortest ``In`` clause. Other terms are tried for
+    every node.
     """
 
     __slots__ = ("_by_label", "_by_name", "_others")
@@ -194,9 +195,11 @@ def _file(term: NodeSelectorTerm, clause: NodeRequirement, filed: _Filed) -> Non
 class NodeAffinity:
     """nodeSelector AND (any of the required terms); ``terms`` None means no required node affinity.
 
-    ``beside`` are others that the node must match too: terms of policies that are too many to be joined with others.
-    The hash is computed once, as it is part of the key of each spread group of a pod; where there are many terms they
-    are indexed once, as each node is matched.
+    ``beside`` are further affinities that the node must match: terms of policies, too many to be joined with the pod's
+    own.
+
+    The hash is computed once, because it is part of the key of each spread group of a pod. Many terms are indexed once,
+    because each node is matched against them.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -216,14 +219,14 @@ class NodeAffinity:
 
     @property
     def admits_all(self) -> bool:
-        """Whether every node passes without looking at it."""
+        """Whether every node passes, so that no node need be matched."""
         return not self.node_selector and self.terms is None and not self.beside
 
     def matches(self, name: str, labels: Labels) -> bool:
         """Whether the pod may be placed on a node with this name and these labels."""
         if any(labels.get(key) != value for key, value in self.node_selector):
             return False
-        if self.beside and not all(each.matches(name, labels) for each in self.beside):
+        if self.beside and not all(affinity.matches(name, labels) for affinity in self.beside):
             return False
         if self.terms is None:
             return True
@@ -231,7 +234,7 @@ class NodeAffinity:
         return any(term.matches(name, labels) for term in terms)
 
     def unmet(self, name: str, labels: Labels) -> str:
-        """What a node lacks that does not match: the first clause of nodeSelector, else of the first term; else empty.
+        """What a node lacks: the first unmet clause of nodeSelector, else of the first term. Empty if it lacks nothing.
 
         O(nodeSelector + clauses of the first term).
         """
@@ -243,26 +246,26 @@ class NodeAffinity:
             more = len(self.terms) - 1
             if clause is not None:
                 return str(clause) + (f", or {more} more term{'s' * (more > 1)}" if more else "")
-        return next((text for each in self.beside if (text := each.unmet(name, labels))), "")
+        return next((text for affinity in self.beside if (text := affinity.unmet(name, labels))), "")
 
     def matching(self, nodes: NodeTable) -> list[bool] | None:
-        """Which of the nodes the pod may be placed on; None where each by itself is faster: the terms are indexed."""
+        """Which of the nodes the pod may be placed on; None where node by node is faster (indexed terms)."""
         if self._index is not None or self.beside:
             return None
-        found = [True] * len(nodes)
+        selected = [True] * len(nodes)
         for key, value in self.node_selector:
-            found = nodes.satisfying(NodeRequirement(key, Operator.IN, (value,)), found)
+            selected = nodes.satisfying(NodeRequirement(key, Operator.IN, (value,)), selected)
         if self.terms is None:
-            return found
+            return selected
         by_term = [term.matching(nodes) for term in self.terms]
-        return [is_selected and any(each) for is_selected, *each in zip(found, *by_term, strict=True)]
+        return [is_selected and any(passes) for is_selected, *passes in zip(selected, *by_term, strict=True)]
 
     def at(self, name: str) -> NodeAffinity:
-        """The same requirements on the node of this name alone."""
+        """These requirements, on the node of this name only."""
         return self._also(NodeSelectorTerm(fields=(NodeRequirement(NAME_FIELD, Operator.IN, (name,)),)))
 
     def within(self, key: str, values: tuple[str, ...]) -> NodeAffinity:
-        """The same requirements on nodes with one of these values of a label."""
+        """These requirements, on nodes with one of these values of a label only."""
         return self._also(NodeSelectorTerm((NodeRequirement(key, Operator.IN, values),)))
 
     def _also(self, more: NodeSelectorTerm) -> NodeAffinity:
@@ -271,27 +274,33 @@ class NodeAffinity:
 
     @property
     def only_nodes(self) -> frozenset[str] | None:
-        """The names of the nodes that the terms allow, as of a pod of a DaemonSet; None where they name none. O(terms)."""
-        found = [_listed(term, NAME_FIELD, term.fields) for term in self.terms or ()]
-        names = [each for each in found if each is not None]
-        return frozenset().union(*names) if names and len(names) == len(found) else None
+        """The names of the nodes that the terms allow, as in a DaemonSet's pod; None where some term names none.
+
+        O(terms).
+        """
+        by_term = [_listed(term, NAME_FIELD, term.fields) for term in self.terms or ()]
+        names = [listed for listed in by_term if listed is not None]
+        return frozenset().union(*names) if names and len(names) == len(by_term) else None
 
     def values_of(self, key: str) -> frozenset[str] | None:
-        """The values of a label that the node of the pod can have, None where it can have any. O(clauses + values)."""
-        found = [frozenset((value,)) for name, value in self.node_selector if name == key]
+        """The values of a label that the pod's node can have; None where it can have any value. O(clauses + values)."""
+        allowed = [frozenset((value,)) for name, value in self.node_selector if name == key]
         by_term = [_listed(term, key, term.expressions) for term in self.terms or ()]
-        listed = [each for each in by_term if each is not None]
+        listed = [values for values in by_term if values is not None]
         if by_term and len(listed) == len(by_term):
-            found.append(frozenset().union(*listed))
-        return frozenset.intersection(*found) if found else None
+            allowed.append(frozenset().union(*listed))
+        return frozenset.intersection(*allowed) if allowed else None
 
 
 def _listed(term: NodeSelectorTerm, key: str, clauses: Iterable[NodeRequirement]) -> frozenset[str] | None:
-    """The values of a key that clauses of a term list, none where it matches no node, None where they list none."""
+    """The values of a key that the clauses of a term allow. Empty: the term matches no node.
+
+    None: no clause lists values.
+    """
     if not term.expressions and not term.fields:
         return frozenset()
-    found = [frozenset(each.values) for each in clauses if each.key == key and each.operator is Operator.IN]
-    return frozenset.intersection(*found) if found else None
+    lists = [frozenset(clause.values) for clause in clauses if clause.key == key and clause.operator is Operator.IN]
+    return frozenset.intersection(*lists) if lists else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,14 @@ from extender.model.units import Duration
 
 @dataclass(frozen=True, slots=True)
 class DomainRules:
-    """What policies say of the domains of a hard constraint; the fields are those of `SpreadDirective`."""
+    """What policies direct about the domains of a hard constraint; the fields as in `SpreadDirective`."""
 
     declared: bool = False
     excludes_after: float | None = None
     excludes_full: bool = False
 
     def texts(self) -> Iterator[str]:
-        """What it says, as in a policy."""
+        """The fields that are set, as in a policy."""
         if self.declared:
             yield "minDomains Declared"
         if self.excludes_after is not None:
@@ -36,10 +36,10 @@ class DomainRules:
 
 @dataclass(frozen=True, slots=True)
 class SpreadConstraint:
-    """One clause. ``selector`` already holds the matchLabelKeys of its pod; ``hard`` is DoNotSchedule.
+    """One constraint. ``selector`` already includes the matchLabelKeys of its pod; ``hard`` is DoNotSchedule.
 
-    Defaults of the API: minDomains 1 (no minimum), nodeAffinityPolicy Honor, nodeTaintsPolicy Ignore. ``domains`` is set where
-    policies direct something about its domains.
+    Defaults of the API: minDomains 1 (no minimum), nodeAffinityPolicy Honor, nodeTaintsPolicy Ignore. ``domains`` is
+    set where policies direct something about the domains.
     """
 
     max_skew: int
@@ -54,29 +54,32 @@ class SpreadConstraint:
 
 @dataclass(frozen=True, slots=True)
 class SpreadDirective:
-    """What a scheduling policy directs for the constraints over one topology key that its pods have.
-
-    ``completes_keys``: a constraint without it gets the label key of the pod's revision as one of its matchLabelKeys.
-    ``min_domains``: a hard constraint without minDomains gets this one, 0 for none; ``declared``: as many as are declared.
-    ``excludes_after``: after how many seconds an unavailable domain is excluded, None where it is kept. ``excludes_full``: so
-    is one without room for the pod. ``deletion_cost``: pods of fuller domains are the first that a scale-down deletes.
-    """
+    """What a scheduling policy directs for its pods' constraints over one topology key."""
 
     topology_key: str
+    # Adds the label key of the pod's revision to matchLabelKeys, if the constraint does not have it.
     completes_keys: bool = False
+    # The minDomains of a hard constraint that has none; 0 adds nothing.
     min_domains: int = 0
+    # In place of a number: minDomains is the number of declared domains.
     declared: bool = False
+    # Seconds until an unavailable domain is excluded; None never excludes it.
     excludes_after: float | None = None
+    # Excludes a domain without room for the pod.
     excludes_full: bool = False
+    # A scale-down deletes pods of fuller domains first.
     deletion_cost: bool = False
 
     @property
     def leaves_out(self) -> bool:
-        """Whether it excludes domains, which only the extender's own decision about spread can do."""
+        """Whether it excludes domains.
+
+        Only the extender's own decision about spread can do that, not kube-scheduler's plugin.
+        """
         return self.excludes_after is not None or self.excludes_full
 
     def texts(self) -> Iterator[str]:
-        """The fields that it has, as in the policy."""
+        """The fields that are set, as in a policy."""
         if self.completes_keys:
             yield "matchLabelKeys IfMissing"
         if self.min_domains:
@@ -96,14 +99,14 @@ _REVISIONS: Final = {
 
 
 def revision_key(owner_kind: str, labels: Labels) -> str:
-    """The label key by which pods of this revision are told from those of others; empty where the pod has none."""
-    found = _REVISIONS.get(owner_kind, "")
-    return found if found in labels else ""
+    """The label key that tells this pod's revision from other revisions; empty where the pod has no such label."""
+    key = _REVISIONS.get(owner_kind, "")
+    return key if key in labels else ""
 
 
 @dataclass(frozen=True, slots=True)
 class SpreadConstraints:
-    """A pod's clauses by kind. ``own``: the pod has constraints of its own, so that no default constraints apply."""
+    """A pod's constraints. ``own``: the pod itself has constraints, so default constraints do not apply."""
 
     hard: tuple[SpreadConstraint, ...] = ()
     soft: tuple[SpreadConstraint, ...] = ()

@@ -33,11 +33,14 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
 
 
 CORDON = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
-"""What the node lifecycle controller gives a node while ``spec.unschedulable`` is set."""
+"""The taint that the node lifecycle controller adds while ``spec.unschedulable`` is set."""
 
 
 class Toleration(msgspec.Struct, frozen=True, gc=False):
-    """Lets a pod be on a node with the taint. An empty effect tolerates all effects, an empty key with Exists all keys."""
+    """Lets a pod be on a node with the taint.
+
+    An empty effect tolerates all effects, an empty key with Exists all keys.
+    """
 
     key: str = ""
     operator: str = ""

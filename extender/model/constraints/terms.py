@@ -19,11 +19,11 @@ from extender.model.constraints.selectors import LabelSelector
 
 
 class AffinityTerm(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """One affinity or anti-affinity clause with its defaults filled in; equal terms have the same counts.
+    """One affinity or anti-affinity term with its defaults filled in; equal terms have equal counts.
 
-    ``namespaces`` holds the names listed, sorted, or the owner's own namespace where the manifest gives neither names
-    nor a selector. Names and ``namespace_selector`` are a union; with a selector the owner's namespace is not implied.
-    The hash is computed once, when it is first needed, as terms serve as keys and may be large.
+    ``namespaces``: the names listed, sorted. Where the manifest gives neither names nor a selector, the owner's
+    namespace. Names and ``namespace_selector`` are a union. With a selector the owner's namespace is not implied. The
+    hash is computed once, when first needed, because terms are keys and may be large.
     """
 
     topology_key: str
@@ -50,7 +50,7 @@ class AffinityTerm(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
 
 class WeightedTerm(msgspec.Struct, frozen=True, gc=False):
-    """A preferred term; ``weight`` is positive (1–100) also for anti-affinity, where it counts against a node."""
+    """A preferred term. ``weight`` is positive (1–100) for anti-affinity too, where it lowers a node's score."""
 
     weight: int
     term: AffinityTerm
@@ -60,9 +60,9 @@ class WeightedTerm(msgspec.Struct, frozen=True, gc=False):
 class PodAffinity:
     """The four lists of a pod, and what could not be parsed.
 
-    A list that holds an unparsable term is dropped as a whole for an existing pod, while an incoming pod with
-    ``errors`` fits nowhere; the scheduler does both. ``cross_namespace``: see `is_cross_namespace`; it is a part of its own
-    because a term that names the owner's own namespace is equal to one that names none.
+    A list with an unparsable term: the scheduler drops the whole list of an existing pod, and rejects an incoming pod
+    (``errors``) on every node. ``cross_namespace``: see `is_cross_namespace`; it cannot be derived from the terms,
+    because a term that names the owner's own namespace equals a term without names.
     """
 
     required: tuple[AffinityTerm, ...] = ()
@@ -80,10 +80,10 @@ class PodAffinity:
     def beyond(self, other: PodAffinity) -> PodAffinity:
         """The terms that another affinity does not have. O(terms of both)."""
         return PodAffinity(
-            tuple(each for each in self.required if each not in other.required),
-            tuple(each for each in self.required_anti if each not in other.required_anti),
-            tuple(each for each in self.preferred if each not in other.preferred),
-            tuple(each for each in self.preferred_anti if each not in other.preferred_anti),
+            tuple(term for term in self.required if term not in other.required),
+            tuple(term for term in self.required_anti if term not in other.required_anti),
+            tuple(term for term in self.preferred if term not in other.preferred),
+            tuple(term for term in self.preferred_anti if term not in other.preferred_anti),
         )
 
     @property
@@ -96,19 +96,21 @@ NO_AFFINITY = PodAffinity()
 
 
 def by_names(affinity: PodAffinity) -> PodAffinity:
-    """The affinity with its namespaceSelectors ignored: each term reaches the namespaces that it lists, be they none. O(terms).
+    """The affinity with its namespaceSelectors ignored: each term reaches the namespaces that it lists, even if none.
 
-    As kube-scheduler 1.21 to 1.23 does without the gate PodAffinityNamespaceSelector: the own namespace is not implied. The
-    same object where no term has a selector.
+    O(terms).
+
+    kube-scheduler 1.21 to 1.23 does this without the gate PodAffinityNamespaceSelector: the own namespace is not
+    implied. Without any selector the result is the same object.
     """
-    if all(each.namespace_selector is None for each in terms_of(affinity)):
+    if all(term.namespace_selector is None for term in terms_of(affinity)):
         return affinity
 
     def listed(term: AffinityTerm) -> AffinityTerm:
         return replaced(term, namespace_selector=None)
 
-    def weighted(each: WeightedTerm) -> WeightedTerm:
-        return replaced(each, term=listed(each.term))
+    def weighted(preference: WeightedTerm) -> WeightedTerm:
+        return replaced(preference, term=listed(preference.term))
 
     return replace(
         affinity,
@@ -119,25 +121,26 @@ def by_names(affinity: PodAffinity) -> PodAffinity:
     )
 
 
-# -- the quota scope CrossNamespacePodAffinity --------------------------------------------------------------------------
+# -- the quota scope CrossNamespacePodAffinity -------------------------------------------------------------------------
 
-# The scope is about how terms are written, not about what they select: see `is_cross_namespace`. What a term reaches now is
-# another question, which the scope does not ask: see `reached`.
+# The scope is about how terms are written (`is_cross_namespace`), not about the namespaces that they reach (`reached`).
 # https://kubernetes.io/docs/concepts/policy/resource-quotas/#cross-namespace-pod-affinity-scope
 
 
 def is_cross_namespace(terms: Iterable[tuple[object, object]]) -> bool:
-    """Whether a pod with these terms, as (``namespaces``, ``namespaceSelector``) of each, is in the quota scope.
+    """Whether a pod with these terms is in the quota scope. A term is (``namespaces``, ``namespaceSelector``).
 
-    As the quota evaluator of pods decides (``pkg/quota/v1/evaluator/core``): a pod is in the scope if a term of any of its
-    four lists, preferred terms included, names a namespace, be it the pod's own, or has a selector, be it empty or one
-    that selects nothing. An empty list names none, and a selector of null is none. O(terms).
+    O(terms).
+
+    The quota evaluator of pods (``pkg/quota/v1/evaluator/core``) looks at all four lists, preferred terms included. One
+    term is enough if it has a namespace name, even the pod's own, or a selector, even an empty one or one that selects
+    nothing. An empty list of names and a null selector do not count.
     """
     return any(namespaces or selector is not None for namespaces, selector in terms)
 
 
 def is_cross_namespace_term(value: Mapping[str, Any]) -> bool:
-    """The same of one term as JSON, be it required or weighted."""
+    """Whether one term as JSON, required or weighted, puts its pod in the scope."""
     term = value.get("podAffinityTerm") or value
     return is_cross_namespace([(term.get("namespaces"), term.get("namespaceSelector"))])
 
@@ -151,18 +154,18 @@ def terms_of(affinity: PodAffinity) -> Iterator[AffinityTerm]:
 
 
 def may_reach_out(term: AffinityTerm, own: str) -> bool:
-    """Whether a term of a pod in the namespace ``own`` can reach any other, whatever namespaces there are. O(names)."""
+    """Whether a term of a pod in the namespace ``own`` can reach another namespace, existing or not. O(names)."""
     return term.namespace_selector is not None or any(name != own for name in term.namespaces)
 
 
 def reached(term: AffinityTerm, own: str, namespaces: Mapping[str, Labels]) -> AbstractSet[str]:
-    """The namespaces other than ``own`` that a term reaches now. ``namespaces``: the labels of those that exist.
+    """The namespaces other than ``own`` that a term reaches now. ``namespaces``: labels of the existing namespaces.
 
     A name that is listed is reached without a Namespace object too, as in kube-scheduler. O(names + namespaces).
     """
-    found = set(term.namespaces)
+    names = set(term.namespaces)
     selector: LabelSelector | None = term.namespace_selector
     if selector is not None:
-        found.update(name for name, labels in namespaces.items() if selector.matches(labels))
-    found.discard(own)
-    return found
+        names.update(name for name, labels in namespaces.items() if selector.matches(labels))
+    names.discard(own)
+    return names
