@@ -1,4 +1,4 @@
-"""The one door to the apiserver: sessions, list and watch. The only place that imports the Kubernetes client.
+"""The only access to the API server: sessions, list, watch and writes. Only this package imports the Kubernetes client.
 
 Decides nothing and indexes nothing: it yields decoded objects to the loops in tasks.
 """

@@ -1,11 +1,11 @@
-"""The bytes of one watch: parsing and reading them, and counting those that have arrived and were not handled yet.
+"""The bytes of one watch: reads them, and counts the bytes that have arrived and are not handled yet.
 
 A process without processor time reads nothing, so a chunk that is read now may have been sent long ago. The time of
-reading does not show how current a reflector is. Everything that had arrived at a moment is known once all bytes that were
-unread at that moment have been handled. Two methods of `Backlog` use this: ``note_handled`` (up to when everything is known)
-and ``wait_until_handled`` (a request waits for the events that had arrived with it).
+reading does not show how current a reflector is. But once all bytes that were unread at a moment are handled,
+everything that had arrived by that moment is known. Two methods of `Backlog` use this: ``note_handled`` (up to when
+everything is known) and ``wait_until_handled`` (a request waits for the events that arrived before it).
 
-A socket that holds many bytes may have stopped the sender as well (TCP flow control), which then has more to send.
+A socket that holds many bytes may have stopped its sender (TCP flow control), which then has more to send.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ from aiohttp.connector import Connection
 from extender.kube.errors import NO_CONNECTION, KubeError, Unreachable
 
 _SENDER_MAY_WAIT: Final = 32 * 1024  # bytes; half of the smallest receive window that Linux offers
-_SOCKET_BYTES: Final = 2**17  # of the receive buffer of a watch; Linux takes twice that, with what it keeps about them
-_BUSY_ITERATIONS: Final = 100  # of the event loop; a chunk is read and handled within a few
+# Bytes of the receive buffer of a watch. Linux doubles the value, for its own bookkeeping.
+_SOCKET_BYTES: Final = 2**17
+_BUSY_ITERATIONS: Final = 100  # of the event loop; a chunk is read and handled within a few iterations
 _POLL_SECONDS: Final = 0.001
 _FEW_BYTES: Final = 2**12
-_BYTES_OF_A_LINE: Final = 16  # at least, on average, of what an API server sends: events in JSON, each in a chunk
+# The shortest average line that an API server sends: events in JSON, each in a chunk.
+_BYTES_OF_A_LINE: Final = 16
 
 
-# What the client raises, cancellation excepted. aiohttp's timeouts are TimeoutErrors.
+# What the client raises, apart from cancellation. aiohttp's timeouts are TimeoutErrors.
 TRANSLATED: Final = (TimeoutError, aiohttp.ClientError, OSError, asyncio.IncompleteReadError)
 
 
 def translate(doing: str, error: BaseException) -> KubeError:
-    """``Unreachable`` for one of ``TRANSLATED``. ``doing`` opens the text: "GET /api/v1/pods"."""
+    """``Unreachable`` for an error of ``TRANSLATED``. ``doing`` begins the text: "GET /api/v1/pods"."""
     if isinstance(error, TimeoutError):
         return Unreachable(f"{doing}: timed out")
     if isinstance(error, aiohttp.ClientConnectorError):
@@ -58,7 +60,7 @@ def translated(doing: str) -> Iterator[None]:
 
 
 class GuardedConnector(aiohttp.TCPConnector):
-    """Connections of which each passes by a `_TinyPartsGuard` what arrives."""
+    """Makes connections whose received data passes a `_TinyPartsGuard`."""
 
     async def connect(self, *args: Any, **more: Any) -> Connection:
         """Called by the client's session for each request."""
@@ -70,9 +72,10 @@ class GuardedConnector(aiohttp.TCPConnector):
 
 
 class _TinyPartsGuard(asyncio.Protocol):
-    """Drops a connection that brings chunks, or interim answers, of a few bytes each.
+    """Drops a connection that sends chunks, or interim answers, of a few bytes each.
 
-    Each costs 3 to 15 µs, and a socket gives up to 256 KiB at once. Counting the line ends takes 10 µs for so much JSON.
+    Each chunk costs 3 to 15 µs, and a socket returns up to 256 KiB at once. Counting the line ends of so much JSON
+    takes 10 µs.
     """
 
     def __init__(self, transport: asyncio.Transport, parser: asyncio.Protocol) -> None:
@@ -102,9 +105,11 @@ class _TinyPartsGuard(asyncio.Protocol):
 
 
 class ByteStream:
-    """The body of a long answer, a chunk at a time. ``descriptor`` is that of its socket, negative where there is none.
+    """The body of a long answer, chunk by chunk.
 
-    One timer limits all reads: to start and cancel one for each costs as much as to decode an event.
+    ``descriptor`` is the descriptor of its socket; negative without a socket.
+
+    One timer limits all reads, because a timer for each read costs as much as decoding an event.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, doing: str) -> None:
@@ -117,45 +122,47 @@ class ByteStream:
         self.descriptor: int = -1 if connected is None else connected.fileno()
         self._socket = connected
         self._loop = asyncio.get_running_loop()
-        self._deadline = inf  # of the read that waits
+        self._deadline = inf  # of the read that is waiting
         self._timer: asyncio.TimerHandle | None = None
-        self._ends_at = inf  # the timer; that of uvloop does not tell where it is due at once
+        self._ends_at = inf  # when the timer is due; uvloop's timer does not say so at once
         self._is_silent = False
 
     @property
     def buffered(self) -> int:
-        """How many bytes were received and not given out yet."""
+        """How many bytes were received and not returned yet."""
         return self._content.total_bytes - self._given
 
     def unread(self) -> int:
-        """How many bytes have arrived and were not given out yet, here or in the kernel; about 1 µs."""
+        """How many bytes have arrived and were not returned yet, here or in the kernel. Takes 1 µs."""
         return self.buffered + _bytes_in(self.descriptor)
 
     def shorten(self) -> None:
-        """From now on about half a megabyte arrives ahead of what is handled; the rest waits at the API server. Idempotent.
+        """From now on at most about half a megabyte arrives ahead of handling; the rest waits at the API server.
 
-        A request waits for all that has arrived before it. Linux lets a receive buffer grow to 6 MiB and more: 10,000 events in
-        a burst then held one answer for 150 to 190 ms. A list has no request waiting, and is read with 4 % less
-        processor time from a large buffer.
+        Idempotent.
+
+        A request waits for all bytes that arrived before it. Linux lets a receive buffer grow beyond 6 MiB: then 10,000
+        events in a burst delayed an answer for 150 to 190 ms. During a list no request waits, and a large buffer saves
+        4 % of the processor time.
         """
         if self._socket is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BYTES)
             self._socket = None
 
     async def read(self, patience: float) -> bytes | None:
-        """What has arrived, up to half a megabyte; ``b""`` at the end; None when nothing came for ``patience`` seconds.
+        """The bytes that have arrived, up to half a megabyte; ``b""`` at the end; None after ``patience`` seconds.
 
-        After None there is nothing more to be read. Raises ``Unreachable`` when the connection is cut. Other tasks run
-        before it returns.
+        After None nothing more can be read. Raises ``Unreachable`` when the connection breaks. Other tasks run before
+        it returns.
         """
         if self.buffered:
-            await asyncio.sleep(0)  # else reading waits
+            await asyncio.sleep(0)  # a read of buffered bytes does not wait, so other tasks would not run
         self._deadline = self._loop.time() + patience
         if self._timer is None or self._ends_at > self._deadline:
             self._arm()
         try:
             chunk = await self._content.readany()
-        except (RuntimeError, *TRANSLATED) as error:  # RuntimeError where the connection was lost between two reads
+        except (RuntimeError, *TRANSLATED) as error:  # RuntimeError: the connection broke between two reads
             if self._is_silent:
                 return None
             raise translate(self._doing, error) from error
@@ -176,7 +183,7 @@ class ByteStream:
         self._timer = self._loop.call_at(self._deadline, self._expire)
 
     def _expire(self) -> None:
-        """Ends the read that has waited for too long; if none has, waits for the deadline of the one that waits now."""
+        """Ends the read that has waited too long; otherwise waits for the deadline of the current read."""
         self._timer = None
         if self._deadline == inf:
             return
@@ -187,11 +194,11 @@ class ByteStream:
         self._response.close()
 
 
-_SIZE: Final = array("i", [0])  # written by the system call and read at once, on one thread
+_SIZE: Final = array("i", [0])  # filled by the system call and read at once, on one thread
 
 
 def _bytes_in(descriptor: int) -> int:
-    """What lies in the kernel's buffer of a socket; 0 where it is closed."""
+    """How many bytes the kernel's buffer of a socket holds; 0 if it is closed."""
     if descriptor < 0:
         return 0
     try:
@@ -202,13 +209,12 @@ def _bytes_in(descriptor: int) -> int:
 
 
 class StreamSockets:
-    """The sockets of all streams of a session. One system call tells which of them hold unread bytes, or have ended."""
+    """The sockets of all streams of a session. One system call shows which of them have unread bytes or have ended."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
-        self._users: Counter[int] = (
-            Counter()
-        )  # a closed socket's number may be another one's before its stream has ended
+        # Counted, because the number of a closed socket may be reused before the old stream has ended.
+        self._users: Counter[int] = Counter()
 
     def add(self, descriptor: int) -> None:
         """A stream begins."""
@@ -225,21 +231,21 @@ class StreamSockets:
                 self._poll.unregister(descriptor)
 
     def readable(self) -> list[int]:
-        """The descriptors of those sockets. O(streams) in the kernel: 1 µs."""
+        """The descriptors of these sockets. O(streams) in the kernel: 1 µs."""
         return [descriptor for descriptor, _ in self._poll.poll(0)]
 
 
 class _Stream(Protocol):
-    """What `Backlog` needs of a stream."""
+    """The part of a stream that `Backlog` uses."""
 
     descriptor: int
 
     @property
     def buffered(self) -> int:
-        """How many bytes were received and not given out yet."""
+        """How many bytes were received and not returned yet."""
 
     def unread(self) -> int:
-        """The same, with those in the kernel."""
+        """The buffered bytes and the bytes in the kernel."""
 
 
 class Backlog:
@@ -263,11 +269,14 @@ class Backlog:
 
     @property
     def is_behind(self) -> bool:
-        """Whether bytes have arrived that were not handled. One system call while a stream is open."""
+        """Whether bytes have arrived that are not handled. One system call while a stream is open."""
         return self._handled < self._received or self.unread() > 0
 
     def may_be_behind(self, readable: Container[int]) -> bool:
-        """The same without a system call, by the ``readable`` sockets of `StreamSockets`. Read for every request."""
+        """`is_behind` without a system call; it may be true although only frames have arrived. Read for every request.
+
+        ``readable``: the sockets with unread bytes, of `StreamSockets`.
+        """
         stream = self._stream
         return self._handled < self._received or (
             stream is not None and (stream.buffered > 0 or stream.descriptor in readable)
@@ -278,17 +287,21 @@ class Backlog:
         return self._stream.unread() if self._stream is not None else 0
 
     def note_received(self, size: int, now: float) -> None:
-        """A chunk was read at that time."""
+        """A chunk of this size was read at this time."""
         self._received += size
-        left = self.unread()
-        if self._mark is None and left < _SENDER_MAY_WAIT:
-            self._mark = (self._received + left, now)
+        unread = self.unread()
+        # A mark is (number of the last byte that had arrived, time). Only one is kept. With a full socket no mark is
+        # set, because the sender may hold bytes back.
+        if self._mark is None and unread < _SENDER_MAY_WAIT:
+            self._mark = (self._received + unread, now)
 
     def note_handled(self) -> float | None:
-        """All bytes that were read are handled. Returns the time up to which everything is known, None if unchanged.
+        """All bytes read so far are handled.
 
-        Bytes in the socket include the frames of HTTP and TLS, so a mark may lie beyond all data. It also counts as reached
-        once no byte is left.
+        Returns the time up to which everything is known; None if it has not changed.
+
+        Bytes in the socket include frames of HTTP and TLS, so a mark may lie beyond all data. So a mark also counts as
+        reached once no byte is unread.
         """
         self._handled = self._received
         if self._mark is None or (self._handled < self._mark[0] and self.unread()):
@@ -297,9 +310,10 @@ class Backlog:
         return moment
 
     async def wait_until_handled(self) -> None:
-        """Returns when all that has arrived by now is handled, or the stream has ended.
+        """Returns once all bytes that have arrived by now are handled, or the stream has ended.
 
-        Polls at each iteration of the loop, and later every millisecond: bytes that are no data wake no reader.
+        Polls at each iteration of the loop, later every millisecond, because bytes without data (frames) wake no
+        reader.
         """
         goal, iterations = self._received + self.unread(), _BUSY_ITERATIONS
         while self._handled < goal and self.is_behind:

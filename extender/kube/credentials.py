@@ -1,12 +1,13 @@
 """Address and credentials of the API server: an explicit host, the pod's service account, or a kubeconfig.
 
-The only module that uses the Kubernetes client library, and only for a kubeconfig whose user has a credential plugin or an auth
-provider, or that is spread over several files. `import kubernetes_asyncio` takes 36 MB and 0.2 s of processor time, for a class
-of each object of the API. All else here is an address, a header and a TLS context, which aiohttp's session takes as they are:
-the library's own calls decode a pod into models in over a millisecond, and set no time limit.
+Only this module uses the Kubernetes client library. It needs the library only for a kubeconfig that is spread over
+several files, or whose user has a credential plugin or an auth provider. `import kubernetes_asyncio` takes 36 MB and
+0.2 s of
+processor time, for a class of each API object. Otherwise an address, a header and a TLS context are enough for aiohttp's
+session. The library's own calls take over a millisecond to decode a pod into models, and set no time limit.
 
-A token is read again at most once a minute, before a request: that of a service account lives an hour and is replaced by the
-kubelet (KEP-1205). A failed refresh keeps the old token: the API server says so when it is really too old.
+A token is read again before a request, at most once a minute: a service account's token lives an hour, and the kubelet
+replaces it (KEP-1205). If the refresh fails, the old token stays in use: the API server rejects it when it has expired.
 https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
 """
 
@@ -35,16 +36,18 @@ ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 REFRESH_SECONDS: Final = 60.0
 _PATHS: Final = ":"  # between the paths of several kubeconfigs
 
-# What is read of a token: the value of the header Authorization.
+# Reads a token: the value of the header Authorization.
 ReadToken = Callable[[], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which API server, and with which account. With ``host`` no kubeconfig is read.
+    """Which API server, and which account. With ``host`` no kubeconfig is read.
 
-    ``host``: its URL; with ``account_folder`` that of a pod's service account, which holds ``token`` and ``ca.crt``, else
-    without credentials, for servers on loopback. ``context`` empty means the kubeconfig's current one.
+    - ``host``: the URL of the API server
+    - ``account_folder``: ``token`` and ``ca.crt`` of a pod's service account; without it ``host`` is used without
+      credentials, for servers on loopback
+    - ``context``: empty means the current context of the kubeconfig
     """
 
     host: str = ""
@@ -54,9 +57,9 @@ class Access:
 
 
 class Credentials:
-    """Where the API server is and what each request to it carries.
+    """The address of the API server and the credentials of each request.
 
-    ``server_name``: the one in its certificate, where it is not that of the address.
+    ``server_name``: the name in the server's certificate, where it differs from the address.
     """
 
     def __init__(
@@ -78,35 +81,38 @@ class Credentials:
         self._lock = asyncio.Lock()
 
     def refresh_by(self, read: ReadToken, clock: Clock) -> None:
-        """From now on the token is read again."""
+        """From now on the token is read again when it is due."""
         self._read, self._clock, self._next = read, clock, clock.now() + REFRESH_SECONDS
 
     async def authorization(self) -> str:
-        """The header Authorization of the next request, empty where there is none. One refresh runs at a time."""
+        """The header Authorization of the next request; empty if there is none. Only one refresh runs at a time."""
         if self._read is not None and self._clock.now() >= self._next:
             async with self._lock:
-                if self._clock.now() >= self._next:  # else another request has just done it
+                if self._clock.now() >= self._next:  # otherwise another request has just refreshed it
                     self._next = self._clock.now() + REFRESH_SECONDS
                     try:
                         self._authorization = _checked(await self._read()) or self._authorization
-                    except Exception as error:  # noqa: BLE001 - plugins and files fail in any way; the old token may still do
+                    except Exception as error:  # noqa: BLE001 - plugins and files fail in any way; the old token may still work
                         _LOG.warning("credentials not refreshed, the old ones stay in use: %s", error)
         return self._authorization
 
 
 def _checked(authorization: str) -> str:
-    """A token file that ends in a newline would be rejected as a header, and one with another in it could add a header."""
-    found = authorization.strip()
-    if not found.isprintable():
+    """Removes a newline at the end of a token file, which would make the header invalid.
+
+    A newline within the token could add a header, so it is refused.
+    """
+    value = authorization.strip()
+    if not value.isprintable():
         raise BadAccess("credentials: the token contains a line break or another control character")
-    return found
+    return value
 
 
 async def load_credentials(access: Access, clock: Clock) -> Credentials:
-    """Raises ``BadAccess`` with what is missing."""
+    """Raises ``BadAccess`` with the missing part."""
     if access.host and not access.account_folder:
         return Credentials(access.host)
-    what = "the service account" if access.host else f"kubeconfig {access.kubeconfig}"
+    source = "the service account" if access.host else f"kubeconfig {access.kubeconfig}"
     try:
         if access.host:
             return await _of_account(access, clock)
@@ -117,15 +123,15 @@ async def load_credentials(access: Access, clock: Clock) -> Credentials:
             file.require_plugin()
         return await _by_the_library(access, clock)
     except Exception as error:
-        # A malformed file is met with whatever its line happened to raise: YAML errors, asserts, key errors.
-        raise BadAccess(f"{what}: {str(error) or type(error).__name__}") from error
+        # A malformed file raises whatever its line happens to cause: YAML errors, asserts, key errors.
+        raise BadAccess(f"{source}: {str(error) or type(error).__name__}") from error
 
 
 async def _of_account(access: Access, clock: Clock) -> Credentials:
     token, authority = Path(access.account_folder, "token"), Path(access.account_folder, "ca.crt")
-    found = Credentials(access.host, _tls(str(authority)), await _read_token(token))
-    found.refresh_by(lambda: _read_token(token), clock)
-    return found
+    credentials = Credentials(access.host, _tls(str(authority)), await _read_token(token))
+    credentials.refresh_by(lambda: _read_token(token), clock)
+    return credentials
 
 
 async def _read_token(path: Path) -> str:
@@ -149,25 +155,27 @@ def _unverified(context: ssl.SSLContext) -> None:
 
 
 def contexts_of(access: Access) -> tuple[str, Mapping[str, str]]:
-    """The context that an access by kubeconfig has, and the namespace of each context. Raises ``BadAccess`` where there is none.
+    """The context that an access by kubeconfig uses, and the namespace of each context.
 
-    Of several files the first that sets something determines it, as in kubectl. A file that does not exist is left out.
+    Raises ``BadAccess`` without a context.
+
+    Of several files the first one that sets a value wins, as in kubectl. A file that does not exist is skipped.
     """
-    found: dict[str, str] = {}
+    namespaces: dict[str, str] = {}
     current = access.context
-    for path in filter(Path.is_file, (Path(each).expanduser() for each in access.kubeconfig.split(_PATHS) if each)):
+    for path in filter(Path.is_file, (Path(name).expanduser() for name in access.kubeconfig.split(_PATHS) if name)):
         try:
             document = yaml.safe_load(path.read_text("utf-8")) or {}
             current = current or document.get("current-context") or ""
-            for each in document.get("contexts") or ():
-                found.setdefault(each["name"], (each.get("context") or {}).get("namespace") or "default")
+            for context in document.get("contexts") or ():
+                namespaces.setdefault(context["name"], (context.get("context") or {}).get("namespace") or "default")
         except (yaml.YAMLError, OSError, LookupError, AttributeError, TypeError, ValueError, RecursionError) as error:
             raise BadAccess(f"kubeconfig {path}: {error}") from None
     if not current:
         raise BadAccess(f"kubeconfig {access.kubeconfig}: it does not exist, or sets no current context")
-    if current not in found:
+    if current not in namespaces:
         raise BadAccess(f"kubeconfig {access.kubeconfig}: no context is named {current}")
-    return current, found
+    return current, namespaces
 
 
 class _KubeconfigFile:
@@ -182,19 +190,22 @@ class _KubeconfigFile:
 
     @classmethod
     def read(cls, access: Access) -> Self:
-        """Read the one file."""
+        """Reads the only file."""
         path = Path(access.kubeconfig).expanduser()
         return cls(path, yaml.safe_load(path.read_text("utf-8")), access.context)
 
     def _named(self, kind: str, name: str) -> Mapping[str, Any]:
-        for each in self._document[f"{kind}s"]:
-            if each["name"] == name:
-                found: Mapping[str, Any] = each[kind] or {}
-                return found
+        for entry in self._document[f"{kind}s"]:
+            if entry["name"] == name:
+                section: Mapping[str, Any] = entry[kind] or {}
+                return section
         raise BadAccess(f"no {kind} is named {name}")
 
     def require_plugin(self) -> None:
-        """Raises ``BadAccess`` where the program is missing that the user's credentials come from. Its error would not name it."""
+        """Raises ``BadAccess`` if the user's credential plugin is not installed.
+
+        The plugin's own error would not name it.
+        """
         plugin = self.user.get("exec") or {}
         command = str(plugin.get("command", ""))
         # A path with a separator is relative to the file, as for kubectl.
@@ -203,10 +214,10 @@ class _KubeconfigFile:
             raise BadAccess(f"the credential plugin {command} is not installed, or not in PATH{hint}")
 
     async def credentials(self, clock: Clock) -> Credentials:
-        """Those of a user without a plugin."""
+        """The credentials of a user without a plugin."""
         user, cluster, host = self.user, self._cluster, self._cluster["server"]
         token_file = self._folder / user["tokenFile"] if "tokenFile" in user and not user.get("token") else None
-        found = Credentials(
+        credentials = Credentials(
             host,
             self._tls() if host.startswith("https") else None,
             await _read_token(token_file) if token_file else self._authorization(),
@@ -214,8 +225,8 @@ class _KubeconfigFile:
             proxy=cluster.get("proxy-url"),
         )
         if token_file:
-            found.refresh_by(lambda: _read_token(token_file), clock)
-        return found
+            credentials.refresh_by(lambda: _read_token(token_file), clock)
+        return credentials
 
     def _authorization(self) -> str:
         if self.user.get("token"):
@@ -234,7 +245,7 @@ class _KubeconfigFile:
         return context
 
     def _file(self, section: Mapping[str, Any], name: str, folder: str) -> str | None:
-        """The path of what a section has as a path, or in itself."""
+        """The path of a file that a section names, or of a temporary file with the content in the section."""
         data = section.get(f"{name}-data")
         if data:
             path = Path(folder, name)
@@ -259,7 +270,7 @@ async def _by_the_library(access: Access, clock: Clock) -> Credentials:
     context = _tls(read.ssl_ca_cert, read.cert_file, read.key_file) if host.startswith("https") else None
     if context is not None and not read.verify_ssl:
         _unverified(context)
-    found = Credentials(
+    credentials = Credentials(
         host,
         context,
         read.api_key.get("BearerToken", ""),
@@ -271,7 +282,7 @@ async def _by_the_library(access: Access, clock: Clock) -> Credentials:
         await loader.load_and_set(read)
         return str(read.api_key.get("BearerToken", ""))
 
-    # A plugin that names no expiry would be started each minute; the loader starts one that does before it expires.
+    # A plugin whose credentials have no expiry would be started each minute; with an expiry the loader waits for it.
     if getattr(loader, "provider", None) is not None or hasattr(loader, "exec_plugin_expiry"):
-        found.refresh_by(again, clock)
-    return found
+        credentials.refresh_by(again, clock)
+    return credentials

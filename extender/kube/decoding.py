@@ -1,14 +1,14 @@
 """Bytes of a list or watch to typed objects: lines, then objects, a slice at a time.
 
-No slice holds the event loop for long: decoding is synchronous, and ``reflector`` yields to other tasks between slices.
-What cannot be decoded is counted and named once in the log, never raised: one invalid object must not hide the others.
+No slice holds the event loop for long, because decoding is synchronous: ``reflector`` yields to other tasks between
+slices. An object that cannot be decoded is counted and logged once, never raised: one invalid object must not hide the
+others.
 
-What the decoder rejects is decoded again in a simpler form (`wire/objects/simplify.py`). That may take long, so a slice ends
-before it, and the line or item is simplified in steps.
-
-An object that even then cannot be read keeps counting as it was last read, until a readable version or its deletion
-comes; one that never was readable does not count at all. Its node cannot have changed, and one pod too many rejects a
-node rather than places a pod wrongly.
+1. What the decoder rejects is decoded again in a simpler form (`wire/objects/simplify.py`). That may take long, so the
+   slice ends before the line or item, and it is simplified in steps.
+2. An object that still cannot be read counts as it was last read, until a readable version or its deletion comes. Its
+   node cannot have changed, and a pod too many rejects a node instead of placing a pod wrongly.
+3. An object that never was readable does not count.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from extender.wire.objects.kinds import (
 from extender.wire.objects.simplify import simplified, simplify
 
 _LOG = logging.getLogger(__name__)
-_SMALL_LINE: Final = 2**14  # bytes; simplifying a longer one would not fit into the time of a slice
-LARGE_LINE: Final = 2**17  # bytes; one as long is prepared, decoded and applied in steps of their own
+_SMALL_LINE: Final = 2**14  # bytes; simplifying a longer line would exceed the time of a slice
+LARGE_LINE: Final = 2**17  # bytes; such a line is prepared, decoded and applied in separate steps
 _PART_BYTES: Final = 2**18
 _COUNTED_A_STEP: Final = 2**21  # bytes
 _RELEASED_A_STEP: Final = 20_000  # at 0.1 µs
 _MOST_NAMES_REMEMBERED: Final = 10_000
-# What is done with a line or an item before it is decoded; what is simplified is prepared first.
+# What happens to a line or an item before it is decoded. A line to be simplified is prepared first.
 Made: TypeAlias = Literal["", "prepared", "simplified"]
 NOT_MADE: Final[Made] = ""
 _IS_DELETED: Final = {"ADDED": False, "MODIFIED": False, "DELETED": True}
@@ -53,14 +53,15 @@ T = TypeVar("T", bound=Object)
 
 
 class LineTooLongError(Exception):
-    """Raised when a line has become longer than it may be. The stream cannot be read further."""
+    """Raised when a line exceeds its limit. The stream cannot be read further."""
 
 
 class LineSplitter:
-    """Gives the complete lines of the chunks split so far; bytes after the last newline wait for the rest.
+    """Returns the complete lines of the chunks split so far; bytes after the last newline wait for the rest.
 
-    ``longest``: bytes of a line. No more than that, and one chunk, is held. A chunk is split once and a long line is joined
-    once, so the cost is linear in the bytes whatever the cuts: 20 MB in 64 KiB pieces are 320 appends and one join.
+    ``longest``: the limit of a line in bytes. So at most a line and one chunk are held. Each chunk is split once and
+    each long line joined once: the cost is linear in the bytes, however they are cut. 20 MB in 64 KiB pieces are 320
+    appends and a join.
     """
 
     def __init__(self, longest: int) -> None:
@@ -69,7 +70,7 @@ class LineSplitter:
         self._held = 0
 
     def split_parts(self, chunk: bytes) -> Iterator[list[bytes]]:
-        """The lines of the chunk's parts, one part after another: a chunk of megabytes may be all newlines, at 30 ns each."""
+        """The lines of a chunk, part by part, because a chunk of megabytes may be all newlines, at 30 ns each."""
         for start in range(0, len(chunk), _PART_BYTES):
             yield self.split(chunk[start : start + _PART_BYTES])
 
@@ -92,19 +93,22 @@ class LineSplitter:
 
 @dataclass(slots=True)
 class Slice(Generic[T]):
-    """What one slice of lines gave. It ends early at a mark: the end of the initial events, an ERROR, or a lost change.
+    """The result of one slice of lines.
 
-    ``unreadable``: keys of objects that cannot be read, before the ``changes``: (object, whether it was deleted), in order.
-    ``version``: of the last event or bookmark, empty with none. ``end``: index of the first line not looked at.
-    ``must_be``: how that line is to be passed again: prepared where it is large, simplified where it was rejected. ``is_large``: so was
-    the line of the change.
+    It ends early at a mark: the end of the initial events, an ERROR, or a lost change.
     """
 
+    # (object, whether it was deleted), in order. They follow the objects under ``unreadable``.
     changes: list[tuple[T, bool]]
+    # Keys of objects that cannot be read.
     unreadable: set[str] = field(default_factory=set)
+    # Of the last event or bookmark; empty without one.
     version: str = ""
+    # Index of the first line that was not decoded, and what must happen to that line first: prepared if it is large,
+    # simplified if the decoder rejected it.
     end: int = 0
     must_be: Made = ""
+    # The one change is from a large line.
     is_large: bool = False
     initial_events_end: bool = False
     failure: Status | None = None
@@ -113,25 +117,25 @@ class Slice(Generic[T]):
 
 @dataclass(slots=True)
 class Listed(Generic[T]):
-    """A list as far as it was read: objects by key, and the keys of those that exist and cannot be read.
+    """A list as far as it was read: objects by key, and the keys of objects that exist and cannot be read.
 
-    ``held`` finds the object that the handler holds under a key. An equal one is taken in place of what was read, so a later
-    list of a million pods takes the memory of their keys and not of the pods.
+    ``held`` returns the object that the handler holds under a key. If it is equal, it replaces the object that was
+    read. So a repeated list of a million pods takes the memory of their keys, not of the pods.
     """
 
     held: Callable[[str], Object | None]
     objects: dict[str, T] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
 
-    def add(self, found: T) -> None:
-        """Adds an object, or the equal one that is held."""
-        key, held = found.key, self.held(found.key)
-        if held is not None and held == found:
-            key, found = held.key, cast("T", held)  # its key as well: of a pod it is the text that the pod holds
-        self.objects[key] = found
+    def add(self, item: T) -> None:
+        """Adds an object, or the equal object that the handler holds."""
+        key, held = item.key, self.held(item.key)
+        if held is not None and held == item:
+            key, item = held.key, cast("T", held)  # the held key too: a pod's key is the text that the pod itself has
+        self.objects[key] = item
 
     async def release(self) -> None:
-        """Empties the list a part at a time: to free a million entries at once takes 20 ms."""
+        """Empties the list part by part, because freeing a million entries at once takes 20 ms."""
         while self.objects:
             for _ in range(min(_RELEASED_A_STEP, len(self.objects))):
                 self.objects.popitem()
@@ -139,7 +143,7 @@ class Listed(Generic[T]):
 
 
 class SliceDecoder(Generic[T]):
-    """Decodes for one kind under two bounds per slice: a number of events and a time on the loop."""
+    """Decodes for one kind, at most so many events and so many seconds per slice."""
 
     def __init__(self, kind: Kind[T], status: ReflectorStatus, clock: Clock, most: int, seconds: float) -> None:
         self._kind = kind
@@ -150,9 +154,14 @@ class SliceDecoder(Generic[T]):
         self._named: set[str] = set()
 
     def decode_lines(self, lines: Sequence[bytes], start: int, made: Made = "") -> Slice[T]:
-        """Decodes from ``start`` until a bound or a mark is reached; at least one line if there is one and it is not to be prepared.
+        """Decodes from ``start`` to a bound or a mark. At least one line, unless the first line must be prepared.
 
-        ``made``: what is done with the first line already.
+        ``made``: what has happened to the first line already.
+
+        1. A large line must be prepared first: the slice ends before it. Prepared, it is a slice of its own.
+        2. A rejected line that is long must be simplified first: the slice ends before it.
+        3. A rejected short line is simplified here. If the slice has changes, it ends before the line, because an
+           earlier change may concern the object, and keys in ``unreadable`` count as before all changes.
         """
         taken: Slice[T] = Slice([])
         now, deadline = self._clock.now, self._clock.now() + self._seconds
@@ -171,7 +180,7 @@ class SliceDecoder(Generic[T]):
                 if may_simplify and len(line) > _SMALL_LINE:
                     taken.end, taken.must_be = position, "simplified"
                     break
-                if taken.changes:  # an earlier one may be of the same object
+                if taken.changes:  # case 3
                     taken.end = position
                     break
                 self._add_unreadable(simplified(line) if may_simplify else line, error, taken)
@@ -184,20 +193,23 @@ class SliceDecoder(Generic[T]):
     def decode_items(
         self, items: Sequence[bytes | Raw], start: int, into: Listed[T], made: Made = ""
     ) -> tuple[int, Made]:
-        """Decodes items of a page until a bound is reached. Returns the first index not looked at, and how it is to be passed again."""
+        """Decodes items of a page to a bound.
+
+        Returns the index of the first item not decoded, and what must happen to it first.
+        """
         now, deadline = self._clock.now, self._clock.now() + self._seconds
         for position in range(start, len(items)):
             raw, done = bytes(items[position]), made if position == start else ""
             if len(raw) >= LARGE_LINE and not done:
                 return position, "prepared"
             try:
-                found = self._kind.decode_object(raw)
+                item = self._kind.decode_object(raw)
             except WireError as error:
                 if done != "simplified":
                     return position, "simplified"
                 self._note_item(raw, error, into)
             else:
-                into.add(found)
+                into.add(item)
             if now() >= deadline:
                 return position + 1, ""
         return len(items), ""
@@ -207,7 +219,7 @@ class SliceDecoder(Generic[T]):
         if event.object is not None:
             is_deleted = _IS_DELETED.get(event.type)
             if is_deleted is None:
-                taken.lost_change = True  # a type that this version of the API does not have
+                taken.lost_change = True  # an event type of a later API version
                 return
             taken.changes.append((event.object, is_deleted))
         elif event.type == "ERROR":
@@ -225,7 +237,10 @@ class SliceDecoder(Generic[T]):
             self._add(event, taken)
 
     def _note_line(self, line: bytes, error: WireError, taken: Slice[T]) -> None:
-        """Counts an unreadable line. A line of which not even the type and the name can be read may be a change: only a list brings it."""
+        """Counts an unreadable line.
+
+        If even its type or name is unreadable, a change may be lost: only a list can restore it.
+        """
         try:
             event, identity = decode_line_identity(line)
         except WireError:
@@ -260,9 +275,9 @@ class SliceDecoder(Generic[T]):
 
 
 async def decode_page_leniently(body: bytes, *, is_single: bool = False) -> Page:
-    """A page of a LIST. An item that is nested too deeply makes the whole page unreadable, so it is simplified.
+    """A page of a LIST. One item that is nested too deeply makes the whole page unreadable, so the page is simplified.
 
-    ``is_single``: it has one item. Raises ``WireError`` where the body is no page.
+    ``is_single``: it has one item. Raises ``WireError`` if the body is no page.
     """
     try:
         return decode_page(body, is_single=is_single)
@@ -271,18 +286,21 @@ async def decode_page_leniently(body: bytes, *, is_single: bool = False) -> Page
 
 
 async def values_in(body: bytes, most: int) -> int:
-    """At least as many as a page has items, less one: its commas, counted up to ``most``; 0.4 ms per megabyte, in steps."""
-    found = 0
+    """An upper bound of the items of a page, less one: its commas, up to about ``most``.
+
+    0.4 ms a megabyte, in steps.
+    """
+    commas = 0
     for start in range(0, len(body) if len(body) > most else 0, _COUNTED_A_STEP):
-        found += body.count(b",", start, start + _COUNTED_A_STEP)
-        if found > most:
+        commas += body.count(b",", start, start + _COUNTED_A_STEP)
+        if commas > most:
             break
         await asyncio.sleep(0)
-    return found
+    return commas
 
 
 async def decode_identity_leniently(body: bytes) -> Identity:
-    """Name, namespace and UID of an object. Raises ``WireError`` where the body is no object."""
+    """Name, namespace and UID of an object. Raises ``WireError`` if the body is no object."""
     try:
         return decode_identity(body)
     except WireError:

@@ -1,4 +1,4 @@
-"""What `extender doctor` asks the API server: access reviews, its clock, and whether the scheduler has placed pods.
+"""What `extender doctor` reads from the API server: access reviews, its clock, whether pods were placed.
 
 Raises only ``KubeError``.
 https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
@@ -22,7 +22,7 @@ from extender.wire.errors import UNREADABLE, from_msgspec
 
 _GROUP: Final = "/apis/authorization.k8s.io/v1"
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
-_MOST_PODS: Final = 5000  # enough to find a pod that was bound lately; a diagnosis must not read a whole large cluster
+_MOST_PODS: Final = 5000  # enough to include a recently bound pod, without reading all pods of a large cluster
 
 
 class _ReviewStatus(msgspec.Struct):
@@ -43,7 +43,7 @@ class AccessReviews:
     async def is_allowed(
         self, verb: str, group: str, resource: str, subresource: str, namespace: str = "", name: str = ""
     ) -> bool:
-        """Whether the account may do that; without a namespace in all of them. One request."""
+        """Whether the account may do that, in one namespace, or without one in all. One request."""
         attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
         attributes |= {"namespace": namespace, "name": name}
         spec: dict[str, object] = {"resourceAttributes": attributes}
@@ -58,7 +58,7 @@ class AccessReviews:
             raise Unreachable(f"{kind}: {from_msgspec(error)}") from None
 
     async def server_time(self) -> datetime | None:
-        """The API server's wall clock to the second; None where it sends no date."""
+        """The API server's wall clock to the second; None if it sends no date."""
         text = await self._connection.date()
         return parsedate_to_datetime(text) if text else None
 
@@ -100,7 +100,7 @@ class _Status(msgspec.Struct):
 
 
 class PodConditions(msgspec.Struct):
-    """One pod: which scheduler it is for, where it is, and what its PodScheduled condition says. Times are Unix seconds."""
+    """One pod: its scheduler, its node, and its PodScheduled condition. Times are Unix seconds."""
 
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
@@ -108,19 +108,19 @@ class PodConditions(msgspec.Struct):
 
     @property
     def scheduler(self) -> str:
-        """The name of the scheduler that is to place it."""
+        """The schedulerName of the pod."""
         return self.spec.scheduler_name or DEFAULT_SCHEDULER
 
     @property
     def scheduled_at(self) -> float:
-        """When it was bound; 0 where it is not."""
+        """When it was bound; 0 if it is not."""
         return self.tried_at if self.spec.node_name else 0.0
 
     @property
     def tried_at(self) -> float:
-        """When its condition last changed; 0 where no scheduler has tried it, or may."""
-        found = self._condition("True") or self._condition("False")
-        moment = None if found is None or found.reason == _GATED else found.last_transition_time
+        """When its condition last changed; 0 if no scheduler has tried it, or may try it (a gated pod)."""
+        condition = self._condition("True") or self._condition("False")
+        moment = None if condition is None or condition.reason == _GATED else condition.last_transition_time
         return moment.timestamp() if moment is not None else 0.0
 
     @property
@@ -132,31 +132,34 @@ class PodConditions(msgspec.Struct):
 
     @property
     def rejection(self) -> str:
-        """Why no node takes it; empty where it is bound, or no scheduler has tried."""
+        """Why no node takes it; empty if it is bound or not tried yet."""
         return self._message({None, _UNSCHEDULABLE})
 
     @property
     def failure(self) -> str:
-        """The error that kept its scheduler from placing it, such as that of a call to an extender; empty where there is none."""
+        """The error that kept the scheduler from placing it, such as a failed call to an extender; else empty."""
         return self._message({_SCHEDULER_ERROR})
 
     def _message(self, reasons: Container[str | None]) -> str:
-        found = None if self.spec.node_name else self._condition("False")
-        return (found.message or "") if found is not None and found.reason in reasons else ""
+        condition = None if self.spec.node_name else self._condition("False")
+        return (condition.message or "") if condition is not None and condition.reason in reasons else ""
 
     def _condition(self, status: str) -> _Condition | None:
         conditions = self.status.conditions or ()
-        return next((each for each in conditions if each.type == "PodScheduled" and each.status == status), None)
+        return next(
+            (condition for condition in conditions if condition.type == "PodScheduled" and condition.status == status),
+            None,
+        )
 
 
 async def read_pod_conditions(connection: Connection, fields: str) -> list[PodConditions]:
     """Up to 5,000 pods, by a field selector. Raises ``KubeError``."""
-    found: list[PodConditions] = []
+    pods: list[PodConditions] = []
     async for page in read_pages(connection, "/api/v1/pods", fieldSelector=fields):
         try:
-            found += [msgspec.json.decode(item, type=PodConditions) for item in page]
+            pods += [msgspec.json.decode(item, type=PodConditions) for item in page]
         except UNREADABLE as error:
             raise Unreachable(f"GET /api/v1/pods: {error}") from None
-        if len(found) >= _MOST_PODS:
+        if len(pods) >= _MOST_PODS:
             break
-    return found
+    return pods

@@ -1,8 +1,8 @@
 """What the service writes, as values: a reference to a pod, a condition, an event, and the Lease with its JSON form.
 
-Used by ``writer`` and by the tasks that decide to write. No I/O. Times of a Lease are the API's MicroTime: UTC, six digits.
-They inform users and other clients; expiry is decided by the local monotonic clock from the moment at which a change was
-observed, as in client-go (coordination.k8s.io/v1).
+Used by ``writer`` and by the tasks that decide to write. No I/O. Times of a Lease are the API's MicroTime: UTC, six
+digits. They only inform users and other clients. A Lease expires by the local monotonic clock, counted from the moment
+at which a change was observed, as in client-go (coordination.k8s.io/v1).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_EVENT_NAME: Final = 236  # leaves room for the dot and 16 digits within
 
 @dataclass(frozen=True, slots=True)
 class PodRef:
-    """One pod: with ``uid`` a write fails with ``Conflict`` when the name belongs to another pod by now."""
+    """One pod. With ``uid`` a write fails with ``Conflict`` if the name belongs to another pod by now."""
 
     namespace: str
     name: str
@@ -63,19 +63,22 @@ class PolicyRef:
 
     @property
     def namespace(self) -> str:
-        """Empty for one of the cluster."""
+        """Empty for a cluster-wide policy."""
         return self.key.namespace
 
     def reference(self) -> dict[str, str]:
         """The object that an event regards."""
         key = self.key
-        found = {"apiVersion": f"{key.group}/{VERSION}", "kind": key.kind, "name": key.name, "uid": self.uid}
-        return found | {"namespace": key.namespace} if key.namespace else found
+        reference = {"apiVersion": f"{key.group}/{VERSION}", "kind": key.kind, "name": key.name, "uid": self.uid}
+        return reference | {"namespace": key.namespace} if key.namespace else reference
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectEvent:
-    """An event that ``kubectl describe`` shows at an object. ``type``: "Normal" or "Warning"; ``note`` is cut at 1 KiB."""
+    """An event that ``kubectl describe`` shows at an object.
+
+    ``type``: "Normal" or "Warning"; ``note`` is cut at 1 KiB.
+    """
 
     about: PodRef | PolicyRef
     type: str
@@ -86,7 +89,7 @@ class ObjectEvent:
 
 
 def event_body(event: ObjectEvent, component: str, instance: str) -> dict[str, Any]:
-    """The Event in JSON. Its name is that of the object with the time, as client-go names events."""
+    """The Event in JSON. Its name is the object's name and the time, as in client-go."""
     stamp, regarding = int(event.at.timestamp() * 1_000_000), event.about.reference()
     name = f"{regarding['name'][:_LONGEST_EVENT_NAME]}.{stamp:x}"
     return {
@@ -106,10 +109,11 @@ def event_body(event: ObjectEvent, component: str, instance: str) -> dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One Lease. ``resource_version`` makes an update fail with ``Conflict`` when another client has changed it.
+    """One Lease. ``resource_version`` makes an update fail with ``Conflict`` if another client has changed it.
 
-    ``holder`` is empty when released. ``transitions`` grows with each change of holder: the number of the term.
-    Labels and annotations are kept, since an update replaces the whole object.
+    - ``holder``: empty when released
+    - ``transitions``: the number of changes of holder, which numbers the terms
+    - ``labels``, ``annotations``: kept, because an update replaces the whole object
     """
 
     namespace: str
@@ -149,12 +153,12 @@ _PODS = msgspec.json.Decoder(_PodJson)
 
 
 def decode_place(body: bytes) -> tuple[str, str]:
-    """UID and node of a pod from an answer; raises ``ValueError`` when it is none."""
+    """UID and node of a pod from an answer. Raises ``ValueError`` if it is no pod."""
     try:
-        found = decode_twice(_PODS, body)
+        pod = decode_twice(_PODS, body)
     except UNREADABLE as error:
         raise ValueError(f"no pod: {from_msgspec(error)}") from None
-    return found.metadata.uid, found.spec.node_name or ""
+    return pod.metadata.uid, pod.spec.node_name or ""
 
 
 class _SpecJson(msgspec.Struct, rename="camel"):
@@ -174,7 +178,7 @@ _LEASES = msgspec.json.Decoder(_LeaseJson)
 
 
 def decode_lease(body: bytes) -> Lease:
-    """A Lease from an answer; raises ``ValueError`` when it is none."""
+    """A Lease from an answer. Raises ``ValueError`` if it is no Lease."""
     try:
         raw = decode_twice(_LEASES, body)
     except UNREADABLE as error:
@@ -216,5 +220,5 @@ def lease_body(lease: Lease) -> dict[str, object]:
 
 
 def micro_time(moment: datetime) -> str:
-    """A MicroTime: always UTC and six digits, whatever the zone of ``moment`` (which must have one)."""
+    """A MicroTime: always UTC and six digits. ``moment`` must have a time zone."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,4 +1,4 @@
-"""The errors of API server calls, and the one mapping from HTTP answers to them (`session` has that from client exceptions).
+"""The errors of API server calls, and the mapping from HTTP answers to them. `byte_stream` maps client exceptions.
 
 This package raises no other errors. Callers act on the class: they drop the object, read it again, wait, or give up.
 Status codes and their meaning: https://kubernetes.io/docs/reference/using-api/api-concepts/ and API conventions.
@@ -15,7 +15,8 @@ from typing import Final
 from extender.wire.objects.kinds import decode_status
 
 NO_CONNECTION: Final = (
-    "NoConnection"  # not a reason of the API: no connection was accepted, so the next answer may come from a new server
+    # no reason of the API: the server accepted no connection, so the next answer may be from a new server
+    "NoConnection"
 )
 DEFAULT_RETRY_AFTER: Final = 1.0
 LONGEST_RETRY_AFTER: Final = 60.0
@@ -24,7 +25,7 @@ _MESSAGE_LENGTH: Final = 500  # proxies answer whole HTML pages
 
 
 class KubeError(Exception):
-    """What a call to the API server may raise. ``status`` is 0 where no answer came; ``reason`` is that of the API."""
+    """An error of a call to the API server. ``status`` is 0 without an answer; ``reason`` is the reason of the API."""
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "", retry_after: float = 0.0) -> None:
         super().__init__(message)
@@ -38,11 +39,11 @@ class NotFound(KubeError):
 
 
 class Conflict(KubeError):
-    """Raised on 409: it exists already, its resourceVersion has changed, or the UID is that of another object."""
+    """Raised on 409: it exists already, its resourceVersion has changed, or the UID belongs to another object."""
 
 
 class Rejected(KubeError):
-    """Raised on every other 4xx: the same request will fail again (permissions, validation, unknown media type)."""
+    """Raised on every other 4xx: the same request would fail again (permissions, validation, unknown media type)."""
 
 
 class Throttled(KubeError):
@@ -54,15 +55,18 @@ class OverBudget(Throttled):
 
 
 class Expired(KubeError):
-    """Raised on 410: the resourceVersion or continue token is too old; only a new list helps."""
+    """Raised on 410: the resourceVersion or continue token is too old; a new list is needed."""
 
 
 class Unreachable(KubeError):
-    """Raised when no usable answer came: no connection, time out, a cut in the middle, or a 5xx. A write may have happened."""
+    """Raised without a usable answer: no connection, timeout, a broken connection, or a 5xx.
+
+    A write may have happened.
+    """
 
 
 class TooLarge(KubeError):
-    """Raised when an answer exceeds the caller's limit. A request for less may succeed."""
+    """Raised when an answer exceeds the caller's limit. A request for fewer objects may succeed."""
 
 
 class BadAccess(KubeError):
@@ -70,7 +74,10 @@ class BadAccess(KubeError):
 
 
 def may_be_made(error: KubeError) -> bool:
-    """Whether a write that ended with this error may have been carried out, or still be. A proxy answers 503 for a lost connection."""
+    """Whether a write with this error may have happened, or may still happen.
+
+    A proxy answers 503 for a lost connection.
+    """
     if isinstance(error, Throttled):
         return error.status == HTTPStatus.SERVICE_UNAVAILABLE
     return isinstance(error, Unreachable | TooLarge) and error.reason != NO_CONNECTION
@@ -86,27 +93,27 @@ _BY_STATUS: Final[dict[int, type[KubeError]]] = {
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> KubeError:
-    """The error for an answer that is not 2xx; its text is the Status message or the beginning of the body."""
-    found = decode_status(body)
-    kind = _class_of(status, found.message)
-    if status == HTTPStatus.TOO_MANY_REQUESTS and _BUDGET_CAUSE in found.causes:
+    """The error for an answer other than 2xx. Its text is the Status message, or the beginning of the body."""
+    failure = decode_status(body)
+    kind = _class_of(status, failure.message)
+    if status == HTTPStatus.TOO_MANY_REQUESTS and _BUDGET_CAUSE in failure.causes:
         kind = OverBudget
-    text = found.message or body[:_MESSAGE_LENGTH].decode(errors="replace").strip() or "no message"
-    wait = _retry_after(headers, found.retry_after_seconds)
+    text = failure.message or body[:_MESSAGE_LENGTH].decode(errors="replace").strip() or "no message"
+    wait = _retry_after(headers, failure.retry_after_seconds)
     if issubclass(kind, Throttled):
         wait = wait or DEFAULT_RETRY_AFTER
-    return kind(f"{status} {text[:_MESSAGE_LENGTH]}", status=status, reason=found.reason, retry_after=wait)
+    return kind(f"{status} {text[:_MESSAGE_LENGTH]}", status=status, reason=failure.reason, retry_after=wait)
 
 
 def _class_of(status: int, message: str) -> type[KubeError]:
     if status == HTTPStatus.UNPROCESSABLE_ENTITY and "metadata.uid" in message:
-        return Conflict  # a patch meant for an earlier pod of this name, seen as an attempt to change the UID
+        return Conflict  # a patch for an earlier pod of this name: the API server takes it as a change of the UID
     is_ours = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
     return _BY_STATUS.get(status, Rejected if is_ours else Unreachable)
 
 
 def _retry_after(headers: Mapping[str, str], from_body: int) -> float:
-    """Seconds to wait, at most a minute: a proxy's date or day must not stop the watch for so long."""
+    """Seconds to wait, at most a minute: the date or the day that a proxy sends must not stop the watch for so long."""
     header = headers.get("Retry-After", "")
     seconds = float(header) if header.isascii() and header.isdigit() else float(from_body)
     return min(max(seconds, 0.0), LONGEST_RETRY_AFTER)

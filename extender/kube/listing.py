@@ -1,9 +1,9 @@
-"""Lists: a consistent one in pages, those that commands read once, and what shows whether a watch is current.
+"""Lists: the consistent list of a reflector, lists for commands, and the check that a watch is current.
 
 https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
 
-A replica that takes over must know that its watch does not lag. `WatchFreshness` finds out, at the same cost in any
-cluster: a list of one object, and one watch of a second.
+A replica that takes over must know that its watch does not lag. `WatchFreshness` finds out. In a cluster of any size
+that costs a list of one object and a watch of one second.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from extender.wire.objects.kinds import Kind, decode_page
 T = TypeVar("T", bound=Object)
 
 _PAGE: Final = 500  # objects, for a command
-_SMALLER_PAGES: Final = 4  # what a page's limit is divided by when the page was too large
-_LARGER_PAGES: Final = 16  # and multiplied by for the next list, when a list expired half-way
+_SMALLER_PAGES: Final = 4  # divides the limit of a page that was too large
+_LARGER_PAGES: Final = 16  # multiplies the limit for the next list, after a list that expired half-way
 _LARGEST_LIMIT: Final = 10**6
 _WATCH_SECONDS: Final = 1
 _PATIENCE_SECONDS: Final = 5.0
@@ -53,15 +53,16 @@ class ListReader(Generic[T]):
         self._page_limit = options.page_limit
 
     async def read(self, listed: Listed[T]) -> str:
-        """Adds a complete list to an empty one; returns its resourceVersion.
+        """Reads a complete list into an empty one. Returns its resourceVersion.
 
-        Raises ``KubeError``, and ``WireError`` where a page is unreadable.
+        Raises ``KubeError``, or ``WireError`` if a page is unreadable.
         """
         try:
             version = await self._read_pages(listed)
         except Expired:
-            # The error offers a token for the rest at a newer version. A list of two versions would keep objects that were
-            # deleted in between. Instead it starts again, in larger pages, of which fewer can expire.
+            # The error offers a token for the rest at a newer version. A list of two versions would keep objects that
+            # were deleted in between. So the list starts again, in larger and therefore fewer pages, which expire less
+            # often.
             if self._status.page > 0:
                 self._page_limit = min(self._page_limit * _LARGER_PAGES, _LARGEST_LIMIT)
             raise
@@ -84,7 +85,7 @@ class ListReader(Generic[T]):
                 limit = max(1, limit // _SMALLER_PAGES)
                 continue
             page = await decode_page_leniently(body, is_single=values > most_values)
-            # So many more that the next page is likely to be half as large as it may be.
+            # The number of further items with which the next page is likely to be half of the limit.
             share = max(len(body) / self._options.largest_page, values / most_values)
             larger = max(limit, int(len(page.items) / (2 * share))) if share else _LARGEST_LIMIT
             await self._decode_items(page.items, listed)
@@ -125,7 +126,7 @@ class WatchFreshness:
         self._clock = clock
 
     async def newest_version(self) -> str:
-        """The version of a consistent read; the API server's cache has reached it once it has answered.
+        """The version of a consistent read. After the answer, the API server's watch cache has reached it.
 
         https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list
         """
@@ -136,7 +137,10 @@ class WatchFreshness:
             raise Unreachable(f"{self._kind.name}: {error}") from error
 
     async def is_quiet_since(self, version: str) -> bool:
-        """Whether a watch from that version ends normally without an event. A watch that breaks off early proves nothing."""
+        """Whether a watch from this version ends normally without an event.
+
+        A watch that breaks off early proves nothing.
+        """
         query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
         begun = self._clock.now()
         async with self._connection.stream(self._kind.path, query) as stream:
@@ -153,7 +157,7 @@ async def read_list(connection: Connection, path: str, **selection: str) -> list
 
 
 async def read_pages(connection: Connection, path: str, **selection: str) -> AsyncIterator[list[bytes]]:
-    """The same page by page, for a list that is too large to be held as a whole."""
+    """The objects of a list page by page, if they are too large to be held together."""
     query = {**selection, "limit": str(_PAGE)}
     while True:
         body = await connection.call("GET", path, query=query)

@@ -2,19 +2,19 @@
 
 One task runs it; after a failure a new run begins with a new list.
 
-What it relies on (API concepts, KEP-3157; measured on 1.36 where noted):
-1. A watch continues from a resourceVersion of a list, an event or a bookmark; never from "0" or "", which mean "any
-   version". Versions are compared for equality only.
+What it relies on (API concepts, KEP-3157; facts marked "measured" on 1.36):
+1. A watch continues from a resourceVersion of a list, an event or a bookmark. It never continues from "0" or "", which
+   mean "any version". Versions are compared for equality only.
 2. A normal end is no error: timeoutSeconds is over, or the reader was too slow in a burst (measured). A watch from the
    last version misses nothing. After 410, as status or as event, only a new list is complete.
 3. The version advances after the handler has handled the changes, so that changes before a failure are sent again.
 4. The handler gets a list when it is complete, all objects at once.
 5. Only events that were read are known: `backlog` says up to when.
-6. A server that was restored from a backup filters all events up to the version of the watch, bookmarks too: it sends
-   nothing. It answers 504 to a list that must not be older than that version, so each watch is preceded by such a list
-   of a single object. A refused connection and a second silence in a row also lead to a new list.
-7. A custom resource whose CRD is not installed is answered 404. While an API server does not know its CRDs yet it answers
-   503 (k8s.io/apiextensions-apiserver, since 1.22), so a 404 that is repeated means that there are no such objects.
+6. A server that was restored from a backup sends nothing: it filters all events and bookmarks up to the version of the
+   watch. But a list that must not be older than that version is answered with 504. So each watch is preceded by such a
+   list of one object. A refused connection, and a second silence in a row, also lead to a new list.
+7. A custom resource whose CRD is not installed is answered with 404. An API server that does not know its CRDs yet
+   answers 503 (k8s.io/apiextensions-apiserver, since 1.22). So a repeated 404 means that there are no such objects.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from extender.wire.errors import WireError
 from extender.wire.objects.kinds import Kind, Status
 
 _LOG = logging.getLogger(__name__)
-_LONGEST_VERSION: Final = 256  # characters; a longer one would make each request longer than a server reads
-_SHORT_WATCH: Final = 1.0  # a watch that ends before this without an event counts as a failure
-_MOST_SHORT_ROUNDS: Final = 10  # in a row that end normally, before there is a pause between them
+_LONGEST_VERSION: Final = 256  # characters; a longer version could exceed a server's limit of a request line
+_SHORT_WATCH: Final = 1.0  # seconds; a shorter watch without an event counts as a failure
+_MOST_SHORT_ROUNDS: Final = 10  # normal ends in a row that need no pause
 _SHORT_PAUSE: Final = 0.1
 _OUTAGES: Final = frozenset({RestartReason.REJECTED, RestartReason.UNDECODABLE, RestartReason.OVERSIZED})
 _NOT_SERVED_AFTER: Final = 2  # answers 404 in a row
@@ -69,16 +69,19 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class EventHandler(Protocol[T_contra]):
-    """What the reflector calls. ``replace`` and ``apply`` may wait, which delays the events of this kind only."""
+    """What the reflector calls. ``replace`` and ``apply`` may wait. That delays the events of this kind only."""
 
     def held(self, key: str) -> Object | None:
-        """The object that is held under a key; equal ones of a later list are not held twice."""
+        """The object that is held under a key. A later list replaces an equal object by it, to save memory."""
 
     async def replace(self, objects: Mapping[str, T_contra], unreadable: Collection[str] = ()) -> None:
-        """Replaces all objects of the kind, by key. Objects under the keys ``unreadable`` stay as they were last read."""
+        """Replaces all objects of the kind, by key.
+
+        Objects under the keys ``unreadable`` stay as they were last read.
+        """
 
     async def apply(self, changes: Sequence[tuple[T_contra, bool]]) -> None:
-        """Applies (object, whether it was deleted), in order. After a lost connection a change may come twice."""
+        """Applies (object, whether it was deleted), in order. After a lost connection a change may be repeated."""
 
 
 class Reflector(Generic[T]):
@@ -100,11 +103,11 @@ class Reflector(Generic[T]):
         self._unreadable: set[str] = set()
         self._initial_failures = 0
         self._doubtful_ends = 0
-        self._was_away = False  # the last round met no usable answer
+        self._was_away = False  # the last round got no usable answer
         self._short_rounds = 0
         self._not_found = 0  # answers 404 in a row
         self._had_event = False
-        self._has_news = False  # an event or a bookmark, since `last_heard` moved on
+        self._has_news = False  # an event or a bookmark came after `last_heard` was set
         self._is_listing = False
 
     async def run(self, handler: EventHandler[T]) -> None:
@@ -135,7 +138,7 @@ class Reflector(Generic[T]):
         return await self._list(handler)
 
     async def _go_without(self, handler: EventHandler[T], as_of: float) -> None:
-        """The resource is not served: what was known of it is gone. The list is tried again as after any rejection."""
+        """The resource is not served, so there are no objects. The list is tried again, as after any rejection."""
         status = self.status
         if not status.not_served:
             text = "%s: the API server does not serve this kind, so none of it is in effect; is its CRD installed?"
@@ -146,7 +149,15 @@ class Reflector(Generic[T]):
         status.last_heard, status.outage = as_of, ""
 
     async def _pause(self, end: WatchEnd, lasted: float) -> None:
-        """Decides between watch and list after an end, then waits as long as it requires."""
+        """Decides between watch and list after an end, then waits as long as needed.
+
+        1. The version is dropped, so that a list follows, if the end says so, or after two ends in a row that may be
+           due to the version.
+        2. A normal end continues at once. After many short rounds it pauses, because a server that ends each watch
+           after one event would keep the reflector busy.
+        3. Any other end waits with back-off. The back-off starts again after an event, unless changes may be missed: a
+           bookmark before each bad line is no recovery. It also starts again with the first answer after an outage.
+        """
         status = self.status
         status.restarts[end.why] += 1
         self._short_rounds = self._short_rounds + 1 if lasted < _SHORT_WATCH else 0
@@ -159,16 +170,16 @@ class Reflector(Generic[T]):
         if end.relist or self._doubtful_ends > 1:
             status.resource_version, self._doubtful_ends = "", 0
         is_normal = end.why is RestartReason.ENDED and (self._had_event or lasted >= _SHORT_WATCH)
-        if is_normal or (self._had_event and end.why not in _OUTAGES):  # a bookmark before each bad line is no recovery
+        if is_normal or (self._had_event and end.why not in _OUTAGES):
             self._backoff.reset()
         if is_normal or end.at_once:
-            if self._short_rounds > _MOST_SHORT_ROUNDS:  # a server that ends each watch after one event
+            if self._short_rounds > _MOST_SHORT_ROUNDS:
                 await self._clock.sleep(_SHORT_PAUSE)
             return
         status.phase, status.error = ReflectorPhase.WAITING, text
         is_away = end.why is RestartReason.UNREACHABLE
         if self._was_away and not is_away:
-            self._backoff.reset()  # it answers again, if only that the version is too old: the outage is over
+            self._backoff.reset()
         self._was_away = is_away
         wait = max(self._backoff.next(), end.retry_after)
         _LOG.warning("%s: %s (%s), again in %.1f s", self.name, end.why, text, wait)
@@ -191,7 +202,7 @@ class Reflector(Generic[T]):
         return None
 
     async def _replace(self, handler: EventHandler[T], listed: Listed[T], version: str, as_of: float) -> None:
-        """Passes a complete list to the handler; ``as_of`` is the last moment at which it was certainly current."""
+        """Passes a complete list to the handler. ``as_of``: the last moment at which it was certainly current."""
         status, count = self.status, len(listed.objects)
         self._unreadable = listed.unreadable
         status.unreadable = len(listed.unreadable)
@@ -206,7 +217,7 @@ class Reflector(Generic[T]):
     # -- watches ------------------------------------------------------------------------------------------------
 
     async def _stream_list(self, handler: EventHandler[T]) -> WatchEnd:
-        """A streaming list, which continues as the watch (KEP-3157)."""
+        """A streaming list that continues as the watch (KEP-3157)."""
         self._initial_failures += 1
         try:
             query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -235,7 +246,8 @@ class Reflector(Generic[T]):
         try:
             await self._connection.call("GET", self._kind.path, query=query, limit=self._options.confirm_timeout)
         except Rejected as error:
-            _LOG.debug("%s: cannot confirm the resourceVersion: %s", self.name, error)  # the watch itself may work
+            # the watch itself may still work
+            _LOG.debug("%s: cannot confirm the resourceVersion: %s", self.name, error)
 
     async def _follow(self, handler: EventHandler[T], query: dict[str, str], initial: Listed[T] | None) -> WatchEnd:
         """Reads one watch to its end. ``initial`` collects the objects of a streaming list until they are complete."""
@@ -276,7 +288,7 @@ class Reflector(Generic[T]):
                 self.backlog.end()
 
     def _initial_seconds(self) -> float:
-        """How long the initial events may take, by how many objects have come."""
+        """How long the initial events may take: longer, the more objects have come."""
         return self._options.initial_seconds + self.status.listed * self._options.initial_seconds_per_object
 
     async def _read(self, stream: ByteStream, patience: float) -> bytes | None:
@@ -291,7 +303,10 @@ class Reflector(Generic[T]):
     async def _handle_lines(
         self, lines: list[bytes], handler: EventHandler[T], initial: Listed[T] | None, begun: float
     ) -> WatchEnd | None:
-        """Passes the events of a chunk to the handler in slices; a WatchEnd if reading on is useless."""
+        """Passes the events of a chunk to the handler in slices.
+
+        Returns a WatchEnd if the watch cannot be read further.
+        """
         at, made = 0, NOT_MADE
         while at < len(lines):
             taken = self._decoder.decode_lines(lines, at, made)
@@ -311,7 +326,7 @@ class Reflector(Generic[T]):
                 lines[at] = await simplify_in_steps(lines[at])
             if at < len(lines):
                 await asyncio.sleep(0)
-        if not lines:  # the next part may be without a line, too
+        if not lines:  # a chunk may have many parts without a line: other tasks run in between
             await asyncio.sleep(0)
         return None
 
@@ -334,11 +349,11 @@ class Reflector(Generic[T]):
 
     async def _collect(self, taken: Slice[T], handler: EventHandler[T], initial: Listed[T], begun: float) -> None:
         _note_unreadable(taken, initial.unreadable)
-        for found, is_deleted in taken.changes:
+        for item, is_deleted in taken.changes:
             if is_deleted:
-                initial.objects.pop(found.key, None)
+                initial.objects.pop(item.key, None)
             else:
-                initial.add(found)
+                initial.add(item)
         self.status.listed = len(initial.objects)
         if taken.initial_events_end:
             await self._replace(handler, initial, taken.version, begun)
@@ -353,7 +368,7 @@ def _can_continue_from(version: str) -> bool:
 def _note_unreadable(taken: Slice[T], unreadable: set[str]) -> None:
     unreadable |= taken.unreadable
     if unreadable:
-        unreadable.difference_update(found.key for found, _ in taken.changes)
+        unreadable.difference_update(item.key for item, _ in taken.changes)
 
 
 # -- how a list or a watch ends ---------------------------------------------------------------------------------------
@@ -362,10 +377,14 @@ def _note_unreadable(taken: Slice[T], unreadable: set[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WatchEnd:
-    """Why it ended; whether a new list is needed; the pause in seconds that the server requests.
+    """Why a list or watch ended.
 
-    ``doubtful``: the resourceVersion may be the cause. After one such end the watch is retried, after two in a row relisted.
-    ``at_once``: the next round needs no back-off. ``not_served``: the API server does not know the resource.
+    - ``relist``: a new list is needed
+    - ``retry_after``: the pause in seconds that the server requests
+    - ``doubtful``: the resourceVersion may be the cause; after one such end the watch is retried, after two it is
+      relisted
+    - ``at_once``: the next round needs no back-off
+    - ``not_served``: the API server does not know the resource
     """
 
     why: RestartReason
@@ -378,7 +397,7 @@ class WatchEnd:
 
 
 def end_of_error(error: KubeError) -> WatchEnd:
-    """For a request that was rejected, or a stream that broke off."""
+    """The end of a request that was rejected, or of a stream that broke off."""
     text, wait = str(error), error.retry_after
     if isinstance(error, Expired):
         return WatchEnd(RestartReason.EXPIRED, text, relist=True)
@@ -387,19 +406,19 @@ def end_of_error(error: KubeError) -> WatchEnd:
     if isinstance(error, Throttled):
         return WatchEnd(RestartReason.THROTTLED, text, retry_after=wait)
     if error.status and _blames_version(text):
-        # Measured: an unknown resourceVersion is answered with 500, one from the future with 504.
+        # Measured: an unknown resourceVersion is answered with 500, a future one with 504.
         return WatchEnd(RestartReason.BAD_VERSION, text, relist=True, retry_after=wait)
     if isinstance(error, Rejected | NotFound):
         return WatchEnd(RestartReason.REJECTED, text, not_served=isinstance(error, NotFound))
-    # A server that was away may return with an older history, from a backup. The version of the watch is then in its
-    # future, and it sends nothing before it gets there.
+    # After an outage a server may return from a backup with an older history. The version of the watch is then in its
+    # future, and it sends nothing until its history reaches that version.
     was_away = error.reason == NO_CONNECTION
     doubtful = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return WatchEnd(RestartReason.UNREACHABLE, text, relist=was_away, retry_after=wait, doubtful=doubtful)
 
 
 def end_of_status(status: Status) -> WatchEnd:
-    """For an ERROR event. The stream ends with it and its version is lost, so every code leads to a new list."""
+    """The end after an ERROR event. The stream ends and its version is lost, so every code leads to a new list."""
     expired = status.code == HTTPStatus.GONE or status.reason in {"Expired", "Gone"}
     return WatchEnd(
         RestartReason.EXPIRED if expired else RestartReason.ERROR_EVENT,
@@ -410,7 +429,7 @@ def end_of_status(status: Status) -> WatchEnd:
 
 
 def rejects_watch_list(error: KubeError) -> bool:
-    """Whether the server knows no streaming list: it calls the request invalid, or malformed where it is very old."""
+    """Whether the server knows no streaming lists: it calls the request invalid, or if it is very old, malformed."""
     return error.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
 
 

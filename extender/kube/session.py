@@ -1,7 +1,7 @@
 """The connections to the API server: one HTTP session for reads, two for writes.
 
-Knows HTTP, credentials and time limits, but no resource. ``reflector`` and ``writer`` use it. The session is aiohttp's, used as
-documented; it is given the proxy and the TLS context, so that it reads no environment and no .netrc for each request.
+Knows HTTP, credentials and time limits, but no resource. ``reflector`` and ``writer`` use it. The session is aiohttp's, used
+as documented. Proxy and TLS context are passed to it, so that it reads no environment and no .netrc for each request.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 Body = Mapping[str, object]
 Query = Mapping[str, str]
 NO_QUERY: Final[Query] = {}
-_READ_AHEAD: Final = 2**17  # bytes; twice as many are read ahead of what is handled, for which a request waits
+_READ_AHEAD: Final = 2**17  # bytes; a request waits for bytes read ahead of handling, at most twice as many
 _LARGEST_ANSWER: Final = 2**25  # bytes; a single object may have 1.5 MiB in etcd, and more as JSON
 _LARGEST_ERROR: Final = 2**18
-_READ_CONNECTIONS: Final = 32  # one for each watch, and one more each while a watch is being replaced
+_READ_CONNECTIONS: Final = 32  # one for each watch, and one more while a watch is replaced
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """Time limits in seconds and the number of connections that writes, and those of preemptions, may hold at once."""
+    """Time limits in seconds, and how many connections writes and the writes of preemptions may hold at once."""
 
     connect_timeout: float = 10.0
     request_timeout: float = 30.0
@@ -51,7 +51,7 @@ class SessionOptions:
 class Connection:
     """A pool of connections under one account: ``call`` for short answers, ``stream`` for long ones.
 
-    ``sockets`` are those of the open streams.
+    ``sockets``: the sockets of the open streams.
     """
 
     def __init__(self, credentials: Credentials, options: SessionOptions, pool_size: int) -> None:
@@ -66,8 +66,8 @@ class Connection:
             headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": options.user_agent},
             cookie_jar=DummyCookieJar(),
             read_bufsize=_READ_AHEAD,
-            auto_decompress=False,  # nothing compressed is asked for, and what comes all the same may inflate without limit
-            # The callers bound the whole; only the way to the server is bounded here. Without a limit it could take for ever.
+            auto_decompress=False,  # no compression is requested; a compressed answer could inflate without limit
+            # Callers limit the whole call. Here only connecting is limited, which could otherwise take for ever.
             timeout=ClientTimeout(total=None, sock_connect=options.connect_timeout),
         )
 
@@ -82,9 +82,9 @@ class Connection:
         limit: float | None = None,
         largest: int = _LARGEST_ANSWER,
     ) -> bytes:
-        """The body of a 2xx answer; raises ``KubeError``. ``limit`` in seconds covers everything, body included.
+        """The body of a 2xx answer; raises ``KubeError``. ``limit``: seconds for everything, body included.
 
-        ``largest``: bytes of the body; of a longer one no more is read, and ``TooLarge`` is raised.
+        ``largest``: bytes of the body. A longer body is not read to its end and raises ``TooLarge``.
         """
         with translated(f"{method} {path}"):
             async with asyncio.timeout(limit or self._limit):
@@ -94,7 +94,7 @@ class Connection:
                     return await _body(response, largest)
 
     async def date(self) -> str:
-        """The Date header of an answer, whatever its status; empty where there is none. Raises ``Unreachable``."""
+        """The Date header of an answer with any status; empty if it has none. Raises ``Unreachable``."""
         with translated("GET /version"):
             async with asyncio.timeout(self._limit):
                 async with await self._request("GET", "/version") as response:
@@ -102,7 +102,10 @@ class Connection:
 
     @asynccontextmanager
     async def stream(self, path: str, query: Query) -> AsyncIterator[ByteStream]:
-        """A GET whose body has no known end; raises ``KubeError`` for any status but 2xx. Leaving drops the connection."""
+        """A GET with a body of unknown length. Raises ``KubeError`` for any status but 2xx.
+
+        Leaving closes the connection.
+        """
         doing = f"GET {path}"
         with translated(doing):
             async with asyncio.timeout(self._limit):
@@ -120,7 +123,7 @@ class Connection:
                 self.sockets.discard(stream.descriptor)
                 stream.close()
         finally:
-            response.close()  # not release(): the rest of an endless body must not be waited for
+            response.close()  # not release(), which would wait for the rest of an endless body
 
     async def close(self) -> None:
         """Closes all connections; requests in flight end with ``Unreachable``. May be called twice."""
@@ -129,7 +132,7 @@ class Connection:
     async def _request(
         self, method: str, path: str, query: Query = NO_QUERY, body: Body | None = None, content_type: str = JSON
     ) -> ClientResponse:
-        """The head of an answer. A request that may be repeated is, once, where the server has closed its connection."""
+        """The head of an answer. An idempotent request is repeated once if the server had closed the connection."""
         headers = {"Content-Type": content_type}
         if authorization := await self._credentials.authorization():
             headers["Authorization"] = authorization
@@ -137,7 +140,7 @@ class Connection:
         try:
             return await self._pool.request(
                 method,
-                URL(url, encoded=True),  # names are checked, and a query is encoded
+                URL(url, encoded=True),  # names were checked, and the query is encoded
                 headers=headers,
                 data=None if body is None else orjson.dumps(body),
                 **self._route,
@@ -153,17 +156,17 @@ async def _body(response: ClientResponse, largest: int) -> bytes:
     while part := await response.content.readany():
         size += len(part)
         if size > largest:
-            response.close()  # else the rest would be waited for
+            response.close()  # otherwise the rest would be awaited
             raise TooLarge(f"the answer is longer than {largest:,} bytes")
         parts.append(part)
     whole = b"".join(parts)
     if size > _READ_AHEAD:
-        await asyncio.sleep(0)  # to join 24 MiB takes 15 ms, and what the caller does with them as long
+        await asyncio.sleep(0)  # joining 24 MiB takes 15 ms, and the caller's decoding as long
     return whole
 
 
 async def _rejection(response: ClientResponse) -> KubeError:
-    """What an answer that is not 2xx means, by the beginning of its body."""
+    """The error of an answer other than 2xx, from the beginning of its body."""
     parts, size = list[bytes](), 0
     while part := await response.content.readany():
         parts.append(part)
@@ -175,16 +178,16 @@ async def _rejection(response: ClientResponse) -> KubeError:
 
 
 def _proxy_from_environment(host: str) -> str | None:
-    """The proxy that the environment names for a server, None where it names none or excludes the server."""
+    """The proxy that the environment names for a server; None without a proxy, or if the server is excluded."""
     parts = urlsplit(host)
-    found = getproxies().get(parts.scheme)
-    return found if found and not proxy_bypass(parts.hostname or "") else None
+    proxy = getproxies().get(parts.scheme)
+    return proxy if proxy and not proxy_bypass(parts.hostname or "") else None
 
 
 class Session:
-    """The pools of one account: ``reads`` for lists and watches, ``writes`` for writes, so that neither waits.
+    """The pools of one account: ``reads`` for lists and watches, ``writes``, so that neither waits.
 
-    ``removals`` are the writes of preemptions: a burst of them must not delay nominations and bindings.
+    ``removals``: the writes of preemptions, so that a burst of them does not delay nominations and bindings.
     """
 
     def __init__(self, credentials: Credentials, options: SessionOptions) -> None:
@@ -202,7 +205,10 @@ class Session:
 
 @asynccontextmanager
 async def open_session(access: Access, clock: Clock, options: SessionOptions | None = None) -> AsyncIterator[Session]:
-    """A session that is closed on leaving; raises ``BadAccess``. Nothing is sent to the server before the first call."""
+    """A session that is closed on leaving; raises ``BadAccess``.
+
+    Nothing is sent to the server before the first call.
+    """
     session = Session(await load_credentials(access, clock), options or SessionOptions())
     try:
         yield session

@@ -1,7 +1,7 @@
 """The clocks that this package and the tasks use, exponential back-off, and work in steps.
 
-No module reads a clock of its own, so that tests can pass a fake one. Times are monotonic seconds: the time of day may jump, so
-nothing is measured by it.
+No module reads a clock of its own, so that tests can pass a virtual one. Times are monotonic seconds, because the time
+of day may jump.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Clock(Protocol):
         """Seconds since some fixed moment; never goes back."""
 
     async def sleep(self, seconds: float) -> None:
-        """Returns after so many seconds; for 0 at the next iteration of the event loop."""
+        """Returns after so many seconds. 0: at the next iteration of the event loop."""
 
 
-# Linux only: this clock also counts the time in which the machine was suspended. The monotonic clock does not, so a watch
-# of last night would seem current.
+# On Linux a clock that also counts the time in which the machine was suspended. With the monotonic clock a watch of
+# last night would seem current.
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -47,15 +47,15 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-_JUMP: Final = 0.5  # seconds; what is less is a clock that is slewed
+_JUMP: Final = 0.5  # seconds; a smaller step is a clock that is slewed
 _ADOPTED_AFTER: Final = 60.0
 
 
 class WallClock:
-    """The time of day, to compare with dates that others have written. A jump counts once it has lasted for a minute.
+    """The time of day, for comparison with dates that others have written. A jump counts once it has lasted a minute.
 
-    Until then the time goes on as the monotonic clock does. So a clock that is wrong for some seconds decides nothing. Read it
-    at least once a minute.
+    Before that the time continues with the monotonic clock, so a clock that is wrong for some seconds decides nothing.
+    Must be read at least once a minute.
     """
 
     def __init__(self, clock: Clock, read: Callable[[], float] = time.time) -> None:
@@ -63,7 +63,7 @@ class WallClock:
         self._clock = clock
         self._read = read
         self._ahead = read() - clock.now()  # of the monotonic clock
-        self._jumped = inf  # when
+        self._jumped = inf  # when the jump was first seen
 
     def seconds(self) -> float:
         """Seconds of the Unix epoch. O(1)."""
@@ -76,7 +76,7 @@ class WallClock:
         return now + self._ahead
 
     def utc(self) -> datetime:
-        """The same as a date."""
+        """The time of day as a date."""
         return datetime.fromtimestamp(self.seconds(), UTC)
 
 
@@ -89,7 +89,7 @@ class BackoffOptions:
 
 
 class Backoff:
-    """Doubles from the first wait to the longest; each is drawn between half and whole, so that clients spread."""
+    """Doubles from the first wait to the longest. Each wait is drawn between half and whole, so that clients spread."""
 
     def __init__(self, options: BackoffOptions, rng: Random) -> None:
         self._options = options
@@ -98,7 +98,7 @@ class Backoff:
 
     def next(self) -> float:
         """Counts one more failure and returns how many seconds to wait now."""
-        doublings = min(self.failures, 32)  # without a bound the float would overflow after hours of failures
+        doublings = min(self.failures, 32)  # otherwise the float would overflow after hours of failures
         self.failures += 1
         whole = min(self._options.first * 2.0**doublings, self._options.longest)
         return whole * self._rng.uniform(0.5, 1.0)
@@ -114,6 +114,6 @@ async def in_steps(steps: Steps[T]) -> T:
         try:
             next(steps)
         except StopIteration as end:
-            found: T = end.value
-            return found
+            result: T = end.value
+            return result
         await asyncio.sleep(0)

@@ -1,14 +1,16 @@
-"""Calls to the API server other than list and watch, one method each: typed, with a time limit, raising only ``KubeError``.
+"""Calls to the API server other than list and watch, one method each. They raise only ``KubeError``.
 
-Each is one request by its row of ``wire.api_calls``. Order, retries and rate belong to the tasks. Writes have connections of their
-own, so a burst of evictions does not delay a watch.
+Each call has a time limit and is one request, declared by a row of ``wire.api_calls``. Order, retries and rate belong
+to the tasks. Writes have connections of their own, so a burst of evictions does not delay a watch.
 
-Each write to a pod carries its UID: the API server answers 409 when the name belongs to another pod by now. A replacement
-carries the resourceVersion that was read, so two writers never overwrite each other. As always over a network, ``Unreachable``
-leaves open whether the write has happened. https://kubernetes.io/docs/reference/using-api/api-concepts/
+Each write to a pod has its UID, so the API server answers 409 if the name belongs to another pod by now. A replacement
+has the resourceVersion that was read, so two writers never overwrite each other. After ``Unreachable`` the write may or
+may not
+have happened. https://kubernetes.io/docs/reference/using-api/api-concepts/
 
-Every name is checked before it becomes part of a path. A name such as `..` survives percent-encoding and would be resolved
-on the way: `DELETE .../pods/..` is another request than the one that was meant. Names come from the watch, but also from
+Every name is checked before it becomes part of a path. A name such as `..` survives percent-encoding and would be
+resolved on the way: `DELETE .../pods/..` is a different request from the intended one. Names come from the watch, but
+also from
 requests to this service and from settings. https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
 """
 
@@ -48,7 +50,7 @@ from extender.wire.policies.group_placements import status_body
 
 _METHODS: Final = {"create": "POST", "get": "GET", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_SHOWN: Final = 80  # characters of a bad name in the error
+_SHOWN: Final = 80  # characters of a bad name in an error
 _SECONDS: Final = 10.0
 
 JsonObject = dict[str, Any]
@@ -57,7 +59,7 @@ JsonObject = dict[str, Any]
 # and its seconds.
 Observe = Callable[[str, str, float], None]
 
-# Called before each write. Raises ``KubeError`` where it may not be made now.
+# Called before each write. Raises ``KubeError`` if the write is not allowed now.
 Check = Callable[[], None]
 
 
@@ -70,7 +72,10 @@ def unchecked() -> None:
 
 
 def path_of(call: ApiCall, namespace: str | None, name: str | None = None) -> str:
-    """The path of a call; None for what its object does not have. Raises ``Rejected`` where no object can have the name."""
+    """The path of a call. None for a part that its object does not have.
+
+    Raises ``Rejected`` if no object can have the name.
+    """
     path = f"/apis/{call.group}/{VERSION if call.group == GROUP else 'v1'}" if call.group else "/api/v1"
     if namespace is not None:
         path += f"/namespaces/{_segment('a namespace', namespace)}"
@@ -80,17 +85,17 @@ def path_of(call: ApiCall, namespace: str | None, name: str | None = None) -> st
     return f"{path}/{call.subresource}" if call.subresource else path
 
 
-def _segment(what: str, name: str) -> str:
-    """The name itself: none of its characters needs encoding."""
+def _segment(resource: str, name: str) -> str:
+    """The name, checked: none of its characters needs encoding."""
     if not _NAME.fullmatch(name):
-        raise Rejected(f"{name[:_SHOWN]!r} is no name of {what}", reason="Invalid")
+        raise Rejected(f"{name[:_SHOWN]!r} is no name of {resource}", reason="Invalid")
     return name
 
 
 class Calls:
-    """Makes declared calls over one connection. ``limit``: seconds for each in total.
+    """Makes declared calls over one connection. ``limit``: seconds for each call in total.
 
-    ``observe`` is called after each, ``check`` before each that writes.
+    ``observe`` is called after each call, ``check`` before each write.
     """
 
     def __init__(
@@ -147,7 +152,10 @@ class _Recording(Calls):
         self._instance = instance
 
     async def create_event(self, event: ObjectEvent) -> None:
-        """Creates an event in the namespace of its object; in `default` about one of the cluster, as the API server keeps them."""
+        """Creates an event in the namespace of its object.
+
+        An event of a cluster-wide object goes to `default`, as in client-go.
+        """
         body = event_body(event, self._component, self._instance)
         await self._make(api_calls.CREATE_EVENT, body["metadata"]["namespace"], None, body)
 
@@ -161,7 +169,7 @@ class Writer(_Recording):
         await self._make(api_calls.NOMINATE, pod.namespace, pod.name, body, MERGE_PATCH)
 
     async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
-        """Adds or replaces one condition, such as DisruptionTarget (KEP-3329), and keeps the others."""
+        """Adds or replaces one condition, such as DisruptionTarget (KEP-3329). Other conditions stay."""
         entry = {
             "type": condition.type,
             "status": condition.status,
@@ -178,16 +186,19 @@ class Writer(_Recording):
         await self._make(api_calls.ANNOTATE, pod.namespace, pod.name, body, MERGE_PATCH)
 
     async def set_deletion_cost(self, pod: PodRef, cost: str | None) -> None:
-        """Sets the annotation pod-deletion-cost of a pod, and the one that says that it is ours; None removes both."""
+        """Sets the annotation pod-deletion-cost of a pod, and the annotation that marks it as ours.
+
+        None removes both.
+        """
         body = {"metadata": {"uid": pod.uid, "annotations": {DELETION_COST: cost, DELETION_COST_MARK: cost}}}
         await self._make(api_calls.SET_DELETION_COST, pod.namespace, pod.name, body, MERGE_PATCH)
 
     async def delete(self, pod: PodRef, grace_seconds: int | None = None) -> None:
-        """Deletes exactly this pod; None leaves the grace period to the pod. ``NotFound`` if it no longer exists."""
+        """Deletes exactly this pod. None: the pod's own grace period. ``NotFound`` if it no longer exists."""
         await self._make(api_calls.DELETE, pod.namespace, pod.name, _delete_options(pod.uid, grace_seconds))
 
     async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
-        """Deletes the pod if its disruption budget allows, and marks it as DisruptionTarget; ``OverBudget`` while it does not."""
+        """Deletes the pod and marks it as DisruptionTarget. ``OverBudget`` while its disruption budget forbids it."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -207,9 +218,9 @@ class Writer(_Recording):
         await self._make(api_calls.BIND, pod.namespace, pod.name, body)
 
     async def uid_of(self, pod: PodRef) -> str:
-        """The UID of the pod that has this namespace and name now, empty where there is none.
+        """The UID of the pod that has this namespace and name now; empty if there is none.
 
-        For a write that met a conflict: the watch may not show the other pod yet.
+        For a write that met a conflict, because the watch may not show the other pod yet.
         """
         path = path_of(api_calls.UID_OF, pod.namespace, pod.name)
         try:
@@ -221,7 +232,7 @@ class Writer(_Recording):
             raise Unreachable(f"GET {path}: {error}") from error
 
     async def node_of(self, pod: PodRef) -> str:
-        """The node of this pod, empty where it is not bound. ``NotFound`` if it no longer exists."""
+        """The node of this pod; empty if it is not bound. ``NotFound`` if it no longer exists."""
         body = await self._make(api_calls.NODE_OF, pod.namespace, pod.name)
         try:
             uid, node = decode_place(body)
@@ -256,7 +267,7 @@ class PolicyObjects(_Recording):
         return _read_object(await self._make(call, key.namespace or None, key.name))
 
     async def patch_policy_status(self, key: PolicyKey, uid: str, status: JsonObject) -> None:
-        """Merges into its status. Raises ``Conflict`` if the name belongs to another policy by now."""
+        """Merges into the status of a policy. Raises ``Conflict`` if the name belongs to another policy by now."""
         call = api_calls.PATCH_POLICY_STATUS if key.namespace else api_calls.PATCH_CLUSTER_POLICY_STATUS
         body = {"metadata": {"uid": uid}, "status": status}
         await self._make(call, key.namespace or None, key.name, body, MERGE_PATCH)
@@ -266,11 +277,11 @@ class ReleaseObjects(Calls):
     """What the release of groups reads and writes: gated pods and GroupPlacements."""
 
     async def get_pod(self, pod: PodRef) -> JsonObject:
-        """The pod that has this namespace and name now, which may be another."""
+        """The pod that has this namespace and name now; it may be a different pod."""
         return _read_object(await self._make(api_calls.GET_POD, pod.namespace, pod.name))
 
     async def release_pod(self, pod: PodRef, patch: JsonObject) -> JsonObject:
-        """Applies a strategic merge patch, and returns the pod. ``patch`` carries the UID and the resourceVersion."""
+        """Applies a strategic merge patch with UID and resourceVersion. Returns the pod."""
         return _read_object(await self._make(api_calls.RELEASE_POD, pod.namespace, pod.name, patch, STRATEGIC_PATCH))
 
     async def get_placement(self, namespace: str, name: str) -> tuple[GroupPlacement, str]:
@@ -283,12 +294,12 @@ class ReleaseObjects(Calls):
         return _read_placement(await self._make(api_calls.PLACEMENT.create, namespace, None, body))[0]
 
     async def update_placement(self, body: JsonObject) -> GroupPlacement:
-        """Replaces its spec. Raises ``Conflict`` if it has changed since the version in ``body`` was read."""
+        """Replaces the spec. Raises ``Conflict`` if it has changed since the version in ``body``."""
         metadata, call = body["metadata"], api_calls.PLACEMENT.update
         return _read_placement(await self._make(call, metadata["namespace"], metadata["name"], body))[0]
 
     async def patch_placement_status(self, placement: GroupPlacement, status: PlacementStatus, since: datetime) -> None:
-        """Merges into its status. Raises ``Conflict`` if the name belongs to another object by now."""
+        """Merges into the status. Raises ``Conflict`` if the name belongs to another object by now."""
         body = {"metadata": {"uid": placement.uid}, "status": status_body(status, since)}
         namespace = placement.group.namespace
         await self._make(api_calls.PATCH_PLACEMENT_STATUS, namespace, placement.name, body, MERGE_PATCH)
@@ -306,7 +317,7 @@ class WebhookObjects(Calls):
     """
 
     async def get(self, kept: KeptObject, namespace: str | None, name: str) -> JsonObject:
-        """The object as it is now; ``namespace``: None for one of the cluster."""
+        """The object as it is now. ``namespace``: None for a cluster-wide object."""
         return _read_object(await self._make(kept.get, namespace, name))
 
     async def create(self, kept: KeptObject, body: JsonObject) -> JsonObject:
@@ -346,11 +357,11 @@ def _read_placement(body: bytes) -> tuple[GroupPlacement, str]:
 
 
 def _read_object(body: bytes) -> JsonObject:
-    """An object with metadata. Raises ``Unreachable`` for any other answer, as from a proxy."""
+    """An object with metadata. Raises ``Unreachable`` for any other answer, for example from a proxy."""
     try:
-        found = orjson.loads(body)
+        body_object = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Unreachable(f"no object: {error}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
+    if not isinstance(body_object, dict) or not isinstance(body_object.get("metadata"), dict):
         raise Unreachable("no object: metadata is missing")
-    return found
+    return body_object
