@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -51,13 +52,26 @@ async def running(job: Callable[[], Coroutine[None, None, None]]) -> AsyncIterat
         await asyncio.gather(task, return_exceptions=True)
 
 
-class FakeClock:
-    """Time that passes only when a task sleeps, and then at once. ``step`` passes at every look."""
+def every_sleep(seconds: float) -> bool:
+    """For `FakeClock.held`: only the test lets time pass."""
+    return seconds > 0
 
-    def __init__(self, step: float = 0.0) -> None:
+
+class FakeClock:
+    """Virtual time: a sleep ends at once, and its seconds have passed. Implements ``kube.timing.Clock``.
+
+    - ``step``: seconds that pass each time the clock is read.
+    - ``held``: which sleeps, by their seconds, wait until `advance` or `release` ends them.
+    - ``late``: seconds by which the next sleep lasts longer than it should.
+    """
+
+    def __init__(self, step: float = 0.0, held: Callable[[float], bool] = lambda _: False) -> None:
         self.time = 1000.0
         self.step = step
+        self.held = held
+        self.late = 0.0
         self.slept: list[float] = []
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
 
     def now(self) -> float:
         """The time as it stands."""
@@ -65,10 +79,41 @@ class FakeClock:
         return self.time
 
     async def sleep(self, seconds: float) -> None:
-        """Let that time pass now, and give way once."""
+        """Let that time pass now, and give way once; or wait for the test."""
         self.slept.append(seconds)
-        self.time += seconds
+        if self.held(seconds):
+            ended = asyncio.get_running_loop().create_future()
+            heapq.heappush(self._sleepers, (self.time + seconds, len(self.slept), ended))
+            await ended
+            return
+        self.time += max(seconds, 0.0) + self.late
+        self.late = 0.0
         await asyncio.sleep(0)
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, one sleep after the other, and let tasks run in between."""
+        end = self.time + seconds
+        await settle()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            self._end_first()
+            await settle()
+        self.time = end
+
+    def jump(self, seconds: float) -> None:
+        """Time passes, and no task gets to run: the process was stopped."""
+        self.time += seconds
+
+    def release(self) -> None:
+        """All sleeps end now, and none is held from now on."""
+        self.held = lambda _: False
+        while self._sleepers:
+            self._end_first()
+
+    def _end_first(self) -> None:
+        due, _, ended = heapq.heappop(self._sleepers)
+        if not ended.done():
+            self.time = max(self.time, due)  # after a jump it is later already
+            ended.set_result(None)
 
 
 class FakeSink(Generic[T]):

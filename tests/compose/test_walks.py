@@ -7,7 +7,6 @@ cluster.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,12 +19,11 @@ import pytest
 
 import extender
 from extender.compose.embedded import FREE_PORT, service_running
-from extender.kube.timing import SystemClock
 from extender.model.objects import Pod
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from tests.builders import settings
-from tests.fakes import until
+from tests.fakes import FakeClock, every_sleep, until
 from tests.simulator.plain import HOSTNAME, ZONE, namespace, node, pod
 
 PACKAGE = Path(extender.__file__).parent
@@ -38,14 +36,6 @@ CONSTRAINED: JsonObject = {
     },
     "topologySpreadConstraints": [WEB | {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
 }
-
-
-class ClockWithoutAlarm(SystemClock):
-    """A clock on which no sleep ends, so that no periodic job runs."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Yields for 0 seconds, else waits until cancelled."""
-        await (asyncio.Event().wait() if seconds else asyncio.sleep(0))
 
 
 @contextmanager
@@ -114,7 +104,7 @@ async def walk(spec: JsonObject) -> Walks:
     used = settings(server={"bindAddress": str(FREE_PORT)})
     try:
         async with (
-            service_running(used, api.url, 1, ClockWithoutAlarm()) as (url, service),
+            service_running(used, api.url, 1, FakeClock(held=every_sleep)) as (url, service),
             aiohttp.ClientSession() as http,
         ):
             for number in range(REPETITIONS):

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.kube.errors import Unreachable
+from tests.fakes import FakeClock, every_sleep
 from tests.laws.cases import times
-from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
+from tests.tasks.electing import NOON, Leases, Replica, replica
 
 PERIOD = 0.5
 CALM = 60.0
@@ -44,7 +45,7 @@ TROUBLES: tuple[Callable[[Leases, Replica, float], None], ...] = (
 
 async def live(seed: int) -> None:
     """Five minutes of trouble for three replicas, one of which leaves in the middle, then peace."""
-    rng, clock = Random(seed), SteppedClock()
+    rng, clock = Random(seed), FakeClock(held=every_sleep)
     leases = Leases(clock)
     replicas = [replica(f"{seed}-{n}", leases, now=lambda: NOON + timedelta(seconds=clock.time)) for n in range(3)]
     tasks = [asyncio.create_task(found.leadership.run()) for found in replicas]
@@ -56,14 +57,14 @@ async def live(seed: int) -> None:
             tasks.append(asyncio.create_task(rng.choice(replicas).leadership.release()))
         if rng.random() < 0.02:
             clock.jump(rng.uniform(0, 40))  # the whole machine stands still
-        await clock.pass_by(PERIOD)
+        await clock.advance(PERIOD)
         leaders = [found.leadership for found in replicas if found.leadership.is_leader]
         assert len(leaders) <= 1
         terms += [(found.term.number, found.holder) for found in leaders if found.term]
     for found in replicas:
         found.wire.is_cut, found.wire.there, found.wire.back, found.may_lead = False, 0.0, 0.0, True
     leases.is_away, leases.lost, leases.failures = False, [], []
-    await clock.pass_by(CALM)
+    await clock.advance(CALM)
     assert sum(found.leadership.is_leader for found in replicas) == 1
     assert [number for number, _ in terms] == sorted(number for number, _ in terms), "terms go up"
     assert len(set(terms)) == len({number for number, _ in terms}), "a term has one leader"

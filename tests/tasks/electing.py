@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import heapq
 import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -14,50 +12,16 @@ from extender.kube.effects import Lease
 from extender.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from extender.kube.writer import Writer
 from extender.tasks.leader_election import LeaderElectionOptions, LeaderElector
-from tests.fakes import settle
+from tests.fakes import FakeClock
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-
-
-class SteppedClock:
-    """Sleepers wake in order while the test lets time pass; nothing else takes any."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._numbers = itertools.count()
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        """Return when the test has let that time pass."""
-        woken = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self.time + max(seconds, 0.0), next(self._numbers), woken))
-        await woken
-
-    async def pass_by(self, seconds: float) -> None:
-        """Let time pass, stopping at every sleeper that is due."""
-        end = self.time + seconds
-        await settle()
-        while self._sleepers and self._sleepers[0][0] <= end:
-            due, _, woken = heapq.heappop(self._sleepers)
-            self.time = max(self.time, due)  # after a jump it is later than they wanted
-            if not woken.done():
-                woken.set_result(None)
-            await settle()
-        self.time = end
-
-    def jump(self, seconds: float) -> None:
-        """Time passes, and no task gets to run: a process that was stopped."""
-        self.time += seconds
 
 
 @dataclass
 class Leases:
     """The apiserver's side. ``failures`` are raised before anything is done, ``lost`` after it was."""
 
-    clock: SteppedClock
+    clock: FakeClock
     record: Lease | None = None
     failures: list[KubeError] = field(default_factory=list)
     lost: list[KubeError] = field(default_factory=list)
@@ -148,7 +112,7 @@ class Replica:
 def replica(
     name: str,
     leases: Leases,
-    clock: SteppedClock | None = None,
+    clock: FakeClock | None = None,
     now: Callable[[], datetime] = lambda: NOON,
     options: LeaderElectionOptions | None = None,
 ) -> Replica:

@@ -31,16 +31,7 @@ from tests.fakes import FakeClock, settle
 from tests.tasks.apiserver import Apiserver
 
 STUCK_AFTER = 60.0
-
-
-class HandClock(FakeClock):
-    """Time that stands still while the loops wait for their next look; only the test moves it."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Back-off passes at once; the wait of a loop that looks around for ever lasts until it is cancelled."""
-        if seconds == 0.2:
-            await asyncio.Event().wait()
-        await super().sleep(seconds)
+LOOK_SECONDS = 0.2  # of the loops that look around for ever; back-off passes at once
 
 
 class Counted(PreemptionMetrics):
@@ -69,7 +60,7 @@ class Scene:
     """One cluster, and one leader at work in it."""
 
     def __init__(self, *objects: Object, graceful: bool = True, api: Apiserver | None = None, **sections: Any) -> None:
-        self.clock = HandClock()
+        self.clock = FakeClock(held=LOOK_SECONDS.__eq__)
         self.api = api or Apiserver(cluster(), *objects, graceful=graceful)
         self.index = self.api.index
         every_name: dict[str, Any] = {"placement": "cooperative"}

@@ -15,34 +15,16 @@ from extender.model.policies import PolicyObject
 from extender.tasks.index_upkeep import STEP_SECONDS, ExclusionClock
 from extender.wire.objects import kinds
 from tests.builders import Json, index_of, node_json, taint
-from tests.fakes import FakeClock, running
+from tests.fakes import FakeClock, every_sleep, running
 from tests.policies import policy
 
 LOST = taint("node.kubernetes.io/unreachable", effect="NoExecute")
 
 
-class SteppedClock(FakeClock):
-    """A sleep ends once as much time has passed by `advance`."""
-
-    woken = asyncio.Event()
-
-    async def sleep(self, seconds: float) -> None:
-        until, self.woken = self.time + seconds, asyncio.Event()
-        while self.time < until:
-            await self.woken.wait()
-            self.woken.clear()
-
-    async def advance(self, seconds: float) -> None:
-        self.time += seconds
-        for _ in range(3):
-            self.woken.set()
-            await asyncio.sleep(0)
-
-
 async def test_time_is_applied_where_it_is_due_and_each_domain_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     directive = {"topologyKey": ZONE, "unavailableDomains": "Exclude", "after": "10s"}
-    index, clock = index_of(PolicyObject(policy(spread=[directive]))), SteppedClock()
+    index, clock = index_of(PolicyObject(policy(spread=[directive]))), FakeClock(held=every_sleep)
     found = ExclusionClock(index.domains, clock, lambda: 1000.0 + clock.now())
     task = asyncio.ensure_future(found.run())
 
@@ -76,7 +58,7 @@ class Zone:
     def __init__(self, until: float | None = None) -> None:
         directive = {"topologyKey": ZONE, "unavailableDomains": "Exclude", "after": "30s"}
         self.index = index_of(PolicyObject(policy(spread=[directive])))
-        self.clock, self.set_by = SteppedClock(), 0.0
+        self.clock, self.set_by = FakeClock(held=every_sleep), 0.0
         self.begun = BEGUN + self.clock.now()
         self.job = ExclusionClock(self.index.domains, self.clock, WallClock(self.clock, self.read).seconds)
         if until is not None:

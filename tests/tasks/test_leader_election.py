@@ -15,20 +15,20 @@ from extender.kube.session import Connection
 from extender.kube.writer import Writer
 from extender.tasks.leader_election import LeaderElector, LeadershipLost, LeaderTerm
 from extender.tasks.takeover import Takeover
-from tests.fakes import until
-from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
+from tests.fakes import FakeClock, every_sleep, until
+from tests.tasks.electing import NOON, Leases, Replica, replica
 
 DURATION, DEADLINE, RETRY = 15.0, 10.0, 2.0
 LOOK = RETRY / 4 * 1.2  # a standby's longest pause
 
 
 @pytest.fixture
-def clock() -> SteppedClock:
-    return SteppedClock()
+def clock() -> FakeClock:
+    return FakeClock(held=every_sleep)
 
 
 @pytest.fixture
-def leases(clock: SteppedClock) -> Leases:
+def leases(clock: FakeClock) -> Leases:
     return Leases(clock)
 
 
@@ -49,12 +49,12 @@ def held_by(other: str, **changes: object) -> Lease:
     return Lease("kube-system", "extender", holder=other, **(fields | changes))  # type: ignore[arg-type]  # as the test gives it
 
 
-async def until_leading(clock: SteppedClock, leadership: LeaderElector, step: float = 0.1, most: float = 60.0) -> float:
+async def until_leading(clock: FakeClock, leadership: LeaderElector, step: float = 0.1, most: float = 60.0) -> float:
     """Let time pass until it leads; returns how much."""
     begun = clock.time
     while not leadership.is_leader:
         assert clock.time - begun < most, "it never leads"
-        await clock.pass_by(step)
+        await clock.advance(step)
     return clock.time - begun
 
 
@@ -65,10 +65,10 @@ async def test_the_first_one_makes_the_lease_and_leads(leases: Leases) -> None:
     assert leases.record == Lease("kube-system", "extender", "one", 15, NOON, NOON, transitions=0, resource_version="1")
 
 
-async def test_the_holder_renews_without_reading_first(clock: SteppedClock, leases: Leases) -> None:
+async def test_the_holder_renews_without_reading_first(clock: FakeClock, leases: Leases) -> None:
     one = replica("one", leases)
     async with running(one):
-        await clock.pass_by(10 * RETRY)
+        await clock.advance(10 * RETRY)
         assert one.leadership.is_leader
     assert leases.calls == ["get kube-system/extender", "create"] + ["update"] * 10
     assert leases.record
@@ -76,15 +76,15 @@ async def test_the_holder_renews_without_reading_first(clock: SteppedClock, leas
 
 
 async def test_a_dead_leader_is_replaced_when_its_lease_has_run_out_and_not_before(
-    clock: SteppedClock, leases: Leases
+    clock: FakeClock, leases: Leases
 ) -> None:
     one, two = replica("one", leases, now=lambda: NOON + timedelta(seconds=clock.time)), replica("two", leases)
     await one.leadership.look()
     async with running(two):
         async with running(one):
-            await clock.pass_by(3 * RETRY)  # the last renewal is sent now
+            await clock.advance(3 * RETRY)  # the last renewal is sent now
             died = clock.time
-        await clock.pass_by(DURATION - 0.01)
+        await clock.advance(DURATION - 0.01)
         assert not two.leadership.is_leader
         await until_leading(clock, two.leadership, step=0.01)
         assert clock.time - died <= DURATION + LOOK
@@ -93,39 +93,39 @@ async def test_a_dead_leader_is_replaced_when_its_lease_has_run_out_and_not_befo
 
 
 @pytest.mark.parametrize("years", [-10, 10], ids=["long ago", "in the future"])
-async def test_the_clocks_of_others_do_not_matter(clock: SteppedClock, leases: Leases, years: int) -> None:
+async def test_the_clocks_of_others_do_not_matter(clock: FakeClock, leases: Leases, years: int) -> None:
     leases.record = held_by("other", renew_time=NOON + timedelta(days=365 * years))
     two = replica("two", leases)
     async with running(two):
         assert DURATION <= await until_leading(clock, two.leadership) <= DURATION + LOOK
 
 
-async def test_our_own_wall_clock_may_jump_without_effect(clock: SteppedClock, leases: Leases) -> None:
+async def test_our_own_wall_clock_may_jump_without_effect(clock: FakeClock, leases: Leases) -> None:
     one, two = replica("one", leases, now=lambda: NOON + timedelta(seconds=clock.time)), replica("two", leases)
     async with running(one, two):
-        await clock.pass_by(RETRY)
+        await clock.advance(RETRY)
         for found, days in ((one, -400), (two, 800), (one, 1200)):
             found.wall = timedelta(days=days)
-            await clock.pass_by(DURATION)
+            await clock.advance(DURATION)
             assert (one.leadership.is_leader, two.leadership.is_leader) == (True, False)
 
 
-async def test_a_lease_is_kept_as_long_as_its_holder_says(clock: SteppedClock, leases: Leases) -> None:
+async def test_a_lease_is_kept_as_long_as_its_holder_says(clock: FakeClock, leases: Leases) -> None:
     leases.record = held_by("other", duration_seconds=40)
     two = replica("two", leases)
     async with running(two):
         assert 40 <= await until_leading(clock, two.leadership) <= 40 + LOOK
 
 
-async def test_a_lease_that_was_given_back_is_taken_at_the_next_look(clock: SteppedClock, leases: Leases) -> None:
+async def test_a_lease_that_was_given_back_is_taken_at_the_next_look(clock: FakeClock, leases: Leases) -> None:
     one, two = replica("one", leases), replica("two", leases)
     async with running(one, two):
-        await clock.pass_by(RETRY)
+        await clock.advance(RETRY)
         await one.leadership.release()
         assert leases.record
         assert (leases.record.holder, leases.record.duration_seconds, leases.record.transitions) == ("", 1, 0)
         assert await until_leading(clock, two.leadership) <= LOOK + 0.1
-        await clock.pass_by(DURATION)
+        await clock.advance(DURATION)
         assert not one.leadership.is_leader, "a replica that has given it back does not take it again"
     assert leases.record.transitions == 1
 
@@ -139,7 +139,7 @@ async def test_only_an_exact_identity_is_ours(leases: Leases) -> None:
     assert leases.record.holder == "one-2"
 
 
-async def test_certainty_ends_with_the_renew_deadline_without_another_look(clock: SteppedClock, leases: Leases) -> None:
+async def test_certainty_ends_with_the_renew_deadline_without_another_look(clock: FakeClock, leases: Leases) -> None:
     one = replica("one", leases)
     await one.leadership.look()
     clock.jump(DEADLINE - 0.01)
@@ -148,35 +148,35 @@ async def test_certainty_ends_with_the_renew_deadline_without_another_look(clock
     assert (before, one.leadership.is_leader, one.leadership.term) == (True, False, None)
 
 
-async def test_a_lost_apiserver_ends_leadership_in_time_for_the_next(clock: SteppedClock, leases: Leases) -> None:
+async def test_a_lost_apiserver_ends_leadership_in_time_for_the_next(clock: FakeClock, leases: Leases) -> None:
     one, two = replica("one", leases, now=lambda: NOON + timedelta(seconds=clock.time)), replica("two", leases)
     async with running(one, two):
-        await clock.pass_by(RETRY)
+        await clock.advance(RETRY)
         one.wire.is_cut = True
-        await clock.pass_by(DEADLINE - 0.1)
+        await clock.advance(DEADLINE - 0.1)
         before = one.leadership.is_leader
-        await clock.pass_by(0.2)
+        await clock.advance(0.2)
         assert (before, one.leadership.is_leader, two.leadership.is_leader) == (True, False, False)
         await until_leading(clock, two.leadership)
         one.wire.is_cut = False
-        await clock.pass_by(DURATION)
+        await clock.advance(DURATION)
         assert (one.leadership.is_leader, two.leadership.is_leader) == (False, True)
 
 
-async def test_an_apiserver_that_comes_back_soon_changes_nothing(clock: SteppedClock, leases: Leases) -> None:
+async def test_an_apiserver_that_comes_back_soon_changes_nothing(clock: FakeClock, leases: Leases) -> None:
     one = replica("one", leases)
     async with running(one):
-        await clock.pass_by(RETRY)
+        await clock.advance(RETRY)
         term = one.leadership.term
         leases.is_away = True
-        await clock.pass_by(DEADLINE - RETRY - 0.1)
+        await clock.advance(DEADLINE - RETRY - 0.1)
         leases.is_away = False
-        await clock.pass_by(RETRY)
+        await clock.advance(RETRY)
         assert one.leadership.term == term
         assert term is not None
 
 
-async def test_a_process_that_was_stopped_finds_out_that_another_leads(clock: SteppedClock, leases: Leases) -> None:
+async def test_a_process_that_was_stopped_finds_out_that_another_leads(clock: FakeClock, leases: Leases) -> None:
     one = replica("one", leases)
     await one.leadership.look()
     clock.jump(100)
@@ -186,9 +186,7 @@ async def test_a_process_that_was_stopped_finds_out_that_another_leads(clock: St
     assert one.leadership.holder == "two"
 
 
-async def test_a_process_that_was_stopped_and_not_missed_leads_in_a_new_term(
-    clock: SteppedClock, leases: Leases
-) -> None:
+async def test_a_process_that_was_stopped_and_not_missed_leads_in_a_new_term(clock: FakeClock, leases: Leases) -> None:
     one = replica("one", leases)
     await one.leadership.look()
     before = one.leadership.term
@@ -201,19 +199,17 @@ async def test_a_process_that_was_stopped_and_not_missed_leads_in_a_new_term(
     assert (after.number, after.clear_since) == (before.number, float("-inf")), "no other replica can have led"
 
 
-async def test_a_stolen_lease_ends_the_term_at_the_next_renewal(clock: SteppedClock, leases: Leases) -> None:
+async def test_a_stolen_lease_ends_the_term_at_the_next_renewal(clock: FakeClock, leases: Leases) -> None:
     one = replica("one", leases)
     async with running(one):
-        await clock.pass_by(RETRY / 2)
+        await clock.advance(RETRY / 2)
         leases.edit(holder="thief", transitions=1)
-        await clock.pass_by(RETRY)
+        await clock.advance(RETRY)
         assert not one.leadership.is_leader
         assert one.leadership.holder == "thief"
 
 
-async def test_a_label_on_our_lease_costs_a_second_request_and_not_the_term(
-    clock: SteppedClock, leases: Leases
-) -> None:
+async def test_a_label_on_our_lease_costs_a_second_request_and_not_the_term(clock: FakeClock, leases: Leases) -> None:
     one = replica("one", leases)
     await one.leadership.look()
     term = one.leadership.term
@@ -226,16 +222,16 @@ async def test_a_label_on_our_lease_costs_a_second_request_and_not_the_term(
     assert leases.record.labels == {"team": "a"}
 
 
-async def test_a_label_on_anothers_lease_does_not_count_as_a_renewal(clock: SteppedClock, leases: Leases) -> None:
+async def test_a_label_on_anothers_lease_does_not_count_as_a_renewal(clock: FakeClock, leases: Leases) -> None:
     leases.record = held_by("dead")
     two = replica("two", leases)
     async with running(two):
-        await clock.pass_by(DURATION / 2)
+        await clock.advance(DURATION / 2)
         leases.edit(labels={"team": "a"})
         assert await until_leading(clock, two.leadership) <= DURATION / 2 + LOOK
 
 
-async def test_a_renewal_whose_answer_was_lost_is_ours_all_the_same(clock: SteppedClock, leases: Leases) -> None:
+async def test_a_renewal_whose_answer_was_lost_is_ours_all_the_same(clock: FakeClock, leases: Leases) -> None:
     one = replica("one", leases)
     await one.leadership.look()
     term = one.leadership.term
@@ -274,40 +270,40 @@ async def test_of_two_that_take_a_lease_one_is_too_late(leases: Leases) -> None:
     assert one.leadership.holder == "two"
 
 
-async def test_a_removed_lease_is_made_again_with_a_higher_number(clock: SteppedClock, leases: Leases) -> None:
+async def test_a_removed_lease_is_made_again_with_a_higher_number(clock: FakeClock, leases: Leases) -> None:
     leases.record = held_by("")
     one = replica("one", leases)
     async with running(one):
-        await clock.pass_by(RETRY / 2)
+        await clock.advance(RETRY / 2)
         first = one.leadership.term
         leases.record = None
-        await clock.pass_by(RETRY)
+        await clock.advance(RETRY)
         second = one.leadership.term
     assert first
     assert second
     assert (first.number, second.number) == (8, 9)
 
 
-async def test_a_replica_that_could_not_answer_leaves_the_lease_to_others(clock: SteppedClock, leases: Leases) -> None:
+async def test_a_replica_that_could_not_answer_leaves_the_lease_to_others(clock: FakeClock, leases: Leases) -> None:
     one, two = replica("one", leases), replica("two", leases)
     one.may_lead = False
     async with running(one):
-        await clock.pass_by(DURATION)
+        await clock.advance(DURATION)
         assert leases.record is None
         async with running(two):
-            await clock.pass_by(DURATION)
+            await clock.advance(DURATION)
             assert two.leadership.is_leader
             one.may_lead = True
         await until_leading(clock, one.leadership)
 
 
 async def test_a_rejection_is_kept_for_all_callers_and_logged_once(
-    clock: SteppedClock, leases: Leases, caplog: pytest.LogCaptureFixture
+    clock: FakeClock, leases: Leases, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = replica("one", leases)
     leases.failures = [Rejected("403 leases is forbidden", status=403) for _ in range(5)]
     async with running(one):
-        await clock.pass_by(1.0)
+        await clock.advance(1.0)
         assert one.leadership.problem == "403 leases is forbidden"
         await until_leading(clock, one.leadership)
         assert one.leadership.problem == ""
@@ -353,7 +349,7 @@ CLEAR: dict[str, tuple[Callable[[], Lease | None], float, float]] = {
 
 @pytest.mark.parametrize("before", CLEAR)
 async def test_a_term_knows_since_when_the_leader_before_cannot_have_answered(
-    clock: SteppedClock, leases: Leases, before: str
+    clock: FakeClock, leases: Leases, before: str
 ) -> None:
     make, wait, clear = CLEAR[before]
     leases.record = make()
@@ -366,12 +362,12 @@ async def test_a_term_knows_since_when_the_leader_before_cannot_have_answered(
     assert term.clear_since - term.since == pytest.approx(clear)
 
 
-async def test_conflicts_without_end_are_survived(clock: SteppedClock, leases: Leases) -> None:
+async def test_conflicts_without_end_are_survived(clock: FakeClock, leases: Leases) -> None:
     one = replica("one", leases)
     async with running(one):
-        await clock.pass_by(RETRY)
+        await clock.advance(RETRY)
         leases.failures = [Conflict("409", status=409) if n % 2 == 0 else Unreachable("cut") for n in range(9)]
-        await clock.pass_by(3 * DURATION)
+        await clock.advance(3 * DURATION)
         assert one.leadership.is_leader
 
 

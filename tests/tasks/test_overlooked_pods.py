@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -45,24 +44,12 @@ class FailingWriter(FakeWriter):
         await super().nominate(pod, node)
 
 
-class LookClock(FakeClock):
-    """Time that passes for so many looks, and no further."""
-
-    looks = 1
-
-    async def sleep(self, seconds: float) -> None:
-        if seconds in WAITS:
-            if not self.looks:
-                await asyncio.Event().wait()
-            self.looks -= 1
-        await super().sleep(seconds)
-
-
 class Scene:
     """A cluster after the start of a leader. ``searched`` are the pods for which all nodes were searched."""
 
     def __init__(self, *objects: Object) -> None:
-        self.clock, self.writer = LookClock(), FailingWriter()
+        self.clock, self.writer = FakeClock(held=self._is_held), FailingWriter()
+        self.looks_left = 1
         self.index = index_of(*objects)
         self.settings = Settings()
         self.searched: list[str] = []
@@ -80,10 +67,15 @@ class Scene:
         self.searched.append(found.name)
         return find_node_elsewhere(found, self.index.view, self.settings, 0)
 
+    def _is_held(self, seconds: float) -> bool:
+        """Time passes for so many looks, and no further."""
+        self.looks_left -= seconds in WAITS
+        return seconds in WAITS and self.looks_left < 0
+
     @asynccontextmanager
     async def looked(self, times: int = 1) -> AsyncIterator[Scene]:
         """The leader has looked so many times, and looks no more before a test lets it."""
-        self.clock.looks = times
+        self.looks_left = times
         async with running(self.overlooked.run):
             await until(lambda: self.overlooked.looks >= times)
             yield self
@@ -202,7 +194,7 @@ async def test_a_refused_preemption_leads_to_another_look() -> None:
         s.index.upsert(given_up(ASKING))
         await settle()
         assert s.effects() == []
-        s.clock.looks = 1
+        s.looks_left = 1
         s.overlooked.note_refused()
         await until(lambda: s.overlooked.looks > len(WAITS))
         assert s.effects()[-1] == ANNOTATED
@@ -212,7 +204,7 @@ async def test_a_pod_that_stays_pending_is_requeued_ever_more_rarely() -> None:
     """Any client of the port can have its calls of preempt refused."""
     s = Scene(stage("n1"), given_up(ASKING))
     async with s.looked(len(WAITS)):
-        s.clock.looks = 1000
+        s.looks_left = 1000
         for _ in range(60):
             s.overlooked.note_refused()
             before = s.overlooked.looks
@@ -226,7 +218,7 @@ async def test_a_pod_that_stays_pending_is_requeued_ever_more_rarely() -> None:
 async def test_a_pod_that_a_look_has_passed_over_is_looked_at_when_its_time_has_come() -> None:
     s = Scene(stage("n1"), given_up(ASKING))
     async with s.looked(len(WAITS)):
-        s.clock.looks = 1000
+        s.looks_left = 1000
         assert len(s.writer.effects) == 2
         s.overlooked.note_refused()
         await until(lambda: len(s.writer.effects) > 2)

@@ -233,19 +233,6 @@ async def test_a_node_that_is_kept_for_a_nominated_pod_is_no_reason_to_requeue()
 WAITING = 30
 
 
-class TurnClock(FakeClock):
-    """Time passes at once, but for the wait until the next pods get their turn: that passes when `turn` is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.turn = asyncio.Event()
-
-    async def sleep(self, seconds: float) -> None:
-        if seconds == TURN_STEP_SECONDS:
-            await self.turn.wait()
-        await super().sleep(seconds)
-
-
 class Requeued(Tenants):
     """Tenants whose rejected pods are requeued."""
 
@@ -256,7 +243,7 @@ class Requeued(Tenants):
         def find(pod: Pod) -> tuple[str, bool]:
             return find_node_elsewhere(pod, self.index.view, self.settings, 0)
 
-        self.turns = TurnClock()
+        self.turns = FakeClock(held=TURN_STEP_SECONDS.__eq__)  # until `release`
         self.requeuer = Requeuer(RejectedPodWriter(self.index, self.writer, find), self.turns, per_second=1000)
 
     async def reject(self, name: str) -> None:
@@ -302,7 +289,7 @@ async def test_as_many_pods_are_requeued_at_first_as_there_are_places() -> None:
     async with first_three() as tenants:
         for name in list(tenants.woken):  # the scheduler tries them, and they take the places
             assert await tenants.passes(name)
-        tenants.turns.turn.set()
+        tenants.turns.release()
         await idle()
     assert tenants.woken == ["w0", "w1", "w2"]
 
@@ -312,7 +299,7 @@ async def test_the_next_pods_get_their_turn_where_requeued_ones_do_not_take_the_
     async with first_three() as tenants:
         await idle()
         assert len(tenants.woken) == 3
-        tenants.turns.turn.set()
+        tenants.turns.release()
         await until(lambda: len(tenants.woken) == WAITING)
     assert sorted(tenants.woken) == sorted(f"w{number}" for number in range(WAITING))
 
@@ -332,7 +319,7 @@ async def test_a_place_that_is_given_back_wakes_one_pod(freed: str) -> None:
             tenants.index.assumed.forget("uid-first")
         await until(lambda: tenants.woken)
         assert await tenants.passes("w0")
-        tenants.turns.turn.set()
+        tenants.turns.release()
         await idle()
     assert tenants.woken == ["w0"]
 

@@ -14,7 +14,8 @@ from extender.kube.errors import KubeError, Unreachable
 from extender.kube.listing import WatchFreshness
 from extender.tasks.readiness import Readiness
 from extender.tasks.takeover import Takeover
-from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
+from tests.fakes import FakeClock, every_sleep
+from tests.tasks.electing import NOON, Leases, Replica, replica
 
 SETTLE, DEADLINE = 2.0, 10.0
 GIVEN_BACK = Lease("kube-system", "extender", "", 1, NOON, NOON, transitions=3, resource_version="1")
@@ -25,7 +26,7 @@ DEAD = replace(GIVEN_BACK, holder="dead", duration_seconds=15)
 class Cluster(WatchFreshness):
     """The API server's newest version and ours; ``quiet`` says what a second watch would tell."""
 
-    clock: SteppedClock
+    clock: FakeClock
     newest: str = "500"
     ours: str = "400"
     quiet: bool = False
@@ -49,7 +50,7 @@ class Cluster(WatchFreshness):
 class Stand:
     """One replica that takes a Lease over, and the cluster around it."""
 
-    clock: SteppedClock
+    clock: FakeClock
     leases: Leases
     cluster: Cluster
     replica: Replica
@@ -60,7 +61,7 @@ class Stand:
         """The replica starts, in front of that record, with its watch at that version."""
         self.leases.record, self.cluster.ours, self.cluster.quiet = record, ours, quiet
         self.tasks = [asyncio.create_task(run()) for run in (self.takeover.run, self.replica.leadership.run)]
-        await self.clock.pass_by(0.0)
+        await self.clock.advance(0.0)
 
     @property
     def missing(self) -> str:
@@ -71,7 +72,7 @@ class Stand:
         end = self.clock.time + most
         while not self.takeover.is_ready:
             assert self.clock.time < end, self.missing
-            await self.clock.pass_by(0.01)
+            await self.clock.advance(0.01)
         term = self.takeover.term
         assert term
         return self.clock.time - term.since
@@ -80,7 +81,7 @@ class Stand:
 @pytest.fixture
 async def stand() -> AsyncIterator[Stand]:
     """Its loops begin when the test says so, and run until it ends."""
-    clock = SteppedClock()
+    clock = FakeClock(held=every_sleep)
     leases, cluster = Leases(clock), Cluster(clock)
     one = replica("one", leases)
     takeover = Takeover(one.leadership, lambda: cluster.ours, cluster, clock, SETTLE)
@@ -101,7 +102,7 @@ async def test_a_watch_that_has_come_past_the_newest_version_is_enough(stand: St
 
 async def test_bindings_under_way_get_their_time_first(stand: Stand) -> None:
     await stand.begins(GIVEN_BACK)
-    await stand.clock.pass_by(SETTLE - 0.01)
+    await stand.clock.advance(SETTLE - 0.01)
     assert stand.replica.leadership.is_leader
     assert not stand.takeover.is_ready
     assert stand.cluster.asked == [], "the newest version counts from the end of that time"
@@ -141,7 +142,7 @@ async def test_in_a_quiet_cluster_a_second_watch_tells_that_nothing_is_missing(s
 
 async def test_a_leader_that_is_silent_for_long_is_caught_up_with_before_its_lease_runs_out(stand: Stand) -> None:
     await stand.begins(DEAD, quiet=True)
-    await stand.clock.pass_by(DEADLINE + SETTLE - 0.01)
+    await stand.clock.advance(DEADLINE + SETTLE - 0.01)
     asked_too_soon = list(stand.cluster.asked)
     assert await stand.ready_after() == pytest.approx(0.0, abs=0.02)
     assert (asked_too_soon, stand.cluster.asked) == ([], ["newest", "since 400"])
@@ -149,7 +150,7 @@ async def test_a_leader_that_is_silent_for_long_is_caught_up_with_before_its_lea
 
 async def test_a_leader_that_comes_back_makes_that_void(stand: Stand) -> None:
     await stand.begins(DEAD, quiet=True)
-    await stand.clock.pass_by(DEADLINE + SETTLE + 1.5)
+    await stand.clock.advance(DEADLINE + SETTLE + 1.5)
     stand.leases.edit(renew_time=NOON.replace(hour=13))
     await stand.ready_after()
     assert stand.cluster.asked == ["newest", "since 400"] * 2
@@ -159,13 +160,13 @@ async def test_a_leader_that_renews_is_not_watched_any_closer(stand: Stand) -> N
     await stand.begins(DEAD)
     for minute in range(30):
         stand.leases.edit(renew_time=NOON.replace(hour=13, minute=minute))
-        await stand.clock.pass_by(2.0)
+        await stand.clock.advance(2.0)
     assert stand.cluster.asked == []
 
 
 async def test_a_watch_that_is_behind_is_waited_for(stand: Stand) -> None:
     await stand.begins(DEAD)
-    await stand.clock.pass_by(30.0)
+    await stand.clock.advance(30.0)
     assert stand.replica.leadership.is_leader
     assert not stand.takeover.is_ready
     stand.cluster.ours, stand.cluster.newest = "777", "777"
@@ -175,7 +176,7 @@ async def test_a_watch_that_is_behind_is_waited_for(stand: Stand) -> None:
 async def test_versions_that_are_no_numbers_must_be_the_same(stand: Stand) -> None:
     stand.cluster.newest = "abc-5"
     await stand.begins(DEAD, "abc-6")
-    await stand.clock.pass_by(30.0)
+    await stand.clock.advance(30.0)
     assert not stand.takeover.is_ready
     stand.cluster.ours = "abc-5"
     await stand.ready_after()
@@ -184,7 +185,7 @@ async def test_versions_that_are_no_numbers_must_be_the_same(stand: Stand) -> No
 async def test_failures_on_the_way_are_reported_and_tried_again(stand: Stand) -> None:
     await stand.begins(GIVEN_BACK, "500")
     stand.cluster.failures = [Unreachable("connection refused")] * 10
-    await stand.clock.pass_by(SETTLE + 0.1)
+    await stand.clock.advance(SETTLE + 0.1)
     assert stand.missing == "taking over: connection refused"
     await stand.ready_after()
     assert stand.missing == ""
@@ -194,12 +195,12 @@ async def test_each_term_is_taken_over_anew(stand: Stand) -> None:
     await stand.begins(None, "500")
     await stand.ready_after()
     stand.leases.edit(holder="thief", transitions=1, renew_time=NOON.replace(hour=13))
-    await stand.clock.pass_by(3.0)
+    await stand.clock.advance(3.0)
     assert stand.missing == "standby, the leader is thief"
     stand.cluster.newest, stand.cluster.quiet = "900", False
     while not stand.replica.leadership.is_leader:
-        await stand.clock.pass_by(0.1)
-    await stand.clock.pass_by(5.0)
+        await stand.clock.advance(0.1)
+    await stand.clock.advance(5.0)
     assert not stand.takeover.is_ready
     stand.cluster.ours = "900"
     await stand.ready_after()
@@ -209,7 +210,7 @@ async def test_a_standby_names_the_leader_and_its_own_trouble(stand: Stand) -> N
     await stand.begins(DEAD)
     assert stand.missing == "standby, the leader is dead"
     stand.leases.is_away = True
-    await stand.clock.pass_by(1.0)
+    await stand.clock.advance(1.0)
     assert stand.missing == "standby, the leader is dead; connection refused"
 
 
@@ -217,7 +218,7 @@ async def test_changes_notify_all_subscribers(stand: Stand) -> None:
     await stand.begins(DEAD, "500")
     waiting = [asyncio.ensure_future(stand.takeover.wait_for_change()) for _ in range(2)]
     await stand.ready_after()
-    await stand.clock.pass_by(0.01)
+    await stand.clock.advance(0.01)
     assert [task.done() for task in waiting] == [True, True]
 
 

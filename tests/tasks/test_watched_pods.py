@@ -230,19 +230,6 @@ async def test_a_repeated_rejection_of_whole_nodes_is_answered_in_their_form() -
 # -- Time in which nothing could be heard, as a machine or its process was suspended, lets no assumption expire --------
 
 
-class Suspended(FakeClock):
-    """A clock on which a sleep may last longer than it should."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.leap = 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        """Let that time pass, and the leap."""
-        self.time, self.leap = self.time + self.leap, 0.0
-        await super().sleep(seconds)
-
-
 async def lasting(index: ClusterIndex, clock: FakeClock) -> float:
     """How long the assumption lasts, by the clock."""
     pods = WatchedPods(index, clock, 0.0, 1)
@@ -258,9 +245,9 @@ async def lasting(index: ClusterIndex, clock: FakeClock) -> float:
 
 async def test_an_assumption_outlives_a_suspension_and_expires_in_its_own_time_afterwards() -> None:
     """What the scheduler did meanwhile lies unread in the watch; it must not find the place given away."""
-    index, clock = index_of(node("n1")), Suspended()
+    index, clock = index_of(node("n1")), FakeClock()
     index.assume(pod("web"), ("n1",), clock.time)
-    clock.leap = 600.0
+    clock.late = 600.0
     assert await lasting(index, clock) == pytest.approx(720.0, abs=1.0)
     assert (index.assumed.expired, audit(index)) == (1, [])
 

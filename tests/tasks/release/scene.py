@@ -31,54 +31,13 @@ from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import GroupState
 from extender.verbs.slots.placing import Trials
 from extender.wire.objects.kinds import PODS
-from tests.fakes import PATIENCE, settle
+from tests.fakes import PATIENCE, FakeClock, every_sleep, settle
 from tests.gangs import gated_json, release_policy
 from tests.tasks.release.api import FakeApi, placement_of
 
 Json = dict[str, Any]
 POLICY = "ClusterPodSchedulingPolicy/gangs"
 NOON = datetime(2026, 1, 1, 0, 0, 0, tzinfo=UTC)  # when the pods of `tests.gangs` were created
-
-
-class TestClock:
-    """Time passes when all tasks sleep: `advance` moves it to the next sleeper, or by so many seconds."""
-
-    __test__ = False
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        """Waits until the time has been advanced by so much."""
-        if seconds <= 0:
-            await asyncio.sleep(0)
-            return
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sleepers.append((self.time + seconds, done))
-        await done
-
-    def utc_now(self) -> datetime:
-        return NOON + timedelta(seconds=self.time - 1000.0)
-
-    async def advance(self, seconds: float) -> None:
-        """Lets the time pass, sleeper after sleeper."""
-        end = self.time + seconds
-        while True:
-            await settle()
-            self._sleepers = [each for each in self._sleepers if not each[1].done()]
-            first = min((when for when, _ in self._sleepers), default=end + 1)
-            if first > end:
-                break
-            self.time = max(self.time, first)
-            for when, done in self._sleepers:
-                if when <= self.time and not done.done():
-                    done.set_result(None)
-        self.time = end
-        await settle()
 
 
 class Counts(ReleaseMetrics):
@@ -107,7 +66,7 @@ class Scene(EventRecorder):
 
     def __init__(self, rooms: dict[str, int], **release: Any) -> None:
         self.api = FakeApi()
-        self.clock = TestClock()
+        self.clock = FakeClock(held=every_sleep)
         self.counts = Counts()
         self.events: list[ObjectEvent] = []
         self.removed: list[list[str]] = []
@@ -124,19 +83,22 @@ class Scene(EventRecorder):
         clock, index = self.clock, self.index
         return GroupReconciler(
             index,
-            PlacementWriter(self.api, index.placements, RateLimiter(clock, 4, 1000), clock.utc_now),
+            PlacementWriter(self.api, index.placements, RateLimiter(clock, 4, 1000), self.utc_now),
             PodReleaser(self.api, RateLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1)),
             self.propose,
             self.has_zone,
             self,
             self.counts,
             clock,
-            clock.utc_now,
+            self.utc_now,
             self.budget,
             self.catch_up,
             self.remove,
             lambda: self.is_stale,
         )
+
+    def utc_now(self) -> datetime:
+        return NOON + timedelta(seconds=self.clock.now() - 1000.0)
 
     async def catch_up(self) -> None:
         """What a new leader waits for: the watches show all that an earlier one wrote."""

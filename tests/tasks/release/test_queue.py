@@ -20,9 +20,9 @@ from extender.tasks.release.orphans import OrphanReleaser
 from extender.tasks.release.waiting import DecisionLines
 from extender.tasks.release.writes import PodReleaser
 from tests.contenders import contender
-from tests.fakes import settle
+from tests.fakes import FakeClock, every_sleep, settle
 from tests.gangs import FOREIGN_GATE
-from tests.tasks.release.scene import Scene, TestClock
+from tests.tasks.release.scene import Scene
 
 
 def key(namespace: str, value: str = "x") -> GroupKey:
@@ -30,7 +30,7 @@ def key(namespace: str, value: str = "x") -> GroupKey:
 
 
 async def test_a_namespace_with_many_groups_delays_another_by_one() -> None:
-    queue = GroupQueue(TestClock())
+    queue = GroupQueue(FakeClock(held=every_sleep))
     for number in range(1000):
         queue.add(key("crowd", str(number)))
     queue.add(key("quiet"))
@@ -39,7 +39,7 @@ async def test_a_namespace_with_many_groups_delays_another_by_one() -> None:
 
 
 async def test_a_group_in_work_is_taken_again_afterwards_and_not_before() -> None:
-    queue = GroupQueue(TestClock())
+    queue = GroupQueue(FakeClock(held=every_sleep))
     queue.add(key("a"))
     assert await queue.take() == key("a")
     queue.add(key("a"))
@@ -53,7 +53,7 @@ async def test_a_group_in_work_is_taken_again_afterwards_and_not_before() -> Non
 
 
 async def test_a_group_may_have_several_times() -> None:
-    clock = TestClock()
+    clock = FakeClock(held=every_sleep)
     queue = GroupQueue(clock)
     queue.add_at(key("a"), clock.now() + 10)
     queue.add_at(key("a"), clock.now() + 5)
@@ -77,7 +77,7 @@ async def test_a_group_may_have_several_times() -> None:
 
 
 async def test_a_group_that_rests_is_taken_once_afterwards_however_often_it_changes() -> None:
-    clock = TestClock()
+    clock = FakeClock(held=every_sleep)
     queue = GroupQueue(clock)
     taken: list[float] = []
 
@@ -99,7 +99,7 @@ async def test_a_group_that_rests_is_taken_once_afterwards_however_often_it_chan
 
 
 async def test_a_group_that_ended_rests_no_more() -> None:
-    queue = GroupQueue(TestClock())
+    queue = GroupQueue(FakeClock(held=every_sleep))
     queue.add(key("a"))
     queue.done(await queue.take(), pods=100)
     assert queue._resting
@@ -239,7 +239,7 @@ async def releasing(scene: Scene) -> AsyncIterator[OrphanReleaser]:
         releaser,
         scene.counts,
         clock,
-        clock.utc_now,
+        scene.utc_now,
         30.0,
     )
     job = asyncio.ensure_future(task.run())
