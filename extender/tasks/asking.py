@@ -59,8 +59,8 @@ class Asking:
         heard, last = self.heard(), self._log.latest_of({pod.uid}).get(pod.uid)
         if heard is None:
             return None
-        found = None if last is None else LastAnswer(heard.now.timestamp() - last.time, _in_words(last))
-        return asked_about(pod, heard, found)
+        answer = None if last is None else LastAnswer(heard.now.timestamp() - last.time, _in_words(last))
+        return asked_about(pod, heard, answer)
 
     def unasked(self, pod: Pod) -> str:
         """That no scheduler looks at a pending pod, in a sentence; empty where that is not so. O(schedulers)."""
@@ -68,12 +68,12 @@ class Asking:
         return unasked_note(pod, heard) if heard is not None and is_unasked(pod, heard) else ""
 
 
-def _in_words(found: LoggedDecision) -> str:
-    if found.error:
-        return found.error
-    if found.passed:
-        return f"{found.passed} of {found.nodes} nodes passed"
-    return f"none of {found.nodes} nodes passed ({', '.join(found.reasons)})"
+def _in_words(decision: LoggedDecision) -> str:
+    if decision.error:
+        return decision.error
+    if decision.passed:
+        return f"{decision.passed} of {decision.nodes} nodes passed"
+    return f"none of {decision.nodes} nodes passed ({', '.join(decision.reasons)})"
 
 
 class UnaskedPods:
@@ -108,16 +108,16 @@ class UnaskedPods:
         heard = self._asking.heard()
         if heard is None:
             return
-        view, looked, found = self._index.view, 0, set[str]()
+        view, looked, placing = self._index.view, 0, set[str]()
         names = {pod.scheduler for pod in self._index.unplaced.values()} - heard.ages.keys()
         for number in range(len(view.node_names) if names else 0):
             here = view.pods_on(number) if number < len(view.node_names) else {}
             looked += len(here)
-            found |= {pod.scheduler for pod in here.values() if pod.scheduler in names}
+            placing |= {pod.scheduler for pod in here.values() if pod.scheduler in names}
             if looked >= _PODS_PER_SLICE:
                 looked = 0
                 await self._clock.sleep(0)
-        self._asking.elsewhere = frozenset(found)
+        self._asking.elsewhere = frozenset(placing)
 
     def _look(self, pod: Pod) -> None:
         heard, created = self._asking.heard(), read_time(pod.created)

@@ -107,8 +107,8 @@ class ExplainService:
         pod = yield from self._finder.find(namespace, name)
         if pod is None:
             raise NotExplained(NoAnswerCause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
-        found = yield from self._of_pod(pod, node, offers_changes=True)
-        return replace(found, asked=self._asked_about(pod)) if found.state == "pending" else found
+        explanation = yield from self._of_pod(pod, node, offers_changes=True)
+        return replace(explanation, asked=self._asked_about(pod)) if explanation.state == "pending" else explanation
 
     def _of_pod(self, pod: Pod, node: str, *, offers_changes: bool) -> Steps[Explanation]:
         state = self._state(pod)
@@ -124,11 +124,11 @@ class ExplainService:
         levels = () if group is None else group.levels
         asked = replace(pod, signature=narrowed(pod.signature, levels)) if levels else pod
         try:
-            found = yield from explain(asked, self._view, self._settings, node, offers_changes=offers_changes)
+            explanation = yield from explain(asked, self._view, self._settings, node, offers_changes=offers_changes)
         finally:
-            for each in (asked, known_effective_pod(asked, self._view)) if levels else ():
-                self._view.release_compiled(each.signature)
-        return replace(found, gates=() if pod.gating is None else pod.gating.gates, group=held_group(group))
+            for compiled in (asked, known_effective_pod(asked, self._view)) if levels else ():
+                self._view.release_compiled(compiled.signature)
+        return replace(explanation, gates=() if pod.gating is None else pod.gating.gates, group=held_group(group))
 
     def _of_rejected(self, uid: str) -> Steps[Explanation]:
         pod = self._view.pod(uid)
@@ -141,8 +141,8 @@ class ExplainService:
         try:
             return (yield from explain(pod, self._view, self._settings, node, state="does not exist"))
         finally:
-            for each in (pod, known_effective_pod(pod, self._view)):
-                self._view.release_compiled(each.signature)
+            for compiled in (pod, known_effective_pod(pod, self._view)):
+                self._view.release_compiled(compiled.signature)
 
     def _check_node(self, node: str) -> None:
         if node and node not in self._view.known:
@@ -264,10 +264,11 @@ class BrowseService:
                     page.add(f"{record.begun:020.6f} {preemptor.uid}", record)
             yield
         rows: list[PreemptionRow] = []
-        for some in in_steps(page.rows(), _ROWS_A_STEP):
+        for records in in_steps(page.rows(), _ROWS_A_STEP):
             now, utc = self._clock.now(), self._utc_now()
             rows += [
-                preemption_row(each.plan, each.phase.value, now - each.begun, utc, self._index.view) for each in some
+                preemption_row(record.plan, record.phase.value, now - record.begun, utc, self._index.view)
+                for record in records
             ]
             yield
         return PreemptionPage(preemptions=tuple(rows), more=page.more, next=page.next)
@@ -281,8 +282,9 @@ class BrowseService:
             yield
         rows: list[GroupRow] = []
         for key in page.rows():
-            if (found := self._index.gated.groups.get(key)) is not None:  # else its last pod has been deleted since
-                rows.append(group_row(overview_of(self._index, found)))
+            shown = self._index.gated.groups.get(key)
+            if shown is not None:  # else its last pod has been deleted since
+                rows.append(group_row(overview_of(self._index, shown)))
             yield
         return GroupPage(groups=tuple(rows), more=page.more, next=page.next)
 

@@ -61,7 +61,9 @@ class DeletionCosts:
 
     async def round(self) -> None:
         """Computes and writes once. O(1) where no policy directs costs and no pod has one of ours, else O(pods)."""
-        is_directed = any(each.deletion_cost for policy in self._index.policies for each in policy.directives.spread)
+        is_directed = any(
+            directive.deletion_cost for policy in self._index.policies for directive in policy.directives.spread
+        )
         if not (is_directed or self._has_own):
             return
         wanted = await self._wanted() if is_directed else {}
@@ -102,8 +104,8 @@ class DeletionCosts:
             try:
                 next(steps)
             except StopIteration as end:
-                found: dict[str, int] = end.value
-                return found
+                costs: dict[str, int] = end.value
+                return costs
             if self._clock.now() - begun >= _SLICE_SECONDS:
                 await self._clock.sleep(_PAUSE_SECONDS)
                 begun = self._clock.now()

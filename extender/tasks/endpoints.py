@@ -79,9 +79,9 @@ class Endpoint:
             "ports": [{"name": self.port_name, "port": self.port, "protocol": "TCP"}],
         }
 
-    def is_elsewhere(self, found: JsonObject) -> bool:
+    def is_elsewhere(self, present: JsonObject) -> bool:
         """Whether a slice leads to another pod."""
-        others = [(each.get("targetRef") or {}).get("uid") for each in found.get("endpoints") or ()]
+        others = [(endpoint.get("targetRef") or {}).get("uid") for endpoint in present.get("endpoints") or ()]
         return bool(others) and self.pod.uid not in others
 
 
@@ -89,18 +89,18 @@ async def _publish(store: WebhookObjects, endpoint: Endpoint, is_wanted: Callabl
     """Creates the slice, or replaces what differs. ``is_wanted`` is asked once more before the write."""
     wanted = endpoint.document()
     try:
-        found = await store.get(ENDPOINT, endpoint.namespace, endpoint.name)
+        present = await store.get(ENDPOINT, endpoint.namespace, endpoint.name)
     except NotFound:
-        found = {}
+        present = {}
     if not is_wanted():
         return  # meanwhile
-    if not found:
+    if not present:
         await store.create(ENDPOINT, wanted)
-    elif found.get("addressType") != wanted["addressType"]:  # which no update can change
+    elif present.get("addressType") != wanted["addressType"]:  # which no update can change
         await store.delete_endpoint(endpoint.namespace, endpoint.name)
         await store.create(ENDPOINT, wanted)
-    elif differs(wanted, found):
-        version = {"resourceVersion": found["metadata"].get("resourceVersion", "")}
+    elif differs(wanted, present):
+        version = {"resourceVersion": present["metadata"].get("resourceVersion", "")}
         await store.update(ENDPOINT, {**wanted, "metadata": {**wanted["metadata"], **version}})
 
 
@@ -251,8 +251,8 @@ class LeaderEndpoint:
             if self._clock.now() - self._looked >= PACE_SECONDS / 2:
                 self._looked = self._clock.now()
                 try:
-                    found = await self._store.get(ENDPOINT, self._endpoint.namespace, self._endpoint.name)
-                    self._is_elsewhere = self._endpoint.is_elsewhere(found)
+                    present = await self._store.get(ENDPOINT, self._endpoint.namespace, self._endpoint.name)
+                    self._is_elsewhere = self._endpoint.is_elsewhere(present)
                 except KubeError:
                     self._is_elsewhere = False
             return self._is_elsewhere

@@ -207,13 +207,13 @@ def missed_admission(pod: Pod, policies: Sequence[PolicyKey], at: datetime) -> O
     """The event of a pod that admission missed and that these policies hold all the same while it is scheduled."""
     names = ", ".join(map(str, policies[:_MOST_NAMED]))
     more = f" and {len(policies) - _MOST_NAMED} more" if len(policies) > _MOST_NAMED else ""
-    one = len(policies) == 1
+    is_single = len(policies) == 1
     if pod.signature.injected:
-        cause = f"an earlier version of {'it' if one else 'them'}, or another policy, was injected"
+        cause = f"an earlier version of {'it' if is_single else 'them'}, or another policy, was injected"
     else:
-        cause = f"the pod is older than {'the policy' if one else 'the policies'}, or the webhook was not reached"
+        cause = f"the pod is older than {'the policy' if is_single else 'the policies'}, or the webhook was not reached"
     note = (
-        f"the pod lacks what {names}{more} {'directs' if one else 'direct'}: {cause}. "
-        f"It is held to {'it' if one else 'them'} while it is scheduled"
+        f"the pod lacks what {names}{more} {'directs' if is_single else 'direct'}: {cause}. "
+        f"It is held to {'it' if is_single else 'them'} while it is scheduled"
     )
     return ObjectEvent(PodRef.of(pod), "Warning", MISSED_ADMISSION, "Scheduling", note, at)

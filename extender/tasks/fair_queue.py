@@ -31,7 +31,9 @@ class NamespaceUsage:
         now = self._clock.now()
         self._used[namespace] = self._of(namespace, now) + 1.0, now
         if len(self._used) > _MOST_KEPT:
-            self._used = {each: used for each, used in self._used.items() if self._of(each, now) > _NOTHING}
+            self._used = {
+                namespace: used for namespace, used in self._used.items() if self._of(namespace, now) > _NOTHING
+            }
 
     def used(self, namespace: str) -> float:
         """How much it has used, as that counts now. O(1)."""
@@ -71,7 +73,7 @@ class FairBacklog(Generic[T]):
         self._added.set()
         if self._count <= self._longest:
             return None
-        largest = max(self._waiting, key=lambda each: (len(self._waiting[each]), each == namespace))
+        largest = max(self._waiting, key=lambda name: (len(self._waiting[name]), name == namespace))
         return self._remove(largest, -1)
 
     def pop(self, closed: Container[str] = ()) -> T | None:
@@ -85,19 +87,19 @@ class FairBacklog(Generic[T]):
 
     async def take(self) -> T:
         """The same, once there is one. For one caller or several."""
-        while (found := self.pop()) is None:
+        while (item := self.pop()) is None:
             self._added.clear()
             await self._added.wait()
-        return found
+        return item
 
     def _remove(self, namespace: str, place: int) -> T:
         here = self._waiting[namespace]
-        found = here[place]
+        item = here[place]
         del here[place]
         if not here:
             del self._waiting[namespace]
         self._count -= 1
-        return found
+        return item
 
 
 class RateLimiter:
@@ -198,8 +200,8 @@ async def in_turns(steps: Steps[T], turns: RateLimiter, namespace: str) -> T:
             try:
                 next(steps)
             except StopIteration as end:
-                found: T = end.value
-                return found
+                result: T = end.value
+                return result
             finally:
                 await asyncio.sleep(0)  # with the place, else what came in the same iteration would follow in it
 
@@ -283,9 +285,9 @@ class GroupQueue:
     def _move_due(self) -> None:
         now = self._clock.now()
         while self._later and self._later[0][0] <= now:
-            found = heappop(self._later)
-            self._due.discard(found)
-            self.add(found[1])
+            entry = heappop(self._later)
+            self._due.discard(entry)
+            self.add(entry[1])
 
     async def _wait(self) -> None:
         """Until a group is added, or the first of the later ones is due."""

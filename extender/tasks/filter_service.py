@@ -74,15 +74,15 @@ class WatchedPods:
 
     async def find(self, requested: Pod) -> Pod | Unconfirmed:
         """The pod of a request as the watch shows it, or why it is rejected. Waits where the next event may change that."""
-        found = self.look_up(requested)
-        if self._may_change(requested, found) and self._waiting < self._most_waiting:
+        shown = self.look_up(requested)
+        if self._may_change(requested, shown) and self._waiting < self._most_waiting:
             await self._wait_for(requested)
-            found = self.look_up(requested)
-            if isinstance(found, Pod) and not has_same_constraints(requested.signature, found.signature):
-                self._remember(requested.signature, found.signature)
-        if isinstance(found, Unconfirmed):
-            self._rejections[found] += 1
-        return found
+            shown = self.look_up(requested)
+            if isinstance(shown, Pod) and not has_same_constraints(requested.signature, shown.signature):
+                self._remember(requested.signature, shown.signature)
+        if isinstance(shown, Unconfirmed):
+            self._rejections[shown] += 1
+        return shown
 
     def look_up(self, requested: Pod) -> Pod | Unconfirmed:
         """The same as the watch shows it now, without waiting and without counting. O(1)."""
@@ -92,12 +92,12 @@ class WatchedPods:
         """How many requests were rejected, by reason."""
         return {why.name.lower(): count for why, count in self._rejections.items()}
 
-    def _may_change(self, requested: Pod, found: Pod | Unconfirmed) -> bool:
-        if isinstance(found, Unconfirmed):
-            return found.may_pass
+    def _may_change(self, requested: Pod, shown: Pod | Unconfirmed) -> bool:
+        if isinstance(shown, Unconfirmed):
+            return shown.may_pass
         return (
-            not has_same_constraints(requested.signature, found.signature)
-            and (requested.signature, found.signature) not in self._waited_in_vain
+            not has_same_constraints(requested.signature, shown.signature)
+            and (requested.signature, shown.signature) not in self._waited_in_vain
         )
 
     def _remember(self, requested: PodSignature, shown: PodSignature) -> None:

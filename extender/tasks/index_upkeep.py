@@ -44,11 +44,14 @@ class Auditing:
                 await self._clock.sleep(self._pause)
             self.rounds += 1
 
-    def _repairs(self, found: list[str]) -> bool:
-        if not found:
+    def _repairs(self, differences: list[str]) -> bool:
+        if not differences:
             return False
-        self.differences += len(found)
-        _LOG.error("the index had wrong counts and is rebuilt", extra={"differences": len(found), "first": found[0]})
+        self.differences += len(differences)
+        _LOG.error(
+            "the index had wrong counts and is rebuilt",
+            extra={"differences": len(differences), "first": differences[0]},
+        )
         self._index.rebuild()
         return True
 
@@ -88,8 +91,8 @@ class PolicyRecount:
     async def _round(self) -> bool:
         """Whether any signature was corrected. O(signatures), and O(terms × nodes of its pods) for each that is."""
         corrected, begun = 0, self._clock.now()
-        for each in list(self._counts.signatures):
-            corrected += self._counts.recheck_policies(each)
+        for signature in list(self._counts.signatures):
+            corrected += self._counts.recheck_policies(signature)
             if self._clock.now() - begun >= SLICE_SECONDS:
                 await self._clock.sleep(PAUSE_SECONDS)
                 begun = self._clock.now()
@@ -154,8 +157,8 @@ class ExclusionClock:
             await self._clock.sleep(STEP_SECONDS)
 
     def _tell(self) -> None:
-        found = self._domains.names(_MOST_TOLD)
-        for (key, domain), why in found.items() if found != self._told else ():
+        excluded = self._domains.names(_MOST_TOLD)
+        for (key, domain), why in excluded.items() if excluded != self._told else ():
             if (key, domain) not in self._told:
                 extra = {
                     "topology_key": key,
@@ -164,9 +167,9 @@ class ExclusionClock:
                     "by": why.by or "conditions and taints",
                 }
                 _LOG.warning("topology domain is excluded from spread", extra=extra)
-        for key, domain in self._told.keys() - found.keys():
+        for key, domain in self._told.keys() - excluded.keys():
             _LOG.info("topology domain counts again for spread", extra={"topology_key": key, "domain": domain})
-        self._told = found
+        self._told = excluded
 
 
 FIGURE_PAUSE_SECONDS: Final = 0.02

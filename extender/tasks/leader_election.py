@@ -192,22 +192,22 @@ class LeaderElector:
 
     async def _read_and_acquire(self) -> None:
         """Reads the Lease, and acquires it if this replica holds it already, or it is free or expired."""
-        found = await self._read()
+        lease = await self._read()
         now = self._clock.now()
-        if found is None:
+        if lease is None:
             await self._create(now)
             return
-        self._observe(found, now)
-        if found.holder == self._options.identity:
-            await self._acquire(found, found.transitions)
-            self._begin_term(LeaderTerm(found.transitions, now, float("-inf")))
+        self._observe(lease, now)
+        if lease.holder == self._options.identity:
+            await self._acquire(lease, lease.transitions)
+            self._begin_term(LeaderTerm(lease.transitions, now, float("-inf")))
             return
-        self._end_term(f"taken by {found.holder}" if found.holder else "taken and released by another")
-        if self._may_lead() and (not found.holder or now >= self._expiry(found)):
+        self._end_term(f"taken by {lease.holder}" if lease.holder else "taken and released by another")
+        if self._may_lead() and (not lease.holder or now >= self._expiry(lease)):
             # Computed first: acquiring replaces what was observed of the previous holder.
-            clear_since, silent_since = self._clear_since(found, now), self._silent_since(found, now)
-            await self._acquire(found, found.transitions + 1)
-            self._begin_term(LeaderTerm(found.transitions + 1, now, clear_since, silent_since))
+            clear_since, silent_since = self._clear_since(lease, now), self._silent_since(lease, now)
+            await self._acquire(lease, lease.transitions + 1)
+            self._begin_term(LeaderTerm(lease.transitions + 1, now, clear_since, silent_since))
 
     async def _read(self) -> Lease | None:
         try:
@@ -243,28 +243,28 @@ class LeaderElector:
 
     # -- what was observed ---------------------------------------------------------------------------------------
 
-    def _observe(self, found: Lease, now: float) -> None:
+    def _observe(self, lease: Lease, now: float) -> None:
         """A changed spec restarts the count from now; a change of metadata does not renew the Lease."""
         known = self._seen
-        if known is None or _claim(known) != _claim(found):
+        if known is None or _claim(known) != _claim(lease):
             self._seen_at = now
-            if known is None or known.holder != found.holder:
-                _LOG.info("the Lease has a holder", extra={"holder": found.holder or "none", "term": found.transitions})
-        self._seen = found
+            if known is None or known.holder != lease.holder:
+                _LOG.info("the Lease has a holder", extra={"holder": lease.holder or "none", "term": lease.transitions})
+        self._seen = lease
 
-    def _expiry(self, found: Lease) -> float:
-        return self._seen_at + (found.duration_seconds or self._options.lease_duration)
+    def _expiry(self, lease: Lease) -> float:
+        return self._seen_at + (lease.duration_seconds or self._options.lease_duration)
 
-    def _clear_since(self, found: Lease, now: float) -> float:
+    def _clear_since(self, lease: Lease, now: float) -> float:
         """When the previous holder answered for the last time, at the latest. Assumes that it has the same settings."""
-        if not found.holder:
-            return now if found.renew_time else float("-inf")  # released just now, or never held
+        if not lease.holder:
+            return now if lease.renew_time else float("-inf")  # released just now, or never held
         return min(now, self._seen_at + self._options.renew_deadline)
 
-    def _silent_since(self, found: Lease, now: float) -> float:
+    def _silent_since(self, lease: Lease, now: float) -> float:
         """When the previous holder last renewed or released the Lease."""
-        if not found.holder:
-            return now if found.renew_time else float("-inf")
+        if not lease.holder:
+            return now if lease.renew_time else float("-inf")
         return self._seen_at
 
     def _begin_term(self, term: LeaderTerm) -> None:

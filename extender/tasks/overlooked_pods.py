@@ -106,8 +106,8 @@ class OverlookedPods:
             if self._is_given_up(pod) or self._is_stranded(pod):
                 waiting.setdefault(pod.namespace, deque()).append(pod)
         hopeless = set[_Equals]()
-        for found in _in_turns(waiting):
-            shown = self._index.pods.get(found.uid)
+        for listed in _in_turns(waiting):
+            shown = self._index.pods.get(listed.uid)
             if shown is not None and self._is_given_up(shown):
                 await self._look_at(shown, hopeless)
             elif shown is not None and self._is_stranded(shown):
@@ -182,8 +182,8 @@ class OverlookedPods:
             try:
                 next(steps)
             except StopIteration as end:
-                found: str = end.value
-                return found
+                result: str = end.value
+                return result
             await self._rest()
 
     async def _rest(self, most: float = 0.0) -> None:

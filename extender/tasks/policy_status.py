@@ -105,9 +105,9 @@ class PolicyStatus:
             return  # deleted in between
         if not changes.is_empty:
             self._applied[key] = self._utc_now()
-        for each in changes.conflicts:
+        for conflict in changes.conflicts:
             kept = self._disagreements.setdefault(key, {})
-            kept.setdefault((each.field[:_LONGEST_FIELD], each.message[:_LONGEST_MESSAGE]))
+            kept.setdefault((conflict.field[:_LONGEST_FIELD], conflict.message[:_LONGEST_MESSAGE]))
             if len(kept) > MOST_CONFLICTS:
                 del kept[next(iter(kept))]
 
@@ -141,7 +141,7 @@ class PolicyStatus:
                 continue
             await self._keep(policy, 0 if isinstance(policy, InvalidPolicy) else matched[policy.key])
             await self._give_way()
-        known = {each.key for each in (*self._policies, *self._policies.invalid())}
+        known = {policy.key for policy in (*self._policies, *self._policies.invalid())}
         for key in [key for key in self._present if key not in known]:
             del self._present[key]
             self._events.forget(key)
@@ -159,19 +159,19 @@ class PolicyStatus:
 
     async def _count(self) -> Counter[PolicyKey]:
         """The pods that each policy selects. O(signatures and the policies that may select them)."""
-        found: Counter[PolicyKey] = Counter()
+        matched: Counter[PolicyKey] = Counter()
         if not len(self._policies):
-            return found
+            return matched
         self._begun = self._clock.now()
         for signature in list(self._pods()):
             pods = self._pods().get(signature, 0)
             subject = self._subject(signature)
             for policy in list(self._policies.candidates(subject)) if pods and subject is not None else ():
                 if subject is not None and policy.scope.selects(subject):
-                    found[policy.key] += pods
+                    matched[policy.key] += pods
                 await self._give_way()
             await self._give_way()
-        return found
+        return matched
 
     async def _give_way(self) -> None:
         """Pauses where the slice is over."""
@@ -192,18 +192,18 @@ class PolicyStatus:
             for other in self._contradictions.pop(key, {}):
                 self._contradictions.get(other, {}).pop(key, None)
             policy = self._policies.get(key)
-            for each in list(self._policies) if policy is not None else ():
+            for second in list(self._policies) if policy is not None else ():
                 if (
                     policy is not None
-                    and each.key != key
+                    and second.key != key
                     and (
                         field := contradiction_between(
-                            policy, each, self._namespaces.labels, AdmissionBudget(MOST_OPERATIONS)
+                            policy, second, self._namespaces.labels, AdmissionBudget(MOST_OPERATIONS)
                         )
                     )
                 ):
-                    self._contradictions.setdefault(key, {})[each.key] = field
-                    self._contradictions.setdefault(each.key, {})[key] = field
+                    self._contradictions.setdefault(key, {})[second.key] = field
+                    self._contradictions.setdefault(second.key, {})[key] = field
                 await self._give_way()
 
     async def _keep(self, policy: Policy | InvalidPolicy, matched: int) -> None:
@@ -223,8 +223,8 @@ class PolicyStatus:
     async def _write(self, policy: Policy | InvalidPolicy, matched: int) -> None:
         key = policy.key
         if key not in self._present:
-            found = await self._store.get_policy(key)
-            self._present[key] = str(found["metadata"].get("uid") or ""), found.get("status") or {}
+            obj = await self._store.get_policy(key)
+            self._present[key] = str(obj["metadata"].get("uid") or ""), obj.get("status") or {}
             await self._clock.sleep(1 / WRITES_PER_SECOND)
         uid, present = self._present[key]
         wanted = self._wanted(policy, matched, present)
@@ -247,37 +247,41 @@ class PolicyStatus:
         conflicting = ("Conflicting", "False", "NoConflict", "no conflict is known")
         if conflicts:
             conflicting = ("Conflicting", "True", "Conflicts", f"status.conflicts has {len(conflicts)}")
-        found: JsonObject = {
+        status: JsonObject = {
             "observedGeneration": policy.generation,
-            "conditions": [self._condition(each, policy.generation, present) for each in (valid, conflicting)],
+            "conditions": [
+                self._condition(condition, policy.generation, present) for condition in (valid, conflicting)
+            ],
             "matchedPods": matched,
             "conflicts": conflicts,
         }
-        domains = [] if isinstance(policy, InvalidPolicy) else [domain_status(each) for each in self._uses(policy)]
+        domains = [] if isinstance(policy, InvalidPolicy) else [domain_status(use) for use in self._uses(policy)]
         if domains or present.get("domains"):
-            found["domains"] = domains
+            status["domains"] = domains
         excluded = [] if isinstance(policy, InvalidPolicy) else list(excluded_domains(policy, self._domains))
         if excluded or present.get("excludedDomains"):
-            found["excludedDomains"] = excluded
+            status["excludedDomains"] = excluded
         applied = self._applied.get(policy.key)
         if applied is not None and not _is_recent(present.get("lastApplied"), applied):
-            found["lastApplied"] = rfc3339(applied)
-        return found
+            status["lastApplied"] = rfc3339(applied)
+        return status
 
     def _conflicts(self, key: PolicyKey) -> Iterator[JsonObject]:
-        found = [
+        conflicts = [
             {"policy": str(other), "field": field, "message": "directs the opposite for pods that both select"}
             for other, field in sorted(self._contradictions.get(key, {}).items())
         ]
-        found += [
+        conflicts += [
             {"policy": str(key), "field": field, "message": message}
             for field, message in self._disagreements.get(key, {})
         ]
-        yield from found[:MOST_CONFLICTS]
+        yield from conflicts[:MOST_CONFLICTS]
 
     def _condition(self, wanted: tuple[str, str, str, str], generation: int, present: JsonObject) -> JsonObject:
         kind, status, reason, message = wanted
-        before: JsonObject = next((each for each in present.get("conditions") or () if each.get("type") == kind), {})
+        before: JsonObject = next(
+            (condition for condition in present.get("conditions") or () if condition.get("type") == kind), {}
+        )
         since = before.get("lastTransitionTime") if before.get("status") == status else None
         return {
             "type": kind,
@@ -291,10 +295,10 @@ class PolicyStatus:
 
 def domain_status(use: DomainUse) -> JsonObject:
     """A domain of a policy: what its pods may have there, and what they have."""
-    found: JsonObject = {"name": use.name, "values": list(use.values), "used": _amounts(use.used)}
+    document: JsonObject = {"name": use.name, "values": list(use.values), "used": _amounts(use.used)}
     if use.quota:
-        found["quota"] = _amounts(use.quota, pods=use.quota.get(PODS))
-    return found | ({"mayGrow": True} if use.may_grow else {})
+        document["quota"] = _amounts(use.quota, pods=use.quota.get(PODS))
+    return document | ({"mayGrow": True} if use.may_grow else {})
 
 
 def excluded_domains(policy: Policy, domains: DomainsView) -> Iterator[JsonObject]:
@@ -304,13 +308,13 @@ def excluded_domains(policy: Policy, domains: DomainsView) -> Iterator[JsonObjec
     """
     if policy.mode is not Mode.ENFORCE or Moment.SCHEDULING not in policy.when:
         return
-    found = (
-        (each.topology_key, domain, why)
-        for each in policy.directives.spread
-        if each.excludes_after is not None
-        for domain, why in sorted(domains.excluded(each.topology_key, each.excludes_after).items())
+    excluded = (
+        (directive.topology_key, domain, why)
+        for directive in policy.directives.spread
+        if directive.excludes_after is not None
+        for domain, why in sorted(domains.excluded(directive.topology_key, directive.excludes_after).items())
     )
-    for key, domain, why in islice(found, MOST_EXCLUDED):
+    for key, domain, why in islice(excluded, MOST_EXCLUDED):
         told = {"topologyKey": key, "domain": domain, "since": _moment(why.since)}
         told["reason"] = "Operator" if why.by else "Unavailable"
         yield told | ({"until": _moment(why.until)} if isfinite(why.until) else {})
@@ -361,7 +365,7 @@ def condition_events(
 
 
 def _conditions_of(status: JsonObject) -> dict[str, JsonObject]:
-    return {str(each.get("type")): each for each in status.get("conditions") or ()}
+    return {str(condition.get("type")): condition for condition in status.get("conditions") or ()}
 
 
 def _conflicts_text(conflicts: list[JsonObject]) -> str:

@@ -75,7 +75,7 @@ class UnansweredBindings:
                 await self._added.wait()
             await self._clock.sleep(_ROUND_SECONDS)
             until = self._clock.now() - _OPEN_SECONDS
-            for binding in [each for each in self._held.values() if each.since <= until]:
+            for binding in [binding for binding in self._held.values() if binding.since <= until]:
                 await self._ask(binding)
 
     async def _ask(self, binding: _Binding) -> None:

@@ -65,8 +65,8 @@ class Freshness:
         ``readable`` returns the descriptors of the watches' sockets that hold unread bytes.
         """
         self._handlers = handlers
-        self._statuses = [each.status for each in handlers]
-        self._backlogs = [each.backlog for each in handlers]
+        self._statuses = [handler.status for handler in handlers]
+        self._backlogs = [handler.backlog for handler in handlers]
         self._readable = readable
         self._synced = synced
         self._clock = clock
@@ -91,18 +91,18 @@ class Freshness:
     def checks(self) -> dict[str, str]:
         """By kind its problem; empty is a pass."""
         now = self._clock.now()
-        return {each.name: each.missing(now, self._stale_after) for each in self._handlers}
+        return {handler.name: handler.missing(now, self._stale_after) for handler in self._handlers}
 
     def lag(self) -> float | None:
         """Seconds since the kind was heard of of which that is longest ago; None until every kind is listed."""
         if not self._synced.is_set():
             return None
         now = self._clock.now()
-        return max((each.status.lag(now) for each in self._handlers), default=None)
+        return max((handler.status.lag(now) for handler in self._handlers), default=None)
 
     def handlers_of(self, kinds: Collection[str]) -> list[KindHandler]:
         """Those of some kinds, by their names."""
-        return [each for each in self._handlers if each.name in kinds]
+        return [handler for handler in self._handlers if handler.name in kinds]
 
     async def catch_up(self) -> None:
         """Waits until the events that have arrived at the socket by now are in the index.
@@ -111,7 +111,7 @@ class Freshness:
         that arrive meanwhile.
         """
         readable = self._readable()
-        for backlog in [each for each in self._backlogs if each.may_be_behind(readable)]:
+        for backlog in [backlog for backlog in self._backlogs if backlog.may_be_behind(readable)]:
             await backlog.wait_until_handled()
 
 
@@ -125,7 +125,7 @@ class ListedOnce:
     @property
     def is_ready(self) -> bool:
         """Every kind has been listed. Read for every request."""
-        return all(each.is_listed for each in self._handlers)
+        return all(handler.is_listed for handler in self._handlers)
 
     @property
     def is_stale(self) -> bool:
@@ -135,7 +135,7 @@ class ListedOnce:
     def checks(self) -> dict[str, str]:
         """By kind its problem; empty is a pass."""
         problems = self._freshness.checks()
-        return {each.name: "" if each.is_listed else problems[each.name] for each in self._handlers}
+        return {handler.name: "" if handler.is_listed else problems[handler.name] for handler in self._handlers}
 
 
 class Readiness:
@@ -187,12 +187,12 @@ class Readiness:
 
     def checks(self) -> dict[str, str]:
         """By check its problem; empty is a pass: what keeps the scheduler from being answered."""
-        found: dict[str, str] = {}
+        problems: dict[str, str] = {}
         for part in self._parts:
-            found.update(part.checks())
+            problems.update(part.checks())
         if self._replica is not None:
-            found.update(self._replica.checks())
-        return found | self._blockers
+            problems.update(self._replica.checks())
+        return problems | self._blockers
 
     def pod_checks(self) -> tuple[dict[str, str], dict[str, str]]:
         """The same for the pod, and by check what a passing one remarks: which replica leads."""

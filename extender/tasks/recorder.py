@@ -196,7 +196,7 @@ class Recorder:
     def record_preempt(self, args: PreemptionArgs, seed: int, decision: PreemptionDecision) -> None:
         """Records a decision about candidates. O(candidates)."""
         if self._is_sampled():
-            names = sum(1 + len(each.victims) for each in args.candidates)
+            names = sum(1 + len(candidate.victims) for candidate in args.candidates)
             self._ask(_Asked(names, self._shown(args.pod), args, decision, seed))
 
     def _is_sampled(self) -> bool:

@@ -67,16 +67,16 @@ class KnownObjects:
         """The object under a key. O(1)."""
         return self._objects.get(key)
 
-    def put(self, found: Object, *, is_deleted: bool) -> bool:
+    def put(self, obj: Object, *, is_deleted: bool) -> bool:
         """Gives one change to the index; returns whether the index has changed. If not, the object that it holds is kept here too."""
-        key = found.uid if type(found) is Pod else found.key  # most events are of pods, and a property costs a call
+        key = obj.uid if type(obj) is Pod else obj.key  # most events are of pods, and a property costs a call
         if is_deleted:
             self._objects.pop(key, None)
             shrink(self._objects)
-            return self._index.delete(found)
-        changed = self._index.upsert(found)
+            return self._index.delete(obj)
+        changed = self._index.upsert(obj)
         if changed or key not in self._objects:
-            self._objects[key] = found
+            self._objects[key] = obj
         return changed
 
     def differences(
@@ -89,9 +89,9 @@ class KnownObjects:
         nothing else in between. No list or set of all keys is made: of a million it takes 40 ms at once, and each garbage
         collection visits them.
         """
-        for key, found in objects.items():
+        for key, obj in objects.items():
             held = self._objects.get(key)
-            yield None if held is found or held == found else (found, False)
+            yield None if held is obj or held == obj else (obj, False)
         gone = []
         for key in self._objects:
             if key not in objects and key not in unreadable:
@@ -147,8 +147,8 @@ class KindHandler:
     async def apply(self, changes: Sequence[tuple[Object, bool]]) -> None:
         """Applies (object, whether it was deleted), in order, in time slices."""
         part = _TimeSlice(self._clock, self._seconds)
-        for found, is_deleted in changes:
-            self._known.put(found, is_deleted=is_deleted)
+        for obj, is_deleted in changes:
+            self._known.put(obj, is_deleted=is_deleted)
             if part.is_over():
                 await part.yield_to_others()
 
@@ -180,7 +180,7 @@ class KindHandler:
             if start:
                 await asyncio.sleep(0)
             step = changes[start : start + _CHANGES_A_STEP]
-            changed += sum(self._known.put(found, is_deleted=is_deleted) for found, is_deleted in step)
+            changed += sum(self._known.put(obj, is_deleted=is_deleted) for obj, is_deleted in step)
         self._kinds.note_relisted(self.name, self.status.list_begun)
         self.relist_changes += changed
         _LOG.info("%s: listed again, %d objects, %d changes", self.name, len(objects), changed)
@@ -250,10 +250,10 @@ class OverLimits:
 
     def counts(self) -> dict[str, int]:
         """How many pods are above each limit, by its name. O(such pods): for metrics."""
-        found = dict.fromkeys(_LIMIT_NAMES, 0)
+        counts = dict.fromkeys(_LIMIT_NAMES, 0)
         for limit in self._limit_of.values():
-            found[limit] += 1
-        return found
+            counts[limit] += 1
+        return counts
 
     def _note(self, pod: Pod) -> None:
         """Logs each signature once; of many within seconds, the first of each limit and the number of the others."""
@@ -383,6 +383,6 @@ class InjectedPods:
     def _policies(self, text: str) -> tuple[PolicyKey, ...]:
         if text != self._last[0]:
             record = read_records(text).get("")
-            found = [] if record is None else [PolicyKey.parse(each.policy) for each in record.policies]
-            self._last = text, tuple(key for key in found if key is not None and key.group == GROUP)
+            keys = [] if record is None else [PolicyKey.parse(policy.policy) for policy in record.policies]
+            self._last = text, tuple(key for key in keys if key is not None and key.group == GROUP)
         return self._last[1]

@@ -153,8 +153,8 @@ class Nominator:
 
     def _has_no_node(self, pod: Pod) -> bool:
         """Whether no node passed for this signature before, and nothing that this depends on has changed."""
-        found = self._without_node.get(pod.signature)
-        return found is not None and is_unchanged(pod, found[0], self._index.view)
+        entry = self._without_node.get(pod.signature)
+        return entry is not None and is_unchanged(pod, entry[0], self._index.view)
 
     def _remember_without_node(self, pod: Pod) -> None:
         version = dependency_version(pod, self._index.view)
@@ -311,17 +311,17 @@ class Requeuer:
             await self._clock.sleep(_OVERDUE_ROUND_SECONDS)
             now, left = self._clock.now(), dict[str, tuple[str, float]]()
             for uid, (node, earliest) in self._nominated.items():
-                found = self._nomination(uid, node)
-                if found is not None and now >= earliest and self._traffic.is_overdue(now - found.since):
-                    self._add(_Due(found.pod, None, node))
-                elif found is not None:
+                assumed = self._nomination(uid, node)
+                if assumed is not None and now >= earliest and self._traffic.is_overdue(now - assumed.since):
+                    self._add(_Due(assumed.pod, None, node))
+                elif assumed is not None:
                     left[uid] = node, earliest
             self._nominated = left
 
     def _nomination(self, uid: str, node: str) -> Assumed | None:
         """The assumption of a nominated pod, None once a request, or the watch of the pod bound or deleted, has ended it. O(1)."""
-        found = self._index.assumed.held.get(uid)
-        return found if found is not None and found.doubted and found.nodes == (node,) else None
+        assumed = self._index.assumed.held.get(uid)
+        return assumed if assumed is not None and assumed.doubted and assumed.nodes == (node,) else None
 
     # -- one pod --------------------------------------------------------------------------------------------------------
 

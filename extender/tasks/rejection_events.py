@@ -126,15 +126,15 @@ class RejectionEvents:
         while not self._tokens.take(self._clock.now()):
             await self._clock.sleep(REFILL_SECONDS)
         try:
-            found = await self._explain(uid)
-            note = rejection_note(found)
+            explanation = await self._explain(uid)
+            note = rejection_note(explanation)
         except NotExplained:
             return "failed"
         except Exception:  # noqa: BLE001 (a bug, as of a rule; the other pods get their events)
             _LOG.exception("a rejection could not be explained", extra={"uid": uid})
             return "failed"
         pod = self._pending(uid)
-        if pod is None or found.preempting or not note:
+        if pod is None or explanation.preempting or not note:
             return "outdated"
         now, told = self._clock.now(), self._told.get(uid)
         if told is not None and told.note == note and now - told.written < REPEATED_AFTER_SECONDS:

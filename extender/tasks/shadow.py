@@ -214,7 +214,7 @@ class Shadow:
         return changed
 
     def _note_pod(self, old: Pod | None, new: Pod | None, answered: float) -> None:
-        before, after = (None if each is None or not each.node else each for each in (old, new))
+        before, after = (None if pod is None or not pod.node else pod for pod in (old, new))
         if before is not after and (before is None or after is None or _counts_otherwise(before, after)):
             self._changes.append(PodChange(self.clock.now(), before, after, answered))
         if new is None or new.node or old is None or new.rejection == old.rejection:
@@ -290,12 +290,12 @@ class Shadow:
         is_late = len(left) < len(judged.rejected)
         result: Result = "assumed" if judged.is_assumed else "late" if is_late else "agreed"
         rejected = {name: judged.rejected[name] for name in judged.rejected if name in left}
-        found = _Open(pod, asked.time, self.now(), judged.rules, rejected, judged.more if left else 0, result)
+        request = _Open(pod, asked.time, self.now(), judged.rules, rejected, judged.more if left else 0, result)
         before = self._open.pop(asked.uid, None)
         if before is not None and before.seen is None:  # the outcome will be that of both
-            found.requests += before.requests
-            found.rejected = before.rejected | found.rejected
-        self._open[asked.uid] = found
+            request.requests += before.requests
+            request.rejected = before.rejected | request.rejected
+        self._open[asked.uid] = request
         if len(self._open) > _MOST_OPEN:
             self._close(next(iter(self._open)), "unconfirmed")
 
@@ -304,18 +304,18 @@ class Shadow:
 
         A pod that the same scheduler had asked about before was in its cache, also before it was bound.
         """
-        for each in reversed(self._changes):
-            if each.time < asked - _EARLIER:
+        for change in reversed(self._changes):
+            if change.time < asked - _EARLIER:
                 return
-            if each.answered >= asked or each.new is None or each.new.scheduler != pod.scheduler:
-                yield each
+            if change.answered >= asked or change.new is None or change.new.scheduler != pod.scheduler:
+                yield change
 
     def _may_judge(self, pod: Pod) -> bool:
         """Whether it is comparable, takes not too long, and takes no pod apart that is being bound. O(assumed pods)."""
         assumed = self.index.assumed
         places = 0
         if assumed.several or assumed.doubted:  # each judgement looks at all nodes that they may be on
-            places = sum([len(each.nodes) for each in assumed.held.values() if not each.pod.node])
+            places = sum([len(held.nodes) for held in assumed.held.values() if not held.pod.node])
         return places <= _MOST_PLACES and pod.uid not in assumed.binding and self._is_comparable(pod)
 
     def _is_comparable(self, pod: Pod) -> bool:
@@ -336,36 +336,36 @@ class Shadow:
     async def _review_requests(self) -> None:
         """Looks for outcomes, and judges again what differs. O(open requests), and a judgement for each that differs."""
         now = self.clock.now()
-        for uid, found in list(self._open.items()):
+        for uid, request in list(self._open.items()):
             pod = self.index.pods.get(uid)
-            if found.seen is None:
+            if request.seen is None:
                 if pod is None or pod.terminating:
                     self._close(uid, "unconfirmed")
                     continue
-                if pod.node or pod.rejection != found.pod.rejection:
-                    found.seen, found.node = now, pod.node
-                elif now - found.time > _OUTCOME_WITHIN:
-                    self._close(uid, "unproven" if found.rejected else "unconfirmed")
+                if pod.node or pod.rejection != request.pod.rejection:
+                    request.seen, request.node = now, pod.node
+                elif now - request.time > _OUTCOME_WITHIN:
+                    self._close(uid, "unproven" if request.rejected else "unconfirmed")
                     continue
-            if found.rejected and pod is not None:
-                await self._timed(partial(self._judge_again, found))
-            if found.seen is not None and (not found.rejected or pod is None or now - found.seen >= _GRACE):
+            if request.rejected and pod is not None:
+                await self._timed(partial(self._judge_again, request))
+            if request.seen is not None and (not request.rejected or pod is None or now - request.seen >= _GRACE):
                 self._close(uid)
 
-    def _judge_again(self, found: _Open) -> None:
-        pod = self.index.pods.get(found.pod.uid)
-        version = self._version(found.pod), self.index.assumed.several
-        if pod is None or version == found.version or not self._may_judge(pod) or LIMITS in found.rules:
+    def _judge_again(self, request: _Open) -> None:
+        pod = self.index.pods.get(request.pod.uid)
+        version = self._version(request.pod), self.index.assumed.several
+        if pod is None or version == request.version or not self._may_judge(pod) or LIMITS in request.rules:
             return
-        found.version = version
+        request.version = version
         with self._apart(pod):
-            if found.more and pod.node and pod.node not in found.rejected:  # one of those that were not followed
-                found.rejected |= judge_request(found.pod, (pod.node,), self.index.view).rejected
-                found.more = 0
-            left = still_rejected(found.pod, found.rejected, self.index.view)
-        if len(left) < len(found.rejected):
-            found.rejected = {name: why for name, why in found.rejected.items() if name in left}
-            found.result = "late"
+            if request.more and pod.node and pod.node not in request.rejected:  # one of those that were not followed
+                request.rejected |= judge_request(request.pod, (pod.node,), self.index.view).rejected
+                request.more = 0
+            left = still_rejected(request.pod, request.rejected, self.index.view)
+        if len(left) < len(request.rejected):
+            request.rejected = {name: why for name, why in request.rejected.items() if name in left}
+            request.result = "late"
 
     def _version(self, pod: Pod) -> object:
         view = self.index.view
@@ -373,25 +373,27 @@ class Shadow:
 
     def _close(self, uid: str, result: Result | None = None) -> None:
         """Counts a request by its outcome."""
-        found = self._open.pop(uid)
-        if result is None and found.rejected:
-            since = found.time - _EARLIER
-            is_explained = any(time >= since and _may_explain(found, old, new) for time, old, new in self._others)
-            result = "late" if is_explained else "differed" if found.node in found.rejected else "unproven"
-        result = result or found.result
+        request = self._open.pop(uid)
+        if result is None and request.rejected:
+            since = request.time - _EARLIER
+            is_explained = any(time >= since and _may_explain(request, old, new) for time, old, new in self._others)
+            result = "late" if is_explained else "differed" if request.node in request.rejected else "unproven"
+        result = result or request.result
         if uid in self._skipped:
             del self._skipped[uid]
             result = result if result in DIFFERING else "unconfirmed"
         self._count("request", result)
         if result not in COMPARED:
             return
-        blamed = {each.rule for each in found.rejected.values()} if result in DIFFERING else set()
-        for rule in found.rules:
+        blamed = {rejection.rule for rejection in request.rejected.values()} if result in DIFFERING else set()
+        for rule in request.rules:
             self.rules[rule, result if rule in blamed or not blamed else "agreed"] += 1
         if blamed:
-            names = sorted(found.rejected, key=lambda name: name != found.node)
+            names = sorted(request.rejected, key=lambda name: name != request.node)
             for name in names[:1]:
-                self._differences.append(_difference(found, name, found.rejected[name], confirmed=result == "differed"))
+                self._differences.append(
+                    _difference(request, name, request.rejected[name], confirmed=result == "differed")
+                )
 
     async def _compare(self, condition: _Condition, *, is_first: bool = False, is_last: bool = False) -> None:
         """Compares a condition with our counts of now, in slices. ``is_last``: nothing has changed for long."""
@@ -436,8 +438,8 @@ class Shadow:
                     self.seconds += used
                 await self.clock.sleep(used * _PAUSES)
         except StopIteration as end:
-            found: Compared = end.value
-            return found
+            compared: Compared = end.value
+            return compared
 
     def _says_so(self, condition: _Condition) -> bool:
         """Whether the watch still shows the condition, of a pod without a node."""
@@ -459,11 +461,11 @@ class Shadow:
 
     def _count_condition(self, condition: _Condition, result: Result) -> None:
         self._count("condition", result)
-        blamed = {RULE_OF_REASON[each.reason] for each in condition.differing} if result == "differed" else set()
+        blamed = {RULE_OF_REASON[differing.reason] for differing in condition.differing} if result == "differed" else set()
         for rule in dict.fromkeys((*condition.rules, *blamed)):
             self.rules[rule, result if rule in blamed or not blamed else "agreed"] += 1
-        for each in condition.differing if blamed else ():
-            self._differences.append(_miscounted(condition, each))
+        for differing in condition.differing if blamed else ():
+            self._differences.append(_miscounted(condition, differing))
 
     def _count(self, source: Source, result: Result) -> None:
         self.decisions[source, result] += 1
@@ -477,7 +479,7 @@ class Shadow:
             result: sum(self.decisions[source, result] for source in _SOURCES) for result in RESULTS
         }
         return ShadowPage(
-            compared=sum(of_result[each] for each in COMPARED),
+            compared=sum(of_result[result] for result in COMPARED),
             differ=of_result["differed"] + of_result["unproven"],
             open=len(self._open) + len(self._conditions) + len(self._requests) + len(self._said),
             decisions=of_result,
@@ -492,16 +494,16 @@ _SPREAD: Final = RULE_OF_REASON[Reason.SPREAD_SKEW]
 _RULES: Final = (*(name for name, _ in replaced_plugins()), LIMITS)
 
 
-def _may_explain(found: _Open, old: Object | None, new: Object) -> bool:
+def _may_explain(request: _Open, old: Object | None, new: Object) -> bool:
     """Whether the rules of the pod may depend on a change of an object that is no pod. A Namespace without pods counts nothing."""
     if isinstance(new, Workload):
-        is_default = not found.pod.signature.spread.own and _SPREAD in found.rules
-        return is_default and new.namespace == found.pod.namespace
+        is_default = not request.pod.signature.spread.own and _SPREAD in request.rules
+        return is_default and new.namespace == request.pod.namespace
     if isinstance(new, Namespace):
-        return old is not None and _AFFINITY in found.rules
+        return old is not None and _AFFINITY in request.rules
     if isinstance(old, Node) and isinstance(new, Node):
         return old.labels != new.labels or old.taints != new.taints
-    return _SPREAD in found.rules
+    return _SPREAD in request.rules
 
 
 def _counts_otherwise(before: Pod, after: Pod) -> bool:
@@ -509,21 +511,21 @@ def _counts_otherwise(before: Pod, after: Pod) -> bool:
     return before.signature is not after.signature or before.terminating != after.terminating
 
 
-def _difference(found: _Open, node: str, why: Rejection, *, confirmed: bool) -> ShadowDifference:
+def _difference(request: _Open, node: str, why: Rejection, *, confirmed: bool) -> ShadowDifference:
     return ShadowDifference(
-        time=round(found.wall, 3),
+        time=round(request.wall, 3),
         source="request",
-        namespace=found.pod.namespace,
-        pod=found.pod.name,
-        uid=found.pod.uid,
+        namespace=request.pod.namespace,
+        pod=request.pod.name,
+        uid=request.pod.uid,
         confirmed=confirmed,
         rule=why.rule,
         reason=why.reason.label,
         text=why.text[:_LONGEST_TEXT],
         node=node,
-        nodes=len(found.rejected) + found.more,
-        bound_to=found.node,
-        requests=found.requests,
+        nodes=len(request.rejected) + request.more,
+        bound_to=request.node,
+        requests=request.requests,
         topology_key=why.topology_key,
         domain=why.domain,
         count=why.count,
@@ -534,7 +536,7 @@ def _difference(found: _Open, node: str, why: Rejection, *, confirmed: bool) -> 
     )
 
 
-def _miscounted(condition: _Condition, each: ReasonFrequency) -> ShadowDifference:
+def _miscounted(condition: _Condition, reason: ReasonFrequency) -> ShadowDifference:
     return ShadowDifference(
         time=round(condition.wall, 3),
         source="condition",
@@ -542,11 +544,11 @@ def _miscounted(condition: _Condition, each: ReasonFrequency) -> ShadowDifferenc
         pod=condition.pod.name,
         uid=condition.pod.uid,
         confirmed=True,
-        rule=RULE_OF_REASON[each.reason],
-        reason=each.reason.label,
-        text=each.reason.text,
-        node=each.nodes[0] if each.nodes else "",
-        nodes=each.often,
-        least=each.least,
-        most=each.most,
+        rule=RULE_OF_REASON[reason.reason],
+        reason=reason.reason.label,
+        text=reason.reason.text,
+        node=reason.nodes[0] if reason.nodes else "",
+        nodes=reason.often,
+        least=reason.least,
+        most=reason.most,
     )

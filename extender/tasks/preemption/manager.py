@@ -90,7 +90,7 @@ class PreemptorRequeuer:
         known = self._entries.get(pod.uid)
         if known is None or not known.refused:
             self.add(pod, plan.node)
-            names = [each.full_name for each in plan.victims]
+            names = [victim.full_name for victim in plan.victims]
             _LOG.info("evictions forbidden by budgets", extra={"preemptor": pod.full_name, "victims": names})
         self._entries[pod.uid] = replace(self._entries[pod.uid], refused=plan.victims, version=-1)
 
@@ -106,13 +106,13 @@ class PreemptorRequeuer:
             return True
         if entry.version == version:
             return False
-        there = [pod for each in entry.refused if (pod := self._view.pod(each.uid)) is not None]
+        there = [pod for victim in entry.refused if (pod := self._view.pod(victim.uid)) is not None]
         self._entries[entry.pod.uid] = replace(entry, version=version)
         return not is_forbidden(there, self._view)
 
     def sweep(self) -> list[FollowUp]:
         """The requeues that are due now. An entry stays until its pod is bound, which keeps the wait. O(entries)."""
-        found = []
+        due = []
         for uid, entry in list(self._entries.items()):
             pod = self._view.pod(uid)
             if pod is None or pod.node or pod.terminating:
@@ -120,8 +120,8 @@ class PreemptorRequeuer:
             elif entry.at <= self._clock.now() and self._is_allowed(entry):
                 self._entries[uid] = replace(entry, at=_NEVER, refused=())
                 if not self._has_preemption(uid) and not node_being_cleared(pod, self._view):
-                    found.append(self._requeue(entry))
-        return found
+                    due.append(self._requeue(entry))
+        return due
 
     async def _requeue(self, entry: _Entry) -> None:
         try:
@@ -222,10 +222,10 @@ class PreemptionManager:
             self._close(known, "replaced")
         now = self._clock.now()
         self._observer.record_start(self._additional_victims(plan))
-        leaving = [each for each in plan.victims if not each.terminating]  # the others are deleted already
-        violating = {each.uid for each in violating_budgets(leaving, self._index.view)}
+        leaving = [victim for victim in plan.victims if not victim.terminating]  # the others are deleted already
+        violating = {victim.uid for victim in violating_budgets(leaving, self._index.view)}
         record = self._records[uid] = PreemptionRecord(plan, now, now, violating=violating)
-        self._index.nominate_in_memory(plan.preemptor, plan.node, {each.uid for each in plan.victims})
+        self._index.nominate_in_memory(plan.preemptor, plan.node, {victim.uid for victim in plan.victims})
         for lower in plan.displaced:
             if lower.uid in self._records:
                 self._records[lower.uid].displaced = True
@@ -237,8 +237,8 @@ class PreemptionManager:
     def _additional_victims(self, plan: PreemptionPlan) -> int:
         """How many victims are deleted only because of this plan: not those terminating or removed by another plan."""
         view = self._index.view
-        leaving = {each.uid for each in view.leaving(plan.node)}
-        shown = [pod for each in plan.victims if (pod := view.pod(each.uid)) is not None]
+        leaving = {pod.uid for pod in view.leaving(plan.node)}
+        shown = [pod for victim in plan.victims if (pod := view.pod(victim.uid)) is not None]
         return sum(not pod.terminating and pod.uid not in leaving for pod in shown)
 
     def requeue(self, pod: Pod, node: str) -> None:
@@ -289,7 +289,7 @@ class PreemptionManager:
     async def drain(self) -> None:
         """Accepts no further plan; returns when every execution has ended and its events are written."""
         self._is_draining = True
-        while any(each.phase is PreemptionPhase.EXECUTING for each in self._records.values()):
+        while any(record.phase is PreemptionPhase.EXECUTING for record in self._records.values()):
             self._changed.clear()
             await self._changed.wait()
         await self._executor.recorder.flush()
@@ -359,12 +359,12 @@ class PreemptionManager:
 
     def sweep(self) -> list[FollowUp]:
         """Reviews every executed preemption and the preemptors to requeue; returns the work to do. O(records)."""
-        looked_at = [each for each in self._records.values() if each.phase is not PreemptionPhase.EXECUTING]
+        looked_at = [record for record in self._records.values() if record.phase is not PreemptionPhase.EXECUTING]
         for record in nsmallest(_MOST_CHECKED, looked_at, key=lambda record: record.checked):
             self._check_room(record)
-        found = [follow_up for each in looked_at if (follow_up := self._review(each)) is not None]
+        follow_ups = [follow_up for record in looked_at if (follow_up := self._review(record)) is not None]
         self._stuck = {uid for uid in self._stuck if self._is_pending(uid)}
-        return found + self._requeuer.sweep()
+        return follow_ups + self._requeuer.sweep()
 
     def _is_pending(self, uid: str) -> bool:
         pod = self._index.view.pod(uid)
@@ -423,11 +423,11 @@ class PreemptionManager:
 
     def _review_victims(self, record: PreemptionRecord, pod: Pod, has_waited: float) -> FollowUp | None:
         plan = record.plan
-        here = [shown for each in plan.victims if (shown := self._index.view.pod(each.uid)) is not None]
+        here = [shown for victim in plan.victims if (shown := self._index.view.pod(victim.uid)) is not None]
         if not here:
             record.phase, record.since = PreemptionPhase.UNBOUND, self._clock.now()
             return None
-        if _is_nominated(record, pod) and all(each.terminating for each in here):
+        if _is_nominated(record, pod) and all(victim.terminating for victim in here):
             return None
         return (
             self._give_up(record)
@@ -496,21 +496,21 @@ class PreemptionManager:
         """
         view = self._index.view
         taken: set[str] = set()
-        found = 0
+        resumed = 0
         for node, nominated in list(view.nominated.items()):
             number = view.known.get(node)
             here = view.pods_on(number).values() if number is not None else ()
-            for pod in sorted(nominated.values(), key=lambda each: -each.priority):
-                lower = [each for each in here if each.priority < pod.priority]
-                marked = tuple(each for each in lower if each.preempted and each.uid not in taken)
-                is_begun = any(not each.terminating for each in marked)
+            for pod in sorted(nominated.values(), key=lambda preemptor: -preemptor.priority):
+                lower = [other for other in here if other.priority < pod.priority]
+                marked = tuple(victim for victim in lower if victim.preempted and victim.uid not in taken)
+                is_begun = any(not victim.terminating for victim in marked)
                 victims = self._completed(pod, node, marked) if is_begun else ()
                 if victims:
-                    taken |= {each.uid for each in victims}
-                    found += self.submit(PreemptionPlan(pod, node, victims))
+                    taken |= {victim.uid for victim in victims}
+                    resumed += self.submit(PreemptionPlan(pod, node, victims))
                 elif is_begun or (lower and not marked):
                     self.requeue(pod, node)  # nominated without marked victims: the earlier leader had just begun
-        return found
+        return resumed
 
     def _completed(self, pod: Pod, node: str, marked: Sequence[Pod]) -> tuple[Pod, ...]:
         """The marked victims with those that have to leave the node besides; none where the preemptor would not fit even then."""
@@ -522,6 +522,6 @@ class PreemptionManager:
 
     def statistics(self) -> dict[str, int]:
         """How many preemptions are in each phase, how many are stuck, and how many preemptors wait to be requeued."""
-        phases = [each.phase for each in self._records.values()]
+        phases = [record.phase for record in self._records.values()]
         result = {phase.name.lower(): phases.count(phase) for phase in PreemptionPhase}
         return result | {"stuck": len(self._stuck), "to_requeue": len(self._requeuer)}

@@ -174,7 +174,7 @@ class StepChooser:
         if memory.removing:  # all have left, and their room does not hold the group: others are looked for next time
             memory.removing = ()
             self._index.reserved.release(group.key)
-        is_over = bool(proposal.rejected) and all(each.excess for each in proposal.rejected)
+        is_over = bool(proposal.rejected) and all(rejected.excess for rejected in proposal.rejected)
         return GroupStep(
             Do.WAIT, GroupPhase.DECIDING, WaitReason.QUOTA if is_over else WaitReason.NO_ROOM, memory.problem
         )
@@ -301,14 +301,14 @@ class StepChooser:
             memory.without_room = False
         count = len(pods)
         while count > 1 and self._clock.now() >= memory.next_try:
-            some = replace(group, waiting=(*pods[:count], *sent))
-            holds = await self._holds(some, memory, decision.levels) - len(sent)
+            chosen = replace(group, waiting=(*pods[:count], *sent))
+            holds = await self._holds(chosen, memory, decision.levels) - len(sent)
             if holds >= count:
                 break
             count = max(min(holds, count - 1 if count == len(pods) else count // 2), 1)
-        some = replace(group, waiting=(*pods[:count], *sent))
-        problem = self._over_quota(some, memory, decision) or await self.problem_of_room(some, memory, decision)
-        over = self._over_quota(some, memory, decision)  # others may have been released meanwhile
+        chosen = replace(group, waiting=(*pods[:count], *sent))
+        problem = self._over_quota(chosen, memory, decision) or await self.problem_of_room(chosen, memory, decision)
+        over = self._over_quota(chosen, memory, decision)  # others may have been released meanwhile
         if not over and group.spec.may_grow(decision.levels) and not all(map(self._has_slot, pods[:count])):
             memory.without_room = False
             own = sum(not self._has_slot(pod) for pod in (*group.released, *sent))
@@ -332,7 +332,7 @@ class StepChooser:
         proposal = await self._place(group, memory, levels)
         if proposal.slots or not levels:
             return most
-        return max((each.holds for each in proposal.rejected), default=0) - len(group.released)
+        return max((rejected.holds for rejected in proposal.rejected), default=0) - len(group.released)
 
     def _has_slot(self, pod: Pod) -> bool:
         """Whether room is reserved for a pod on a node that still takes pods, or it needs none, as it has got a node since."""

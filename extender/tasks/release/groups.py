@@ -33,20 +33,20 @@ _NOTHING: Final[Resources] = {}
 
 def group_state(key: GroupKey, gated: GatedGroups, pods: Mapping[str, Pod]) -> GroupState | None:
     """A group as the index has it, None where no pod of it is left. O(its pods)."""
-    found = gated.groups.get(key)
-    if found is None:
+    group = gated.groups.get(key)
+    if group is None:
         return None
     by_role: dict[GatedPodState, list[Pod]] = {role: [] for role in GatedPodState}
-    for uid, role in found.roles.items():
+    for uid, role in group.roles.items():
         by_role[role].append(pods[uid])
     waiting, blocked = by_role[GatedPodState.READY], by_role[GatedPodState.BLOCKED]
     created = [pod.gating.created for pod in (*waiting, *blocked) if pod.gating is not None and pod.gating.created]
     return GroupState(
         key,
-        found.release,
-        found.size,
+        group.release,
+        group.size,
         tuple(waiting),
-        tuple((pod, _others(pod, found.release.gate)) for pod in blocked),
+        tuple((pod, _others(pod, group.release.gate)) for pod in blocked),
         tuple(by_role[GatedPodState.RELEASED]),
         tuple(by_role[GatedPodState.BOUND]),
         min(created, default=None),
@@ -54,7 +54,7 @@ def group_state(key: GroupKey, gated: GatedGroups, pods: Mapping[str, Pod]) -> G
 
 
 def _others(pod: Pod, gate: str) -> tuple[str, ...]:
-    return tuple(each for each in pod.gating.gates if each != gate) if pod.gating is not None else ()
+    return tuple(other for other in pod.gating.gates if other != gate) if pod.gating is not None else ()
 
 
 def budget_excess(
@@ -114,13 +114,13 @@ def quota_excess(
     if policy in charges.unsettled:
         return "has a quota: the policy has changed, and its pods are counted anew"
     needed = _limited(group.waiting, spec)
-    listed = [each.name for each in spec.domains] or charges.domains_of(policy)  # of pods that are not narrowed
+    listed = [domain.name for domain in spec.domains] or charges.domains_of(policy)  # of pods that are not narrowed
     for name in spec.names_of(levels[0].admitted) if levels else listed:
         used = total([charges.of(policy, name), promised.get(name, _NOTHING), promised.get(ANYWHERE, _NOTHING)])
         for resource, most in spec.quota_of(name).items():
             more = needed.get(resource, 0)
             if more and used.get(resource, 0) + more > most:
-                has, wants, quota = (quantity_text(resource, each) for each in (used.get(resource, 0), more, most))
+                has, wants, quota = (quantity_text(resource, amount) for amount in (used.get(resource, 0), more, most))
                 return f"has a quota of {quota} {resource}: {has} used, {wants} more needed"
     return ""
 
@@ -128,8 +128,8 @@ def quota_excess(
 def _limited(pods: Sequence[Pod], spec: ReleaseSpec) -> dict[str, int]:
     """What pods take of quotas. O(pods × resources)."""
     names = spec.limited - {PODS}
-    found = {name: sum(pod.requests.get(name, 0) for pod in pods) for name in names}
-    return {**found, PODS: len(pods)}
+    amounts = {name: sum(pod.requests.get(name, 0) for pod in pods) for name in names}
+    return {**amounts, PODS: len(pods)}
 
 
 def event_of(group: GroupState, sent: Container[str], step: GroupStep, at: datetime) -> ObjectEvent | None:
@@ -149,10 +149,10 @@ def event_of(group: GroupState, sent: Container[str], step: GroupStep, at: datet
 
 def runs_in(key: GroupKey, levels: Sequence[Level], index: ClusterIndex) -> bool:
     """Whether a pod of a group is on a node of a domain, or on one that is not known any more. O(its pods)."""
-    found, view = index.gated.groups.get(key), index.view
-    if found is None or not found.counts[GatedPodState.BOUND]:
+    group, view = index.gated.groups.get(key), index.view
+    if group is None or not group.counts[GatedPodState.BOUND]:
         return False
-    for uid, role in found.roles.items():
+    for uid, role in group.roles.items():
         number = view.known.get(index.pods[uid].node) if role is GatedPodState.BOUND else None
         node = None if number is None else view.node(number)
         if role is GatedPodState.BOUND and (
@@ -277,12 +277,14 @@ class Memories(dict[GroupKey, GroupMemory]):
 
     def next_try(self, key: GroupKey) -> float | None:
         """Before when a group is not tried again, None where it is not known. O(1)."""
-        found = self.get(key)
-        return None if found is None else found.next_try
+        memory = self.get(key)
+        return None if memory is None else memory.next_try
 
     def oldest(self, now: float) -> float:
         """Seconds for which the group that waits longest has waited; 0 where none does."""
-        waiting = [each.since for each in self.values() if each.step is not None and each.step.phase in _WAITING]
+        waiting = [
+            memory.since for memory in self.values() if memory.step is not None and memory.step.phase in _WAITING
+        ]
         return max(0.0, now - min(waiting, default=now))
 
     def counts(self) -> Counter[tuple[str, str]]:
@@ -310,7 +312,7 @@ class Memories(dict[GroupKey, GroupMemory]):
         that wait, so that it takes nothing away from them; not of those that cannot begin, which may be decided anew.
         O(groups + such pods × resources).
         """
-        found: dict[str, dict[str, int]] = {}
+        amounts: dict[str, dict[str, int]] = {}
         for other in gated:
             key, spec = other.key, other.release
             if key.policy != group.key.policy or key == group.key or not other.counts[GatedPodState.READY]:
@@ -327,8 +329,8 @@ class Memories(dict[GroupKey, GroupMemory]):
             chosen = out if has_begun or is_held_up else left[: max(other.size - other.placed, len(out))]
             amount = _limited([pods[uid] for uid in chosen], spec)
             for name in spec.names_of(levels[0].admitted if levels else None):
-                add(found.setdefault(name, {}), amount)
-        return found
+                add(amounts.setdefault(name, {}), amount)
+        return amounts
 
     def waiting_for_nodes(self, group: GroupState, index: ClusterIndex) -> tuple[int, int]:
         """How many other groups of the namespace wait for nodes, and pods in them: an autoscaler is shown these.

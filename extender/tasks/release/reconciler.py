@@ -245,10 +245,10 @@ class GroupReconciler:
                 concerned = replace(group, waiting=(*step.pods, *out))
             step = await self._carry_out(concerned, memory, await self._chooser.choose(concerned, memory, step))
             await self._writer.tell(group, memory, step)
-            found = self._read(group.key)
-            if step.do is Do.WAIT or found is None:
+            current = self._read(group.key)
+            if step.do is Do.WAIT or current is None:
                 break
-            group = found
+            group = current
         self._follow_up(group, memory, step)
 
     async def _carry_out(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> GroupStep:

@@ -119,7 +119,7 @@ class DecisionLines:
 
     def next_of_all(self) -> list[tuple[GroupKey, float]]:
         """The same for all namespaces. O(namespaces)."""
-        return [found for namespace in self._lines if (found := self.next_of(namespace)) is not None]
+        return [key for namespace in self._lines if (key := self.next_of(namespace)) is not None]
 
     def clear(self) -> None:
         """The term has ended."""

@@ -111,40 +111,40 @@ class PodReleaser:
 
     async def release_all(self, pods: Sequence[Pod], decision: GroupDecision) -> list[WriteOutcome]:
         """The outcomes of all in their order; some hundred wait for the rate limiter at a time, as each is a task."""
-        found: list[WriteOutcome] = []
+        outcomes: list[WriteOutcome] = []
         for start in range(0, len(pods), _AT_ONCE):
             calls = (self.release(PodRef.of(pod), decision) for pod in pods[start : start + _AT_ONCE])
-            found += await asyncio.gather(*calls)
-        return found
+            outcomes += await asyncio.gather(*calls)
+        return outcomes
 
     async def owner_of(self, pod: PodRef) -> dict[str, str] | None:
         """A reference to the controller of a pod; None where it has none, or where it cannot be read."""
         try:
             async with self._rate_limiter.acquire(pod.namespace):
-                found = await self._store.get_pod(pod)
+                obj = await self._store.get_pod(pod)
         except KubeError:
             return None
-        owners = found["metadata"].get("ownerReferences") or ()
+        owners = obj["metadata"].get("ownerReferences") or ()
         fields = ("apiVersion", "kind", "name", "uid")
-        return next(({name: str(each[name]) for name in fields} for each in owners if each.get("controller")), None)
+        return next(({name: str(owner[name]) for name in fields} for owner in owners if owner.get("controller")), None)
 
     async def is_gated(self, pod: PodRef, gate: str) -> bool | None:
         """Whether the API server has the pod with the gate; None where it has no such pod. Raises ``KubeError``."""
         try:
             async with self._rate_limiter.acquire(pod.namespace):
-                found = await self._store.get_pod(pod)
+                obj = await self._store.get_pod(pod)
         except NotFound:
             return None
-        if found["metadata"].get("uid") != pod.uid:
+        if obj["metadata"].get("uid") != pod.uid:
             return None
-        return any(each.get("name") == gate for each in found["spec"].get("schedulingGates") or ())
+        return any(entry.get("name") == gate for entry in obj["spec"].get("schedulingGates") or ())
 
     async def _try(self, pod: PodRef, decision: GroupDecision) -> WriteOutcome:
         try:
-            found = await self._store.get_pod(pod)
-            if found["metadata"].get("uid") != pod.uid:
+            obj = await self._store.get_pod(pod)
+            if obj["metadata"].get("uid") != pod.uid:
                 return WriteOutcome(Result.GONE)
-            patch = release_patch(found, decision)
+            patch = release_patch(obj, decision)
             if patch is None:
                 return WriteOutcome(Result.ALREADY)
             if isinstance(patch, Inexpressible):
@@ -216,16 +216,16 @@ class PlacementWriter:
                 else:
                     return decision
             try:
-                found, version = await self._store.get_placement(group.namespace, placement_name(group))
+                placement, version = await self._store.get_placement(group.namespace, placement_name(group))
             except NotFound:
                 self._written.pop(group, None)  # the watch shows one that was deleted
                 self._written[group] = await self._store.create_placement(decision_body(decision, "", owner, pods))
                 return decision
-            stands = found.decision
+            stands = placement.decision
             if stands is not None and stands != replaces:
-                self._written[group] = found
+                self._written[group] = placement
                 return stands
-            body = decision_body(decision, version, owner, found.pods if pods is None else pods)
+            body = decision_body(decision, version, owner, placement.pods if pods is None else pods)
             self._written[group] = await self._store.update_placement(body)
             return decision
 
@@ -233,10 +233,10 @@ class PlacementWriter:
         """Records the UIDs of pods, in place of those that were recorded before, in the object of a decided group."""
         group = decision.group
         async with self._rate_limiter.acquire(group.namespace):
-            found, version = await self._store.get_placement(group.namespace, placement_name(group))
-            if found.decision == decision and found.pods != tuple(pods):
-                found = await self._store.update_placement(decision_body(decision, version, pods=pods))
-            self._written[group] = found
+            placement, version = await self._store.get_placement(group.namespace, placement_name(group))
+            if placement.decision == decision and placement.pods != tuple(pods):
+                placement = await self._store.update_placement(decision_body(decision, version, pods=pods))
+            self._written[group] = placement
 
     async def begin(self, group: GroupKey, gate: str, size: int) -> None:
         """Creates the object of a group that nothing is decided for, so that its status can tell why."""
@@ -244,8 +244,8 @@ class PlacementWriter:
             try:
                 self._written[group] = await self._store.create_placement(undecided_body(group, gate, size))
             except Conflict:
-                found, _ = await self._store.get_placement(group.namespace, placement_name(group))
-                self._written[group] = found
+                placement, _ = await self._store.get_placement(group.namespace, placement_name(group))
+                self._written[group] = placement
 
     async def tell(self, group: GroupKey, status: PlacementStatus, since: datetime | None = None) -> None:
         """Writes the status. Does nothing where there is no object."""

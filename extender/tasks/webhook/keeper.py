@@ -86,7 +86,7 @@ class OwnCertificates:
     @property
     def ends(self) -> Mapping[str, float]:
         """The Unix time at which the newest authority expires."""
-        ends = [each.not_valid_after_utc.timestamp() for each in self._known.authorities]
+        ends = [authority.not_valid_after_utc.timestamp() for authority in self._known.authorities]
         return {"authority": max(ends)} if ends else {}
 
     def confirm(self, bundle: bytes) -> None:
@@ -123,10 +123,10 @@ class OwnCertificates:
         self._take(read_certificates(_decoded(secret)))
         return secret
 
-    def _take(self, found: Certificates) -> None:
-        self._known = found
-        if found.serving is not None:
-            self._use(found.serving)
+    def _take(self, certificates: Certificates) -> None:
+        self._known = certificates
+        if certificates.serving is not None:
+            self._use(certificates.serving)
 
     async def _advance(self) -> None:
         try:
@@ -158,14 +158,14 @@ class OwnCertificates:
 
 def _decoded(secret: JsonObject) -> dict[str, bytes]:
     """The data of a Secret; what is no base64 counts as absent."""
-    found: dict[str, bytes] = {}
+    decoded: dict[str, bytes] = {}
     data = secret.get("data")
     for name, value in data.items() if isinstance(data, dict) else ():
         try:
-            found[name] = base64.b64decode(value, validate=True)
+            decoded[name] = base64.b64decode(value, validate=True)
         except (binascii.Error, TypeError, ValueError):
             continue
-    return found
+    return decoded
 
 
 def _encoded(data: Mapping[str, bytes]) -> dict[str, str]:
@@ -207,7 +207,7 @@ class FileCertificates:
     def reload(self) -> None:
         """Reads the files. Unusable ones are logged once, and the old certificate stays in use."""
         try:
-            content = tuple(Path(each).read_bytes() if each else b"" for each in self._files)
+            content = tuple(Path(file).read_bytes() if file else b"" for file in self._files)
             if self._pair is None or content != self._loaded:
                 self._pair = ServingPair.load(content[0], content[1])
             self._use(self._pair)  # which reads the authorities of clients again
@@ -257,7 +257,7 @@ class WebhookConfigurations:
         ``None`` leaves the bundle to another writer, such as cert-manager, and then also the creation of what was deleted:
         its annotations tell that writer which bundle it is.
         """
-        done = [await self._keep_one(each, bundle) for each in (MUTATING, VALIDATING)]
+        done = [await self._keep_one(configuration, bundle) for configuration in (MUTATING, VALIDATING)]
         return all(done)
 
     def stand_by(self) -> None:
@@ -282,7 +282,7 @@ class WebhookConfigurations:
     async def _repair(self, which: str, bundle: bytes | None) -> None:
         kind, calls = _CALLS[which]
         try:
-            found = await self._store.get(calls, None, self._name)
+            obj = await self._store.get(calls, None, self._name)
         except NotFound:
             if bundle is None:
                 raise
@@ -293,15 +293,15 @@ class WebhookConfigurations:
             self.repairs[which] += 1
             _LOG.warning("webhook configuration created, it did not exist", extra={"configuration": which})
             return
-        present, required = found.get("webhooks"), self._wanted[which](bundle)
-        metadata: JsonObject = found.get("metadata") or {}
+        present, required = obj.get("webhooks"), self._wanted[which](bundle)
+        metadata: JsonObject = obj.get("metadata") or {}
         noted = metadata | self._annotated(which, metadata, required)
         if which == MUTATING:
             before = (metadata.get("annotations") or {}).get(REQUIRED_ANNOTATION)
             required = narrowed(required, present, before)
         wanted = merged(required, present)
         if noted != metadata or differs(wanted, present):
-            await self._store.update(calls, {**found, "metadata": noted, "webhooks": wanted})
+            await self._store.update(calls, {**obj, "metadata": noted, "webhooks": wanted})
             self.repairs[which] += 1
             _LOG.info("webhook configuration written", extra={"configuration": which})
 

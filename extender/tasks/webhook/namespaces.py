@@ -37,8 +37,8 @@ class NamespacesOfReviews:
 
     def labels(self, name: str) -> Labels | None:
         """The labels as the watch shows them, else as they were read for the latest review; None where neither is known. O(1)."""
-        found = self._known.labels(name)
-        return self._found.get(name) if found is None else found
+        labels = self._known.labels(name)
+        return self._found.get(name) if labels is None else labels
 
     async def find(self, name: str, peer: str = "") -> None:
         """Returns when the labels are known, or cannot be found in time. ``peer``: who sent the review."""
@@ -66,7 +66,7 @@ class NamespacesOfReviews:
         """Whether one more review of a peer may wait; the last one of the peer that has most gives up its place for it. O(peers)."""
         if sum(map(len, self._waiting.values())) < _MOST_WAITING:
             return True
-        most = max(self._waiting, key=lambda each: len(self._waiting[each]))
+        most = max(self._waiting, key=lambda name: len(self._waiting[name]))
         if len(self._waiting[most]) <= len(self._waiting.get(peer, ())):
             return False
         last = self._waiting[most][-1]

@@ -73,8 +73,8 @@ def prepare(what_if: WhatIf, index: ClusterIndex) -> Steps[PreparedWhatIf]:
     changes = _Changes(index)
     changes.notes += what_if.notes
     changes.notes += _missing_labels(what_if, index)
-    for each in what_if.removals:
-        yield from changes.remove(each)
+    for removal in what_if.removals:
+        yield from changes.remove(removal)
     for change in what_if.nodes:
         changes.cordon(change)
     changes.displace(what_if.displaced)
@@ -98,12 +98,12 @@ def prepare(what_if: WhatIf, index: ClusterIndex) -> Steps[PreparedWhatIf]:
 
 def _queued(changes: _Changes, what_if: WhatIf, index: ClusterIndex) -> PreparedWhatIf:
     """In the order of kube-scheduler: by priority, then by creation. Pending pods come after others of their priority."""
-    queue = [each for each in changes.waiting.values() if not each.pod.gated]
-    found = changes.decided
-    found += (
-        Placement(pod=each.pod.full_name, state="gated", origin=each.origin, was=each.was)
-        for each in changes.waiting.values()
-        if each.pod.gated
+    queue = [waiting for waiting in changes.waiting.values() if not waiting.pod.gated]
+    decided = changes.decided
+    decided += (
+        Placement(pod=waiting.pod.full_name, state="gated", origin=waiting.origin, was=waiting.was)
+        for waiting in changes.waiting.values()
+        if waiting.pod.gated
     )
     queue.sort(key=_order)
     pending: list[PodToPlace] = []
@@ -117,14 +117,14 @@ def _queued(changes: _Changes, what_if: WhatIf, index: ClusterIndex) -> Prepared
         pending.sort(key=_order)
     left_out = max(len(pending) - what_if.limit, 0)
     queue += pending[: what_if.limit]
-    queue.sort(key=lambda each: -each.pod.priority)  # stable
-    return PreparedWhatIf(queue, found, changes.notes, left_out)
+    queue.sort(key=lambda waiting: -waiting.pod.priority)  # stable
+    return PreparedWhatIf(queue, decided, changes.notes, left_out)
 
 
-def _order(each: PodToPlace) -> tuple[int, str, datetime, str]:
+def _order(waiting: PodToPlace) -> tuple[int, str, datetime, str]:
     """Pods that were on a node come first, as only those without one have a creation time; given ones without it as given."""
-    pod = each.pod
-    if each.origin == "given":
+    pod = waiting.pod
+    if waiting.origin == "given":
         return -pod.priority, pod.created or _LATEST, _NOT_STARTED, ""
     return -pod.priority, pod.created, pod.start_time or _NOT_STARTED, pod.full_name
 
@@ -165,11 +165,11 @@ class _Changes:
 
     def _remove_workload(self, removal: Removal) -> Steps[None]:
         """With its pods, as the garbage collector deletes them. O(pods) for the first."""
-        found, pods = _find(removal, self._index), self._pods_of(removal.kind, removal.namespace, removal.name)
-        if found is None and not pods:
+        owner, pods = _find(removal, self._index), self._pods_of(removal.kind, removal.namespace, removal.name)
+        if owner is None and not pods:
             _known(None, removal)
-        if found is not None:
-            self._index.delete(found)
+        if owner is not None:
+            self._index.delete(owner)
         yield from self._delete_pods(pods)
 
     def _delete_pods(self, pods: Iterable[Pod]) -> Steps[None]:
@@ -222,7 +222,7 @@ class _Changes:
             else:
                 self._wait(pod.recreated(), "displaced", leaving.node)
         known = index.topology.known
-        for uid in [uid for uid, each in index.assumed.held.items() if known.keys().isdisjoint(each.nodes)]:
+        for uid in [uid for uid, assumed in index.assumed.held.items() if known.keys().isdisjoint(assumed.nodes)]:
             index.assumed.forget(uid)  # it is pending again
 
     def give(self, given: Given) -> None:
@@ -363,15 +363,15 @@ class _Changes:
         """The pod of a full name; the last one, where the watch still shows an earlier one. O(pods) for the first."""
         if self._names is None:
             self._names = {pod.full_name: pod for pod in self._index.pods.values()}
-        found = self._names.get(name)
-        return None if found is None else self._index.pods.get(found.uid)
+        pod = self._names.get(name)
+        return None if pod is None else self._index.pods.get(pod.uid)
 
 
-def _known(found: _Found | None, removal: Removal) -> _Found:
-    if found is None:
+def _known(obj: _Found | None, removal: Removal) -> _Found:
+    if obj is None:
         where = f"{removal.namespace}/" if removal.namespace else ""
         raise WireError(f"{removal.path}.name", f"{removal.kind} {where}{removal.name} is not known")
-    return found
+    return obj
 
 
 def _find(removal: Removal, index: ClusterIndex) -> Object | None:
@@ -385,9 +385,9 @@ def _find(removal: Removal, index: ClusterIndex) -> Object | None:
 
 
 def _policy(key: PolicyKey, index: ClusterIndex) -> PolicyObject | None:
-    invalid = (each for each in index.policies.invalid() if each.key == key)
-    found = index.policies.get(key) or next(invalid, None)
-    return None if found is None else PolicyObject(found)
+    invalid = (policy for policy in index.policies.invalid() if policy.key == key)
+    policy = index.policies.get(key) or next(invalid, None)
+    return None if policy is None else PolicyObject(policy)
 
 
 # -- pods that leave a node
@@ -418,7 +418,8 @@ def _why_gone(pod: Pod, leaving: _Leaving) -> str:
 
 def _names_node(term: NodeSelectorTerm, node: str) -> bool:
     return any(
-        each.key == NAME_FIELD and each.operator is Operator.IN and each.values == (node,) for each in term.fields
+        requirement.key == NAME_FIELD and requirement.operator is Operator.IN and requirement.values == (node,)
+        for requirement in term.fields
     )
 
 
@@ -500,7 +501,7 @@ _KUBELET_LABELS: Final = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "am
 
 def _missing_labels(what_if: WhatIf, index: ClusterIndex) -> Iterator[str]:
     """Labels of the kubelet that new nodes lack. A cluster none of whose nodes has one, as a simulated one, is not told. O(nodes)."""
-    nodes = [each.obj for each in what_if.given if isinstance(each, Given) and isinstance(each.obj, Node)]
+    nodes = [given.obj for given in what_if.given if isinstance(given, Given) and isinstance(given.obj, Node)]
     new = [node for node in nodes if node.name not in index.topology.known]
     known = [node for node in index.topology.nodes if node is not None] if new else []
     for key, value in _KUBELET_LABELS.items():

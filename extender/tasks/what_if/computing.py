@@ -40,11 +40,11 @@ def compute(what_if: WhatIf, index: ClusterIndex, settings: Settings) -> Steps[W
     explained = _Explained(index, settings, placing)
     placements = prepared.decided
     for waiting in prepared.queue:
-        found = _place(waiting, index, placing)
-        if found.state == "rejected":
+        placement = _place(waiting, index, placing)
+        if placement.state == "rejected":
             obstacles = yield from explained.obstacles(waiting)
-            found = structs.replace(found, obstacles=obstacles)
-        placements.append(found)
+            placement = structs.replace(placement, obstacles=obstacles)
+        placements.append(placement)
         yield
     summary = _summary(placements, prepared.not_tried)
     return WhatIfAnswer(summary=summary, placements=tuple(placements), notes=tuple(prepared.notes))
@@ -87,17 +87,17 @@ class _Explained:
         if self._explained >= MOST_EXPLAINED:
             return ()
         self._explained += 1
-        found = yield from explain(waiting.pod, self._view, self._settings, offers_changes=False)
-        self._known[kind] = (version, found.obstacles)
-        return found.obstacles
+        explanation = yield from explain(waiting.pod, self._view, self._settings, offers_changes=False)
+        self._known[kind] = (version, explanation.obstacles)
+        return explanation.obstacles
 
 
 def _summary(placements: list[Placement], not_tried: int) -> WhatIfSummary:
-    states = Counter(each.state for each in placements)
+    states = Counter(placement.state for placement in placements)
     return WhatIfSummary(
         placed=states["placed"],
         rejected=states["rejected"],
-        displaced=sum(each.origin == "displaced" for each in placements),
+        displaced=sum(placement.origin == "displaced" for placement in placements),
         gone=states["gone"],
         gated=states["gated"],
         not_tried=not_tried,

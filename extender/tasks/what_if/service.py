@@ -210,8 +210,8 @@ def _detach(writing: int, blocked: Iterable[int]) -> None:
     for standard in range(3):
         os.dup2(nothing, standard)
     signal.set_wakeup_fd(-1)
-    for each in _HANDLED:
-        signal.signal(each, signal.SIG_DFL)
+    for number in _HANDLED:
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
