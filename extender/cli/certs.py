@@ -101,12 +101,12 @@ def _authority(folder: Path, in_use: Path, now: datetime) -> Authority:
         _write_pair(folder, "ca", made.pair)
         return made
     try:
-        found = Authority.load(read_bytes(str(certificate)), read_bytes(str(key)))
+        authority = Authority.load(read_bytes(str(certificate)), read_bytes(str(key)))
     except ValueError as error:
         raise CommandError(f"{folder}: {error}") from None
-    if found.end <= now:
-        raise CommandError(f"{certificate}: expired on {found.end:%Y-%m-%d}; remove it to create a new one")
-    return found
+    if authority.end <= now:
+        raise CommandError(f"{certificate}: expired on {authority.end:%Y-%m-%d}; remove it to create a new one")
+    return authority
 
 
 def _write_pair(folder: Path, name: str, pair: Pair) -> None:

@@ -94,7 +94,7 @@ async def _until_signal(*work: Awaitable[None]) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    tasks = [asyncio.ensure_future(each) for each in (stopped.wait(), *work)]
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in (stopped.wait(), *work)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -41,10 +41,10 @@ async def read_deployment(connection: Connection, namespace: str) -> Deployment:
 
 
 async def _running(connection: Connection, namespace: str, labels: str) -> list[JsonObject]:
-    found = await _listed(connection, f"/api/v1/namespaces/{namespace}/pods", labelSelector=labels)
+    pods = await _listed(connection, f"/api/v1/namespaces/{namespace}/pods", labelSelector=labels)
     return [
         pod
-        for pod in found or ()
+        for pod in pods or ()
         if (pod.get("status") or {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
     ]
 
@@ -92,7 +92,7 @@ def unserved(entries: Sequence[Extender], ours: Extender | None, *, is_here: boo
 
     ``is_here``: the scheduler runs on this machine, so its loopback addresses can be tried.
     """
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for entry in entries:
         try:
             address = urlsplit(entry.url_prefix)
@@ -101,5 +101,5 @@ def unserved(entries: Sequence[Extender], ours: Extender | None, *, is_here: boo
             port = address.port or (443 if address.scheme == "https" else 80)
             socket.create_connection((address.hostname or "", port), _PATIENCE).close()
         except (OSError, ValueError) as error:
-            found[entry.url_prefix] = getattr(error, "strerror", None) or str(error)
-    return found
+            problems[entry.url_prefix] = getattr(error, "strerror", None) or str(error)
+    return problems

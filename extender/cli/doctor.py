@@ -126,8 +126,8 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
             remedy = "give a kubeconfig with --kubeconfig, or skip the cluster with --no-cluster"
             findings.append(Finding("error", "cluster", f"the API server cannot be read: {error}", remedy))
     if scheduler is not None:
-        found, how = _examine_scheduler(scheduler, url, facts)
-        findings += found
+        problems, how = _examine_scheduler(scheduler, url, facts)
+        findings += problems
         checked.append(f"scheduler configuration {file}{how}")
         if facts.knows_settings:
             ours = entry_of(scheduler.extenders, facts.settings, url)
@@ -252,7 +252,11 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: KubeSc
 async def _denied(reviews: AccessReviews, settings: Settings) -> Sequence[Permission] | None:
     """The needed permissions that the account lacks; None where this command may not review another account."""
     try:
-        return [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.review_arguments)]
+        return [
+            permission
+            for permission in needed_permissions(settings)
+            if not await reviews.is_allowed(*permission.review_arguments)
+        ]
     except KubeError as error:
         if error.status in DENIED:
             return None
@@ -272,7 +276,7 @@ async def _queue(
     untried = [pod.untried_since for pod in ours if pod.untried_since]
     entries = () if scheduler is None or not facts.knows_settings else scheduler.extenders
     entry = entry_of(entries, facts.settings, facts.url)
-    others = [one.url_prefix for one in entries if one is not entry and one.url_prefix]
+    others = [other.url_prefix for other in entries if other is not entry and other.url_prefix]
     kubeconfig = "" if scheduler is None else scheduler.client_connection.kubeconfig
     return SchedulerCalls(
         scheduled=sum(pod.scheduled_at > started for pod in ours),
@@ -325,11 +329,11 @@ async def _quotas(session: Session) -> Sequence[PodQuota] | None:
         if error.status in DENIED:
             return None
         raise
-    found: list[PodQuota] = []
+    quotas: list[PodQuota] = []
     for item in items:
         with suppress(WireError):  # a field that cannot be read, which a metric of the service counts
-            found.append(RESOURCE_QUOTAS.decode_object(item))
-    return found
+            quotas.append(RESOURCE_QUOTAS.decode_object(item))
+    return quotas
 
 
 async def _lease(session: Session, settings: LeaderElectionSettings, namespace: str) -> Lease | None:
@@ -356,7 +360,8 @@ def _exposed_keys(paths: Iterable[str]) -> Iterator[Finding]:
 
 def _print(findings: Sequence[Finding], checked: Sequence[str], form: str) -> None:
     rows = [
-        {"severity": one.severity, "check": one.check, "problem": one.problem, "remedy": one.remedy} for one in findings
+        {"severity": finding.severity, "check": finding.check, "problem": finding.problem, "remedy": finding.remedy}
+        for finding in findings
     ]
     if form in {"json", "yaml"}:
         print_document({"checked": checked, "findings": rows}, form)
@@ -367,7 +372,7 @@ def _print(findings: Sequence[Finding], checked: Sequence[str], form: str) -> No
         )
         say(*lines) if rows else None
     else:
-        for one in findings:
-            say(f"{one.severity}: {one.check}: {one.problem}", f"    {one.remedy}")
-    counts = [counted(sum(one.severity == name for one in findings), name) for name in ("error", "warning")]
+        for finding in findings:
+            say(f"{finding.severity}: {finding.check}: {finding.problem}", f"    {finding.remedy}")
+    counts = [counted(sum(finding.severity == name for finding in findings), name) for name in ("error", "warning")]
     say(f"{', '.join(counts)}; checked: {', '.join(checked) or 'nothing'}")

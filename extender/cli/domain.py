@@ -53,10 +53,10 @@ def add_parser(commands: Commands) -> None:
     listing = actions.add_parser("list", help="show the domains that are declared or excluded")
     add_output(listing)
     listing.set_defaults(run=run_list)
-    for each in (exclude, include, listing):
-        add_cluster(each, each, "access to the cluster (as kubectl)")
-    for each in (exclude, include):
-        each.add_argument("--key", metavar="KEY", default=ZONE, help=f"the topology key (default {ZONE})")
+    for action in (exclude, include, listing):
+        add_cluster(action, action, "access to the cluster (as kubectl)")
+    for action in (exclude, include):
+        action.add_argument("--key", metavar="KEY", default=ZONE, help=f"the topology key (default {ZONE})")
 
 
 def run_exclude(arguments: argparse.Namespace) -> int:
@@ -74,7 +74,7 @@ def run_exclude(arguments: argparse.Namespace) -> int:
     added |= {name: text for name, text in (("until", until), ("reason", arguments.reason)) if text}
 
     def change(excluded: list[JsonObject]) -> list[JsonObject]:
-        return [*(each for each in excluded if each.get("domain") != arguments.domain), added]
+        return [*(exclusion for exclusion in excluded if exclusion.get("domain") != arguments.domain), added]
 
     name = _changed(arguments, change)
     say(f"{arguments.key}={arguments.domain} is excluded{f' until {until}' if until else ''} (TopologyDomains {name})")
@@ -85,7 +85,7 @@ def run_include(arguments: argparse.Namespace) -> int:
     """Takes the exclusion out again. Returns 0."""
 
     def change(excluded: list[JsonObject]) -> list[JsonObject]:
-        left = [each for each in excluded if each.get("domain") != arguments.domain]
+        left = [exclusion for exclusion in excluded if exclusion.get("domain") != arguments.domain]
         if len(left) == len(excluded):
             raise CommandError(f"{arguments.key}={arguments.domain} is not excluded")
         return left
@@ -97,16 +97,16 @@ def run_include(arguments: argparse.Namespace) -> int:
 
 def run_list(arguments: argparse.Namespace) -> int:
     """Prints the domains. Returns 0, also where there are none."""
-    found, now = _with_session(cluster_of(arguments), _read), datetime.now(UTC)
+    objects, now = _with_session(cluster_of(arguments), _read), datetime.now(UTC)
     if arguments.output in ("json", "yaml"):
-        documents = [{"name": each["metadata"]["name"], "spec": each.get("spec") or {}} for each in found]
+        documents = [{"name": obj["metadata"]["name"], "spec": obj.get("spec") or {}} for obj in objects]
         print_document(documents, arguments.output)
         return 0
-    rows = [row for each in found[:MOST_TOPOLOGY_DOMAINS] for row in _rows(each, now)]
+    rows = [row for obj in objects[:MOST_TOPOLOGY_DOMAINS] for row in _rows(obj, now)]
     say(
         *table([("KEY", "DOMAIN", "DECLARED", "EXCLUDED", "WHY"), *rows], indent="") if rows else ["no TopologyDomains"]
     )
-    beyond = len(found) - MOST_TOPOLOGY_DOMAINS
+    beyond = len(objects) - MOST_TOPOLOGY_DOMAINS
     if beyond > 0:
         have = agreeing(beyond, "has", "have")
         say(f"{counted(beyond, 'object')} {have} no effect: the first {MOST_TOPOLOGY_DOMAINS} by name are read")
@@ -127,16 +127,16 @@ def _rows(obj: JsonObject, now: datetime) -> Sequence[tuple[str, str, str, str, 
     spec = obj.get("spec") or {}
     declared, excluded = (
         spec.get("domains") or [],
-        {each.get("domain", ""): each for each in spec.get("excluded") or []},
+        {exclusion.get("domain", ""): exclusion for exclusion in spec.get("excluded") or []},
     )
     rows = []
     for domain in dict.fromkeys([*declared, *excluded]):
-        found = excluded.get(domain)
-        until = None if found is None else read_time(found.get("until"))
+        exclusion = excluded.get(domain)
+        until = None if exclusion is None else read_time(exclusion.get("until"))
         state = "no"
-        if found is not None and (until is None or until > now):
+        if exclusion is not None and (until is None or until > now):
             state = "yes" if until is None else f"until {rfc3339(until)}"
-        why = "" if found is None or state == "no" else found.get("reason") or ""
+        why = "" if exclusion is None or state == "no" else exclusion.get("reason") or ""
         rows.append((spec.get("topologyKey") or "", domain, "yes" if domain in declared else "no", state, why))
     return rows
 
@@ -146,15 +146,17 @@ def _changed(arguments: argparse.Namespace, change: Callable[[list[JsonObject]],
 
     async def write(session: Session) -> str:
         read = (await _read(session))[:MOST_TOPOLOGY_DOMAINS]
-        of_key = [each for each in read if (each.get("spec") or {}).get("topologyKey") == arguments.key]
-        holding = [each for each in of_key if any(one.get("domain") == arguments.domain for one in _excluded(each))]
-        found = next(iter([*holding, *of_key]), None)
-        if found is None:
-            return await _create(session, arguments.key, change([]), others={each["metadata"]["name"] for each in read})
-        name, version = found["metadata"]["name"], found["metadata"]["resourceVersion"]
+        of_key = [obj for obj in read if (obj.get("spec") or {}).get("topologyKey") == arguments.key]
+        holding = [
+            obj for obj in of_key if any(exclusion.get("domain") == arguments.domain for exclusion in _excluded(obj))
+        ]
+        changed = next(iter([*holding, *of_key]), None)
+        if changed is None:
+            return await _create(session, arguments.key, change([]), others={obj["metadata"]["name"] for obj in read})
+        name, version = changed["metadata"]["name"], changed["metadata"]["resourceVersion"]
         if not _NAME.fullmatch(name):
             raise CommandError(f"TopologyDomains {name}: is no name that can be in a path")
-        body = {"metadata": {"resourceVersion": version}, "spec": {"excluded": change(_excluded(found))}}
+        body = {"metadata": {"resourceVersion": version}, "spec": {"excluded": change(_excluded(changed))}}
         path = f"{TOPOLOGY_DOMAINS.path}/{name}"
         await session.writes.call("PATCH", path, body=body, content_type=MERGE_PATCH, limit=_LIMIT)
         return str(name)

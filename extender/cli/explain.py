@@ -63,13 +63,13 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.wrong_usage(f'expected NAMESPACE/POD or POD -n NAMESPACE, got "{arguments.pod}"')
     body = _manifest(arguments.filename) if arguments.filename else b""
     if arguments.snapshot:
-        found = _from_snapshot(arguments, namespace, name, body)
+        explanation = _from_snapshot(arguments, namespace, name, body)
     else:
         path = "" if body else f"/{quote(namespace, safe='')}/{quote(name, safe='')}"
         query = f"?node={quote(arguments.node, safe='')}" if arguments.node else ""
         remedy = "check the names of the pod and the node, and `extender doctor`"
-        found = ask_service(arguments, f"/v1/explain{path}{query}", body, remedy, Explanation)
-    print_answer(found, arguments.output, report)
+        explanation = ask_service(arguments, f"/v1/explain{path}{query}", body, remedy, Explanation)
+    print_answer(explanation, arguments.output, report)
     return 0
 
 
@@ -123,44 +123,49 @@ def _from_snapshot(arguments: argparse.Namespace, namespace: str, name: str, bod
         raise CommandError(f"{arguments.filename or arguments.snapshot}: {error}") from None
 
 
-def report(found: Explanation, is_wide: bool = False) -> Iterator[str]:  # noqa: FBT001, FBT002 (for print_answer)
+def report(explanation: Explanation, is_wide: bool = False) -> Iterator[str]:  # noqa: FBT001, FBT002 (for print_answer)
     """The lines of an explanation."""
-    yield f"{found.pod}: {found.state}"
-    if not found.nodes:
+    yield f"{explanation.pod}: {explanation.state}"
+    if not explanation.nodes:
         yield "there is no node"
-    elif found.obstacles or found.passing:  # a pod that is placed has neither
-        if found.asked is not None:
-            yield found.asked.text
-        yield _verdict(found)
-        yield from _notes_on_all(found)
-        if found.obstacles:
-            yield from ("", "What rejects it", *table(_obstacle_rows(found.obstacles, is_wide=is_wide)))
-        for state in found.constraints:
+    elif explanation.obstacles or explanation.passing:  # a pod that is placed has neither
+        if explanation.asked is not None:
+            yield explanation.asked.text
+        yield _verdict(explanation)
+        yield from _notes_on_all(explanation)
+        if explanation.obstacles:
+            yield from ("", "What rejects it", *table(_obstacle_rows(explanation.obstacles, is_wide=is_wide)))
+        for state in explanation.constraints:
             yield from ("", *_constraint(state))
-        if found.node is not None:
-            yield from ("", *_node(found.node))
-        if not found.fitting:
-            yield from ("", "What would help (each was tried)", *_changes(found))
+        if explanation.node is not None:
+            yield from ("", *_node(explanation.node))
+        if not explanation.fitting:
+            yield from ("", "What would help (each was tried)", *_changes(explanation))
 
 
-def _notes_on_all(found: Explanation) -> Iterator[str]:
-    if found.group is not None:
-        yield from _held(found.group)
-    elif found.gates:
-        yield f"held at scheduling gates: {', '.join(found.gates)}"
-    if found.candidates:
-        yield f"such as {', '.join(found.candidates)}"
-    if found.unchecked:
-        yield f"not checked: {found.unchecked}"
-    if found.preempting:
-        yield f"pods are preempted for it on {found.preempting}; it waits until they are gone"
-    if found.policies:
-        yield f"held by scheduling policies: {', '.join(found.policies)}"
-    if found.rejection:
-        yield f"the scheduler says: {found.rejection}"
-    if found.rejection and found.fitting and not found.gates and not (found.asked and found.asked.last):
+def _notes_on_all(explanation: Explanation) -> Iterator[str]:
+    if explanation.group is not None:
+        yield from _held(explanation.group)
+    elif explanation.gates:
+        yield f"held at scheduling gates: {', '.join(explanation.gates)}"
+    if explanation.candidates:
+        yield f"such as {', '.join(explanation.candidates)}"
+    if explanation.unchecked:
+        yield f"not checked: {explanation.unchecked}"
+    if explanation.preempting:
+        yield f"pods are preempted for it on {explanation.preempting}; it waits until they are gone"
+    if explanation.policies:
+        yield f"held by scheduling policies: {', '.join(explanation.policies)}"
+    if explanation.rejection:
+        yield f"the scheduler says: {explanation.rejection}"
+    if (
+        explanation.rejection
+        and explanation.fitting
+        and not explanation.gates
+        and not (explanation.asked and explanation.asked.last)
+    ):
         yield "it has not been tried since the cluster changed, or another plugin of kube-scheduler rejects it"
-    if found.is_changed:
+    if explanation.is_changed:
         yield "the cluster changed meanwhile, so parts may not agree"
 
 
@@ -172,12 +177,15 @@ def _held(group: HeldGroup) -> Iterator[str]:
 
 def _node(state: NodeState) -> Iterator[str]:
     yield f"On {state.name} it {'passes' if state.passes and state.fits else 'is rejected'}"
-    yield from (f"{_INDENT}{line}" for each in state.obstacles for line in _on_node(each))
+    yield from (f"{_INDENT}{line}" for obstacle in state.obstacles for line in _on_node(obstacle))
 
 
-def _changes(found: Explanation) -> Iterator[str]:
-    yield from (f"{_INDENT}- {each.text}: then it passes on {each.node}{_violated(each)}" for each in found.changes)
-    if not found.changes:
+def _changes(explanation: Explanation) -> Iterator[str]:
+    yield from (
+        f"{_INDENT}- {change.text}: then it passes on {change.node}{_violated(change)}"
+        for change in explanation.changes
+    )
+    if not explanation.changes:
         yield f"{_INDENT}none of the changes that were tried"
 
 
@@ -187,14 +195,12 @@ def _violated(change: TriedChange) -> str:
     return f", but it violates disruption budgets for {change.pdb_violations} of the pods"
 
 
-def _verdict(found: Explanation) -> str:
-    if found.fitting and found.gates:
-        return (
-            f"{found.fitting} of {found.nodes} nodes would take it without its {'gates' if found.gates[1:] else 'gate'}"
-        )
-    if found.fitting:
-        return f"{found.fitting} of {found.nodes} nodes would take it now"
-    return f"{found.passing} of {found.nodes} nodes pass the rules of the extender, and none would take it"
+def _verdict(explanation: Explanation) -> str:
+    if explanation.fitting and explanation.gates:
+        return f"{explanation.fitting} of {explanation.nodes} nodes would take it without its {'gates' if explanation.gates[1:] else 'gate'}"
+    if explanation.fitting:
+        return f"{explanation.fitting} of {explanation.nodes} nodes would take it now"
+    return f"{explanation.passing} of {explanation.nodes} nodes pass the rules of the extender, and none would take it"
 
 
 def _obstacle_rows(obstacles: Sequence[Obstacle], *, is_wide: bool) -> list[tuple[str, ...]]:
@@ -203,19 +209,19 @@ def _obstacle_rows(obstacles: Sequence[Obstacle], *, is_wide: bool) -> list[tupl
     rows: list[tuple[str, ...]] = [("RULE", "NODES", "REASON", *more, "BECAUSE OF", "SUCH AS")]
     return rows + [
         (
-            each.rule,
-            str(each.nodes),
-            each.text,
-            *((each.reason, each.topology_key or "-") if is_wide else ()),
-            ", ".join(each.blamed) or _where(each),
-            _names(each.examples, each.nodes),
+            obstacle.rule,
+            str(obstacle.nodes),
+            obstacle.text,
+            *((obstacle.reason, obstacle.topology_key or "-") if is_wide else ()),
+            ", ".join(obstacle.blamed) or _where(obstacle),
+            _names(obstacle.examples, obstacle.nodes),
         )
-        for each in obstacles
+        for obstacle in obstacles
     ]
 
 
-def _where(each: Obstacle) -> str:
-    return f"topology key {each.topology_key}" if each.topology_key else "-"
+def _where(obstacle: Obstacle) -> str:
+    return f"topology key {obstacle.topology_key}" if obstacle.topology_key else "-"
 
 
 def _names(names: Sequence[str], count: int) -> str:
@@ -223,17 +229,17 @@ def _names(names: Sequence[str], count: int) -> str:
     return ", ".join(names) + more
 
 
-def _on_node(each: Obstacle) -> Iterator[str]:
-    yield f"{each.rule}: {each.text}"
+def _on_node(obstacle: Obstacle) -> Iterator[str]:
+    yield f"{obstacle.rule}: {obstacle.text}"
     parts = (
-        [f"{each.topology_key} {'missing' if each.domain is None else shown_domain(each.domain)}"]
-        if each.topology_key
+        [f"{obstacle.topology_key} {'missing' if obstacle.domain is None else shown_domain(obstacle.domain)}"]
+        if obstacle.topology_key
         else []
     )
-    if each.limit is not None:
-        parts.append(f"{each.count} counted, {each.limit} would pass")
-    if each.blamed:
-        parts.append(f"because of {', '.join(each.blamed)}")
+    if obstacle.limit is not None:
+        parts.append(f"{obstacle.count} counted, {obstacle.limit} would pass")
+    if obstacle.blamed:
+        parts.append(f"because of {', '.join(obstacle.blamed)}")
     if parts:
         yield f"{_INDENT}{'; '.join(parts)}"
 
@@ -246,13 +252,13 @@ def _constraint(state: ConstraintState) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("DOMAIN", "NODES", "PODS", "PASSES", "COUNTED")]
     rows += [
         (
-            shown_domain(each.domain),
-            str(each.nodes),
-            str(each.count),
-            "yes" if each.passes else "no",
-            _names(each.pods, each.count),
+            shown_domain(domain.domain),
+            str(domain.nodes),
+            str(domain.count),
+            "yes" if domain.passes else "no",
+            _names(domain.pods, domain.count),
         )
-        for each in state.domains
+        for domain in state.domains
     ]
     yield from table(rows)
     if state.more_domains:
@@ -278,7 +284,7 @@ def _notes(state: ConstraintState) -> Iterator[str]:
         )
         if state.min_domains > state.eligible:
             yield f"minDomains {state.min_domains}: more than the eligible domains, so the minimum counts as 0"
-        yield from (f"without {each.domain}: {each.why}" for each in state.left_out)
+        yield from (f"without {excluded.domain}: {excluded.why}" for excluded in state.left_out)
     if state.excludes_itself:
         yield "its selector does not select the pod itself, so placing the pod changes no count"
     if state.is_first_pod:

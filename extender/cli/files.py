@@ -86,10 +86,10 @@ def read_yaml_documents(path: str, most_values: int = MOST_VALUES_OF_OBJECTS) ->
 
 def read_documents(path: str, most_values: int = MOST_VALUES_OF_OBJECTS) -> list[dict[str, Any]]:
     """The objects of a YAML or JSON file with one or more documents, and those in its Lists, as plain JSON."""
-    found = [each for document in read_yaml_documents(path, most_values) for each in _listed(_plain(path, document))]
-    if not found or not all(isinstance(each, dict) for each in found):
+    items = [item for document in read_yaml_documents(path, most_values) for item in _listed(_plain(path, document))]
+    if not items or not all(isinstance(item, dict) for item in items):
         raise CommandError(f"{path}: expected Kubernetes objects")
-    return found
+    return items
 
 
 def _plain(path: str, document: object) -> Any:
@@ -116,18 +116,18 @@ def read_listed(path: str) -> bytes:
     Of a folder, such as `kubectl cluster-info dump --output-directory` makes, the objects of all its files. Raises CommandError.
     """
     if path != STDIN and Path(path).is_dir():
-        files = sorted(each for each in Path(path).rglob("*") if each.suffix in _OBJECT_FILES)
+        files = sorted(file for file in Path(path).rglob("*") if file.suffix in _OBJECT_FILES)
         if not files:
             raise CommandError(f"{path}: a folder without files of JSON or YAML")
-        return b"\n".join(read_listed(str(each)) for each in files)
+        return b"\n".join(read_listed(str(file)) for file in files)
     body = _as_utf8(path, read_bytes(path))
     if _NO_YAML.match(body):
         return body
     documents = _parse(path, lambda: _StrictLoader(body, MOST_VALUES_OF_OBJECTS).documents())
-    found = [_plain(path, each) for each in documents if each is not None]
-    if not found or not all(isinstance(each, dict) for each in found):
+    items = [_plain(path, document) for document in documents if document is not None]
+    if not items or not all(isinstance(item, dict) for item in items):
         raise CommandError(f"{path}: expected objects, as `kubectl get -o json` or `-o yaml` prints")
-    return b"\n".join(map(orjson.dumps, found))
+    return b"\n".join(map(orjson.dumps, items))
 
 
 def _as_utf8(path: str, body: bytes) -> bytes:
@@ -207,8 +207,8 @@ def own_namespace(outside: str = DEFAULT_NAMESPACE) -> str:
 
 def own_pod() -> OwnPod | None:
     """This pod, where the manifest passes its name, UID and address; None elsewhere."""
-    found = [os.environ.get(name, "") for name in ("POD_NAME", "POD_UID", "POD_IP")]
-    return OwnPod(*found) if all(found) else None
+    values = [os.environ.get(name, "") for name in ("POD_NAME", "POD_UID", "POD_IP")]
+    return OwnPod(*values) if all(values) else None
 
 
 class _StrictLoader(BoundedLoader):
@@ -245,11 +245,11 @@ class _OwnLoader(_StrictLoader):
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """Builds a number, with the arguments of the base class."""
-        found: int = super().construct_yaml_int(node)
+        value: int = super().construct_yaml_int(node)
         if _NO_DECIMAL.fullmatch(node.value):
-            problem = f"{node.value} is read as {found}: write it as a decimal number, without a leading 0 or a colon"
+            problem = f"{node.value} is read as {value}: write it as a decimal number, without a leading 0 or a colon"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-        return found
+        return value
 
 
 _OwnLoader.add_constructor("tag:yaml.org,2002:int", _OwnLoader.construct_yaml_int)

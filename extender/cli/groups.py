@@ -83,15 +83,17 @@ def run(arguments: argparse.Namespace) -> int:
             objects = run_on_loop(_read_cluster(cluster_of(arguments), settings.limits))
         except KubeError as error:
             raise CommandError(f"the API server cannot be read: {error}") from None
-    found = groups_of(objects, settings)
+    listed = groups_of(objects, settings)
     now = datetime.now(UTC)
 
     def is_in(namespace: str) -> bool:
         return arguments.all_namespaces or arguments.namespace in ("", namespace)
 
-    groups = [each for each in found.groups if is_in(each.key.namespace) and (each.is_waiting or not arguments.waiting)]
-    strays = [each for each in found.strays if is_in(each.pod.partition("/")[0])]
-    domains = [each for each in found.domains if not each[0].namespace or is_in(each[0].namespace)]
+    groups = [
+        group for group in listed.groups if is_in(group.key.namespace) and (group.is_waiting or not arguments.waiting)
+    ]
+    strays = [stray for stray in listed.strays if is_in(stray.pod.partition("/")[0])]
+    domains = [domain for domain in listed.domains if not domain[0].namespace or is_in(domain[0].namespace)]
     shown = Groups(groups, strays, domains)
     if arguments.output in {"table", "wide"}:
         _print_table(shown, now, is_wide=arguments.output == "wide")
@@ -106,17 +108,17 @@ def groups_of(objects: Iterable[Object], settings: Settings, *, is_partial: bool
     ``is_partial``: the objects lack bound pods.
     """
     index = ClusterIndex(settings.rules, counts_of_rules())
-    for each in filter(_is_of_groups, objects):
-        index.upsert(each)
+    for obj in filter(_is_of_groups, objects):
+        index.upsert(obj)
     groups = [
         group_overview(state, index.placements.of(key), is_partial=is_partial)
         for key in sorted(index.gated.groups)
         if (state := group_state(key, index.gated, index.pods)) is not None
     ]
     grouped = {uid for group in index.gated for uid in group.roles}
-    strays = sorted(stray_pods(index.pods.values(), grouped), key=lambda each: each.pod)
-    policies = sorted(index.policies, key=lambda each: str(each.key))
-    domains = [(each.key, uses) for each in policies if (uses := index.gated.charges.uses(each))]
+    strays = sorted(stray_pods(index.pods.values(), grouped), key=lambda stray: stray.pod)
+    policies = sorted(index.policies, key=lambda policy: str(policy.key))
+    domains = [(policy.key, uses) for policy in policies if (uses := index.gated.charges.uses(policy))]
     return Groups(groups, strays, domains)
 
 
@@ -131,17 +133,17 @@ async def read_groups(connection: Connection, limits: ConstraintLimits, **pods: 
     ``pods``: parameters of the query for pods, such as ``fieldSelector``. Of a page of pods only those are kept that wait at a
     gate or were released, so that the pods of a large cluster are never held all at once.
     """
-    found: list[Object] = []
-    for each in WATCHED_KINDS:
-        if each.api_kind not in _READ and not is_policy_kind(each):
+    objects: list[Object] = []
+    for watched in WATCHED_KINDS:
+        if watched.api_kind not in _READ and not is_policy_kind(watched):
             continue
-        kind, selection = each.within(limits), pods if each.api_kind == "Pod" else {}
+        kind, selection = watched.within(limits), pods if watched.api_kind == "Pod" else {}
         try:
             async for page in read_pages(connection, kind.path, **selection):
-                found += filter(_is_of_groups, _decoded(kind, page))
+                objects += filter(_is_of_groups, _decoded(kind, page))
         except NotFound:
             continue
-    return found
+    return objects
 
 
 def _decoded(kind: Kind[Any], bodies: Iterable[bytes]) -> Iterator[Object]:
@@ -173,14 +175,14 @@ async def read_unbound_groups(connection: Connection, settings: Settings) -> Gro
 # ---- output
 
 
-def _print_table(found: Groups, now: datetime, *, is_wide: bool) -> None:
-    rows = [_row(each, now, is_wide=is_wide) for each in found.groups]
-    rows += [_stray_row(each, now, is_wide=is_wide) for each in found.strays]
+def _print_table(listed: Groups, now: datetime, *, is_wide: bool) -> None:
+    rows = [_row(group, now, is_wide=is_wide) for group in listed.groups]
+    rows += [_stray_row(stray, now, is_wide=is_wide) for stray in listed.strays]
     if rows:
         say(*table([(*_HEADINGS[:-1], *(_MORE if is_wide else ()), _HEADINGS[-1]), *rows], "   ", ""))
     else:
         say("no groups of gated pods")
-    uses = [_use_row(key, use, is_wide=is_wide) for key, domains in found.domains for use in domains]
+    uses = [_use_row(key, use, is_wide=is_wide) for key, domains in listed.domains for use in domains]
     if uses:
         say("", *table([_DOMAINS, *uses], "   ", ""))
 
@@ -193,7 +195,7 @@ def _use_row(key: PolicyKey, use: DomainUse, *, is_wide: bool) -> tuple[str, ...
         return quantity_text(resource, used) + ("" if most is None else f" of {quantity_text(resource, most)}")
 
     others = sorted({*use.quota, *use.used} - {PODS})
-    resources = ", ".join(f"{each} {text(each)}" for each in others) or _NONE
+    resources = ", ".join(f"{resource} {text(resource)}" for resource in others) or _NONE
     policy = str(key) if is_wide else f"{key.namespace}/{key.name}".removeprefix("/")
     return policy, use.name, text(PODS), resources, "yes" if use.may_grow else "no"
 
@@ -224,12 +226,12 @@ def _stray_row(stray: StrayPod, now: datetime, *, is_wide: bool) -> tuple[str, .
     return (namespace, _NONE, f"pod/{name}", _STRAY, _NONE, "1/1", "0", "0", age, *more, why)
 
 
-def _documents(found: Groups, now: datetime) -> dict[str, Any]:
-    groups = [_document(each, now) for each in found.groups]
+def _documents(listed: Groups, now: datetime) -> dict[str, Any]:
+    groups = [_document(group, now) for group in listed.groups]
     strays = [
-        {"pod": each.pod, "gate": each.gate, "since": each.since and rfc3339(each.since)} for each in found.strays
+        {"pod": stray.pod, "gate": stray.gate, "since": stray.since and rfc3339(stray.since)} for stray in listed.strays
     ]
-    domains = [{"policy": str(key), **domain_status(use)} for key, uses in found.domains for use in uses]
+    domains = [{"policy": str(key), **domain_status(use)} for key, uses in listed.domains for use in uses]
     return {"groups": groups, "strayPods": strays, "domains": domains}
 
 
@@ -239,7 +241,7 @@ def _document(group: GroupOverview, now: datetime) -> dict[str, Any]:
         "policy": group.key.policy,
         "group": group.key.value,
         "phase": str(group.phase),
-        "domain": [_level(each) for each in group.levels],
+        "domain": [_level(level) for level in group.levels],
         "size": group.size,
         "pods": group.pods,
         "released": group.released,

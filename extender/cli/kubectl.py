@@ -161,13 +161,15 @@ class ServicePod(NamedTuple):
     @classmethod
     def of(cls, pod: JsonObject) -> ServicePod | None:
         """As the liveness probe of the manifest has it; None for a pod without the container."""
-        container = next((one for one in pod["spec"]["containers"] if one["name"] in _CONTAINERS), None)
+        container = next(
+            (container for container in pod["spec"]["containers"] if container["name"] in _CONTAINERS), None
+        )
         if container is None:
             return None
         probe = (container.get("livenessProbe") or {}).get("httpGet") or {}
-        ports = {one.get("name"): one["containerPort"] for one in container.get("ports") or ()}
+        ports = {port.get("name"): port["containerPort"] for port in container.get("ports") or ()}
         port, status = probe.get("port", _PORT), pod.get("status") or {}
-        conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
+        conditions = {condition["type"]: condition["status"] for condition in status.get("conditions") or ()}
         return cls(
             pod["metadata"]["namespace"],
             pod["metadata"]["name"],
@@ -185,14 +187,14 @@ class ServicePod(NamedTuple):
 
 def _waits_for(status: JsonObject) -> str:
     """Why the kubelet does not start a container, with its image; empty where it says nothing."""
-    for each in status.get("containerStatuses") or ():
-        if reason := ((each.get("state") or {}).get("waiting") or {}).get("reason"):
-            return f"{reason}, image {each['image']}"
+    for container in status.get("containerStatuses") or ():
+        if reason := ((container.get("state") or {}).get("waiting") or {}).get("reason"):
+            return f"{reason}, image {container['image']}"
     return ""
 
 
 def _lack_image(pods: Sequence[ServicePod]) -> bool:
-    return any("Image" in each.waits_for.partition(",")[0] for each in pods)
+    return any("Image" in pod.waits_for.partition(",")[0] for pod in pods)
 
 
 def _find_pod(kube: Kube, namespace: str) -> ServicePod:
@@ -200,20 +202,20 @@ def _find_pod(kube: Kube, namespace: str) -> ServicePod:
 
     async def find() -> ServicePod:
         async with open_session(access_to(kube), SystemClock()) as session:
-            found = await _pods(session.reads, namespace)
-            if len({each.namespace for each in found}) > 1:
-                names = ", ".join(sorted({each.namespace for each in found}))
+            pods = await _pods(session.reads, namespace)
+            if len({pod.namespace for pod in pods}) > 1:
+                names = ", ".join(sorted({pod.namespace for pod in pods}))
                 raise CommandError(
                     f"the extender runs in several namespaces: {names}", "choose with --extender-namespace"
                 )
-            running = [each for each in found if each.is_running]
+            running = [pod for pod in pods if pod.is_running]
             if not running:
-                pods = (f"{each} ({each.waits_for})" if each.waits_for else str(each) for each in found)
-                image = ("name your image in the overlay, as deploy/README.md says",) if _lack_image(found) else ()
-                raise CommandError(f"no pod of the extender runs: {', '.join(pods)}", "see `kubectl describe`", *image)
-            ready = [each for each in running if each.is_ready] or running
+                shown = (f"{pod} ({pod.waits_for})" if pod.waits_for else str(pod) for pod in pods)
+                image = ("name your image in the overlay, as deploy/README.md says",) if _lack_image(pods) else ()
+                raise CommandError(f"no pod of the extender runs: {', '.join(shown)}", "see `kubectl describe`", *image)
+            ready = [pod for pod in running if pod.is_ready] or running
             leader = await _leader(session.reads, ready[0].namespace) if len(ready) > 1 else ""
-            return next((each for each in ready if each.name == leader), ready[0])
+            return next((pod for pod in ready if pod.name == leader), ready[0])
 
     try:
         return run_on_loop(find())
@@ -224,13 +226,13 @@ def _find_pod(kube: Kube, namespace: str) -> ServicePod:
 async def _pods(connection: Connection, namespace: str) -> list[ServicePod]:
     """The pods of the extender in this namespace, else in those of deploy/, else where its permissions are. Raises CommandError for none."""
     denied = list[str]()
-    if found := await _pods_in(connection, [namespace] if namespace else NAMESPACES, denied):
-        return found
-    if not namespace and (found := await _pods_in(connection, await _granted(connection), denied)):
-        say(f"asks pods in {found[0].namespace}, the namespace of ClusterRoleBinding {BINDING}…", to=sys.stderr)
-        return found
+    if pods := await _pods_in(connection, [namespace] if namespace else NAMESPACES, denied):
+        return pods
+    if not namespace and (pods := await _pods_in(connection, await _granted(connection), denied)):
+        say(f"asks pods in {pods[0].namespace}, the namespace of ClusterRoleBinding {BINDING}…", to=sys.stderr)
+        return pods
     if not namespace and (claimed := await _pods_in(connection, [""], denied)):
-        names = sorted({each.namespace for each in claimed})
+        names = sorted({pod.namespace for pod in claimed})
         raise CommandError(
             f"pods in {_some(names)} have the labels of the extender, which any tenant can write, "
             f"and no ClusterRoleBinding {BINDING}… that can be read names an account there",
@@ -248,7 +250,7 @@ async def _pods(connection: Connection, namespace: str) -> list[ServicePod]:
 
 async def _pods_in(connection: Connection, namespaces: Iterable[str], denied: list[str]) -> list[ServicePod]:
     """The pods with the labels; "" is every namespace. Adds those that may not be read to ``denied``."""
-    found = list[ServicePod]()
+    pods = list[ServicePod]()
     for place in namespaces:
         path = f"/api/v1/namespaces/{place}/pods" if place else "/api/v1/pods"
         try:
@@ -258,8 +260,8 @@ async def _pods_in(connection: Connection, namespaces: Iterable[str], denied: li
                 raise
             denied.append(place or "all namespaces")
         else:
-            found += filter(None, (ServicePod.of(orjson.loads(each)) for each in items))
-    return found
+            pods += filter(None, (ServicePod.of(orjson.loads(item)) for item in items))
+    return pods
 
 
 async def _granted(connection: Connection) -> list[str]:
@@ -268,10 +270,14 @@ async def _granted(connection: Connection) -> list[str]:
         items = await read_list(connection, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings")
     except KubeError:
         return []
-    bindings = [one for each in items if (one := orjson.loads(each))["metadata"]["name"].startswith(BINDING)]
-    subjects = [each for binding in bindings for each in binding.get("subjects") or ()]
+    bindings = [binding for item in items if (binding := orjson.loads(item))["metadata"]["name"].startswith(BINDING)]
+    subjects = [subject for binding in bindings for subject in binding.get("subjects") or ()]
     return sorted(
-        {each["namespace"] for each in subjects if each["kind"] == "ServiceAccount" and each.get("namespace")}
+        {
+            subject["namespace"]
+            for subject in subjects
+            if subject["kind"] == "ServiceAccount" and subject.get("namespace")
+        }
     )
 
 
@@ -284,10 +290,10 @@ async def _leader(connection: Connection, namespace: str) -> str:
     """The pod to which the Service leads; empty where that is not known. Every replica explains, but what it assumed only the leader knows."""
     path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{LEADER_SLICE}"
     try:
-        found = orjson.loads(await connection.call("GET", path))
+        slice_ = orjson.loads(await connection.call("GET", path))
     except KubeError:
         return ""
-    return next((str((each.get("targetRef") or {}).get("name")) for each in found.get("endpoints") or ()), "")
+    return next((str((endpoint.get("targetRef") or {}).get("name")) for endpoint in slice_.get("endpoints") or ()), "")
 
 
 def _client_files(kube: Kube, pod: ServicePod, folder: Path) -> dict[str, str]:
@@ -338,7 +344,7 @@ def _forward(kube: Kube, pod: ServicePod) -> Iterator[tuple[str, Callable[[], li
         def log() -> list[str]:
             errors.seek(0)
             lines = errors.read().decode(errors="replace").splitlines()
-            return [found[1] for line in lines if (found := _ERROR.search(line))]
+            return [match[1] for line in lines if (match := _ERROR.search(line))]
 
         with subprocess.Popen(  # noqa: S603 (the user's own kubectl)
             [*command, f"pod/{pod.name}", f":{pod.port}"],
@@ -349,11 +355,11 @@ def _forward(kube: Kube, pod: ServicePod) -> Iterator[tuple[str, Callable[[], li
         ) as running:
             assert running.stdout is not None  # noqa: S101 (for the type checker)
             try:
-                found = _FORWARDING.match(running.stdout.readline())
-                if found is None:
+                match = _FORWARDING.match(running.stdout.readline())
+                if match is None:
                     running.wait()
                     raise CommandError(f"pod {pod} cannot be reached by a port-forward", *log(), _ROLE)
-                yield f"{pod.scheme}://{found[1]}", log
+                yield f"{pod.scheme}://{match[1]}", log
             finally:
                 running.terminate()
 
@@ -367,8 +373,8 @@ class _Parser(argparse.ArgumentParser):
     def add_options(self) -> None:
         """Adds to each command the options of kubectl that it lacks."""
         inner = self.inner()
-        for each in inner.values():
-            each.add_options()
+        for command in inner.values():
+            command.add_options()
         known = {action.dest for action in self._actions}
         if not inner and "kubeconfig" not in known:
             self.add_argument("--kubeconfig", metavar="FILE", default="", help="access to the cluster (as kubectl)")
@@ -384,7 +390,7 @@ class _Parser(argparse.ArgumentParser):
 
     def inner(self) -> Mapping[str, _Parser]:
         """The subcommands, by name."""
-        return next((each.choices for each in self._actions if isinstance(each.choices, dict)), {})
+        return next((action.choices for action in self._actions if isinstance(action.choices, dict)), {})
 
     def completions(
         self, words: Sequence[str], begun: str, given: argparse.Namespace | None = None
@@ -403,12 +409,12 @@ class _Parser(argparse.ArgumentParser):
                 return self.inner()[word].completions(words[number:], begun, given)
         if awaited is None and begun.startswith("-"):
             return [name for name in sorted(self._option_string_actions) if name.startswith(begun)]
-        action = awaited or next((each for each in self._actions if not each.option_strings), None)
+        action = awaited or next((action for action in self._actions if not action.option_strings), None)
         if action is None:
             return []
         if action.choices is None and (action.dest not in _COMPLETED or (awaited and action.dest == "pod")):
             return None  # a file; --pod of `policy test` has one too
-        return [each for each in _values(action, given) if each.startswith(begun)]
+        return [value for value in _values(action, given) if value.startswith(begun)]
 
 
 def complete(argv: Sequence[str] | None = None) -> int:
@@ -416,8 +422,8 @@ def complete(argv: Sequence[str] | None = None) -> int:
     *words, begun = (sys.argv[1:] if argv is None else argv) or [""]
 
     def run(_: argparse.Namespace) -> int:
-        found = _parser(words[0] if words else "").completions(words, begun)
-        say(*(found or ()), f":{0 if found is None else _NO_FILES}")
+        completions = _parser(words[0] if words else "").completions(words, begun)
+        say(*(completions or ()), f":{0 if completions is None else _NO_FILES}")
         return 0
 
     return run_command(run, argparse.Namespace(), PROGRAM)
@@ -440,7 +446,7 @@ def _values(action: argparse.Action, given: argparse.Namespace) -> list[str]:
         async def read() -> list[str]:
             async with open_session(access, SystemClock(), SessionOptions(_SECONDS, _SECONDS)) as session:
                 async for page in read_pages(session.reads, path):
-                    return sorted(orjson.loads(each)["metadata"]["name"] for each in page)  # the first page is enough
+                    return sorted(orjson.loads(item)["metadata"]["name"] for item in page)  # the first page is enough
             return []
 
         return run_on_loop(read())

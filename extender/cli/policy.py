@@ -151,16 +151,16 @@ def run_test(arguments: argparse.Namespace) -> int:
     for name, labels in known.namespaces.items():
         index.upsert(Namespace(name, labels))
     verb = AdmitVerb(index.policies, known, settings, None if known.nodes is None else known, index.domains)
-    for each in policies:
-        _review(each, verb)
+    for policy in policies:
+        _review(policy, verb)
     objects = _objects(arguments, known)
-    for name in {_namespace_of(each) for each in objects} - known.namespaces.keys():  # it has its name alone
+    for name in {_namespace_of(obj) for obj in objects} - known.namespaces.keys():  # it has its name alone
         known.namespaces[name] = {NAMESPACE_NAME_LABEL: name}
         index.upsert(Namespace(name, known.namespaces[name]))
     tested = [_tested(verb, obj, known, settings, index, is_new=bool(arguments.pod)) for obj in objects]
     _add_groups(tested, known, settings, index)
     _write(policies, tested, arguments.output)
-    return int(any(each.errors for each in policies) or not all(map(_is_good, tested)))
+    return int(any(policy.errors for policy in policies) or not all(map(_is_good, tested)))
 
 
 def _review(policy: PolicyFound, verb: AdmitVerb) -> None:
@@ -181,17 +181,17 @@ def run_export(arguments: argparse.Namespace) -> int:
     policies, table = _policies(arguments.policies, settings, index), index.policies
     documents: list[JsonObject] = []
     is_whole = True
-    for each in policies:
-        policy = table.get(each.key)
+    for given in policies:
+        policy = table.get(given.key)
         if policy is None:
-            found = NativePolicy((), tuple(each.errors), ())
+            native = NativePolicy((), tuple(given.errors), ())
         else:
-            found = native_policy(policy, each.value["spec"], settings.policies.exempt)
-        documents += found.documents
-        is_whole &= not found.left_out
-        for title, lines in (("left out", found.left_out), ("note", found.notes)):
+            native = native_policy(policy, given.value["spec"], settings.policies.exempt)
+        documents += native.documents
+        is_whole &= not native.left_out
+        for title, lines in (("left out", native.left_out), ("note", native.notes)):
             for line in lines:
-                say(f"{each.path}: {each.key}: {title}: {line}", to=sys.stderr)
+                say(f"{given.path}: {given.key}: {title}: {line}", to=sys.stderr)
     if documents:
         print_yaml(*documents)
     return 0 if is_whole else 1
@@ -202,7 +202,7 @@ def _policies(paths: Iterable[str], settings: Settings, index: ClusterIndex, nam
 
     ``namespace``: of namespaced policies that name none.
     """
-    found, table = list[PolicyFound](), index.policies
+    policies, table = list[PolicyFound](), index.policies
     for path in paths:
         for document in read_documents(path, MOST_VALUES):
             group = str(document.get("apiVersion")).rpartition("/")[0]
@@ -217,15 +217,15 @@ def _policies(paths: Iterable[str], settings: Settings, index: ClusterIndex, nam
                 warnings.append(f"metadata.namespace: is absent: tested in the namespace {namespace}")
             try:
                 policy = read_policy(document, settings.limits)
-                each = PolicyFound(path, policy.key, document, warnings=warnings)
+                entry = PolicyFound(path, policy.key, document, warnings=warnings)
                 table.put(policy)
             except PolicyError as error:
-                each = PolicyFound(path, error.invalid.key, document, list(error.invalid.errors), warnings)
+                entry = PolicyFound(path, error.invalid.key, document, list(error.invalid.errors), warnings)
                 table.put(error.invalid)
-            if any(each.key == other.key for other in found):
-                raise CommandError(f"{path}: {each.key} is given twice")
-            found.append(each)
-    return found
+            if any(entry.key == other.key for other in policies):
+                raise CommandError(f"{path}: {entry.key} is given twice")
+            policies.append(entry)
+    return policies
 
 
 def _lacks_namespace(policy: JsonObject) -> bool:
@@ -239,19 +239,19 @@ def _objects(arguments: argparse.Namespace, known: Surroundings) -> list[JsonObj
         if not known.pods:
             raise CommandError(f"namespace {arguments.namespace}: no pods that are not finished")
         return known.pods
-    found = [each for path in arguments.pod for each in _objects_of(path)]
+    objects = [obj for path in arguments.pod for obj in _objects_of(path)]
     namespace = arguments.namespace or _DEFAULT_NAMESPACE
-    return [{**each, "metadata": {"namespace": namespace, **each["metadata"]}} for each in found]
+    return [{**obj, "metadata": {"namespace": namespace, **obj["metadata"]}} for obj in objects]
 
 
 def _objects_of(path: str) -> list[JsonObject]:
-    found = read_documents(path)
-    for each in found:
-        if not isinstance(each.get("metadata"), dict):
+    objects = read_documents(path)
+    for obj in objects:
+        if not isinstance(obj.get("metadata"), dict):
             raise CommandError(f"{path}: metadata: expected an object")
-        if not isinstance(each.get("spec"), dict):
+        if not isinstance(obj.get("spec"), dict):
             raise CommandError(f"{path}: spec: expected an object")
-    return [as_created(each) if each.get("kind") == "Pod" else each for each in found]
+    return [as_created(obj) if obj.get("kind") == "Pod" else obj for obj in objects]
 
 
 def _tested(
@@ -285,15 +285,20 @@ def _tested(
         "result": admission.result,
         "refusal": refusal,
         "fields": [
-            {"field": name, "policy": str(each.policy.key)}
-            | ({"replaced": each.replaced[name]} if name in each.replaced else {})
-            for each in admission.changes
-            for name in each.fields()
+            {"field": name, "policy": str(change.policy.key)}
+            | ({"replaced": change.replaced[name]} if name in change.replaced else {})
+            for change in admission.changes
+            for name in change.fields()
         ],
         "conflicts": [
-            {"policy": str(one.policy), "field": one.field, "message": one.message, "resolution": str(one.resolution)}
-            for each in (*admission.changes, *admission.audited)
-            for one in each.conflicts
+            {
+                "policy": str(conflict.policy),
+                "field": conflict.field,
+                "message": conflict.message,
+                "resolution": str(conflict.resolution),
+            }
+            for change in (*admission.changes, *admission.audited)
+            for conflict in change.conflicts
         ],
         "warnings": response.get("warnings") or [],
         "notes": response.get("auditAnnotations") or {},  # what the audit log of an API server would have
@@ -332,27 +337,29 @@ def _add_groups(tested: Iterable[JsonObject], known: Surroundings, settings: Set
     """Tells of each tested pod the group that it waits in. O(pods of the cluster), if a policy releases pods."""
     if not any(policy.release for policy in index.policies):
         return
-    found = [each for one in tested for each in (one, *one["pods"]) if each["admitted"] is not None]
-    pods = [(each, pod) for each in found if (pod := _pod(each["admitted"], settings)) is not None]
-    add_pods(index, known.objects, [TestedPods(pod, each["count"]) for each, pod in pods])
-    for each, pod in pods:
-        each["group"] = group_of(pod, index, settings, is_known=known.nodes is not None)
+    admitted = [
+        document for outer in tested for document in (outer, *outer["pods"]) if document["admitted"] is not None
+    ]
+    pods = [(document, pod) for document in admitted if (pod := _pod(document["admitted"], settings)) is not None]
+    add_pods(index, known.objects, [TestedPods(pod, document["count"]) for document, pod in pods])
+    for document, pod in pods:
+        document["group"] = group_of(pod, index, settings, is_known=known.nodes is not None)
 
 
-def _nodes_document(found: NodeMatch) -> JsonObject:
-    return {"matching": list(found.matching), "total": found.total, "rejected": dict(found.rejected)}
+def _nodes_document(match: NodeMatch) -> JsonObject:
+    return {"matching": list(match.matching), "total": match.total, "rejected": dict(match.rejected)}
 
 
-def _is_good(found: JsonObject) -> bool:
+def _is_good(document: JsonObject) -> bool:
     """Whether it is admitted without a conflict or an error, and fits a node as far as that is known."""
-    nodes, held = found["nodes"], found["scheduling"]
+    nodes, held = document["nodes"], document["scheduling"]
     if nodes is not None and not nodes["matching"]:
         return False
     if held is not None and (held["refused"] or held["matching"] == []):
         return False
-    if not all(map(_is_good, found["pods"])):
+    if not all(map(_is_good, document["pods"])):
         return False
-    return found["admitted"] is not None and not {"conflicts", "errors"} & found["notes"].keys()
+    return document["admitted"] is not None and not {"conflicts", "errors"} & document["notes"].keys()
 
 
 def _pod(obj: JsonObject, settings: Settings) -> Pod | None:
@@ -383,8 +390,8 @@ def _surroundings(arguments: argparse.Namespace, settings: Settings, releases: b
     """``releases``: a policy releases pods, so that all pods of the cluster are needed."""
     wanted = "" if arguments.pod else arguments.namespace
     if arguments.snapshot:
-        found, body = arguments.snapshot, read_listed(arguments.snapshot)
-        return _of_list(found, body, wanted, settings, releases)
+        source, body = arguments.snapshot, read_listed(arguments.snapshot)
+        return _of_list(source, body, wanted, settings, releases)
     if not arguments.kubeconfig:
         return Surroundings()
     paths = {("v1", "Node"): "/api/v1/nodes", ("v1", "Namespace"): "/api/v1/namespaces"}
@@ -397,13 +404,13 @@ def _surroundings(arguments: argparse.Namespace, settings: Settings, releases: b
 
 def _of_list(source: str, body: bytes, namespace: str, settings: Settings, releases: bool) -> Surroundings:  # noqa: FBT001 (of one caller)
     snapshot = decoded(source, body, settings.limits)
-    found = Surroundings(nodes=[each for each in snapshot.objects if isinstance(each, Node)])
-    found.namespaces = {each.name: each.labels for each in snapshot.objects if isinstance(each, Namespace)}
+    surroundings = Surroundings(nodes=[obj for obj in snapshot.objects if isinstance(obj, Node)])
+    surroundings.namespaces = {obj.name: obj.labels for obj in snapshot.objects if isinstance(obj, Namespace)}
     if releases:
-        found.objects = [each for each in snapshot.objects if isinstance(each, Node | Pod | GroupPlacement)]
+        surroundings.objects = [obj for obj in snapshot.objects if isinstance(obj, Node | Pod | GroupPlacement)]
     if namespace:
-        found.pods = [as_created(each) for each in objects_of(body) if _is_pod_of(each, namespace)]
-    return found
+        surroundings.pods = [as_created(obj) for obj in objects_of(body) if _is_pod_of(obj, namespace)]
+    return surroundings
 
 
 def _is_pod_of(obj: JsonObject, namespace: str) -> bool:
@@ -435,64 +442,64 @@ class PolicyFound:
         return {"file": self.path, "policy": str(self.key), "errors": self.errors, "warnings": self.warnings}
 
 
-def _write(policies: Sequence[PolicyFound], found: Sequence[JsonObject], form: str) -> None:
+def _write(policies: Sequence[PolicyFound], objects: Sequence[JsonObject], form: str) -> None:
     """Prints it. Problems of policies go to standard error, unless they are part of a JSON document."""
     if form == "json":
-        documents = [_without_given(each) for each in found]
-        print_json({"policies": [each.document() for each in policies], "objects": documents})
+        documents = [_without_given(document) for document in objects]
+        print_json({"policies": [policy.document() for policy in policies], "objects": documents})
         return
-    for each in policies:
-        for text in (*each.errors, *(f"warning: {warning}" for warning in each.warnings)):
-            say(f"{each.path}: {each.key}: {text}", to=sys.stderr)
+    for policy in policies:
+        for text in (*policy.errors, *(f"warning: {warning}" for warning in policy.warnings)):
+            say(f"{policy.path}: {policy.key}: {text}", to=sys.stderr)
     if form == "yaml":
-        print_yaml(*(each["admitted"] for each in found if each["admitted"] is not None))
-        every = [one for each in found for one in (each, *each["pods"])]
-        say(*(line for each in every for line in _outcome(each, _SHOWN)), to=sys.stderr)
+        print_yaml(*(document["admitted"] for document in objects if document["admitted"] is not None))
+        every = [document for outer in objects for document in (outer, *outer["pods"])]
+        say(*(line for document in every for line in _outcome(document, _SHOWN)), to=sys.stderr)
         return
-    for tested in found:
+    for tested in objects:
         say(*_lines(tested, sys.maxsize if form == "wide" else _SHOWN), "")
-    changed = sum(any(one["result"] == "mutated" for one in (each, *each["pods"])) for each in found)
-    refused = sum(any(one["admitted"] is None for one in (each, *each["pods"])) for each in found)
-    say(f"{counted(len(found), 'object')}: {changed} changed, {refused} refused")
+    changed = sum(any(document["result"] == "mutated" for document in (outer, *outer["pods"])) for outer in objects)
+    refused = sum(any(document["admitted"] is None for document in (outer, *outer["pods"])) for outer in objects)
+    say(f"{counted(len(objects), 'object')}: {changed} changed, {refused} refused")
 
 
-def _without_given(found: JsonObject) -> JsonObject:
+def _without_given(document: JsonObject) -> JsonObject:
     """The document for scripts, which have the object themselves."""
-    return {**drop(found, ("given",)), "pods": [_without_given(each) for each in found["pods"]]}
+    return {**drop(document, ("given",)), "pods": [_without_given(pod) for pod in document["pods"]]}
 
 
-def _lines(found: JsonObject, most: int) -> Iterator[str]:
+def _lines(document: JsonObject, most: int) -> Iterator[str]:
     """``most``: so many nodes by name."""
-    before = found["given"]
-    yield found["object"]
-    if found["admitted"] is not None:
+    before = document["given"]
+    yield document["object"]
+    if document["admitted"] is not None:
         # Without the record of what was injected, one long line for machines.
-        old, new = _dump(before).splitlines(), _dump(_without_record(before, found["admitted"])).splitlines()
+        old, new = _dump(before).splitlines(), _dump(_without_record(before, document["admitted"])).splitlines()
         yield from difflib.unified_diff(old, new, "before", "after", lineterm="")
-    rows = [(each["field"], each["policy"]) for each in found["fields"]]
+    rows = [(change["field"], change["policy"]) for change in document["fields"]]
     yield from table([("FIELD", "POLICY"), *rows]) if rows else ()
-    yield from (f"  {line}" for line in _outcome(found, most))
-    for pod in found["pods"]:
+    yield from (f"  {line}" for line in _outcome(document, most))
+    for pod in document["pods"]:
         yield f"its pods, such as the first of {pod['count']}:" if pod["count"] > 1 else "its pod:"
         yield from (f"  {line}" for line in _lines(pod, most))
 
 
-def _outcome(found: JsonObject, most: int) -> Iterator[str]:
-    notes, nodes, held = found["notes"], found["nodes"], found["scheduling"]
-    if found["refusal"]:
-        yield f"refused: {found['refusal']}"
-    elif found["result"] == "allowed":
-        text = "the template stays as it is" if found["pods"] else "nothing to do"
+def _outcome(document: JsonObject, most: int) -> Iterator[str]:
+    notes, nodes, held = document["notes"], document["nodes"], document["scheduling"]
+    if document["refusal"]:
+        yield f"refused: {document['refusal']}"
+    elif document["result"] == "allowed":
+        text = "the template stays as it is" if document["pods"] else "nothing to do"
         yield f"{text}: {notes.get('skipped') or 'no policy changes it at admission'}"
-    for each in found["conflicts"]:
-        yield f"conflict: {each['policy']}: {each['field']}: {each['message']} ({each['resolution']})"
+    for conflict in document["conflicts"]:
+        yield f"conflict: {conflict['policy']}: {conflict['field']}: {conflict['message']} ({conflict['resolution']})"
     for name, title in (("audited", "mode Audit, not applied"), ("errors", "error")):
         if name in notes:
             yield f"{title}: {notes[name]}"
     if nodes is not None:
         yield _nodes(nodes, most)
     yield from _held_lines(held, most) if held is not None else ()
-    yield from group_lines(found["group"]) if found["group"] is not None else ()
+    yield from group_lines(document["group"]) if document["group"] is not None else ()
 
 
 def _held_lines(held: JsonObject, most: int) -> Iterator[str]:
@@ -510,11 +517,11 @@ def _some(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _nodes(found: JsonObject, most: int) -> str:
-    matching, before = found["matching"], found.get("matchingBefore")
+def _nodes(nodes: JsonObject, most: int) -> str:
+    matching, before = nodes["matching"], nodes.get("matchingBefore")
     was = f", {len(before)} before" if before is not None else ""
-    reasons = "".join(f"; {count} {reason}" for reason, count in sorted(found["rejected"].items()))
-    return f"nodes: {len(matching)} of {found['total']} match{was}{': ' if matching else ''}{_some(matching, most)}{reasons}"
+    reasons = "".join(f"; {count} {reason}" for reason, count in sorted(nodes["rejected"].items()))
+    return f"nodes: {len(matching)} of {nodes['total']} match{was}{': ' if matching else ''}{_some(matching, most)}{reasons}"
 
 
 def _without_record(before: JsonObject, after: JsonObject) -> JsonObject:
@@ -535,31 +542,33 @@ def held_at_scheduling(
 
     ``refused``: why no node is left. ``scores``: the sum of the weights by node. The index has the policies and the namespaces.
     """
-    found = effective(pod.signature, index.view, settings).signature
-    if found is None or found.enforced is None:
+    signature = effective(pod.signature, index.view, settings).signature
+    if signature is None or signature.enforced is None:
         return None
-    enforced, matched = found.enforced, None if nodes is None else _matched(pod, found.enforced, nodes)
-    passing = [] if matched is None else [each for each in nodes or () if each.name in matched.matching]
-    scores = {each.name: score for each in passing if (score := _score(enforced, each))}
+    enforced, matched = signature.enforced, None if nodes is None else _matched(pod, signature.enforced, nodes)
+    passing = [] if matched is None else [node for node in nodes or () if node.name in matched.matching]
+    scores = {node.name: score for node in passing if (score := _score(enforced, node))}
     return {
         "policies": list(map(str, enforced.every_policy)) or ["a preference alone"],
-        "directives": list(_directives(pod.signature, found, enforced)),
+        "directives": list(_directives(pod.signature, signature, enforced)),
         "refused": "" if enforced.refused_for is None else enforced.refused_for.text,
-        "scores": dict(sorted(scores.items(), key=lambda each: (-each[1], each[0]))),
+        "scores": dict(sorted(scores.items(), key=lambda score: (-score[1], score[0]))),
         **({"matching": None} if matched is None else _nodes_document(matched)),
     }
 
 
-def _directives(own: PodSignature, found: PodSignature, enforced: Enforced) -> Iterator[str]:
+def _directives(own: PodSignature, signature: PodSignature, enforced: Enforced) -> Iterator[str]:
     if enforced.nodes != ANY_NODE:
         yield "required nodes"
     if enforced.preferred:
         yield "preferred nodes"
-    if found.affinity != own.affinity:
+    if signature.affinity != own.affinity:
         yield "pod affinity or anti-affinity"
-    if found.spread != own.spread:
+    if signature.spread != own.spread:
         rules = [
-            f"{each.topology_key}: {', '.join(each.domains.texts())}" for each in found.spread.hard if each.domains
+            f"{constraint.topology_key}: {', '.join(constraint.domains.texts())}"
+            for constraint in signature.spread.hard
+            if constraint.domains
         ]
         yield f"topology spread ({'; '.join(rules)})" if rules else "topology spread"
 
@@ -569,11 +578,13 @@ def _matched(pod: Pod, enforced: Enforced, nodes: Sequence[Node]) -> NodeMatch:
     own = match_nodes(pod, nodes)
     if enforced.refused_for is not None:
         return NodeMatch((), {enforced.refused_for.text: own.total})
-    left = {each.name for each in nodes if enforced.nodes.matches(each.name, each.labels)} & {*own.matching}
+    left = {node.name for node in nodes if enforced.nodes.matches(node.name, node.labels)} & {*own.matching}
     excluded = len(own.matching) - len(left)
     reasons = {**own.rejected, Reason.POLICY.text: excluded} if excluded else own.rejected
     return NodeMatch(tuple(sorted(left)), reasons)
 
 
 def _score(enforced: Enforced, node: Node) -> int:
-    return sum(each.weight for each in enforced.preferred if each.term.matches(node.name, node.labels))
+    return sum(
+        preference.weight for preference in enforced.preferred if preference.term.matches(node.name, node.labels)
+    )

@@ -48,15 +48,15 @@ async def read_policy_facts(connection: Connection, settings: Settings, *, is_he
     """
     get = partial(_read, connection)
     not_served, policies = list[str](), list[PolicyInUse]()
-    for each in watched_kinds(settings):
-        if not is_policy_kind(each) and each.kind not in (GROUP_PLACEMENTS, TOPOLOGY_DOMAINS):
+    for watched in watched_kinds(settings):
+        if not is_policy_kind(watched) and watched.kind not in (GROUP_PLACEMENTS, TOPOLOGY_DOMAINS):
             continue
-        group, resource = each.kind.group, each.kind.resource
-        found = await get(each.kind.path, {"limit": str(_PAGE if is_policy_kind(each) else 1)})
-        if found == {}:
+        group, resource = watched.kind.group, watched.kind.resource
+        page = await get(watched.kind.path, {"limit": str(_PAGE if is_policy_kind(watched) else 1)})
+        if page == {}:
             not_served.append(f"{resource}.{group}")
-        for item in (found or {}).get("items") or () if is_policy_kind(each) else ():
-            policy = _policy({**item, "apiVersion": f"{group}/{VERSION}"}, each.api_kind, settings)
+        for item in (page or {}).get("items") or () if is_policy_kind(watched) else ():
+            policy = _policy({**item, "apiVersion": f"{group}/{VERSION}"}, watched.api_kind, settings)
             policies.append(PolicyInUse(policy, (item.get("status") or {}).get("matchedPods")))
     webhook = settings.policies.webhook
     configurations = {
@@ -64,25 +64,25 @@ async def read_policy_facts(connection: Connection, settings: Settings, *, is_he
         for resource, kind in _CONFIGURATIONS.items()
     }
     clients = {
-        name: [each.get("clientConfig") or {} for each in found.get("webhooks") or ()]
-        for name, found in configurations.items()
-        if found
+        name: [webhook.get("clientConfig") or {} for webhook in configuration.get("webhooks") or ()]
+        for name, configuration in configurations.items()
+        if configuration
     }
     leaf = await _serving_certificate(get, settings, clients)
     faults = {
-        url: await asyncio.to_thread(webhook_fault, url, _decoded(one.get("caBundle")))
-        for each in clients.values()
-        for one in each
-        if (url := one.get("url")) and (is_here or urlsplit(url).hostname not in LOCAL)
+        url: await asyncio.to_thread(webhook_fault, url, _decoded(config.get("caBundle")))
+        for configs in clients.values()
+        for config in configs
+        if (url := config.get("url")) and (is_here or urlsplit(url).hostname not in LOCAL)
     }
     facts = PolicyFacts(
         not_served=tuple(not_served),
         dropped=_dropped(await get(f"/openapi/v3/apis/{GROUP}/{VERSION}")),
-        no_configuration=tuple(name for name, found in configurations.items() if found == {}),
+        no_configuration=tuple(name for name, configuration in configurations.items() if configuration == {}),
         untrusted=tuple(
             name
-            for name, each in clients.items()
-            if leaf and not all(is_verified(leaf, _decoded(one.get("caBundle"))) for one in each)
+            for name, configs in clients.items()
+            if leaf and not all(is_verified(leaf, _decoded(config.get("caBundle"))) for config in configs)
         ),
         lost_urls={url: why for url, (why, is_sure) in faults.items() if why and is_sure},
         unproven={url: why for url, (why, is_sure) in faults.items() if why and not is_sure},
@@ -116,7 +116,9 @@ async def _call_fault(connection: Connection) -> str | None:
 
 async def _selecting_nothing(get: _Get, configurations: Mapping[str, JsonObject | None]) -> dict[str, str]:
     """The selectors of the mutating webhook that an administrator narrowed until nothing is left."""
-    (mutating,) = (found for name, found in configurations.items() if name.startswith(_CONFIGURATIONS[MUTATING]))
+    (mutating,) = (
+        configuration for name, configuration in configurations.items() if name.startswith(_CONFIGURATIONS[MUTATING])
+    )
     lost: dict[str, str] = {}
     for webhook in (mutating or {}).get("webhooks") or ():
         for name, what in (("objectSelector", "pod"), ("namespaceSelector", "namespace")):
@@ -128,14 +130,14 @@ async def _selecting_nothing(get: _Get, configurations: Mapping[str, JsonObject 
 
 async def _is_none(get: _Get, what: str, query: Mapping[str, str]) -> bool:
     """Whether a list is empty; what may not be read is not."""
-    found = await get(f"/api/v1/{what}s", {**query, "limit": "1"})
-    return found is not None and not found.get("items")
+    page = await get(f"/api/v1/{what}s", {**query, "limit": "1"})
+    return page is not None and not page.get("items")
 
 
 async def _read(connection: Connection, path: str, query: Mapping[str, str] | None = None) -> JsonObject | None:
     """The object as JSON: empty where it does not exist, None where it may not be read."""
     try:
-        found = orjson.loads(await connection.call("GET", path, query=query or {}))
+        document = orjson.loads(await connection.call("GET", path, query=query or {}))
     except NotFound:
         return {}
     except KubeError as error:
@@ -144,7 +146,7 @@ async def _read(connection: Connection, path: str, query: Mapping[str, str] | No
         raise
     except orjson.JSONDecodeError as error:
         raise Unreachable(f"GET {path}: {error}") from error
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _policy(item: JsonObject, kind: str, settings: Settings) -> Policy | InvalidPolicy:
@@ -156,22 +158,24 @@ def _policy(item: JsonObject, kind: str, settings: Settings) -> Policy | Invalid
 
 def _dropped(openapi: JsonObject | None) -> dict[str, tuple[str, ...]]:
     """By kind the fields of a spec that the published schema does not have; nothing where no schema is published."""
-    found = {}
+    lacking = {}
     for name, schema in ((openapi or {}).get("components") or {}).get("schemas", {}).items():
         kind = name.rpartition(".")[2]
         fields = ((schema.get("properties") or {}).get("spec") or {}).get("properties")
         if fields is None or not kind.endswith("PodSchedulingPolicy"):
             continue
-        dropped = tuple(f"spec.{each}" for each in spec_fields(is_cluster=kind == CLUSTER_KIND) if each not in fields)
+        dropped = tuple(
+            f"spec.{field}" for field in spec_fields(is_cluster=kind == CLUSTER_KIND) if field not in fields
+        )
         if dropped:
-            found[kind] = dropped
-    return found
+            lacking[kind] = dropped
+    return lacking
 
 
 def _services(clients: Mapping[str, list[JsonObject]]) -> list[str]:
     """The Services of the webhooks, each once, as namespace/name; none where the API server calls a URL."""
-    found = (each["service"] for several in clients.values() for each in several if "service" in each)
-    return sorted({f"{each['namespace']}/{each['name']}" for each in found})
+    services = (client["service"] for several in clients.values() for client in several if "service" in client)
+    return sorted({f"{service['namespace']}/{service['name']}" for service in services})
 
 
 async def _ready_endpoints(get: _Get, namespace: str, name: str) -> int | None:
@@ -183,9 +187,9 @@ async def _ready_endpoints(get: _Get, namespace: str, name: str) -> int | None:
     slices = await get(path, {"labelSelector": f"kubernetes.io/service-name={name}"})
     if not slices:
         return 1
-    endpoints = [each for one in slices.get("items") or () for each in one.get("endpoints") or ()]
+    endpoints = [endpoint for slice_ in slices.get("items") or () for endpoint in slice_.get("endpoints") or ()]
     # No value means ready: https://kubernetes.io/docs/reference/kubernetes-api/service-resources/endpoint-slice-v1/
-    return sum((each.get("conditions") or {}).get("ready") is not False for each in endpoints)
+    return sum((endpoint.get("conditions") or {}).get("ready") is not False for endpoint in endpoints)
 
 
 async def _serving_certificate(get: _Get, settings: Settings, clients: Mapping[str, list[JsonObject]]) -> bytes:

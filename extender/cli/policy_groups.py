@@ -33,7 +33,7 @@ class TestedPods(NamedTuple):
 
 def add_pods(index: ClusterIndex, objects: Iterable[Object], tested: Sequence[TestedPods]) -> None:
     """Adds the objects of the cluster to an index that has the policies, then the tested pods in place of those of the same name."""
-    copies = [pod for each in tested for pod in _copies(each)]
+    copies = [pod for pods in tested for pod in _copies(pods)]
     names = {pod.full_name for pod in copies}
     for obj in objects:
         if not isinstance(obj, Pod) or obj.full_name not in names:
@@ -78,18 +78,20 @@ def _proposed(
     key: GroupKey, state: GroupState, pods: Sequence[Pod], index: ClusterIndex, settings: Settings
 ) -> JsonObject:
     taken = [
-        (each.group, each.levels)
-        for each in index.placements
-        if each.decided and each.group.policy == key.policy and runs_in(each.group, each.levels, index)
+        (placement.group, placement.levels)
+        for placement in index.placements
+        if placement.decided
+        and placement.group.policy == key.policy
+        and runs_in(placement.group, placement.levels, index)
     ]
     siblings = state.released + state.bound
     rest = Rest(key, state.spec, pods, siblings, taken=taken, excess=_excess(state, index))
-    found = propose(rest, index.view, settings)
-    domain = ", ".join(map(str, found.levels))
-    nodes = len({slot.node for slot in found.slots})
-    if found.slots:
+    proposal = propose(rest, index.view, settings)
+    domain = ", ".join(map(str, proposal.levels))
+    nodes = len({slot.node for slot in proposal.slots})
+    if proposal.slots:
         return {"domain": domain, "nodes": nodes, "message": "" if domain else "it needs no domain"}
-    return {"domain": domain, "message": f"no domain holds it: {message_of(found)}"}
+    return {"domain": domain, "message": f"no domain holds it: {message_of(proposal)}"}
 
 
 def _excess(state: GroupState, index: ClusterIndex) -> Callable[[Sequence[Level]], str]:
@@ -97,13 +99,13 @@ def _excess(state: GroupState, index: ClusterIndex) -> Callable[[Sequence[Level]
     return lambda levels: quota_excess(state, levels, index.gated.charges, {}) if state.spec.has_quotas else ""
 
 
-def group_lines(found: JsonObject) -> Iterator[str]:
+def group_lines(document: JsonObject) -> Iterator[str]:
     """What people read of it."""
-    size = f"{found['pods']} of {counted(found['size'], 'pod')}"
-    name = f"held at the gate of {found['policy']} with its group {found['group']}"
-    if found["domain"] and found["nodes"]:
-        yield f"{name} ({size}), which would get {found['domain']}"
-    elif found["domain"]:
-        yield f"{name} ({size}), which would be released to {found['domain']} to wait for nodes: {found['message']}"
+    size = f"{document['pods']} of {counted(document['size'], 'pod')}"
+    name = f"held at the gate of {document['policy']} with its group {document['group']}"
+    if document["domain"] and document["nodes"]:
+        yield f"{name} ({size}), which would get {document['domain']}"
+    elif document["domain"]:
+        yield f"{name} ({size}), which would be released to {document['domain']} to wait for nodes: {document['message']}"
     else:
-        yield f"{name} ({size}): {found['message'] or 'it would be released'}"
+        yield f"{name} ({size}): {document['message'] or 'it would be released'}"

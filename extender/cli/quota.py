@@ -94,10 +94,10 @@ def run_report(arguments: argparse.Namespace) -> int:
 def run_generate(arguments: argparse.Namespace) -> int:
     """Prints the objects as YAML. Wrong usage ends the process with 2."""
     allowed: dict[str, int] = {}
-    for each in arguments.allow:
-        name, _, number = each.partition("=")
+    for text in arguments.allow:
+        name, _, number = text.partition("=")
         if not is_dns_label(name) or not number.isdecimal():
-            arguments.wrong_usage(f'--allow: expected NAMESPACE=NUMBER, such as "team-a=10", got "{each}"')
+            arguments.wrong_usage(f'--allow: expected NAMESPACE=NUMBER, such as "team-a=10", got "{text}"')
         if name in allowed:
             arguments.wrong_usage(f"--allow: {name} is given twice")
         allowed[name] = int(number)
@@ -105,7 +105,7 @@ def run_generate(arguments: argparse.Namespace) -> int:
     names: list[str] = []
     if arguments.snapshot or arguments.kubeconfig:
         source, body = _objects(arguments)
-        names = [each.name for each in decoded(source, body, settings.limits).objects if isinstance(each, Namespace)]
+        names = [obj.name for obj in decoded(source, body, settings.limits).objects if isinstance(obj, Namespace)]
         for name in allowed.keys() - set(names):
             raise CommandError(f"{source}: namespace {name} of --allow does not exist")
     documents = native_quotas(names, allowed, settings.quota, audits=arguments.audit)
@@ -135,10 +135,10 @@ def _tables(report: QuotaReport, most: int) -> Iterator[tuple[str, Sequence[str]
     """``most``: so many names in a cell."""
     headings = ["namespace", "placed", "pending", "limit", "closes nodes"]
     rows: list[Sequence[str]] = []
-    for each in report.namespaces:
-        limit = "exempt" if each.is_exempt else _number(each.limit)
-        cells = [each.namespace, str(each.placed), str(each.pending), limit, str(each.closed_nodes)]
-        rows.append(cells + ([] if report.limit is None else [str(each.over), _names(each.refused, most)]))
+    for row in report.namespaces:
+        limit = "exempt" if row.is_exempt else _number(row.limit)
+        cells = [row.namespace, str(row.placed), str(row.pending), limit, str(row.closed_nodes)]
+        rows.append(cells + ([] if report.limit is None else [str(row.over), _names(row.refused, most)]))
     if report.limit is not None:
         headings += [f"placed over {report.limit}", "refused"]
     yield "Namespaces", headings, rows
@@ -150,17 +150,15 @@ def _tables(report: QuotaReport, most: int) -> Iterator[tuple[str, Sequence[str]
         "to namespaces",
         "terms",
     ]  # the longest last: no heading wraps
-    yield "Pods with affinity across namespaces", headings, [_pods(each, most) for each in report.pods]
-    rows = [[each.object, str(each.terms)] for each in report.templates]
+    yield "Pods with affinity across namespaces", headings, [_pods(row, most) for row in report.pods]
+    rows = [[row.object, str(row.terms)] for row in report.templates]
     yield "Workloads whose pods would have it", ["workload", "terms"], rows
-    rows = [
-        [each.quota, _number(each.limit), str(each.charged), str(each.in_scope), each.problem] for each in report.quotas
-    ]
+    rows = [[row.quota, _number(row.limit), str(row.charged), str(row.in_scope), row.problem] for row in report.quotas]
     yield "Quotas of the scope", ["quota", "limit", "charges", "of", "problem"], rows
 
 
 def _pods(row: PodsInScope, most: int) -> Sequence[str]:
-    terms = "; ".join(f"{each.list} by {each.topology_key} reaches {each.reaches}" for each in row.terms)
+    terms = "; ".join(f"{term.list} by {term.topology_key} reaches {term.reaches}" for term in row.terms)
     more = f" and {row.placed + row.pending - 1} more" if row.placed + row.pending > 1 else ""
     name = f"{row.namespace}/{row.example}{more}"
     return [
@@ -183,13 +181,13 @@ def _names(names: Sequence[str], most: int) -> str:
 
 
 def _summary(report: QuotaReport) -> Iterator[str]:
-    placed, pending = (sum(getattr(each, name) for each in report.namespaces) for name in ("placed", "pending"))
+    placed, pending = (sum(getattr(row, name) for row in report.namespaces) for name in ("placed", "pending"))
     yield (
         f"{placed + pending} pods with affinity across namespaces, {placed} placed; {len(report.templates)} workloads"
     )
     if report.without_quota:
         yield f"no quota limits their number in: {', '.join(report.without_quota)}"
     if report.limit is not None:
-        refused = sum(len(each.refused) for each in report.namespaces)
-        over = sum(each.over for each in report.namespaces)
+        refused = sum(len(row.refused) for row in report.namespaces)
+        over = sum(row.over for row in report.namespaces)
         yield f"with a limit of {report.limit}: {refused} pending pods refused, {over} placed pods over it stay"

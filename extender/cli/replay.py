@@ -138,8 +138,8 @@ def _changed(recorded: Settings | None, given: Settings | None) -> dict[str, tup
     if recorded is None or given is None:
         return {}
     before, after = (
-        _flat({name: settings_document(each)[name] for name in REPLAYED_SECTIONS})
-        for each in (recorded, in_pod_of(given, recorded))
+        _flat({name: settings_document(settings)[name] for name in REPLAYED_SECTIONS})
+        for settings in (recorded, in_pod_of(given, recorded))
     )
     paths = sorted(before.keys() | after.keys())
     return {path: (before.get(path), after.get(path)) for path in paths if before.get(path) != after.get(path)}
@@ -155,15 +155,15 @@ def _flat(document: object, path: str = "") -> dict[str, object]:
 def _table(replay: Replay, changed: Mapping[str, tuple[object, object]]) -> Iterator[str]:
     for path, (before, after) in changed.items():
         yield f"{path}: {_text_of(before)} -> {_text_of(after)}"
-    found = _by_pod(replay.differences)
-    if found:
-        rows = [("POD", "VERB", "OUTCOME", "RECORDED", "REPLAYED", "WHY"), *map(_row, found[:_SHOWN])]
+    differences = _by_pod(replay.differences)
+    if differences:
+        rows = [("POD", "VERB", "OUTCOME", "RECORDED", "REPLAYED", "WHY"), *map(_row, differences[:_SHOWN])]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         yield from ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-        if (more := len(found) - _SHOWN) > 0:
+        if (more := len(differences) - _SHOWN) > 0:
             yield f"… {more} more; -o json has all"
     yield f"{replay.asked} questions about {len(replay.pods)} pods, {replay.changes} changes: {len(replay.differences)} answers differ"
-    counts = Counter(each.outcome for each in found)
+    counts = Counter(difference.outcome for difference in differences)
     yield from (
         f"  {count} pod{'s' * (count != 1)}: {_SENTENCES[outcome]}"
         for outcome in ReplayOutcome
@@ -173,19 +173,19 @@ def _table(replay: Replay, changed: Mapping[str, tuple[object, object]]) -> Iter
 
 def _by_pod(differences: Iterable[ReplayDifference]) -> list[ReplayDifference]:
     """The last difference of each pod, verb and outcome, the gravest outcomes first."""
-    last = {(each.uid, each.verb, each.outcome): each for each in differences}
+    last = {(difference.uid, difference.verb, difference.outcome): difference for difference in differences}
     order = list(ReplayOutcome)
-    return sorted(last.values(), key=lambda each: order.index(each.outcome))
+    return sorted(last.values(), key=lambda difference: order.index(difference.outcome))
 
 
 def _text_of(value: object) -> str:
     return "-" if value is None else msgspec.json.encode(value).decode().strip('"')
 
 
-def _row(found: ReplayDifference) -> tuple[str, ...]:
-    recorded, replayed = _brief(found.recorded), _brief(found.replayed)
-    why = ", ".join(found.why) or ("another is preferred" if found.outcome is ReplayOutcome.ELSEWHERE else "")
-    return found.pod or found.uid, found.verb, found.outcome.value, recorded, replayed, why
+def _row(difference: ReplayDifference) -> tuple[str, ...]:
+    recorded, replayed = _brief(difference.recorded), _brief(difference.replayed)
+    why = ", ".join(difference.why) or ("another is preferred" if difference.outcome is ReplayOutcome.ELSEWHERE else "")
+    return difference.pod or difference.uid, difference.verb, difference.outcome.value, recorded, replayed, why
 
 
 def _brief(answer: RecordedAnswer) -> str:

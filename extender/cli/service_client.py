@@ -237,12 +237,12 @@ def _checks(text: str) -> dict[str, str]:
 
     A remark is what keeps calls from being answered, though the pod is ready.
     """
-    found: dict[str, str] = {}
+    checks: dict[str, str] = {}
     for line in text.splitlines():
         if line.startswith("[+]"):
             name, _, remark = line[3:].partition(" ok")
-            found[name] = remark.strip(" ()")
+            checks[name] = remark.strip(" ()")
         elif line.startswith("[-]"):
             name, _, problem = line[3:].partition(" failed: ")
-            found[name] = problem or "failed"
-    return found
+            checks[name] = problem or "failed"
+    return checks

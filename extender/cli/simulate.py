@@ -83,7 +83,7 @@ def simulate(
     comparison = play.scenario.comparison if without is None else None
     # All runs of a comparison but the last: that is the one of this process.
     runs = [comparison.without, ""] * comparison.rounds if comparison else []
-    costs = [measure(path, used, each, short=short) for each in runs[:-1]]
+    costs = [measure(path, used, run, short=short) for run in runs[:-1]]
     try:
         report = run_on_loop(perform(play, settings, used, objects, narrate, without or ""))
     except StepFailed as error:
@@ -229,12 +229,12 @@ def measure(path: str, seed: int, without: str, *, short: bool) -> Cost:
 
 def describe(rounds: Sequence[Round], comparison: CostComparison) -> Iterator[str]:
     """Two lines for each round, and one for what is judged."""
-    for each in rounds:
-        yield f"filter without {comparison.without}: {each.without}"
-        yield f"filter with them, for all others: {each.beside}"
+    for round_ in rounds:
+        yield f"filter without {comparison.without}: {round_.without}"
+        yield f"filter with them, for all others: {round_.beside}"
     slowdown, growth, overtaken = _medians(rounds)
-    delay = median(each.delay for each in rounds)
-    of = f" (the median of {', '.join(f'{each.slowdown:.2f}' for each in rounds)})" if rounds[1:] else ""
+    delay = median(round_.delay for round_ in rounds)
+    of = f" (the median of {', '.join(f'{round_.slowdown:.2f}' for round_ in rounds)})" if rounds[1:] else ""
     yield (
         f"p99 of processor time {slowdown:.2f} times{of}, overtaken by {overtaken:g}, waiting {delay:.2f} times, "
         f"memory {growth:+.0f} MB"
@@ -253,7 +253,7 @@ def excesses(rounds: Sequence[Round], comparison: CostComparison) -> Iterator[st
 
 
 def _medians(rounds: Sequence[Round]) -> tuple[float, float, float]:
-    figures = ((each.slowdown, each.growth, float(each.beside.overtaken)) for each in rounds)
+    figures = ((round_.slowdown, round_.growth, float(round_.beside.overtaken)) for round_ in rounds)
     slowdowns, growths, overtaken = zip(*figures, strict=True)
     return median(slowdowns), median(growths), median(overtaken)
 
@@ -277,8 +277,8 @@ def read_objects(play: Play, path: str) -> list[dict[str, Any]]:
     objects: list[dict[str, Any]] = []
     for name in play.scenario.cluster.files:
         place = Path(path).parent / name
-        found = sorted(place.glob("*.yaml")) if place.is_dir() else [place]
-        for file in found:
+        files = sorted(place.glob("*.yaml")) if place.is_dir() else [place]
+        for file in files:
             objects += _documents(str(file))
     return objects
 
@@ -324,7 +324,7 @@ async def lead_to_webhook(simulated: SimulatedCluster, service: Service) -> None
         needed.append((SECRETS, f"{home}/{webhook.secret}"))
     missing = [f"{kind.kind} {key}" for kind, key in needed if key not in api.store.table(kind).objects]
     if missing:
-        raise CommandError(*(f"cluster.files: extender.policies.enabled needs the {each}" for each in missing))
+        raise CommandError(*(f"cluster.files: extender.policies.enabled needs the {kind}" for kind in missing))
     place = urlsplit(admission.url)
     api.admission.services[home, webhook.service] = (place.hostname or "", place.port or 0)
     correct = admission.keeper.configurations.correct

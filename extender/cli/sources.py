@@ -62,13 +62,13 @@ def read_cluster(kube: Kube, paths: Mapping[tuple[str, str], str], optional: Col
         async with open_session(access_to(kube), SystemClock()) as session:
             for (version, kind), path in paths.items():
                 try:
-                    found = await read_list(session.reads, path)
+                    listed = await read_list(session.reads, path)
                 except (Rejected, NotFound) as error:
                     if kind not in optional:
                         raise
                     say(f"{kind}: left out: {error}", to=sys.stderr)
                     continue
-                items += ({**orjson.loads(each), "apiVersion": version, "kind": kind} for each in found)
+                items += ({**orjson.loads(item), "apiVersion": version, "kind": kind} for item in listed)
         return orjson.dumps({"kind": "List", "items": items})
 
     try:
@@ -123,14 +123,14 @@ def print_document(value: object, form: str) -> None:
     (print_json if form == "json" else print_yaml)(value)
 
 
-def print_answer(found: T, form: str, report: Callable[[T, bool], Iterable[str]]) -> None:
+def print_answer(answer: T, form: str, report: Callable[[T, bool], Iterable[str]]) -> None:
     """Prints an answer of the API: ``report`` has the lines of the form "table", and, if its flag is set, those of "wide"."""
     if form in {"table", "wide"}:
-        say(*report(found, form == "wide"))
+        say(*report(answer, form == "wide"))
     elif form == "json":
-        say(*msgspec.json.format(msgspec.json.encode(found)).decode().split("\n"))
+        say(*msgspec.json.format(msgspec.json.encode(answer)).decode().split("\n"))
     else:
-        print_yaml(msgspec.to_builtins(found))
+        print_yaml(msgspec.to_builtins(answer))
 
 
 def table(rows: Sequence[Sequence[str]], gap: str = "  ", indent: str = _INDENT) -> Iterator[str]:

@@ -22,7 +22,11 @@ from extender.wire.objects.kinds import WATCHED_KINDS
 from extender.wire.pods.workloads import GROUPS
 
 _KINDS: Final = {
-    **{name: each.api_kind for each in WATCHED_KINDS for name in (each.api_kind.lower(), each.kind.resource)},
+    **{
+        name: watched.api_kind
+        for watched in WATCHED_KINDS
+        for name in (watched.api_kind.lower(), watched.kind.resource)
+    },
     **{name: kind for kind in GROUPS for name in (kind.lower(), f"{kind.lower()}s")},
 }  # in the singular or the plural, as for kubectl
 _OF_NODES: Final = {"node", "nodes"}
@@ -52,7 +56,7 @@ def add_parser(commands: Commands) -> None:
         )
     parser.add_argument(
         "--displaced",
-        choices=[each.value for each in Displaced],
+        choices=[choice.value for choice in Displaced],
         help="what becomes of the pods of deleted and drained nodes (default: place)",
     )
     parser.add_argument(
@@ -68,11 +72,11 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the answer. Wrong usage ends the process with 2."""
     changes = _changes(arguments.filename, arguments.namespace) if arguments.filename else {}
-    removals = [_removal(each, arguments) for each in arguments.delete]
+    removals = [_removal(text, arguments) for text in arguments.delete]
     if removals:
         changes["delete"] = [*(changes.get("delete") or ()), *removals]
     for verb in ("cordon", "drain"):
-        if nodes := [_node(each, verb, arguments) for each in getattr(arguments, verb)]:
+        if nodes := [_node(text, verb, arguments) for text in getattr(arguments, verb)]:
             changes[verb] = [*(changes.get(verb) or ()), *nodes]
     if arguments.displaced:
         changes["displaced"] = arguments.displaced
@@ -80,23 +84,23 @@ def run(arguments: argparse.Namespace) -> int:
         changes["place"] = {"pending": False}
     body = orjson.dumps(changes)
     if arguments.snapshot:
-        found = _from_snapshot(arguments, body)
+        answer = _from_snapshot(arguments, body)
     else:
         remedy = "correct the changes, or ask for less at a time"
-        found = ask_service(arguments, "/v1/whatif", body, remedy, WhatIfAnswer)
-    print_answer(found, arguments.output, report)
+        answer = ask_service(arguments, "/v1/whatif", body, remedy, WhatIfAnswer)
+    print_answer(answer, arguments.output, report)
     return 0
 
 
 def _changes(path: str, namespace: str) -> dict[str, Any]:
     """The changes in a file: one document without a kind, or objects that are to be added or replaced."""
     documents = read_documents(path)
-    found = documents[0] if len(documents) == 1 and "kind" not in documents[0] else {"apply": documents}
-    applied = found.get("apply")
-    for each in applied if isinstance(applied, list) and namespace else ():
-        if isinstance(each, dict) and isinstance(each.get("metadata"), dict) and is_in_namespace(str(each.get("kind"))):
-            each["metadata"].setdefault("namespace", namespace)
-    return found
+    changes = documents[0] if len(documents) == 1 and "kind" not in documents[0] else {"apply": documents}
+    applied = changes.get("apply")
+    for obj in applied if isinstance(applied, list) and namespace else ():
+        if isinstance(obj, dict) and isinstance(obj.get("metadata"), dict) and is_in_namespace(str(obj.get("kind"))):
+            obj["metadata"].setdefault("namespace", namespace)
+    return changes
 
 
 def _removal(text: str, arguments: argparse.Namespace) -> dict[str, str]:
@@ -124,8 +128,8 @@ def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
         while True:
             next(steps)
     except StopIteration as end:
-        found: WhatIfAnswer = end.value
-        return found
+        answer: WhatIfAnswer = end.value
+        return answer
     except WireError as error:
         raise CommandError(f"{_place(error.path, arguments)}{error}") from None
 
@@ -138,9 +142,9 @@ def _place(path: str, arguments: argparse.Namespace) -> str:
     return f"{arguments.filename}: " if arguments.filename else ""
 
 
-def report(found: WhatIfAnswer, is_wide: bool = False) -> Iterator[str]:  # noqa: FBT001, FBT002 (for print_answer)
+def report(answer: WhatIfAnswer, is_wide: bool = False) -> Iterator[str]:  # noqa: FBT001, FBT002 (for print_answer)
     """The lines of the table."""
-    summary = found.summary
+    summary = answer.summary
     parts = [f"{summary.placed} placed", f"{summary.rejected} rejected"]
     for count, text in (
         (summary.displaced, "displaced from their nodes"),
@@ -150,22 +154,22 @@ def report(found: WhatIfAnswer, is_wide: bool = False) -> Iterator[str]:  # noqa
     ):
         parts += [f"{count} {text}"] if count else []
     yield ", ".join(parts)
-    if found.placements:
+    if answer.placements:
         yield ""
-        yield from table(_rows(found.placements, is_wide=is_wide))
-    if found.notes:
+        yield from table(_rows(answer.placements, is_wide=is_wide))
+    if answer.notes:
         yield ""
-        yield from (f"note: {note}" for note in found.notes)
+        yield from (f"note: {note}" for note in answer.notes)
 
 
 def _rows(placements: Sequence[Placement], *, is_wide: bool) -> list[tuple[str, ...]]:
     """``is_wide``: with what stands in the way of a rejected pod, and the needs that are not checked also of the others."""
     more = ("BECAUSE OF", "NOT CHECKED") if is_wide else ()
     rows: list[tuple[str, ...]] = [("POD", "WHY ASKED", "WAS ON", "GOES TO", *more, "REASON")]
-    for each in placements:
-        node = each.node or each.state
-        note = f"not checked: {each.unchecked}" if each.unchecked and each.node and not is_wide else ""
-        blamed = ", ".join(dict.fromkeys(name for one in each.obstacles for name in one.blamed))
-        cells = (blamed or "-", each.unchecked or "-") if is_wide else ()
-        rows.append((each.pod, each.origin, each.was or "-", node, *cells, each.reason or note))
+    for placement in placements:
+        node = placement.node or placement.state
+        note = f"not checked: {placement.unchecked}" if placement.unchecked and placement.node and not is_wide else ""
+        blamed = ", ".join(dict.fromkeys(name for obstacle in placement.obstacles for name in obstacle.blamed))
+        cells = (blamed or "-", placement.unchecked or "-") if is_wide else ()
+        rows.append((placement.pod, placement.origin, placement.was or "-", node, *cells, placement.reason or note))
     return rows

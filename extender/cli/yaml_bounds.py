@@ -48,10 +48,10 @@ class BoundedLoader(yaml.SafeLoader):
 
     def documents(self) -> list[object]:
         """All documents of the stream. Raises YAMLError."""
-        found = []
+        documents = []
         try:
             while self.check_data():  # type: ignore[no-untyped-call]
-                found.append(self.get_data())
+                documents.append(self.get_data())
         finally:
             self.dispose()
-        return found
+        return documents
