@@ -461,7 +461,9 @@ class Shadow:
 
     def _count_condition(self, condition: _Condition, result: Result) -> None:
         self._count("condition", result)
-        blamed = {RULE_OF_REASON[differing.reason] for differing in condition.differing} if result == "differed" else set()
+        blamed = (
+            {RULE_OF_REASON[differing.reason] for differing in condition.differing} if result == "differed" else set()
+        )
         for rule in dict.fromkeys((*condition.rules, *blamed)):
             self.rules[rule, result if rule in blamed or not blamed else "agreed"] += 1
         for differing in condition.differing if blamed else ():

@@ -89,7 +89,9 @@ class WebhookAdmission:
 
     def concerns(self, kind: ServedKind) -> bool:
         """Whether a write of this kind has to look for webhooks: whether any is registered. O(1)."""
-        return kind not in _CONFIGURATIONS and any(self._store.table(each).objects for each in _CONFIGURATIONS)
+        return kind not in _CONFIGURATIONS and any(
+            self._store.table(configuration).objects for configuration in _CONFIGURATIONS
+        )
 
     async def admit(self, write: Write) -> JsonObject:
         """The object to store. Raises ApiError if a webhook denies the write or fails closed."""
@@ -134,7 +136,7 @@ class WebhookAdmission:
         if labels is not None and not selects(webhook.get("namespaceSelector") or {}, labels):
             return False
         selector = webhook.get("objectSelector") or {}
-        return any(selects(selector, labels_of(each)) for each in (write.obj, write.old) if each is not None)
+        return any(selects(selector, labels_of(obj)) for obj in (write.obj, write.old) if obj is not None)
 
     def _namespace_labels(self, write: Write) -> Mapping[str, str] | None:
         """The labels of the object's namespace, or of the object if it is one; None for other cluster-scoped objects."""

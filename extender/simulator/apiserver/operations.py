@@ -200,9 +200,9 @@ def check_preconditions(target: Target, obj: JsonObject, wanted: JsonObject) -> 
 def _check_pod_update(target: Target, old: JsonObject, new: JsonObject) -> None:
     """Raises ApiError 422 for what no update of a pod may change: gates are removed only, a gated pod is narrowed only."""
     if new.get("spec") == old.get("spec"):  # most updates are of this kind, and the check of a spec takes 100 µs
-        found = Problems()
-        check_metadata_update(found, old["metadata"], new["metadata"])
-        _raise_invalid(target.name, found.errors)
+        problems = Problems()
+        check_metadata_update(problems, old["metadata"], new["metadata"])
+        _raise_invalid(target.name, problems.errors)
     else:
         if isinstance(new.get("spec"), dict):
             tolerate_unready_nodes(new["spec"])
@@ -216,7 +216,7 @@ def _check_new_pod(pod: JsonObject) -> None:
 
 def _raise_invalid(pod: str, errors: Sequence[FieldError]) -> None:
     if errors:
-        raise api_errors.invalid_fields(PODS, pod, [(each.field, str(each.type), each.message) for each in errors])
+        raise api_errors.invalid_fields(PODS, pod, [(error.field, str(error.type), error.message) for error in errors])
 
 
 def _body(obj: JsonObject) -> JsonObject:

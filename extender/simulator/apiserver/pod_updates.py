@@ -50,82 +50,84 @@ def allowed(old: JsonObject, new: JsonObject) -> Verdict:
     Both are as the API server holds them: defaults filled in, and in ``new`` the metadata that an update may leave out
     (uid, resourceVersion). A field that cannot change is checked for its validity only where that shows in the errors.
     """
-    found = Problems()
-    check_metadata_update(found, old["metadata"], found.read_object(new.get("metadata"), "metadata"))
-    check_mirror(found, new)
-    check_pod(found, old["spec"], found.read_object(new.get("spec"), "spec"))
-    malformed = [error for error in found.errors if error.type is ErrorType.TYPE_INVALID]
+    problems = Problems()
+    check_metadata_update(problems, old["metadata"], problems.read_object(new.get("metadata"), "metadata"))
+    check_mirror(problems, new)
+    check_pod(problems, old["spec"], problems.read_object(new.get("spec"), "spec"))
+    malformed = [error for error in problems.errors if error.type is ErrorType.TYPE_INVALID]
     if malformed:  # the API server cannot decode the pod, so it checks no more
         return Verdict(tuple(malformed))
-    _check_spec_update(found, old["spec"], new.get("spec") or {})
-    return Verdict(tuple(dict.fromkeys(found.errors)))
+    _check_spec_update(problems, old["spec"], new.get("spec") or {})
+    return Verdict(tuple(dict.fromkeys(problems.errors)))
 
 
-def _check_spec_update(found: Problems, old: JsonObject, new: JsonObject) -> None:
+def _check_spec_update(problems: Problems, old: JsonObject, new: JsonObject) -> None:
     """The steps are in the order of the API server, which leaves out the later ones after some errors."""
-    if not (_check_containers(found, old, new) and _check_deadline(found, old, new)):
+    if not (_check_containers(problems, old, new) and _check_deadline(problems, old, new)):
         return
-    _check_tolerations(found, old.get("tolerations") or [], new.get("tolerations") or [])
-    _check_gates(found, old.get("schedulingGates") or [], new.get("schedulingGates") or [])
+    _check_tolerations(problems, old.get("tolerations") or [], new.get("tolerations") or [])
+    _check_gates(problems, old.get("schedulingGates") or [], new.get("schedulingGates") or [])
     before, after = comparable_spec(old), comparable_spec(new)
     if before == after:
         return
     _take_over_updatable(before, after)
     if before.get("schedulingGates"):
-        _check_narrowing(found, before, after)
+        _check_narrowing(problems, before, after)
     if before != after:
         names = ", ".join(sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)))
-        found.forbidden("spec", f"pod updates may not change fields other than {','.join(UPDATABLE)}; changed: {names}")
+        problems.forbidden(
+            "spec", f"pod updates may not change fields other than {','.join(UPDATABLE)}; changed: {names}"
+        )
 
 
-def _check_containers(found: Problems, old: JsonObject, new: JsonObject) -> bool:
+def _check_containers(problems: Problems, old: JsonObject, new: JsonObject) -> bool:
     for name in ("containers", "initContainers"):
         before, after = old.get(name) or [], new.get(name) or []
         if len(before) != len(after):
-            found.forbidden(f"spec.{name}", "pod updates may not add or remove containers")
+            problems.forbidden(f"spec.{name}", "pod updates may not add or remove containers")
             return False
         for number, container in enumerate(after):
-            check_image(found, container.get("image") or "", f"spec.{name}[{number}].image")
+            check_image(problems, container.get("image") or "", f"spec.{name}[{number}].image")
     return True
 
 
-def _check_deadline(found: Problems, old: JsonObject, new: JsonObject) -> bool:
+def _check_deadline(problems: Problems, old: JsonObject, new: JsonObject) -> bool:
     """It may be set, and lowered. Returns whether the later checks are made."""
     at = "spec.activeDeadlineSeconds"
     before, after = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
     if after is None:
         if before is not None:
-            found.invalid(at, after, "must not update from a positive integer to nil value")
+            problems.invalid(at, after, "must not update from a positive integer to nil value")
     elif not 0 <= after <= _INT32:
-        found.invalid(at, after, f"must be between 0 and {_INT32}, inclusive")
+        problems.invalid(at, after, f"must be between 0 and {_INT32}, inclusive")
         return False
     elif before is not None and before < after:
-        found.invalid(at, after, "must be less than or equal to previous value")
+        problems.invalid(at, after, "must be less than or equal to previous value")
         return False
     return True
 
 
-def _check_tolerations(found: Problems, old: list[JsonObject], new: list[JsonObject]) -> None:
+def _check_tolerations(problems: Problems, old: list[JsonObject], new: list[JsonObject]) -> None:
     """They may be added in any order; of an existing one the seconds may change. Independent of gates."""
-    kept = {_toleration_key(each) for each in new}
-    if any(_toleration_key(each) not in kept for each in old):
-        found.forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
+    kept = {_toleration_key(toleration) for toleration in new}
+    if any(_toleration_key(toleration) not in kept for toleration in old):
+        problems.forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
         return
-    check_pod_tolerations(found, new)
+    check_pod_tolerations(problems, new)
 
 
 def _toleration_key(toleration: JsonObject) -> tuple[str, ...]:
     return tuple(toleration.get(name) or "" for name in ("key", "operator", "value", "effect"))
 
 
-def _check_gates(found: Problems, old: list[JsonObject], new: list[JsonObject]) -> None:
+def _check_gates(problems: Problems, old: list[JsonObject], new: list[JsonObject]) -> None:
     """Gates are removed only. Of a name that is new twice the last element is reported."""
     added = {gate.get("name") or "": number for number, gate in enumerate(new)}
     for gate in old:
         added.pop(gate.get("name") or "", None)
     for name, number in added.items():
         text = f"only deletion is allowed, but found new scheduling gate '{name}'"
-        found.forbidden(f"spec.schedulingGates[{number}].name", text)
+        problems.forbidden(f"spec.schedulingGates[{number}].name", text)
 
 
 def _take_over_updatable(before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -145,16 +147,16 @@ def _take_over(before: dict[str, Any], after: dict[str, Any], name: str) -> None
         after[name] = before[name]
 
 
-def _check_narrowing(found: Problems, before: dict[str, Any], after: dict[str, Any]) -> None:
+def _check_narrowing(problems: Problems, before: dict[str, Any], after: dict[str, Any]) -> None:
     """What a gated pod may change besides; what was checked here is taken over as well."""
-    check_node_selector(found, before.get("nodeSelector") or {}, after.get("nodeSelector") or {})
+    check_node_selector(problems, before.get("nodeSelector") or {}, after.get("nodeSelector") or {})
     _take_over(before, after, "nodeSelector")
     old, new = before.get("affinity"), after.get("affinity")
     nodes_before = None if old is None else old.get("nodeAffinity")
     nodes_after = None if new is None else new.get("nodeAffinity")
     if comparable(nodes_before) == comparable(nodes_after):
         return
-    check_node_affinity(found, nodes_before, nodes_after)
+    check_node_affinity(problems, nodes_before, nodes_after)
     if new is None:
         after["affinity"] = {"nodeAffinity": nodes_before}
     elif old is None and "podAffinity" not in new and "podAntiAffinity" not in new:
@@ -171,25 +173,25 @@ _TERMS: Final = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 # appended to a term; a shorter list of values is refused although it matches fewer nodes. Preferred terms are free.
 
 
-def check_node_selector(found: Problems, old: dict[str, str], new: dict[str, str]) -> None:
+def check_node_selector(problems: Problems, old: dict[str, str], new: dict[str, str]) -> None:
     """Keys may be added; one that exists keeps its value."""
     if any(new.get(key) != value for key, value in old.items()):
         text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-        found.invalid("spec.nodeSelector", new, text)
+        problems.invalid("spec.nodeSelector", new, text)
 
 
-def check_node_affinity(found: Problems, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+def check_node_affinity(problems: Problems, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
     """Required terms may be set where there are none, else each only gains requirements at its end."""
     before, after = _required_terms(old), _required_terms(new)
     if not before:
         return
     if len(before) != len(after):
-        found.invalid(_TERMS, after, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+        problems.invalid(_TERMS, after, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
         return
     for number, (term, narrowed) in enumerate(zip(before, after, strict=True)):
         if not _has_only_additions(term, narrowed):
             text = "only additions are allowed (no mutations or deletions)"
-            found.invalid(f"{_TERMS}[{number}]", narrowed, text)
+            problems.invalid(f"{_TERMS}[{number}]", narrowed, text)
 
 
 def _required_terms(affinity: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -239,16 +241,16 @@ _QUANTITIES: Final = frozenset({"sizeLimit", "divisor"})
 
 def comparable_spec(spec: JsonObject) -> dict[str, Any]:
     """A copy of a pod spec in a form in which equal specs are equal values. O(size)."""
-    found = _fields(spec)
+    fields = _fields(spec)
     # Both names are read, and the security context of a pod is never nil: it holds hostNetwork and its like.
-    account = found.pop("serviceAccount", None)
+    account = fields.pop("serviceAccount", None)
     if account is not None:
-        found.setdefault("serviceAccountName", account)
-    if found.get("securityContext") == {}:
-        del found["securityContext"]
+        fields.setdefault("serviceAccountName", account)
+    if fields.get("securityContext") == {}:
+        del fields["securityContext"]
     if isinstance(spec.get("resources"), dict):  # a pointer here, and none in a container
-        found.setdefault("resources", {})
-    return found
+        fields.setdefault("resources", {})
+    return fields
 
 
 def comparable(value: Any, name: str = "") -> Any:
@@ -259,7 +261,7 @@ def comparable(value: Any, name: str = "") -> Any:
         case bool() | int() if not value and name in _PLAIN_ZEROS:
             return None
         case list():
-            return [comparable(each) or {} if isinstance(each, dict) else each for each in value]
+            return [comparable(item) or {} if isinstance(item, dict) else item for item in value]
         case dict():
             fields = _quantities(value) if name in _QUANTITY_MAPS else value if name in _MAPS else _fields(value)
             return None if not fields and name in _MAPS | _PLAIN_STRUCTS else fields
@@ -270,8 +272,8 @@ def comparable(value: Any, name: str = "") -> Any:
 
 
 def _fields(value: JsonObject) -> dict[str, Any]:
-    pairs = ((name, comparable(each, name)) for name, each in value.items())
-    return {name: each for name, each in pairs if each is not None}
+    pairs = ((name, comparable(item, name)) for name, item in value.items())
+    return {name: item for name, item in pairs if item is not None}
 
 
 def _quantities(value: JsonObject) -> dict[str, Any]:

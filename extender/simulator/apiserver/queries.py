@@ -194,15 +194,15 @@ _SET: re.Pattern[str] = re.compile(r"(?P<key>\S+) (?P<operator>in|notin) \((?P<v
 
 def _split(part: str) -> tuple[str, str, str]:
     for operator in ("!=", "==", "="):
-        name, found, value = part.partition(operator)
-        if found:
+        name, separator, value = part.partition(operator)
+        if separator:
             return name.strip(), operator[0], value.strip()
     return part, "", ""
 
 
 def _label_check(part: str) -> Predicate:
     if listed := _SET.fullmatch(part):
-        values = {each.strip() for each in listed["values"].split(",")}
+        values = {value.strip() for value in listed["values"].split(",")}
         return lambda obj: (labels_of(obj).get(listed["key"]) in values) == (listed["operator"] == "in")
     name, operator, value = _split(part)
     if " " in name or "(" in name:

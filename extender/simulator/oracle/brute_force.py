@@ -54,8 +54,8 @@ class Selector(dict[Labels, bool]):
     def __missing__(self, labels: Labels) -> bool:
         if len(self) >= _MOST_KNOWN:
             self.clear()
-        found = self[labels] = selects(self.raw, dict(labels))
-        return found
+        is_selected = self[labels] = selects(self.raw, dict(labels))
+        return is_selected
 
 
 class RequiredTerm:
@@ -370,8 +370,8 @@ class ClusterState:
     def selector(self, raw: JsonObject | None) -> Selector:
         """A selector: one object for equal ones."""
         key = f"{raw}"
-        found = self._selectors.get(key)
-        return self._selectors.setdefault(key, Selector(raw)) if found is None else found
+        known = self._selectors.get(key)
+        return self._selectors.setdefault(key, Selector(raw)) if known is None else known
 
 
 Domain: TypeAlias = tuple[str, str]
@@ -575,7 +575,7 @@ class OracleTopologySpread:
 
     def _eligibility(self, constraint: JsonObject) -> Callable[[str], bool]:
         """A predicate for eligible nodes: they have all keys and pass the constraint's inclusion policies."""
-        keys = {each["topologyKey"] for each in self.constraints}
+        keys = {constraint["topologyKey"] for constraint in self.constraints}
         has_node_affinity = bool(self.pod["spec"].get("nodeSelector")) or required_terms(self.pod) is not None
         honors_affinity = has_node_affinity and (constraint.get("nodeAffinityPolicy") or "Honor") == "Honor"
         honors_taints = (constraint.get("nodeTaintsPolicy") or "Ignore") == "Honor"

@@ -51,20 +51,20 @@ class DirectedSpread(OracleTopologySpread):
     def __init__(
         self, pod: JsonObject, state: ClusterState, directives: Iterable[JsonObject], known: Mapping[str, Known]
     ) -> None:
-        self._directives = {each["topologyKey"]: each for each in directives}
+        self._directives = {directive["topologyKey"]: directive for directive in directives}
         self._known = known
         own = pod["spec"].get("topologySpreadConstraints") or []
-        super().__init__(pod, state, [self._completed(each, pod) for each in own])
+        super().__init__(pod, state, [self._completed(constraint, pod) for constraint in own])
 
     def _completed(self, constraint: JsonObject, pod: JsonObject) -> JsonObject:
         """With the label key of the pod's revision."""
         directive = self._directives.get(constraint["topologyKey"], {})
-        owner = next((each["kind"] for each in pod["metadata"].get("ownerReferences") or []), "")
+        owner = next((reference["kind"] for reference in pod["metadata"].get("ownerReferences") or []), "")
         key, selector = _REVISIONS.get(owner), constraint.get("labelSelector")
         if directive.get("matchLabelKeys") != "IfMissing" or key not in labels_of(pod) or selector is None:
             return constraint
         named = {*(selector.get("matchLabels") or {})} | {
-            each["key"] for each in selector.get("matchExpressions") or []
+            requirement["key"] for requirement in selector.get("matchExpressions") or []
         }
         listed = constraint.get("matchLabelKeys") or []
         return constraint if key in named or key in listed else {**constraint, "matchLabelKeys": [*listed, key]}
@@ -86,13 +86,13 @@ class DirectedSpread(OracleTopologySpread):
 
     def skews(self) -> dict[str, tuple[int, int]]:
         """By topology key: the pods of the fullest domain that is not excluded less the minimum, and maxSkew."""
-        found = {}
+        skews = {}
         for constraint, counts, most in zip(self.constraints, self.counts, self._most, strict=True):
             key, self_match = constraint["topologyKey"], self._self_match(constraint)
             fullest = max((count for domain, count in counts.items() if domain not in self._excluded(key)), default=0)
             least = most - constraint["maxSkew"] + self_match
-            found[key] = max(fullest - least, 0), constraint["maxSkew"]
-        return found
+            skews[key] = max(fullest - least, 0), constraint["maxSkew"]
+        return skews
 
     def _self_match(self, constraint: JsonObject) -> int:
         return 1 if selects(effective_selector(constraint, self.pod), labels_of(self.pod)) else 0
@@ -134,14 +134,14 @@ class DirectedSpread(OracleTopologySpread):
     def _left_out(self, constraint: JsonObject, counts: Mapping[str, int]) -> set[str]:
         """The domains that count for no minimum: excluded ones, and full ones where these are excluded too."""
         key = constraint["topologyKey"]
-        found = set(self._excluded(key))
+        left_out = set(self._excluded(key))
         if self._directives.get(key, {}).get("fullDomains") == "Exclude":
             is_eligible = self._eligibility(constraint)
             takes = {
                 self.state.domain(name, key) for name in self.state.nodes if is_eligible(name) and self._fits(name)
             }
-            found |= {domain for domain in counts if domain not in takes}
-        return found
+            left_out |= {domain for domain in counts if domain not in takes}
+        return left_out
 
     def _fits(self, name: str) -> bool:
         node = self.state.nodes[name]
@@ -156,15 +156,15 @@ class DirectedSpread(OracleTopologySpread):
 def takes_pods(node: JsonObject) -> bool:
     """Whether a node can take any pod, by its conditions, taints and cordon."""
     spec, conditions = node.get("spec") or {}, (node.get("status") or {}).get("conditions") or []
-    lost = {f"node.kubernetes.io/{each}" for each in _OUT_OF_USE}
-    tainted = any(each["key"] in lost and each["effect"] != "PreferNoSchedule" for each in spec.get("taints") or [])
-    unready = any(each["type"] == "Ready" and each["status"] != "True" for each in conditions)
+    lost = {f"node.kubernetes.io/{condition}" for condition in _OUT_OF_USE}
+    tainted = any(taint["key"] in lost and taint["effect"] != "PreferNoSchedule" for taint in spec.get("taints") or [])
+    unready = any(condition["type"] == "Ready" and condition["status"] != "True" for condition in conditions)
     return not (spec.get("unschedulable") or tainted or unready)
 
 
 def directives_of(policies: Iterable[JsonObject]) -> list[JsonObject]:
     """The directives `spread` of policies."""
-    return [each for policy in policies for each in policy["spec"].get("spread") or []]
+    return [directive for policy in policies for directive in policy["spec"].get("spread") or []]
 
 
 class Outages:
@@ -175,8 +175,10 @@ class Outages:
     """
 
     def __init__(self, policies: Iterable[JsonObject]) -> None:
-        found = directives_of(policies)
-        self._keys = {each["topologyKey"] for each in found if each.get("unavailableDomains") == "Exclude"}
+        spread = directives_of(policies)
+        self._keys = {
+            directive["topologyKey"] for directive in spread if directive.get("unavailableDomains") == "Exclude"
+        }
         self._lost: dict[tuple[str, str], tuple[float, float]] = {}  # by key and domain: from when on, until when
         self._real: dict[tuple[str, str], float] = {}  # from when on, stalls included: the clock goes on in them
         self._since = self._until = self._now = 0.0
@@ -204,8 +206,8 @@ class Outages:
     def spreads(self, pod: JsonObject, state: ClusterState, directives: Sequence[JsonObject]) -> list[DirectedSpread]:
         """The filters by which the decision may have been made. O(domains)."""
         sure, possible = {}, {}
-        for each in directives:
-            key, after = each["topologyKey"], _seconds(each.get("after", "5m"))
+        for directive in directives:
+            key, after = directive["topologyKey"], _seconds(directive.get("after", "5m"))
             lost = {domain: times for (of_key, domain), times in self._lost.items() if of_key == key}
             begun = {
                 domain

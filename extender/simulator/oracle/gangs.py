@@ -190,15 +190,15 @@ def _rules_of(policies: Iterable[JsonObject]) -> Iterator[_Rules]:
                 release["topology"][0],
                 release.get("onTimeout", _KEEP_GATED) != _KEEP_GATED or release.get("whenNoRoom") == "Release",
                 release.get("growth") != _KEEP_GATED,
-                {value: each["name"] for each in domains for value in each["values"]},
-                {each["name"]: _amounts(each["quota"]) for each in domains if each.get("quota")},
+                {value: domain["name"] for domain in domains for value in domain["values"]},
+                {domain["name"]: _amounts(domain["quota"]) for domain in domains if domain.get("quota")},
                 release.get("maxPerDomain", inf),
             )
 
 
 def _amounts(quota: JsonObject) -> dict[str, float]:
-    found = {name: _quantity(text) for name, text in (quota.get("resources") or {}).items()}
-    return found | ({"pods": float(quota["pods"])} if "pods" in quota else {})
+    amounts = {name: _quantity(text) for name, text in (quota.get("resources") or {}).items()}
+    return amounts | ({"pods": float(quota["pods"])} if "pods" in quota else {})
 
 
 def _pinned(pod: JsonObject, rules: _Rules) -> str | None:
@@ -208,12 +208,12 @@ def _pinned(pod: JsonObject, rules: _Rules) -> str | None:
         return rules.domain_of(value)
     affinity: JsonObject = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
-    found: set[str | None] = set()
+    names: set[str | None] = set()
     for term in terms:
-        clauses = [each for each in term.get("matchExpressions") or () if each["key"] == rules.key]
-        listed = [each["values"] for each in clauses if each["operator"] == "In"]
-        found |= {rules.domain_of(value) for value in listed[-1]} if listed else {None}
-    return found.pop() if len(found) == 1 else None
+        clauses = [clause for clause in term.get("matchExpressions") or () if clause["key"] == rules.key]
+        listed = [clause["values"] for clause in clauses if clause["operator"] == "In"]
+        names |= {rules.domain_of(value) for value in listed[-1]} if listed else {None}
+    return names.pop() if len(names) == 1 else None
 
 
 class _Judge:
@@ -254,12 +254,12 @@ class _Judge:
                     self._add(gang, f"split between {here} and {self._domain(there[1], gang.rules)}")
         if gang is not None and gang.domain and node in self._nodes:
             self._judge_preference(gang, pod, node, at)
-        open_ = [each for each in self._gangs.values() if each.domain and node in self._domain_nodes(each)]
-        before = {each.name: self._missing(each) for each in open_}
+        open_ = [gang for gang in self._gangs.values() if gang.domain and node in self._domain_nodes(gang)]
+        before = {gang.name: self._missing(gang) for gang in open_}
         self.placed[uid] = pod, node
-        for each in open_:
-            if before[each.name] == 0 and self._missing(each) > 0:
-                self._add(each, f"room in {each.domain} that was decided for it went to another pod")
+        for other_gang in open_:
+            if before[other_gang.name] == 0 and self._missing(other_gang) > 0:
+                self._add(other_gang, f"room in {other_gang.domain} that was decided for it went to another pod")
 
     def fail(self, uid: str, at: float) -> None:
         """A binding failed: the pod is on no node."""
@@ -272,13 +272,15 @@ class _Judge:
         terms = (affinity.get("nodeAffinity") or {}).get(_PREFERRED) or ()
         others = [(affinity.get(side) or {}).get(_PREFERRED) for side in ("podAffinity", "podAntiAffinity")]
         soft = [
-            each for each in pod["spec"].get("topologySpreadConstraints") or () if each["whenUnsatisfiable"] == _SOFT
+            constraint
+            for constraint in pod["spec"].get("topologySpreadConstraints") or ()
+            if constraint["whenUnsatisfiable"] == _SOFT
         ]
         if any(others) or soft or (pod.get("status") or {}).get("nominatedNodeName"):
             return
         domain = [name for name in self._domain_nodes(gang) if self._admits(name, pod)]
         weights = {
-            name: sum(each["weight"] for each in terms if matches_term(each["preference"], self._nodes[name]))
+            name: sum(term["weight"] for term in terms if matches_term(term["preference"], self._nodes[name]))
             for name in domain
         }
         most = max(weights.values(), default=0) or 1
@@ -287,17 +289,17 @@ class _Judge:
             + _TAINT_POINTS * (untolerated(pod, self._nodes[name], _PREFER_NO_SCHEDULE) is None)
             for name, weight in weights.items()
         }
-        better = [name for name, each in points.items() if each > points.get(node, inf) + _OTHER_POINTS]
+        better = [name for name, score in points.items() if score > points.get(node, inf) + _OTHER_POINTS]
         if not better:
             return
         needed = _total(
-            [_requests(pod), *(_requests(each) for each in self._left(gang) if uid_of(each) != uid_of(pod))]
+            [_requests(pod), *(_requests(other) for other in self._left(gang) if uid_of(other) != uid_of(pod))]
         )
-        found = next(
+        better_room = next(
             (name for name in better if at >= self._freed.get(name, -inf) + _LAG and self._has_room(name, needed)), None
         )
-        if found is not None:
-            self._add(gang, f"a pod landed on {node}, and prefers {found}, which has room")
+        if better_room is not None:
+            self._add(gang, f"a pod landed on {node}, and prefers {better_room}, which has room")
 
     def _admits(self, name: str, pod: JsonObject) -> bool:
         node = self._nodes[name]
@@ -307,7 +309,8 @@ class _Judge:
         used = _total(_requests(pod) for pod, node in self.placed.values() if node == name)
         offered = _room_of(self._nodes[name])
         return all(
-            offered.get(each, 0.0) + _ROUNDING >= used.get(each, 0.0) + amount for each, amount in needed.items()
+            offered.get(resource, 0.0) + _ROUNDING >= used.get(resource, 0.0) + amount
+            for resource, amount in needed.items()
         )
 
     def end(self) -> None:
@@ -368,7 +371,7 @@ class _Judge:
         self._judge_release(gang, pod, at)
 
     def _judge_release(self, gang: _Gang, pod: JsonObject, at: float) -> None:
-        released = [each for each in gang.alive.values() if not gang.is_gated(each)]
+        released = [pod for pod in gang.alive.values() if not gang.is_gated(pod)]
         if len(released) > gang.size and not gang.rules.grows:
             self._add(gang, f"{len(released)} of {gang.size} pods are released")
         if pod in released:
@@ -390,7 +393,7 @@ class _Judge:
         if shares is None:
             return
         gang.is_large |= bool(_excess(shares, [held], self._offered))
-        every = [self._with_room(each, at) for each in self._gangs.values() if each.namespace == gang.namespace]
+        every = [self._with_room(other, at) for other in self._gangs.values() if other.namespace == gang.namespace]
         excess = "" if gang.is_large or gang.rules.lets_go else _excess(shares, every, self._offered)
         if excess:
             self._add(gang, f"with it the namespace has room reserved for {excess}")
@@ -400,7 +403,7 @@ class _Judge:
         rules, domain = gang.rules, gang.domain
         quota = dict(rules.quotas.get(domain, {}))
         quota["pods"] = min(quota.get("pods", rules.most), rules.most)
-        every = [pod for each in self._gangs.values() if each.rules is rules for pod in each.pods.values()]
+        every = [pod for other in self._gangs.values() if other.rules is rules for pod in other.pods.values()]
         here = [
             pod for pod in every if not is_finished(pod) and not gang.is_gated(pod) and _pinned(pod, rules) == domain
         ]
@@ -413,15 +416,15 @@ class _Judge:
         shares = self._shares
         if shares is None or gang.is_large or gang.rules.lets_go:
             return []
-        alive, found = gang.alive, []
+        alive, placed = gang.alive, []
         for uid, since in gang.room.items():
             pod = alive.get(uid)
             if pod is None or uid in self.placed:
                 continue
             is_asked = _scheduler_of(pod) in self._schedulers
             if at < since + (shares.reservation if is_asked else min(shares.reservation, shares.unasked)) - _LAG:
-                found.append(pod)
-        return found
+                placed.append(pod)
+        return placed
 
     def _show_decision(self, placement: JsonObject, at: float) -> None:
         spec = placement["spec"]
@@ -444,8 +447,8 @@ class _Judge:
         return None
 
     def _domain(self, node: str, rules: _Rules) -> str | None:
-        found = self._nodes.get(node)
-        return None if found is None else rules.domain_of(labels_of(found).get(rules.key))
+        obj = self._nodes.get(node)
+        return None if obj is None else rules.domain_of(labels_of(obj).get(rules.key))
 
     def _domain_nodes(self, gang: _Gang) -> list[str]:
         return [name for name in self._nodes if self._domain(name, gang.rules) == gang.domain]
@@ -462,11 +465,11 @@ class _Judge:
 
     def _left(self, gang: _Gang, *, bereft: bool = False) -> list[JsonObject]:
         """The pods that are due and not placed of the groups with the same domain; ``bereft``: also of those that lost any."""
-        found: list[JsonObject] = []
-        for each in self._gangs.values():
-            if each.domain == gang.domain and each.rules.key == gang.rules.key and (bereft or not each.is_bereft):
-                found += (pod for uid, pod in each.due.items() if uid not in self.placed)
-        return found
+        pods: list[JsonObject] = []
+        for other in self._gangs.values():
+            if other.domain == gang.domain and other.rules.key == gang.rules.key and (bereft or not other.is_bereft):
+                pods += (pod for uid, pod in other.due.items() if uid not in self.placed)
+        return pods
 
     def _holds(self, gang: _Gang, example: JsonObject) -> int:
         """How many such pods the domain of a group has room for."""
@@ -516,12 +519,12 @@ def _room_of(node: JsonObject) -> dict[str, float]:
 
 
 def _requests(pod: JsonObject) -> dict[str, float]:
-    found: dict[str, float] = {"pods": 1.0}
+    amounts: dict[str, float] = {"pods": 1.0}
     for container in pod["spec"].get("containers") or ():
         requests: Mapping[str, str] = (container.get("resources") or {}).get("requests") or {}
         for name, text in requests.items():
-            found[name] = found.get(name, 0.0) + _quantity(text)
-    return found
+            amounts[name] = amounts.get(name, 0.0) + _quantity(text)
+    return amounts
 
 
 @lru_cache(maxsize=1024)  # asked for every pod at every change, and there are few different ones
@@ -529,5 +532,5 @@ def _quantity(text: str | float) -> float:
     """A quantity in the notations that scenarios use."""
     if not isinstance(text, str):
         return float(text)
-    unit = next((each for each in sorted(_UNITS, key=len, reverse=True) if text.endswith(each)), "")
+    unit = next((suffix for suffix in sorted(_UNITS, key=len, reverse=True) if text.endswith(suffix)), "")
     return float(text.removesuffix(unit)) * _UNITS.get(unit, 1.0)

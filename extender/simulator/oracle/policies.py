@@ -40,7 +40,7 @@ class PolicyOracle:
     """The policies of a run. ``missed``: `namespace/name` of the pods for which the webhook was not reached."""
 
     def __init__(self, policies: Iterable[JsonObject], missed: Collection[str] = ()) -> None:
-        self._policies = [each for each in policies if each["spec"].get("mode", "Enforce") == "Enforce"]
+        self._policies = [policy for policy in policies if policy["spec"].get("mode", "Enforce") == "Enforce"]
         self._missed = missed
 
     def check(self, pod: JsonObject, node: str, state: ClusterState) -> PluginStatus:
@@ -109,7 +109,7 @@ def _facts(pod: JsonObject) -> dict[str, str]:
     """What conditions ask for, by the name of the condition."""
     owners = pod["metadata"].get("ownerReferences") or []
     return {
-        "ownerKinds": next((str(each["kind"]) for each in owners if each.get("controller")), ""),
+        "ownerKinds": next((str(owner["kind"]) for owner in owners if owner.get("controller")), ""),
         "serviceAccounts": pod["spec"].get("serviceAccountName") or "default",
         "priorityClassNames": pod["spec"].get("priorityClassName") or "",
     }
@@ -126,7 +126,9 @@ def _with_pod_terms(spec: JsonObject, pod: JsonObject) -> JsonObject:
     """The pod with the policy's terms for other pods and its hard spread. One that it has already changes no status."""
     added = {side: required_pod_terms({"spec": spec}, side) for side in (AFFINITY, ANTI_AFFINITY)}
     hard = [
-        each for each in spec.get("topologySpreadConstraints") or [] if each["whenUnsatisfiable"] == "DoNotSchedule"
+        constraint
+        for constraint in spec.get("topologySpreadConstraints") or []
+        if constraint["whenUnsatisfiable"] == "DoNotSchedule"
     ]
     if not hard and not any(added.values()):
         return pod

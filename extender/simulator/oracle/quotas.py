@@ -133,9 +133,9 @@ class _Judge:
     def _limits_since(self, home: str, since: float) -> list[int]:
         """The limits that held at this time or later, the one that holds now as the last."""
         history = self._limits.get(home, [_Limit(0.0, self._limit(home))])
-        first = max((number for number, each in enumerate(history) if each.since <= since), default=0)
+        first = max((number for number, version in enumerate(history) if version.since <= since), default=0)
         self._limits[home] = history = history[first:]
-        return [each.pods for each in history]
+        return [version.pods for version in history]
 
     def _limit(self, home: str) -> int:
         quotas = self._quotas.get(home)
@@ -190,7 +190,9 @@ def _number(quota: JsonObject) -> int | None:
     """The number of pods that a quota with the scope limits; None without the scope. Raises ValueError for what is not judged."""
     spec = quota["spec"]
     scopes = [*(spec.get("scopes") or [])]
-    scopes += [each["scopeName"] for each in (spec.get("scopeSelector") or {}).get("matchExpressions") or []]
+    scopes += [
+        expression["scopeName"] for expression in (spec.get("scopeSelector") or {}).get("matchExpressions") or []
+    ]
     if QUOTA_SCOPE not in scopes:
         return None
     hard = spec.get("hard") or {}

@@ -41,11 +41,11 @@ def gate_turns(journal: Journal) -> Iterator[Turn]:
 
 def whole_waits(turns: Iterable[Turn]) -> list[Turn]:
     """One turn for each pod: from when it came first to when it was served last. A pod that was rejected waits on."""
-    found: dict[str, Turn] = {}
+    waits: dict[str, Turn] = {}
     for turn in turns:
-        known = found.get(turn.uid, turn)
-        found[turn.uid] = turn._replace(came=min(known.came, turn.came), served=max(known.served, turn.served))
-    return list(found.values())
+        known = waits.get(turn.uid, turn)
+        waits[turn.uid] = turn._replace(came=min(known.came, turn.came), served=max(known.served, turn.served))
+    return list(waits.values())
 
 
 def overtakings(waits: Iterable[Turn], turns: Iterable[Turn], others: Collection[str]) -> Counter[str]:

@@ -78,7 +78,7 @@ def violations(
     have placed the pods.
     """
     replay = JournalReplay(journal, missed, several=several)
-    found: list[Violation] = []
+    violated: list[Violation] = []
     recent: list[StoreChange] = []
     # By UID, until the next decision for the pod: when the extender could know of the failure, and the decision.
     failed: dict[str, tuple[float, JournalDecision]] = {}
@@ -104,16 +104,16 @@ def violations(
             since = felt(entry.requested_at) - lag
             # Changes older than the request and the lag had to be known; only newer ones may be missing.
             recent = [item for item in recent if felt(item.change.at) >= since]
-            failed = {uid: each for uid, each in failed.items() if felt(each[0]) >= since and uid != entry.uid}
-            unbound = [each for _, each in failed.values()]
+            failed = {uid: failure for uid, failure in failed.items() if felt(failure[0]) >= since and uid != entry.uid}
+            unbound = [binding for _, binding in failed.values()]
             replay.outages.ask(since, felt(entry.decided_at), entry.decided_at)
             status = replay.check(entry, recent, unbound)
             if status != SUCCESS and several:
                 status = replay.check_beside(entry, recent, unbound, _overlapping(entry, journal))
             if status != SUCCESS:
-                found.append(Violation(entry, status))
+                violated.append(Violation(entry, status))
             replay.decide(entry)
-    return [*found, *replay.waiting_in_vain()] if several else found
+    return [*violated, *replay.waiting_in_vain()] if several else violated
 
 
 def _telling(entries: Iterable[Entry], told: Callable[[int], None]) -> Iterator[Entry]:
@@ -132,7 +132,7 @@ def _overlapping(decision: JournalDecision, journal: Journal) -> list[JournalDec
     taken = (
         entry for entry in journal.entries if isinstance(entry, JournalDecision) and entry.number > decision.number
     )
-    return [each for each in taken if each.requested_at <= decision.decided_at][:_MOST_OVERLAPPING]
+    return [later for later in taken if later.requested_at <= decision.decided_at][:_MOST_OVERLAPPING]
 
 
 class JournalReplay:
@@ -227,8 +227,8 @@ class JournalReplay:
     ) -> PluginStatus:
         """The same where some of the others may have been decided before."""
         for count in range(1, len(others) + 1):
-            for some in combinations(others, count):
-                with self._placed([each for each in some if each.uid not in self._decided]):
+            for chosen in combinations(others, count):
+                with self._placed([decided for decided in chosen if decided.uid not in self._decided]):
                     if self.check(decision, recent, failed) == SUCCESS:
                         return SUCCESS
         return self.check(decision, recent, failed)
@@ -242,7 +242,9 @@ class JournalReplay:
         for uid, pod in self._pending.items() if self._judges_waiting else ():
             if pod["spec"].get("schedulingGates"):
                 continue
-            failed = [each for each in self._failed.values() if each.uid != uid and each.uid in self._pending]
+            failed = [
+                binding for binding in self._failed.values() if binding.uid != uid and binding.uid in self._pending
+            ]
             for name, node in self.state.nodes.items():
                 if not (matches_node_affinity(pod, node) and tolerates_taints(pod, node)):
                     continue
@@ -272,21 +274,21 @@ class JournalReplay:
         yield failed
         for key in _keys(decision.pod):
             here = self._domain(decision.node, key)
-            yield [each for each in failed if self._domain(each.node, key) == here]
-            yield [each for each in failed if self._domain(each.node, key) != here]
+            yield [binding for binding in failed if self._domain(binding.node, key) == here]
+            yield [binding for binding in failed if self._domain(binding.node, key) != here]
 
     def _domain(self, node: str, key: str) -> str | None:
         return self.state.domain(node, key) if node in self.state.nodes else None
 
     @contextmanager
     def _placed(self, assumed: list[JournalDecision]) -> Iterator[None]:
-        for each in assumed:
-            self.state.place(each.uid, each.pod, each.node)
+        for decision in assumed:
+            self.state.place(decision.uid, decision.pod, decision.node)
         try:
             yield
         finally:
-            for each in assumed:
-                self.state.remove(each.uid)
+            for decision in assumed:
+                self.state.remove(decision.uid)
 
     def _was_valid(self, decision: JournalDecision, windows: list[list[StoreChange]]) -> bool:
         """Whether the placement is valid without some of the newest changes of each kind, as each kind has its own watch."""
@@ -375,10 +377,10 @@ class JournalReplay:
 
 def _keys(pod: JsonObject) -> set[str]:
     """The topology keys of the pod's hard constraints."""
-    found = {each["topologyKey"] for each in pod["spec"].get("topologySpreadConstraints") or []}
+    keys = {constraint["topologyKey"] for constraint in pod["spec"].get("topologySpreadConstraints") or []}
     for side in (AFFINITY, ANTI_AFFINITY):
-        found |= {term["topologyKey"] for term in required_pod_terms(pod, side)}
-    return found
+        keys |= {term["topologyKey"] for term in required_pod_terms(pod, side)}
+    return keys
 
 
 def _after(change: ServedChange) -> Stored | None:

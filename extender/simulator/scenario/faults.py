@@ -184,8 +184,8 @@ NAMES: Final = {form: name for name, form in CONDITIONS.items()}
 
 def read_conditions(raw: object, path: str, problems: list[str]) -> tuple[Condition, ...]:
     """Reads the section `faults` of a scenario: those that are active from the start."""
-    found = _read_each(raw, CONDITIONS, path, problems)
-    return tuple(fault for fault in found if isinstance(fault, Condition))
+    conditions = _read_each(raw, CONDITIONS, path, problems)
+    return tuple(fault for fault in conditions if isinstance(fault, Condition))
 
 
 def read_faults(raw: object, path: str, problems: list[str]) -> tuple[Fault, ...]:
@@ -199,7 +199,7 @@ def _read_each(raw: object, forms: dict[str, Any], path: str, problems: list[str
     if not isinstance(raw, list | tuple):
         problems.append(f"{path}: expected a list of faults, got {type(raw).__name__}")
         return []
-    found: list[Fault] = []
+    faults: list[Fault] = []
     for number, document in enumerate(raw):
         place = f"{path}[{number}]"
         name = next(iter(document)) if isinstance(document, dict) and len(document) == 1 else ""
@@ -208,8 +208,8 @@ def _read_each(raw: object, forms: dict[str, Any], path: str, problems: list[str
             problems.append(f"{place}: expected one of {', '.join(forms)}, got {got or 'nothing'}")
             continue
         fault: Fault | None = read_part(document[name], forms[name], f"{place}.{name}", problems)
-        found += [fault] if fault is not None else []
-    return found
+        faults += [fault] if fault is not None else []
+    return faults
 
 
 def read_part(document: object, kind: type[PartT], path: str, problems: list[str]) -> PartT | None:

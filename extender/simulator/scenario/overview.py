@@ -53,23 +53,27 @@ class PolicyMoments:
         self._missed = simulated.api.admission.missed_pods
         self._oracle = PolicyOracle(policies, self._missed)
         stored = simulated.api.store.table(NAMESPACES).latest() if policies else ()
-        self._namespaces: Mapping[str, Mapping[str, str]] = {each.key: labels_of(each.read()) for each in stored}
+        self._namespaces: Mapping[str, Mapping[str, str]] = {
+            namespace.key: labels_of(namespace.read()) for namespace in stored
+        }
 
     def acts(self, pod: JsonObject) -> list[Act]:
         """What was done to this pod. O(policies) for a pod that admission missed, else O(its annotation)."""
         record = read_records((pod["metadata"].get("annotations") or {}).get(INJECTED_ANNOTATION)).get("")
-        found = [_injected(each) for each in record.policies if not _only_gates(each)] if record is not None else []
+        acts = (
+            [_injected(policy) for policy in record.policies if not _only_gates(policy)] if record is not None else []
+        )
         if record is not None:
-            found += _released(record, pod)
+            acts += _released(record, pod)
         if f"{namespace_of(pod)}/{name_of(pod)}" in self._missed:
             judging = self._oracle.judging(pod, self._namespaces)
-            found += [Act(_title(each), Moment.SCHEDULING, (), f"{_title(each)}: {_HELD}") for each in judging]
-        return found
+            acts += [Act(_title(policy), Moment.SCHEDULING, (), f"{_title(policy)}: {_HELD}") for policy in judging]
+        return acts
 
     def rows(self, pods: Iterable[JsonObject]) -> list[PolicyTimeline]:
         """The policies that acted on any of the pods, by name."""
         rows: dict[str, PolicyTimeline] = {}
-        for act in (each for pod in pods for each in self.acts(pod)):
+        for act in (act for pod in pods for act in self.acts(pod)):
             row = rows.get(act.policy) or PolicyTimeline(act.policy, (), dict.fromkeys(MOMENTS, 0))
             row.pods[act.moment] += 1
             rows[act.policy] = row._replace(fields=tuple(dict.fromkeys((*row.fields, *act.fields))))
@@ -94,8 +98,10 @@ def _only_gates(record: PolicyRecord) -> bool:
 def _released(record: InjectionRecord, pod: JsonObject) -> list[Act]:
     """The release of a pod, by the policy that gave it its gate."""
     group, _, _ = (pod["metadata"].get("annotations") or {}).get(RELEASED_ANNOTATION, "").rpartition("@")
-    policies = [each.policy.partition("/")[2] for each in record.policies if _gates(each)]
-    return [Act(each, Moment.RELEASE, (), f"{each}: released with group {group}") for each in policies[:1] if group]
+    policies = [policy.policy.partition("/")[2] for policy in record.policies if _gates(policy)]
+    return [
+        Act(policy, Moment.RELEASE, (), f"{policy}: released with group {group}") for policy in policies[:1] if group
+    ]
 
 
 def _injected(record: PolicyRecord) -> Act:
@@ -178,7 +184,7 @@ def _row(simulated: SimulatedCluster, pod: JsonObject, zones: dict[str, str], mo
         node=node,
         zone=zones.get(node, ""),
         message=TERMINATING if is_terminating(pod) else message,
-        policies="; ".join(each.text for each in moments.acts(pod)),
+        policies="; ".join(act.text for act in moments.acts(pod)),
     )
 
 
@@ -201,5 +207,5 @@ def largest_skew(simulated: SimulatedCluster, namespaces: str) -> int:
             pod for pod in pods if namespace_of(pod) == namespace and not is_terminating(pod) and not is_finished(pod)
         ]
         rows = [_row(simulated, pod, zones, moments) for pod in kept]
-        skews += [each.skew for each in _spreads(rows, zones.values())]
+        skews += [spread.skew for spread in _spreads(rows, zones.values())]
     return max(skews)

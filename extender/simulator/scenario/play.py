@@ -89,11 +89,11 @@ async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
 
 def _namespaces(simulated: SimulatedCluster, pattern: str) -> list[str]:
     """The namespaces that match, but for those that this run omits. Raises ValueError if none matches."""
-    found = chosen(pattern, _names(simulated, NAMESPACES))
-    if not found:
+    names = chosen(pattern, _names(simulated, NAMESPACES))
+    if not names:
         raise ValueError(f'no namespace matches "{pattern}"')
-    omitted = chosen(simulated.without, found)
-    return [each for each in found if each not in omitted]
+    omitted = chosen(simulated.without, names)
+    return [name for name in names if name not in omitted]
 
 
 async def create(simulated: SimulatedCluster, step: Create) -> None:
@@ -159,8 +159,8 @@ def relabel_namespace(simulated: SimulatedCluster, step: RelabelNamespace) -> No
 
 def change_pods(simulated: SimulatedCluster, step: ChangePods) -> None:
     """Changes labels and annotations of pods."""
-    found = _select(simulated, step.namespaces, step.selector, step.count)
-    for stored in found:
+    chosen_pods = _select(simulated, step.namespaces, step.selector, step.count)
+    for stored in chosen_pods:
         if step.pending is None or step.pending == (not stored.node):
             _edit(simulated, PODS, stored.key, "labels", step.labels)
             _edit(simulated, PODS, stored.key, "annotations", step.annotations)
@@ -179,7 +179,9 @@ def scale_down(simulated: SimulatedCluster, step: ScaleDown) -> None:
     owned: dict[str, list[JsonObject]] = {}
     for pod in (stored.read() for stored in _select(simulated, step.namespaces, step.selector, None)):
         if controller_of(pod) == "ReplicaSet" and not is_terminating(pod):
-            owner = next(each["uid"] for each in pod["metadata"]["ownerReferences"] if each.get("controller"))
+            owner = next(
+                reference["uid"] for reference in pod["metadata"]["ownerReferences"] if reference.get("controller")
+            )
             owned.setdefault(f"{namespace_of(pod)}/{owner}", []).append(pod)
     for pods in owned.values():
         beside = Counter(map(node_of, pods))
@@ -223,15 +225,15 @@ def change_nodes(simulated: SimulatedCluster, step: ChangeNodes) -> None:
 def change_quotas(simulated: SimulatedCluster, step: ChangeQuotas) -> None:
     """Changes limits of quotas. Raises ValueError if no namespace that matches has one."""
     namespaces = set(chosen(step.namespaces, _names(simulated, NAMESPACES)))
-    found = [key for key in _names(simulated, RESOURCE_QUOTAS) if key.partition("/")[0] in namespaces]
-    if not found:
+    keys = [key for key in _names(simulated, RESOURCE_QUOTAS) if key.partition("/")[0] in namespaces]
+    if not keys:
         raise ValueError(f'no namespace that matches "{step.namespaces}" has a quota')
 
     def edit(quota: JsonObject) -> None:
         hard = {**(quota["spec"].get("hard") or {}), **step.hard}
         quota["spec"]["hard"] = {name: amount for name, amount in hard.items() if amount != ""}
 
-    for key in found:
+    for key in keys:
         simulated.api.operations.change(RESOURCE_QUOTAS, key, edit)
 
 
@@ -263,8 +265,8 @@ def _edit(simulated: SimulatedCluster, kind: ServedKind, key: str, field: str, v
 
 def _select(simulated: SimulatedCluster, namespaces: str, selector: Labels, count: Amount | None) -> list[Stored]:
     names = set(chosen(namespaces, _names(simulated, NAMESPACES)))
-    found = [stored for stored in simulated.pods() if _is_selected(stored.read(), names, selector)]
-    return _drawn(found, count, simulated.rng)
+    selected = [stored for stored in simulated.pods() if _is_selected(stored.read(), names, selector)]
+    return _drawn(selected, count, simulated.rng)
 
 
 def _is_selected(pod: JsonObject, namespaces: set[str], selector: Labels) -> bool:
@@ -402,13 +404,13 @@ class Player:
         placed, pending = len(self.simulated.loop.bound), len(self.simulated.pending())
         counts = {"placed": placed, "pending": pending, "judged": judged, "missed": missed}
         counts["victims"] = len(self.simulated.api.pods.victims)
-        for name, found in counts.items():
+        for name, figure in counts.items():
             wanted = getattr(expected, name)
-            if wanted is not None and not is_within(found, wanted):
-                self._fail(f"{path}.{name}: expected {wanted}, got {found}")
+            if wanted is not None and not is_within(figure, wanted):
+                self._fail(f"{path}.{name}: expected {wanted}, got {figure}")
         for pattern, wanted in expected.skew.items():
-            if not is_within(found := largest_skew(self.simulated, pattern), wanted):
-                self._fail(f"{path}.skew.{pattern}: expected {wanted}, got {found}")
+            if not is_within(figure := largest_skew(self.simulated, pattern), wanted):
+                self._fail(f"{path}.skew.{pattern}: expected {wanted}, got {figure}")
         if expected.waiting is not None:
             self._check_reasons(expected.waiting, f"{path}.waiting")
 

@@ -101,7 +101,9 @@ class Report:
             "placed": self.placed,
             "pending": len(self.waiting),
             "violations": [_violation(violation) for violation in self.violations],
-            "groupViolations": [{"group": each.gang, "reason": each.reason} for each in self.gang_violations],
+            "groupViolations": [
+                {"group": violation.gang, "reason": violation.reason} for violation in self.gang_violations
+            ],
             "policies": {
                 "judged": self.policies.pods,
                 "missed": self.policies.missed,
@@ -170,15 +172,15 @@ def miscounted(simulated: SimulatedCluster) -> Iterator[str]:
     """The pods that are neither placed nor pending, or both: a figure of the report is wrong, and so may be the judgement."""
     to_place, placed = simulated.loop.journal.to_place(), simulated.loop.bound
     pending = {uid_of(pod) for pod in simulated.pending()}
-    found: dict[str, list[str]] = {}
+    differences: dict[str, list[str]] = {}
     for pod in (stored.read() for stored in simulated.pods()):
         uid = uid_of(pod)
         if uid not in to_place or is_finished(pod) or is_terminating(pod) or (uid in placed) != (uid in pending):
             continue
-        found.setdefault("both placed and" if uid in placed else "neither placed nor", []).append(
+        differences.setdefault("both placed and" if uid in placed else "neither placed nor", []).append(
             f"{namespace_of(pod)}/{name_of(pod)}"
         )
-    for what, names in found.items():
+    for what, names in differences.items():
         yield f"{len(names)} pods are {what} pending, such as {names[0]}"
 
 
@@ -191,13 +193,13 @@ def _doubt_of(simulated: SimulatedCluster) -> float:
 def _shares_of(simulated: SimulatedCluster) -> Shares:
     """What `release` of the extender's settings allows a namespace."""
     section = simulated.play.scenario.extender.get("release") or {}
-    found = parse_settings({"apiVersion": API_VERSION, "kind": KIND, "release": section}).release
+    release = parse_settings({"apiVersion": API_VERSION, "kind": KIND, "release": section}).release
     return Shares(
-        found.groups_per_namespace,
-        found.pods_per_namespace,
-        found.share_per_namespace,
-        found.reservation,
-        found.unasked,
+        release.groups_per_namespace,
+        release.pods_per_namespace,
+        release.share_per_namespace,
+        release.reservation,
+        release.unasked,
     )
 
 
@@ -214,7 +216,9 @@ def judged_by_policies(simulated: SimulatedCluster) -> Tally:
     if not simulated.loop.journal.policies:
         return Tally(0, 0)
     bound = [pod for pod in (stored.read() for stored in simulated.pods()) if uid_of(pod) in simulated.loop.bound]
-    namespaces = {each.key: labels_of(each.read()) for each in simulated.api.store.table(NAMESPACES).latest()}
+    namespaces = {
+        namespace.key: labels_of(namespace.read()) for namespace in simulated.api.store.table(NAMESPACES).latest()
+    }
     return oracle.tally(bound, namespaces)
 
 
@@ -223,11 +227,11 @@ def _cost(simulated: SimulatedCluster, resident: float) -> Cost:
     comparison = simulated.play.scenario.comparison
     answers = simulated.loop.answers
     waits = list(simulated.loop.journal.waits())
-    homes = sorted({each.namespace for each in answers} | {namespace for namespace, _ in waits})
+    homes = sorted({answer.namespace for answer in answers} | {namespace for namespace, _ in waits})
     left_out = set(chosen(comparison.without, homes)) if comparison else set()
-    counted = [each for each in answers if each.namespace not in left_out]
-    times = sorted(each.seconds for each in counted)
-    processor = sorted(each.processor for each in counted)
+    counted = [answer for answer in answers if answer.namespace not in left_out]
+    times = sorted(answer.seconds for answer in counted)
+    processor = sorted(answer.processor for answer in counted)
     waited = sorted(seconds for namespace, seconds in waits if namespace not in left_out)
     overtaken = int(_share(sorted(_overtaken(simulated, left_out).values()), 99))
     p50, p99, p99_of_processor = _share(times, 50), _share(times, 99), _share(processor, 99)
@@ -238,9 +242,13 @@ def _overtaken(simulated: SimulatedCluster, others: set[str]) -> Counter[str]:
     """By pod, the turns of pods of these namespaces that came later and were served before: at the gate, in the queue, in the extender."""
     answers = simulated.loop.answers
     releases = list(gate_turns(simulated.loop.journal))
-    queued = [Turn(each.namespace, each.uid, each.queued, each.requested + each.seconds) for each in answers]
-    asked = [Turn(each.namespace, each.uid, each.requested, each.requested + each.seconds) for each in answers]
-    reviews = [Turn(each.namespace, "", each.sent, each.answered) for each in simulated.api.admission.reviews]
+    queued = [
+        Turn(answer.namespace, answer.uid, answer.queued, answer.requested + answer.seconds) for answer in answers
+    ]
+    asked = [
+        Turn(answer.namespace, answer.uid, answer.requested, answer.requested + answer.seconds) for answer in answers
+    ]
+    reviews = [Turn(review.namespace, "", review.sent, review.answered) for review in simulated.api.admission.reviews]
     counts = overtakings(releases, releases, others)
     counts.update(overtakings(whole_waits(queued), queued, others))
     counts.update(overtakings(asked, reviews, others))

@@ -77,7 +77,7 @@ class Controllers:
 def controller_of(pod: JsonObject) -> str:
     """The kind of the pod's controller; empty where it has none."""
     owners = pod["metadata"].get("ownerReferences") or []
-    return next((str(each["kind"]) for each in owners if each.get("controller")), "")
+    return next((str(owner["kind"]) for owner in owners if owner.get("controller")), "")
 
 
 _INITIAL_VERSION = 100_000  # versions that are reset stay below it for the whole run

@@ -155,5 +155,5 @@ def _repeated(part: Any) -> Any:
     filled = {name: _repeated(value) for name, value in part.items()}
     if filled.keys() != {"repeat", "each"}:
         return filled
-    each = json.dumps(filled["each"])
-    return json.loads(f"[{','.join(each.replace('{n}', str(place)) for place in range(filled['repeat']))}]")
+    copy = json.dumps(filled["each"])
+    return json.loads(f"[{','.join(copy.replace('{n}', str(place)) for place in range(filled['repeat']))}]")

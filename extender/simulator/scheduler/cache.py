@@ -256,7 +256,7 @@ class Fit:
         if not terms and not tainted:
             return {}
         weights = {
-            state.name: sum(each["weight"] for each in terms if matches_term(each["preference"], state.node))
+            state.name: sum(term["weight"] for term in terms if matches_term(term["preference"], state.node))
             for state in states
         }
         most = max(weights.values(), default=0) or 1

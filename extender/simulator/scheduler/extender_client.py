@@ -94,18 +94,18 @@ class ExtenderClient:
     async def preempt(self, pod: JsonObject, candidates: Sequence[Candidate]) -> dict[str, tuple[list[str], int]]:
         """Calls preempt. Returns UIDs of victims and violated budgets for each remaining node. Raises ExtenderError."""
         brief = {
-            each.node: {
-                "Pods": [{"UID": victim.uid} for victim in each.victims],
-                "NumPDBViolations": each.pdb_violations,
+            candidate.node: {
+                "Pods": [{"UID": victim.uid} for victim in candidate.victims],
+                "NumPDBViolations": candidate.pdb_violations,
             }
-            for each in candidates
+            for candidate in candidates
         }
         body = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": brief}
         answer = _fields(await self._send(self.entry.preempt_verb, body)).get("nodenametometavictims") or {}
         left = {}
         for node, victims in answer.items():
             fields = _fields(victims)
-            uids = [str(_fields(each).get("uid", "")) for each in fields.get("pods") or []]
+            uids = [str(_fields(victim).get("uid", "")) for victim in fields.get("pods") or []]
             left[node] = uids, int(fields.get("numpdbviolations") or 0)
         return left
 

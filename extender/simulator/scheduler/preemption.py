@@ -81,29 +81,29 @@ class PostFilter:
         if not self._is_eligible(pod, rejections, nodes):
             return None
         potential = [name for name, rejection in rejections.items() if rejection.code == UNSCHEDULABLE]
-        found = self._candidates(
+        candidates = self._candidates(
             pod, [self._cache.nodes[name] for name in potential if name in self._cache.nodes], nodes
         )
-        if not found:
+        if not candidates:
             return ""
         self.attempts += 1
         try:
-            candidates = await self._reviewed(pod, found, nodes)
+            allowed = await self._reviewed(pod, candidates, nodes)
         except ExtenderError as error:
             self.failures.append(str(error))
             return None
-        best = best_candidates(candidates)
+        best = best_candidates(allowed)
         return await self._act(pod, self._rng.choice(best), nodes) if best else None
 
     # -- choosing
 
     def _pods_by_node(self) -> dict[str, list[JsonObject]]:
         """The pods on each node that both the store and the cache have there, parsed lazily (`_NodePods`)."""
-        found: dict[str, list[Any]] = {}
+        pods: dict[str, list[Any]] = {}
         for stored in self._store.table(PODS).latest():
             if stored.node:
-                found.setdefault(stored.node, []).append(stored)
-        return _NodePods(found, self._cache)
+                pods.setdefault(stored.node, []).append(stored)
+        return _NodePods(pods, self._cache)
 
     def _is_eligible(
         self, pod: JsonObject, rejections: dict[str, NodeRejection], nodes: dict[str, list[JsonObject]]
@@ -115,7 +115,7 @@ class PostFilter:
         if not node or rejection is None or rejection.code == UNRESOLVABLE:
             return True
         # While victims of this pod's earlier preemption terminate, another preemption would delete more than needed.
-        return not any(_is_victim(each) and _priority(each) < _priority(pod) for each in nodes.get(node, []))
+        return not any(_is_victim(other) and _priority(other) < _priority(pod) for other in nodes.get(node, []))
 
     def _candidates(
         self, pod: JsonObject, states: list[CachedNode], nodes: dict[str, list[JsonObject]]
@@ -124,21 +124,21 @@ class PostFilter:
         wanted = max(len(states) * _LEAST_PERCENT // 100, _LEAST_NODES)
         turn = self._rng.randrange(len(states)) if states else 0
         fit = Fit(pod, self._cache)
-        found: list[tuple[Candidate, list[JsonObject]]] = []
+        candidates: list[tuple[Candidate, list[JsonObject]]] = []
         for state in states[turn:] + states[:turn]:
-            lower = [each for each in nodes.get(state.name, []) if _priority(each) < _priority(pod)]
+            lower = [other for other in nodes.get(state.name, []) if _priority(other) < _priority(pod)]
             dry = self._dry_run(fit, state, lower) if lower else None
             if dry is not None:
-                found.append(dry)
-            if len(found) >= wanted:
+                candidates.append(dry)
+            if len(candidates) >= wanted:
                 break
-        return found
+        return candidates
 
     def _dry_run(
         self, fit: Fit, state: CachedNode, lower: list[JsonObject]
     ) -> tuple[Candidate, list[JsonObject]] | None:
         """The victims on one node, most important first; None if the pod does not fit even without all of them."""
-        claims = {uid_of(each): state.claims[uid_of(each)] for each in lower}
+        claims = {uid_of(victim): state.claims[uid_of(victim)] for victim in lower}
         for uid in claims:
             state.release(uid)
         victims: list[JsonObject] = []
@@ -146,22 +146,22 @@ class PostFilter:
         lower.sort(key=_importance)
         violating = self._violating(lower) if fits else set()
         # Pods whose budget would be violated are reprieved first, and within each group the most important ones.
-        for each in sorted(lower, key=lambda victim: uid_of(victim) not in violating):
-            state.claim(uid_of(each), claims[uid_of(each)])
+        for victim in sorted(lower, key=lambda victim: uid_of(victim) not in violating):
+            state.claim(uid_of(victim), claims[uid_of(victim)])
             if fits and fit.rejection(state) is not None:
-                state.release(uid_of(each))
-                victims.append(each)
-        for each in victims:
-            state.claim(uid_of(each), claims[uid_of(each)])
+                state.release(uid_of(victim))
+                victims.append(victim)
+        for victim in victims:
+            state.claim(uid_of(victim), claims[uid_of(victim)])
         if not fits:
             return None
         victims.sort(key=_importance)
-        broken = sum(uid_of(each) in violating for each in victims)
+        broken = sum(uid_of(victim) in violating for victim in victims)
         return Candidate(state.name, tuple(map(_victim, victims)), broken), victims
 
     def _violating(self, pods: Iterable[JsonObject]) -> set[str]:
         left: dict[str, int] = {}
-        found: set[str] = set()
+        violating: set[str] = set()
         for pod in pods:
             for budget in matching_budgets(self._store, pod):
                 key = uid_of(budget)
@@ -169,15 +169,15 @@ class PostFilter:
                     self._allowed[key] = disruptions_allowed(self._store, budget)
                 left[key] = left.get(key, self._allowed[key]) - 1
                 if left[key] < 0:
-                    found.add(uid_of(pod))
-        return found
+                    violating.add(uid_of(pod))
+        return violating
 
     async def _reviewed(
-        self, pod: JsonObject, found: list[tuple[Candidate, list[JsonObject]]], nodes: dict[str, list[JsonObject]]
+        self, pod: JsonObject, candidates: list[tuple[Candidate, list[JsonObject]]], nodes: dict[str, list[JsonObject]]
     ) -> list[Candidate]:
         """The candidates that remain after the extender's preempt verb. Raises ExtenderError."""
-        bare = {candidate.node for candidate, _ in found if not candidate.victims}
-        given = [candidate for candidate, _ in found if candidate.victims or self._offers_bare]
+        bare = {candidate.node for candidate, _ in candidates if not candidate.victims}
+        given = [candidate for candidate, _ in candidates if candidate.victims or self._offers_bare]
         if bare and not given:
             raise ExtenderError(f"expected at least one victim pod on node {min(bare)}")
         if self._entry is None or not self._entry.preempt_verb:
@@ -186,7 +186,7 @@ class PostFilter:
         answer = await ExtenderClient(self._entry, self._http()).preempt(pod, given)
         reviewed = []
         for node, (uids, violations) in answer.items():
-            known = {uid_of(each): each for each in nodes.get(node, ())} if node in offered else {}
+            known = {uid_of(victim): victim for victim in nodes.get(node, ())} if node in offered else {}
             if not set(uids) <= set(known) or not (uids or node in bare):
                 raise ExtenderError(f"the extender answered victims on node {node} that are not there: {uids}")
             if uids:
@@ -197,7 +197,7 @@ class PostFilter:
 
     async def _act(self, pod: JsonObject, chosen: Candidate, nodes: dict[str, list[JsonObject]]) -> str | None:
         uids = {victim.uid for victim in chosen.victims}
-        victims = [each for each in nodes[chosen.node] if uid_of(each) in uids]
+        victims = [victim for victim in nodes[chosen.node] if uid_of(victim) in uids]
         work = self._remove(pod, chosen.node, victims)
         if self._is_async:
             self._spawn(work)
@@ -213,8 +213,8 @@ class PostFilter:
                 uid for uid, claim in self._cache.nominated.get(node, {}).items() if claim.priority < _priority(pod)
             ]
             pending = [stored.read() for stored in self._store.table(PODS).latest() if not stored.node]
-            await asyncio.gather(*(writer.clear_nomination(each) for each in pending if uid_of(each) in lower))
-            await asyncio.gather(*(writer.remove(each) for each in victims if not is_terminating(each)))
+            await asyncio.gather(*(writer.clear_nomination(other) for other in pending if uid_of(other) in lower))
+            await asyncio.gather(*(writer.remove(victim) for victim in victims if not is_terminating(victim)))
         finally:
             self._preempting.discard(uid_of(pod))
 
@@ -245,8 +245,8 @@ class _NodePods(dict[str, list[JsonObject]]):
         state = self._cache.nodes.get(node)
         claims = state.claims if state is not None else {}
         pods = [stored.read() for stored in self._stored.get(node, [])]
-        found = self[node] = [pod for pod in pods if uid_of(pod) in claims]
-        return found
+        counted = self[node] = [pod for pod in pods if uid_of(pod) in claims]
+        return counted
 
 
 def _priority(pod: JsonObject) -> int:
