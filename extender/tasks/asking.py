@@ -1,7 +1,7 @@
-"""Which schedulers ask this replica, for explanations and pages, and an event on a pod that none of them looks at.
+"""Which schedulers ask this replica; and an event on a pod whose scheduler does not ask.
 
-What is known begins with the term of this replica, so after a restart nothing is said for `SETTLED_SECONDS`. Bounded: the
-schedulers of `SchedulerCounts`, and `_MOST_TOLD` pods with an event; those of each namespace take turns (`EventRecorder`).
+The counts begin with the term of this replica. So after a restart nothing is reported for `SETTLED_SECONDS`. Bounded: the
+schedulers of `SchedulerCounts`, and `_MOST_TOLD` pods with an event. Namespaces take turns (`EventRecorder`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_TOLD: Final = 2000
 
 
 class Asking:
-    """What schedulers have asked. ``since`` returns since when this replica answers, in monotonic seconds; None while it does not."""
+    """Which schedulers have asked. ``since`` returns when this replica began to answer, in monotonic seconds; None while it does not."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Asking:
         return asked_about(pod, heard, answer)
 
     def unasked(self, pod: Pod) -> str:
-        """That no scheduler looks at a pending pod, in a sentence; empty where that is not so. O(schedulers)."""
+        """A sentence that no scheduler looks at a pending pod; empty if one does. O(schedulers)."""
         heard = self.heard()
         return unasked_note(pod, heard) if heard is not None and is_unasked(pod, heard) else ""
 
@@ -77,10 +77,10 @@ def _in_words(decision: LoggedDecision) -> str:
 
 
 class UnaskedPods:
-    """Records one event on each pod that waits for a scheduler of whose name none asks. For the leader.
+    """Records one event on each pending pod whose `schedulerName` no scheduler asks with. For the leader.
 
-    Before that it looks whether a scheduler that has not asked has pods on nodes: then it places them without the extender.
-    Without ``events`` this is all.
+    First it looks for pods of that scheduler on nodes. If there are some, the scheduler works without the extender, and its
+    pods get no event. Without ``events`` only this search runs.
     """
 
     def __init__(self, index: ClusterIndex, asking: Asking, events: EventRecorder | None, clock: Clock) -> None:
@@ -104,7 +104,7 @@ class UnaskedPods:
                     self._look(pod)
 
     async def _look_elsewhere(self) -> None:
-        """Which schedulers of waiting pods place pods and have not asked. O(pods), in slices, where there are such; else O(waiting pods)."""
+        """Finds the schedulers that place pods and have not asked. O(pods), in slices; O(waiting pods) if all have asked."""
         heard = self._asking.heard()
         if heard is None:
             return

@@ -1,6 +1,7 @@
-"""Computes explanations and pages of the cluster for people, in slices, so that an answer to the scheduler waits for little of it.
+"""Computes explanations and pages of the cluster for people.
 
-Each has a budget of time, and few may wait.
+The work is cut into slices, so that an answer to the scheduler waits for one slice at most. Each explanation and page has a
+budget of time, and few may wait.
 """
 
 from __future__ import annotations
@@ -61,10 +62,12 @@ _MOST_EXPLAINING: Final = 1.0  # of slices; an explanation at 5,000 nodes and 15
 
 
 class ExplainService:
-    """The explain verb with its budget. ``nodes_of`` returns the nodes that a pod is assumed on, by UID.
+    """The explain verb with its budget.
 
-    ``work`` is shared with other work for people; without it explanations are all of it. ``group_of``: the group of a gated pod.
-    ``asked_about``: whether a scheduler looks at a pending pod, None where that is not known.
+    ``nodes_of``: the nodes that a pod is assumed on, by its UID.
+    ``work``: the queue of work for people; by default explanations have one of their own.
+    ``group_of``: the group of a gated pod, by its UID.
+    ``asked_about``: whether a scheduler looks at a pending pod; None where that is not known.
     """
 
     def __init__(
@@ -119,7 +122,7 @@ class ExplainService:
         return (yield from explain(pod, self._view, self._settings, node, offers_changes=offers_changes))
 
     def _of_gated(self, pod: Pod, node: str, *, offers_changes: bool) -> Steps[Explanation]:
-        """As it would be once it is released: in the domain of its group, where that has one."""
+        """Explains the pod as it will be after its release: pinned to the domain of its group, if the group has one."""
         group = self._group_of(pod.uid)
         levels = () if group is None else group.levels
         asked = replace(pod, signature=narrowed(pod.signature, levels)) if levels else pod
@@ -149,7 +152,7 @@ class ExplainService:
             raise NotExplained(NoAnswerCause.UNKNOWN, f"node {node} is not known")
 
     def _state(self, pod: Pod) -> str:
-        """Why the pod is not to be explained, as it is placed or leaving; else empty."""
+        """Why there is nothing to explain: the pod is placed, assumed or terminating. Empty for a pending pod."""
         if pod.node:
             return f"on node {pod.node}"
         if pod.terminating:
@@ -171,7 +174,10 @@ _IN_FLIGHT: Final = (GatedPodState.READY, GatedPodState.BLOCKED, GatedPodState.R
 
 
 def overview_of(index: ClusterIndex, group: GatedGroup) -> GroupOverview:
-    """How far a group is, and why it waits. O(its pods), and O(1) for one of thousands, of which the leader has told."""
+    """How far a group is, and why it waits. O(its pods).
+
+    A group with more than `_MOST_GROUPED` pods costs O(1): the overview repeats what the leader wrote into its status.
+    """
     placement = index.placements.of(group.key)
     state = group_state(group.key, index.gated, index.pods) if len(group.roles) <= _MOST_GROUPED else None
     if state is not None:
@@ -181,9 +187,11 @@ def overview_of(index: ClusterIndex, group: GatedGroup) -> GroupOverview:
 
 
 class BrowseService:
-    """The pages. ``preemptions`` returns those in flight, ``freshness`` seconds since the cluster was heard of.
+    """The pages.
 
-    ``unasked`` says of a pending pod that no scheduler looks at it.
+    ``preemptions``: the preemptions in flight.
+    ``freshness``: the age of the oldest kind in the index, in seconds.
+    ``unasked``: a sentence where no scheduler looks at a pending pod, else empty.
     """
 
     def __init__(

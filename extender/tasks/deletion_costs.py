@@ -1,9 +1,11 @@
-"""Keeps the costs of deletion of pods whose policies direct it (`deletionCost: Fullest`). On the leader only.
+"""Keeps the annotation `pod-deletion-cost` of pods whose policies direct it (`deletionCost: Fullest`). On the leader only.
 
-One round after the other: what the costs should be is computed in slices, then differences are written, at most `WRITES_PER_SECOND` and
-`MOST_WRITES` in a round. Namespaces take turns, as the tenants of a cluster share the writes, and in each the fullest domains come
-first. A cost that another client takes off a pod is written again after a wait that doubles each time. An annotation that another client has written is never touched: ours has a second one beside it
-with the same value. Costs are removed when no policy directs them any more.
+A round computes the costs in slices, then writes the differences: at most `WRITES_PER_SECOND`, and `MOST_WRITES` in a round.
+
+1. Namespaces take turns, because the tenants of a cluster share the writes. Within a namespace the fullest domains come first.
+2. A cost that another client removes is written again after a wait that doubles each time.
+3. An annotation of another client is never changed. Ours has a second annotation with the same value beside it.
+4. Costs are removed when no policy directs them any more.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class DeletionCosts:
             await self._clock.sleep(ROUND_SECONDS)
 
     async def round(self) -> None:
-        """Computes and writes once. O(1) where no policy directs costs and no pod has one of ours, else O(pods)."""
+        """Computes and writes once. O(pods); O(1) if no policy directs costs and no pod has a cost that we wrote."""
         is_directed = any(
             directive.deletion_cost for policy in self._index.policies for directive in policy.directives.spread
         )
@@ -93,7 +95,7 @@ class DeletionCosts:
             await self._change(uid, _text(cost))
 
     def _forget(self) -> None:
-        """The last writes to pods that are gone, and the earliest where there are too many."""
+        """Forgets writes to deleted pods, and the earliest writes above `_MOST_REMEMBERED`."""
         self._last = {uid: last for uid, last in self._last.items() if uid in self._index.pods}
         for uid in list(self._last)[: max(0, len(self._last) - _MOST_REMEMBERED)]:
             del self._last[uid]
@@ -111,7 +113,7 @@ class DeletionCosts:
                 begun = self._clock.now()
 
     def _pods(self) -> Iterator[Pod | None]:
-        """The pods of now, by their UIDs; None after each step of some."""
+        """The existing pods in the order of their UIDs; None between two steps."""
         for number, uid in enumerate(list(self._index.pods), start=1):
             pod = self._index.pods.get(uid)
             if pod is not None and not pod.terminating:
@@ -142,7 +144,7 @@ class DeletionCosts:
 
 
 class _Written(NamedTuple):
-    """The last write to a pod: the cost, and before when it is not repeated although the pod lacks it."""
+    """The last write to a pod: the cost, and the time before which the write is not repeated."""
 
     cost: str
     wait: float

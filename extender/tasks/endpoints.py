@@ -1,12 +1,13 @@
-"""Publishes where replicas answer, as EndpointSlices of Services without a selector: the webhook of each, and the leader for kube-scheduler.
+"""Publishes where replicas answer, as EndpointSlices of Services without a selector.
 
-Every replica is ready as a pod once it could answer, also while it stands by. But only the leader answers kube-scheduler. So the
-readiness of pods, by which Kubernetes selects the endpoints of a Service, is the wrong one for both:
+A pod is ready once it could answer, also while it stands by. But only the leader answers kube-scheduler, so endpoints by the
+readiness of pods would be wrong:
 
-- the webhook: each replica publishes a slice of its own when its webhook can answer, and withdraws it first of all when it stops.
-  With a selector calls would also reach pods that end, and fail. The slice belongs to the pod, so that it is deleted with it;
-- kube-scheduler: the leader writes its address into the one slice of the Service. The next leader replaces it by the same write
-  with which it becomes known, so a leader that died is called no longer, and there are never two.
+- the webhook: each replica publishes a slice of its own when its webhook can answer. At shutdown it withdraws the slice
+  before all else, because with a selector calls would reach pods that end, and fail. The pod owns the slice, so Kubernetes
+  deletes both together.
+- kube-scheduler: the leader writes its address into the only slice of the Service. The next leader overwrites the address.
+  So the slice never has two addresses. After a leader dies, calls fail until the next leader writes its own address.
 
 https://kubernetes.io/docs/concepts/services-networking/service/#services-without-selectors
 """
@@ -138,7 +139,7 @@ class WebhookEndpoint:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def withdraw(self) -> None:
-        """The webhook is about to end. It has to answer until every API server and node knows that."""
+        """Call before the webhook ends: it has to answer until every API server and node knows that its slice is gone."""
         self._is_withdrawn = True
         await self._attempt(is_wanted=False)
 
@@ -177,9 +178,12 @@ class WebhookEndpoint:
 class LeaderEndpoint:
     """The one slice of the Service that kube-scheduler calls, with the address of the leader alone.
 
-    A call at a replica that does not lead waits until it leads, or until the Service leads to another one: then the client is sent
-    there. So no call fails while the leader changes in order. ``answers``: whether this replica answers now. ``patience``: seconds
-    that a call waits at most. The store refuses writes of a replica that does not lead.
+    A call that reaches a standby waits. Either the standby becomes the leader and answers, or the Service gets the address of
+    another replica and the client is redirected there. So no call fails in an orderly change of leaders.
+
+    ``answers``: whether this replica answers now.
+    ``patience``: the seconds that a call waits at most.
+    The store refuses writes of a replica that does not lead.
     """
 
     def __init__(
@@ -203,10 +207,10 @@ class LeaderEndpoint:
             await self._clock.sleep(REPAIR_SECONDS if is_written else LOOK_SECONDS)
 
     async def is_handed_over(self, redirects: int) -> bool:
-        """Waits until this replica answers, another one does, or the patience is over; returns whether another one does.
+        """Waits until this replica or another one answers, or the patience is over. True if another one answers.
 
-        Before the first look it waits longer the more ``redirects`` brought the call here: a client whose node does not know the
-        endpoint yet comes back at once, and must not have followed its last redirect before the node knows.
+        The wait before the first look grows with ``redirects``. A client whose node does not know the new endpoint yet is sent
+        back here at once, and kube-scheduler follows ten redirects only: they must last until the node knows.
         """
         until = self._clock.now() + self._patience
         pace = min(PACE_SECONDS * PACE_GROWTH**redirects, self._patience)
@@ -220,9 +224,9 @@ class LeaderEndpoint:
         return False
 
     async def complete_handover(self) -> None:
-        """After the Lease was released: returns once another replica is called, and every node had time to learn that.
+        """Call after the release of the Lease. Returns once another replica is called and every node had time to learn that.
 
-        At once where this replica has never led, and after some seconds where no other takes over.
+        Returns at once if this replica has never led, and after `_SUCCESSOR_SECONDS` if no other replica takes over.
         """
         until = self._clock.now() + _SUCCESSOR_SECONDS
         while self._has_led and self._clock.now() < until:

@@ -1,7 +1,10 @@
 """Records events as client-go's recorder does: a queue, a token bucket, and one event for what is repeated.
 
-Events of a namespace wait for its own, and not behind the burst of another. They go to the same API server as more urgent writes. A mass preemption makes one event per victim, so each waits until such
-writes pause, but at most a quarter of a second: a burst that does not end must not suppress them. An event is not retried.
+1. Each namespace has a queue of its own, so a burst of one namespace does not delay the events of another.
+2. Events give way to urgent writes, because both go to the same API server and a mass preemption makes one event per victim.
+   An event waits until urgent writes pause, but at most a quarter of a second: a burst may not end.
+3. An event is not retried.
+
 https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
 
@@ -38,7 +41,7 @@ _MOST_NAMED: Final = 5  # policies; the note has 1 KiB
 
 
 class TokenBucket:
-    """``at_once`` tokens, of which one comes back every ``refill`` seconds. Time is given by the caller."""
+    """``at_once`` tokens; one token comes back every ``refill`` seconds. The caller passes the time."""
 
     def __init__(self, at_once: float, refill: float, now: float) -> None:
         self._most = self._left = at_once
@@ -46,7 +49,7 @@ class TokenBucket:
         self._filled = now
 
     def take(self, now: float, *, spare: float = 0.0) -> bool:
-        """Takes a token, where one is left beside those to ``spare`` for others. O(1)."""
+        """Takes a token, unless only the ``spare`` tokens for others are left. O(1)."""
         self._left = min(self._most, self._left + (now - self._filled) / self._refill)
         self._filled = now
         if self._left < 1 + spare:
@@ -59,9 +62,9 @@ class TokenBucket:
 class EventLimit:
     """``at_once`` events, and one more every ``refill`` seconds; half of them are kept for warnings.
 
-    Where one namespace has used them up, others get as many again in advance, each half of what is left of those.
-    ``repeated_after``: seconds after which an object may have another event of the same reason. It then tells how often the
-    reason came in between.
+    If one namespace has used them up, other namespaces get as many again in advance. Each takes half of what is left.
+    ``repeated_after``: seconds before an object may have another event of the same reason. The second event says how often
+    the reason occurred in between.
     """
 
     at_once: int = 50
@@ -72,7 +75,7 @@ class EventLimit:
 class EventRecorder:
     """``record`` queues an event and returns at once, ``run`` writes events, ``flush`` waits until the queue is empty.
 
-    ``results``: events by what became of them. suppressed: over the limit, repeated too soon, or the queue is full.
+    ``results`` counts events by result. suppressed: over the limit, repeated too soon, or the queue is full.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from extender.model.release import GroupKey
 
 _HALF_LIFE: Final = 60.0  # seconds: what was used so long ago counts half
 _NOTHING: Final = 0.01
-_MOST_KEPT: Final = 1000  # namespaces, before those that have used nothing for a while are forgotten
+_MOST_KEPT: Final = 1000  # namespaces; above this, namespaces whose usage has decayed are forgotten
 
 
 class NamespaceUsage:
@@ -27,7 +27,7 @@ class NamespaceUsage:
         self._used: dict[str, tuple[float, float]] = {}
 
     def charge(self, namespace: str) -> None:
-        """The namespace uses one more. Amortised O(1)."""
+        """Counts one more use of the namespace. Amortised O(1)."""
         now = self._clock.now()
         self._used[namespace] = self._of(namespace, now) + 1.0, now
         if len(self._used) > _MOST_KEPT:
@@ -36,11 +36,11 @@ class NamespaceUsage:
             }
 
     def used(self, namespace: str) -> float:
-        """How much it has used, as that counts now. O(1)."""
+        """What the namespace has used, decayed until now. O(1)."""
         return self._of(namespace, self._clock.now())
 
     def least(self, namespaces: Iterable[str]) -> str:
-        """The one that has used least; of equals the first. O(namespaces)."""
+        """The namespace that has used least; the first of equals. O(namespaces)."""
         now = self._clock.now()
         return min(namespaces, key=lambda namespace: self._of(namespace, now))
 
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class FairBacklog(Generic[T]):
-    """What waits to be done, by namespace. Above ``longest`` the last of the namespace that has most is dropped."""
+    """Waiting items by namespace. Above ``longest`` the namespace with most items loses its last one."""
 
     def __init__(self, clock: Clock, longest: float = inf) -> None:
         self._usage = NamespaceUsage(clock)
@@ -67,7 +67,7 @@ class FairBacklog(Generic[T]):
         return self._count
 
     def add(self, namespace: str, item: T) -> T | None:
-        """Adds an item; returns the one that is dropped for it, which may be itself. O(1), O(namespaces) where it is full."""
+        """Adds an item; returns the item that is dropped for it, perhaps the new one. O(1), or O(namespaces) when full."""
         self._waiting.setdefault(namespace, deque()).append(item)
         self._count += 1
         self._added.set()
@@ -77,7 +77,7 @@ class FairBacklog(Generic[T]):
         return self._remove(largest, -1)
 
     def pop(self, closed: Container[str] = ()) -> T | None:
-        """The first of the namespace that used least, of those that are not ``closed``. O(namespaces)."""
+        """The first item of the namespace that used least and is not ``closed``; None if there is none. O(namespaces)."""
         open_ = [namespace for namespace in self._waiting if namespace not in closed]
         if not open_:
             return None
@@ -86,7 +86,7 @@ class FairBacklog(Generic[T]):
         return self._remove(namespace, 0)
 
     async def take(self) -> T:
-        """The same, once there is one. For one caller or several."""
+        """Waits for an item and pops it. For one caller or several."""
         while (item := self.pop()) is None:
             self._added.clear()
             await self._added.wait()
@@ -105,8 +105,8 @@ class FairBacklog(Generic[T]):
 class RateLimiter:
     """At most ``at_once`` holders, and ``per_second`` new ones a second; as many as ``at_once`` may begin in a burst.
 
-    Each namespace is first in, first out. The place that is next is given only when it may begin, so that none is taken
-    in advance by those that came first.
+    Each namespace is first in, first out. A place is given only when its holder may begin at once. Otherwise the first
+    callers would take all places in advance, and a namespace that comes later would wait behind them.
     """
 
     def __init__(self, clock: Clock, at_once: int, per_second: float) -> None:
@@ -130,7 +130,7 @@ class RateLimiter:
     async def acquire(self, namespace: str = "") -> AsyncIterator[None]:
         """Waits for the turn of the namespace, a free place and the rate, and holds the place until the block is left.
 
-        Writes that are all equally urgent, as those of preemptions, name no namespace: first in, first out.
+        Without a namespace callers are first in, first out: for equally urgent writes, such as all writes of preemptions.
         """
         self._users += 1
         try:
@@ -147,7 +147,7 @@ class RateLimiter:
             self._last_release = self._clock.now()
 
     async def _turn(self, namespace: str) -> float:
-        """Waits until a place is given; returns the seconds until the rate allows to use it."""
+        """Waits for a place; returns the seconds until the rate allows the holder to begin."""
         waiter: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(namespace, deque()).append(waiter)
         self._grant()
@@ -161,7 +161,7 @@ class RateLimiter:
             raise
 
     async def _pace(self, seconds: float) -> None:
-        """Waits until the rate allows one more. Meanwhile no other is given a place."""
+        """Waits until the rate allows one more. Until then no other caller gets a place."""
         try:
             await self._clock.sleep(seconds)
         finally:
@@ -169,7 +169,7 @@ class RateLimiter:
             self._grant()
 
     def _grant(self) -> None:
-        """Gives the next places to the first that wait, of the namespaces that have used least. O(waiting namespaces) for each."""
+        """Gives the free places, each to the namespace that has used least. O(waiting namespaces) for each place."""
         while self._free and not self._is_pacing and self._waiting:
             namespace = self._usage.least(self._waiting)
             waiters = self._waiting[namespace]
@@ -191,9 +191,9 @@ def turns_of_work(clock: Clock) -> RateLimiter:
 
 
 async def in_turns(steps: Steps[T], turns: RateLimiter, namespace: str) -> T:
-    """The result of all steps. Each is a turn of the namespace that used least, and one is taken in an iteration of the event loop.
+    """The result of all steps. Each step is a turn, and the namespace that used least has the next turn.
 
-    So what else the loop does waits for one step, however many wait. A turn costs 5 µs.
+    An iteration of the event loop runs one step, so other tasks wait for one step at most. A turn costs 5 µs.
     """
     while True:
         async with turns.acquire(namespace):
@@ -211,10 +211,13 @@ _REST_A_POD: Final = 2e-5  # seconds between two looks at a group, each of which
 
 
 class GroupQueue:
-    """`take` returns groups, for one caller at a time; each has to be given back with `done`. O(namespaces with work); all else is O(log groups)."""
+    """Groups to work on. `take` gives a group to one caller at a time, which returns it with `done`.
+
+    `take` costs O(namespaces with work), everything else O(log groups).
+    """
 
     def __init__(self, clock: Clock, most_in_work: int = MOST_IN_WORK) -> None:
-        """``most_in_work``: groups of one namespace at a time, so that a worker is left for those of others."""
+        """``most_in_work``: groups of one namespace at a time, so that a worker is left for other namespaces."""
         self._clock = clock
         self._ready: FairBacklog[GroupKey] = FairBacklog(clock)
         self._queued: set[GroupKey] = set()
@@ -231,7 +234,7 @@ class GroupQueue:
         return len(self._ready)
 
     def add(self, key: GroupKey) -> None:
-        """Work on a group as soon as it is its turn, and has rested."""
+        """Queues a group. It is taken when it has rested and its turn comes."""
         if key in self._working:
             self._again.add(key)
             return
@@ -247,7 +250,7 @@ class GroupQueue:
             self._changed.set()
 
     def add_at(self, key: GroupKey, when: float) -> None:
-        """Work on a group at a time of the clock, also if it is worked on before."""
+        """Queues a group at a time of the clock, even if it is taken before that time too."""
         if (when, key) not in self._due:
             self._due.add((when, key))
             heappush(self._later, (when, key))
@@ -267,7 +270,7 @@ class GroupQueue:
             await self._wait()
 
     def done(self, key: GroupKey, pods: int = 0) -> None:
-        """The worker has left a group, which has so many pods: a large one rests, whatever changes meanwhile."""
+        """Returns a group, which has so many ``pods``. It rests for a time that grows with its pods, whatever changes meanwhile."""
         if pods:
             self._resting[key] = self._clock.now() + pods * _REST_A_POD
         else:

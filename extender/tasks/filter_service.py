@@ -1,23 +1,28 @@
 """The filter service: waits for the assumed pods that a request depends on, calls the verb, assumes the pod, submits the plan.
 
-The decision is about the pod as the watch shows it (`WatchedPods`). Whole nodes in a request are those of a scheduler, of
-which the watch may not show one yet, or those that a tool such as an autoscaler makes up:
+The decision is about the pod as the watch shows it (`WatchedPods`). A request with whole nodes comes from a scheduler, whose
+newest node the watch may not show yet, or from a tool such as an autoscaler, which invents nodes. Three cases:
 
-- the pod is shown, and some of the nodes: a scheduler's. Decided about the nodes as the watch shows them. One that it does not
-  show yet is rejected, because a pod on it would count for no other pod.
-- the pod is shown, and none of the nodes: decided as it was sent, since a tool tries a node for a pending pod. A scheduler asks
-  this for a pod that is bound to a new node by its affinity, so the pod is assumed on the node that it is given, and counts
-  there as soon as the watch shows that node.
-- the pod is not shown, and some node is not: a what-if. Decided as it was sent, it changes nothing here.
+1. The watch shows the pod and some of the nodes: a scheduler. The nodes count as the watch shows them. A node that it does
+   not show yet is rejected, because no other pod would count a pod on it.
+2. The watch shows the pod and none of the nodes: a tool that tries a node for a pending pod. The nodes count as they were
+   sent. A scheduler sends this too, for a pod whose affinity names a new node. So the pod is assumed on the single node that
+   passed, and counts there as soon as the watch shows the node.
+3. The watch does not show the pod, nor some node: a what-if. It is decided as it was sent and changes nothing here.
 
-The scheduler sends the next pod before the watch shows the last one bound, so a pod that passed is assumed from then on.
-A request for an assumed pod may be forged, and the pod on its way to the node of the earlier answer. So it gets that node
-again; where the request does not have it, the pod counts on both. It leaves a node only where that is out.
-A request whose result depends on assumed pods of undetermined node waits until enough of them are bound or forgotten, at
-most ``wait`` seconds; then the verb counts each of them on the node where it is worst. One whose scores depend on such pods
-waits until they are bound, or were answered `_SCORED_SECONDS` ago: else the replicas of a Service would come to the same zone.
-Other requests never wait.
-``compose`` gives it to the server; the decision itself is the verb's.
+Assumed pods:
+
+1. A pod that passed is assumed at once, because the scheduler sends the next pod before the watch shows this one bound.
+2. A second request for an assumed pod may be forged while the pod is on its way to the node of the first answer. So the answer
+   is the same node again. If the request does not name that node, the pod counts on the old and on the new nodes. It leaves a
+   node only when the node is rejected now.
+3. A result may depend on assumed pods whose node is undetermined. The request waits until enough of them are bound or
+   forgotten, at most ``wait`` seconds. After that the verb counts each of them on the node where it does most harm.
+4. Scores may depend on such pods too. The request waits until they are bound, or until `_SCORED_SECONDS` after their answer.
+   Without this wait the replicas of a Service would land in the same zone.
+5. All other requests never wait.
+
+``compose`` gives the service to the server; the decision itself is the verb's.
 """
 
 from __future__ import annotations
@@ -51,15 +56,14 @@ _MOST_DIFFERENCES: Final = 32  # few, as each keeps the constraints of a request
 class WatchedPods:
     """Finds the pod of a request as the watch shows it, and waits a short time for a pod that the watch does not show yet.
 
-    The watches of the scheduler and of the extender deliver a new pod at about the same time, in either order. After the wait the
-    request gets an error: a request alone is no proof that a pod exists. Where the watch shows the pod with other constraints,
-    one of the two lags by an update: the request waits for the watch, then the watched pod is used. A pair of constraints
-    that was waited for in vain is not waited for again: its sender omits fields that it does not know, or the request is older.
+    1. The watch does not show the pod: the watches of the scheduler and of the extender deliver a new pod at about the same
+       time, in either order. The request waits, then gets an error, because a request alone does not prove that a pod exists.
+    2. The watch shows the pod with other constraints: one of the two lags by an update. The request waits for the watch, then
+       the watched pod is used. A pair of constraints for which a request waited in vain is not waited for again: the sender
+       omits fields that it does not know, or the request is the older one.
 
-    ``waits`` counts requests that waited.
-
-    At most ``most_waiting`` requests wait at a time; further ones get an error at once, so that requests for pods that do
-    not exist cannot occupy all requests in flight.
+    ``waits`` counts requests that waited. At most ``most_waiting`` requests wait at a time. Further requests get an error at
+    once, so that requests for pods that do not exist cannot occupy all requests in flight.
     """
 
     def __init__(self, index: ClusterIndex, clock: Clock, wait: float, most_waiting: int) -> None:
@@ -73,7 +77,7 @@ class WatchedPods:
         self._waited_in_vain: dict[tuple[PodSignature, PodSignature], None] = {}
 
     async def find(self, requested: Pod) -> Pod | Unconfirmed:
-        """The pod of a request as the watch shows it, or why it is rejected. Waits where the next event may change that."""
+        """The pod of a request as the watch shows it, or why it is rejected. Waits if the next event may change the result."""
         shown = self.look_up(requested)
         if self._may_change(requested, shown) and self._waiting < self._most_waiting:
             await self._wait_for(requested)
@@ -85,7 +89,7 @@ class WatchedPods:
         return shown
 
     def look_up(self, requested: Pod) -> Pod | Unconfirmed:
-        """The same as the watch shows it now, without waiting and without counting. O(1)."""
+        """As `find`, but does not wait and does not count. O(1)."""
         return watched_pod(requested.uid, requested.namespace, requested.name, self._index.view)
 
     def rejected(self) -> dict[str, float]:
@@ -177,10 +181,10 @@ class SchedulerCounts:
 
 
 class ScheduledPods:
-    """Tells of each pod that passed here and was bound: the seconds since its creation, and how many requests it took.
+    """Reports each pod that passed here and was bound: the seconds since its creation, and the requests that it took.
 
-    Only pods that were rejected, or had to be asked about again, are remembered: the last `_MOST_FAILED`, as some are deleted
-    without a binding. ``now``: Unix seconds.
+    A pod is remembered only after a failed attempt. The last `_MOST_FAILED` are kept, because a pod may be deleted unbound.
+    ``now``: Unix seconds.
     """
 
     def __init__(self, tell: Callable[[float, int], None], now: Callable[[], float]) -> None:
@@ -206,9 +210,12 @@ class ScheduledPods:
 
 @dataclass(frozen=True, slots=True)
 class AssumedPodOptions:
-    """Seconds: ``expiry`` of an assumption, longest ``wait`` of a request, ``failure_grace`` before a report of failure counts.
+    """Times in seconds.
 
-    ``doubt``: seconds after which a pod that no binding has confirmed may also be on no node.
+    ``expiry``: how long an assumption lasts.
+    ``wait``: how long a request waits at most.
+    ``failure_grace``: how old an assumption must be before a report of failure ends it.
+    ``doubt``: after this time without a confirmed binding the pod may also be on no node.
     """
 
     enabled: bool = True
@@ -221,8 +228,8 @@ class AssumedPodOptions:
 class FilterService:
     """The filter verb with its effect on the assumed pods.
 
-    ``requests`` counts requests, ``waits`` those that waited, ``given_up`` those that waited in vain, ``waited`` their seconds.
-    ``decisions`` counts decisions by scheduler.
+    Counters: ``requests``; ``waits``, requests that waited; ``given_up``, requests that waited in vain; ``waited``, seconds of
+    waiting; ``decisions``, by scheduler.
     """
 
     def __init__(
@@ -262,7 +269,7 @@ class FilterService:
         self._scheduled = scheduled or ScheduledPods(lambda _seconds, _attempts: None, lambda: 0.0)
 
     async def filter(self, args: ExtenderArgs) -> FilterResult:
-        """Decides a request, unless the pod is assumed and its nodes still pass: then it gets these again, or an error."""
+        """Decides a request. A pod that is assumed on nodes that still pass gets these nodes again, or an error."""
         self.requests += 1
         pod = self._watched(args.pod)
         if self._are_all_new(args):
@@ -291,11 +298,17 @@ class FilterService:
         return self._answer(args, previous)
 
     def _answer_again(self, args: ExtenderArgs, pod: Pod) -> FilterResult | None:
-        """The answer about a pod that an earlier answer let pass; None where there is none, or where its nodes are out.
+        """The answer about a pod that an earlier answer let pass. None if no answer did, or if its nodes are rejected now.
 
-        The assumption stays, on all nodes that are not out. A doubted one gets other nodes besides, as the scheduler may fail on
-        the earlier ones again and again. O((its nodes + names) × clauses).
+        O((its nodes + names) × clauses).
         """
+        # 1. A binding is in flight: an error, because any other answer could give the room away.
+        # 2. No earlier answer, or every node of it is rejected now: None, and the request is decided anew.
+        # 3. The request names a node of the earlier answer: the same node again, and the assumption stays as it is.
+        # 4. The assumption is doubted, or the request names none of its nodes: other nodes that pass now. The pod then counts
+        #    on the old and the new nodes, because the scheduler may fail on the old ones again and again.
+        # 5. No node is left to offer, or the pod would count on more than `_MOST_PLACES` nodes: an error. The scheduler
+        #    retries with its back-off, and the room of the pod is kept meanwhile.
         assumed = self._index.assumed
         if pod.uid in assumed.binding:
             return _BEING_BOUND
@@ -330,7 +343,7 @@ class FilterService:
         return decision.result
 
     def _answer(self, args: ExtenderArgs, previous: Assumed | None) -> FilterResult:
-        """Decides now and assumes the pod. ``previous`` is what was assumed of the pod before."""
+        """Decides now and assumes the pod. ``previous`` is the earlier assumption of this pod."""
         avoid = previous.nodes[0] if previous is not None and len(previous.nodes) == 1 else ""
         result = self._decide(args, avoid)
         self.decisions.record(args.pod.scheduler, result, self._clock.now())
@@ -348,10 +361,10 @@ class FilterService:
         return result
 
     def _answer_new_nodes(self, args: ExtenderArgs, pod: Pod | Unconfirmed) -> FilterResult:
-        """The answer about nodes none of which the watch shows, as they were sent.
+        """The answer about nodes that the watch does not show: the nodes count as they were sent.
 
-        A pending pod is assumed where it may go, unless that is open or it is assumed already: what a tool asks does not show that
-        the last attempt failed.
+        A pending pod is assumed if exactly one node passes and the pod is not assumed yet. An existing assumption stays, because
+        the request of a tool does not prove that the last attempt of the scheduler failed.
         """
         if not isinstance(pod, Pod):
             return self._decide(args)
@@ -366,7 +379,7 @@ class FilterService:
             call(args)
 
     def attempt_failed(self, requested: Pod) -> None:
-        """Doubts the assumption of a pod whose request cannot be decided: the last attempt has failed, if it is the scheduler that asks."""
+        """Doubts the assumption of a pod whose request cannot be decided: if the scheduler sent it, its last attempt has failed."""
         pod = self._watched(requested)
         if isinstance(pod, Pod) and pod.uid in self._index.assumed.held and pod.uid not in self._index.assumed.binding:
             self._index.assumed.doubt(pod.uid)
@@ -418,9 +431,9 @@ class FilterService:
                 continue
 
     async def run(self) -> None:
-        """Ends assumptions that expired or failed and doubts those that nothing confirms, until cancelled.
+        """Ends assumptions that expired or failed, and doubts assumptions without a confirmed binding, until cancelled.
 
-        Time in which the process was suspended does not count: events of that time have not been read yet.
+        Time in which the process was suspended does not count, because events of that time have not been read yet.
         """
         options = self._options
         limits = AssumptionTimeouts(options.expiry, options.failure_grace, options.doubt)

@@ -61,10 +61,10 @@ PAUSE_SECONDS: Final = 0.002
 
 
 class PolicyRecount:
-    """Keeps what policies add to the pods on nodes up to date in the counts, after policies or namespaces have changed.
+    """Corrects the counts of constraints that policies add to pods on nodes, after policies or namespaces have changed.
 
-    Signature by signature: the counts are consistent after each. Until the last, some pods count as an earlier version of the policies
-    said. 5,000 signatures take 50 ms. On every replica. ``recounted`` is how many signatures were corrected.
+    One signature after the other; the counts are consistent after each. Until the round ends some pods count by an earlier
+    version of the policies. 5,000 signatures take 50 ms. On every replica. ``recounted`` counts corrected signatures.
     """
 
     def __init__(self, counts: Counts, policies: PolicyTable, namespace_changes: Subscribable, clock: Clock) -> None:
@@ -89,7 +89,7 @@ class PolicyRecount:
                 self._policies.recounted.notify(None, None)
 
     async def _round(self) -> bool:
-        """Whether any signature was corrected. O(signatures), and O(terms × nodes of its pods) for each that is."""
+        """Whether any signature was corrected. O(signatures), and O(terms × nodes of its pods) for each corrected one."""
         corrected, begun = 0, self._clock.now()
         for signature in list(self._counts.signatures):
             corrected += self._counts.recheck_policies(signature)
@@ -130,10 +130,10 @@ _JUMP: Final = 0.5  # seconds between the clocks; less is a clock that is slewed
 
 
 class ExclusionClock:
-    """Applies the time to what is excluded of topology domains, at most once a second, and tells which come and go. On every replica.
+    """Begins and ends the exclusion of topology domains in time, at most once a second, and logs both. On every replica.
 
-    How long a domain has been unavailable is measured by the monotonic clock. The wall clock only reads the dates of nodes and operators.
-    ``steps`` counts how often a time was applied. ``wall``: seconds of the Unix epoch.
+    The monotonic clock measures how long a domain has been unavailable. The wall clock is compared only with dates that nodes
+    and operators wrote. ``steps`` counts the updates. ``wall``: seconds of the Unix epoch.
     """
 
     def __init__(self, domains: DomainTable, clock: Clock, wall: Callable[[], float]) -> None:
@@ -144,7 +144,7 @@ class ExclusionClock:
         self._told: dict[tuple[str, str], DomainExclusion] = {}
 
     async def run(self) -> None:
-        """Until cancelled. A domain that returns is counted at once, without a step."""
+        """Runs until cancelled. A domain that returns counts at once, without waiting for a step."""
         ahead = self._wall() - self._clock.now()
         while True:
             now = self._wall()
@@ -180,7 +180,7 @@ T = TypeVar("T")
 
 
 class SlicedFigure(Generic[T]):
-    """``value`` is that of the last complete round, at first the one given."""
+    """A figure that is measured in slices. ``value``: the result of the last complete round; ``first`` before that."""
 
     def __init__(self, measure: Callable[[], Generator[None, None, T]], clock: Clock, first: T) -> None:
         """``measure`` begins a round: a generator of short steps, which returns the figure."""

@@ -1,7 +1,6 @@
 """Which of several replicas answers and writes: the holder of a Lease (coordination.k8s.io/v1).
 
-Decides which replica leads and for how long that is certain; starts and stops nothing. `takeover` reads
-it.
+Decides which replica leads and for how long that is certain. Starts and stops nothing: `takeover` reads the result.
 
 The safety argument:
 1. Expiry uses the local monotonic clock only. Another holder's Lease counts from the moment at which its change was
@@ -40,9 +39,10 @@ _RELEASED_SECONDS: Final = 1  # the API rejects 0
 class LeaderTerm:
     """One uninterrupted period in which this replica leads.
 
-    ``number`` is the Lease's leaseTransitions; ``since`` distinguishes two terms of one number (the Lease was lost and
-    regained). ``clear_since``: the monotonic time after which no earlier leader can have passed a pod. ``silent_since``:
-    when the earlier leader last renewed or released the Lease; minus infinity where there was none.
+    ``number``: the Lease's leaseTransitions.
+    ``since``: distinguishes two terms of one number, where the Lease was lost and regained.
+    ``clear_since``: the monotonic time after which no earlier leader can have passed a pod.
+    ``silent_since``: when the earlier leader last renewed or released the Lease; minus infinity if there was none.
     """
 
     number: int
@@ -57,7 +57,7 @@ class LeadershipLost(Rejected):
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionOptions:
-    """``identity`` must be unique for each process; it is compared whole. Times in seconds, with client-go's defaults."""
+    """Times in seconds, with client-go's defaults. ``identity`` must be unique for each process."""
 
     namespace: str
     name: str
@@ -68,7 +68,7 @@ class LeaderElectionOptions:
 
 
 class LeaderElector:
-    """One candidate for the Lease. ``may_lead``: whether this replica could answer; if not it leaves the Lease to others.
+    """One candidate for the Lease. ``may_lead``: whether this replica could answer. If not, it does not acquire the Lease.
 
     ``takeovers`` counts how often this replica became leader; ``problem`` is the error of the last call, empty on success.
     """
@@ -110,7 +110,7 @@ class LeaderElector:
 
     @property
     def clear_at(self) -> float | None:
-        """From when on the current holder, if it is another replica, cannot answer any more unless it renews the Lease."""
+        """When the holder's last observed renewal ends: after it the holder cannot answer. None if there is no other holder."""
         if self._seen is None or self._seen.holder in {"", self._options.identity}:
             return None
         return self._seen_at + self._options.renew_deadline
@@ -125,7 +125,7 @@ class LeaderElector:
         return self._changed.wait()
 
     async def wait_for_change_within(self, seconds: float) -> None:
-        """The same, with a timeout in seconds."""
+        """As `wait_for_change`, with a timeout in seconds."""
         waits = [asyncio.ensure_future(self.wait_for_change()), asyncio.ensure_future(self._clock.sleep(seconds))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -139,7 +139,7 @@ class LeaderElector:
             await self._clock.sleep(await self.look())
 
     async def look(self) -> float:
-        """One round: renews the Lease, or reads it and acquires it if possible. Returns the seconds until the next round."""
+        """One round: renews the Lease, or else reads it and acquires it if possible. Returns the seconds until the next round."""
         async with self._lock:
             if not self._is_over:
                 await self._round()
@@ -191,7 +191,11 @@ class LeaderElector:
         return True
 
     async def _read_and_acquire(self) -> None:
-        """Reads the Lease, and acquires it if this replica holds it already, or it is free or expired."""
+        """Reads the Lease, and acquires it if possible."""
+        # 1. There is no Lease: it never existed, or it was deleted. `_create` writes a new one.
+        # 2. The Lease names this replica: another client has edited it, or the answer to a write was lost. It is acquired
+        #    again. A term that still runs goes on; one that has ended is not resumed, a new one begins.
+        # 3. Another replica holds it, or none: this one acquires it if it is free, or expired by the local clock.
         lease = await self._read()
         now = self._clock.now()
         if lease is None:
@@ -256,7 +260,7 @@ class LeaderElector:
         return self._seen_at + (lease.duration_seconds or self._options.lease_duration)
 
     def _clear_since(self, lease: Lease, now: float) -> float:
-        """When the previous holder answered for the last time, at the latest. Assumes that it has the same settings."""
+        """The latest time at which the previous holder can have answered. Assumes that it has the same settings."""
         if not lease.holder:
             return now if lease.renew_time else float("-inf")  # released just now, or never held
         return min(now, self._seen_at + self._options.renew_deadline)

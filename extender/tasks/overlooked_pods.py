@@ -1,14 +1,16 @@
 """Requeues pods that kube-scheduler gave up on while no extender answered, or that an earlier leader was to requeue.
 
 kube-scheduler does not repeat a preemption attempt before something changes. So an attempt is lost if the call of preempt is
-refused, or if the extender ends between its answer and the nomination. What a leader has rejected is in its memory alone.
-Therefore the pending pods are looked at after the start of each term, and after a call of preempt without a decision:
-(1) a pod that a node takes is requeued; (2) so is one that fits once pods of lower priority have left a node;
-(3) any other one is noted, so that a change that may help requeues it (`Requeuer`); (4) a nominated one is requeued, as kube-scheduler
-without QueueingHints does not follow a nomination alone.
+refused, or if the extender ends between its answer and the nomination. And only the leader's memory holds what it rejected.
+Therefore all pending pods are reviewed after the start of each term, and after a call of preempt without a decision:
 
-The namespaces take turns. Cost: one search over the cluster and the dry runs of five preemptors for equal pods, in a tenth of the
-loop's time; three writes at most for a pod that is requeued.
+1. A pod that a node takes now is requeued.
+2. A pod that would fit once pods of lower priority have left a node is requeued.
+3. Any other pod is recorded, so that a change that may help requeues it (`Requeuer`).
+4. A nominated pod is requeued, because kube-scheduler without QueueingHints does not follow a nomination alone.
+
+Namespaces take turns. Cost: for equal pods one search over the cluster and the dry runs of five preemptors, in a tenth of
+the loop's time; at most three writes for a pod that is requeued.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from extender.verbs.dry_run import node_being_cleared
 
 _LOG = logging.getLogger(__name__)
 
-# Seconds before each look. The first one is after the condition of a pod that was refused a moment ago; the second one after
-# calls that a Service has led nowhere until the address of the new leader was known everywhere.
+# Seconds before each of the two reviews. The first one waits until kube-scheduler has written the condition of a pod that was
+# just refused. The second one waits for calls that failed until every node knew the address of the new leader.
 WAITS: Final = (1.0, 9.0)
 _SLICE_SECONDS: Final = 0.002  # of pods that are only compared
 _PAUSES: Final = 9  # times as long as was worked
@@ -43,7 +45,7 @@ _Equals = tuple[PodSignature, Hashable]
 
 
 class OverlookedPods:
-    """Two looks at all pending pods after each start and each refusal; ``looks`` counts them.
+    """Reviews all pending pods twice, after each start and each refusal; ``looks`` counts the reviews.
 
     ``find_victims`` returns a node on which a pod may preempt others, "" if there is none. ``note`` is called with each pod
     that only a change can help.
@@ -68,18 +70,20 @@ class OverlookedPods:
         self._refused = asyncio.Event()
         self._begun = 0.0  # of the slice
         self._waits: dict[str, tuple[float, float]] = {}  # by UID how long and until when, of pods that were requeued
-        self._next = inf  # when a pod may be requeued that a look has passed over
+        self._next = inf  # the earliest time at which a pod that a review has passed over may be requeued
 
     def note_refused(self) -> None:
-        """A call of preempt got no decision: its pod is not known. O(1)."""
+        """Call when preempt gets no decision: which pod it was about is not known. O(1)."""
         self._refused.set()
 
     async def run(self) -> None:
-        """Looks at the start, and again after refusals, until cancelled. Begin with a synced index."""
+        """Reviews at the start and after refusals, until cancelled. Begin with a synced index."""
         while True:
             self._refused.clear()
             passed_over = [await self._look_after(seconds) for seconds in WAITS]
-            await self._wait_until(passed_over[0])  # what the others pass over has been requeued in this round
+            await self._wait_until(
+                passed_over[0]
+            )  # a pod that only the second review passed over was requeued by the first
 
     async def _wait_until(self, moment: float) -> None:
         """Until a call is refused, or until a time of the clock."""
@@ -95,7 +99,7 @@ class OverlookedPods:
             due.cancel()
 
     async def _look_after(self, seconds: float) -> float:
-        """One look; returns when the first pod may be requeued that it has passed over."""
+        """One review. Returns the earliest time at which a pod that it passed over may be requeued."""
         await self._clock.sleep(seconds)
         self._next, unplaced = inf, self._index.unplaced
         self._waits = {uid: wait for uid, wait in self._waits.items() if uid in unplaced}
@@ -117,7 +121,7 @@ class OverlookedPods:
         return self._next
 
     async def _look_at(self, pod: Pod, hopeless: set[_Equals]) -> None:
-        """``hopeless``: equals of these were found to be helped by nothing."""
+        """Requeues the pod, or records it for `Requeuer`. ``hopeless``: nothing helps pods that are equal to these."""
         equals = pod.signature, catalog.NODE_FIT.pod_key(pod, self._index.view)
         if equals not in hopeless:
             if await self._help(pod):
@@ -134,7 +138,7 @@ class OverlookedPods:
         return self._writer.is_writable(pod)
 
     def _is_stranded(self, pod: Pod) -> bool:
-        """Whether the pod has a nomination that kube-scheduler may not have followed, as it does without QueueingHints. O(pods of the node)."""
+        """Whether kube-scheduler may have ignored the pod's nomination, as it does without QueueingHints. O(pods of the node)."""
         view = self._index.view
         if self._note is None or not pod.nominated_node or not pod.rejection.startswith(_GIVEN_UP):
             return False
@@ -187,14 +191,17 @@ class OverlookedPods:
             await self._rest()
 
     async def _rest(self, most: float = 0.0) -> None:
-        """Leaves the loop to others for nine times as long as was worked since the last rest, if that is so many seconds."""
+        """Leaves the loop to others for nine times the work since the last rest. No rest before ``most`` seconds of work."""
         worked = self._clock.now() - self._begun
         if worked >= most:
             await self._clock.sleep(_PAUSES * worked)
             self._begun = self._clock.now()
 
     async def _end_nomination(self, pod: Pod, node: str, stamp: str) -> None:
-        """Requeues a pod that in-tree plugins rejected: by a nomination that ends, as kube-scheduler ignores the annotation then."""
+        """Requeues a pod that in-tree plugins rejected: nominates it and clears the nomination.
+
+        kube-scheduler ignores an annotation on a pod that an in-tree plugin rejected, but not the end of a nomination.
+        """
         if not await self._writer.nominate(pod, node):
             return
         for seconds in _CLEARINGS:
@@ -205,7 +212,7 @@ class OverlookedPods:
 
 
 def _in_turns(waiting: dict[str, deque[Pod]]) -> Iterator[Pod]:
-    """One pod of each namespace, then the next one of each. O(1) for a pod: `FairBacklog` looks at all namespaces."""
+    """The first pod of each namespace, then the second of each. O(1) for a pod; `FairBacklog` would cost O(namespaces)."""
     while waiting:
         for namespace in list(waiting):
             yield waiting[namespace].popleft()

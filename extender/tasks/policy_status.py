@@ -1,9 +1,10 @@
 """Writes the status of each policy: whether it is valid, what contradicts it, how many pods it selects. For the leader.
 
-A condition that has changed is also told by an event: the condition itself stays in the status.
+A condition that changes is reported by an event too.
 
-Pods are counted by signature, of which the index knows the number of pods: all replicas of a workload cost one look.
-Rounds are cut into slices of `SLICE_SECONDS`, so that requests are not held up. Only what has changed is written, at most `WRITES_PER_SECOND`. Policies of kupid have no such status.
+Pods are counted by signature: the index knows how many pods share one, so all replicas of a workload cost one comparison.
+Rounds are cut into slices of `SLICE_SECONDS`, so that requests are not held up. Only differences are written, at most
+`WRITES_PER_SECOND`. Policies of kupid have no such status.
 https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md#spec-and-status
 """
 
@@ -56,11 +57,14 @@ _LONGEST_PROBLEM: Final = 32_768
 
 
 class PolicyStatus:
-    """``pods``: the pods by signature. ``record`` is called by every replica, ``run`` by the leader.
+    """Every replica calls ``record``; only the leader runs ``run``.
 
-    ``is_complete``: whether all kinds are listed and current. ``uses``: what pods of a policy have of its domains. ``domains``: which are excluded.
-    ``lastApplied`` is that of the pods that any replica has injected (`InjectedPods`), and of the templates that this one
-    has. Conflicts with pods are those of the admissions that this replica decided since it started.
+    ``pods``: the number of pods by signature.
+    ``is_complete``: whether all kinds are listed and current.
+    ``uses``: what the pods of a policy use of its domains.
+    ``domains``: the excluded domains.
+    `lastApplied`: the last injection into a pod by any replica (`InjectedPods`), or into a template by this replica.
+    `conflicts`: conflicts with pods are known only from admissions that this replica decided since its start.
     """
 
     def __init__(
@@ -112,7 +116,10 @@ class PolicyStatus:
                 del kept[next(iter(kept))]
 
     def note_injected(self, signature: PodSignature, policies: Collection[PolicyKey]) -> None:
-        """A new pod says that these policies were injected into it. Believed of those that select it. O(policies)."""
+        """Records what the annotation of a new pod says: these policies were injected. Only policies that select the pod count.
+
+        O(policies).
+        """
         subject = self._subject(signature) if self._is_complete() else None  # pods of the first list are old
         for key in policies if subject is not None else ():
             policy = self._policies.get(key)
@@ -158,7 +165,7 @@ class PolicyStatus:
                 self._changed.discard(policy.key)  # a standby would keep it for ever
 
     async def _count(self) -> Counter[PolicyKey]:
-        """The pods that each policy selects. O(signatures and the policies that may select them)."""
+        """How many pods each policy selects. O(signatures × policies that may select them)."""
         matched: Counter[PolicyKey] = Counter()
         if not len(self._policies):
             return matched
@@ -238,7 +245,7 @@ class PolicyStatus:
         await self._clock.sleep(1 / WRITES_PER_SECOND)
 
     def _wanted(self, policy: Policy | InvalidPolicy, matched: int, present: JsonObject) -> JsonObject:
-        """The status as it is to be, with the times of ``present`` where nothing else has changed."""
+        """The required status. Where only a time would differ from ``present``, it keeps the time of ``present``."""
         conflicts = list(self._conflicts(policy.key))
         if isinstance(policy, InvalidPolicy):
             valid = ("Valid", "False", "Invalid", "; ".join(policy.errors)[:_LONGEST_PROBLEM])
@@ -294,7 +301,7 @@ class PolicyStatus:
 
 
 def domain_status(use: DomainUse) -> JsonObject:
-    """A domain of a policy: what its pods may have there, and what they have."""
+    """A domain of a policy: its quota, and what the pods of the policy use of it."""
     document: JsonObject = {"name": use.name, "values": list(use.values), "used": _amounts(use.used)}
     if use.quota:
         document["quota"] = _amounts(use.quota, pods=use.quota.get(PODS))
@@ -302,9 +309,9 @@ def domain_status(use: DomainUse) -> JsonObject:
 
 
 def excluded_domains(policy: Policy, domains: DomainsView) -> Iterator[JsonObject]:
-    """The domains that the policy leaves out of spread constraints now, the first `MOST_EXCLUDED`; not what operators say of them.
+    """The first `MOST_EXCLUDED` domains that the policy excludes from spread constraints now, without the operators' reasons.
 
-    O(directives + domains that are told).
+    O(directives + domains returned).
     """
     if policy.mode is not Mode.ENFORCE or Moment.SCHEDULING not in policy.when:
         return
@@ -325,14 +332,14 @@ def _moment(epoch: float) -> str:
 
 
 def _amounts(amounts: Resources, pods: int | None = -1) -> JsonObject:
-    """``pods``: how many, those of ``amounts`` by default."""
+    """Amounts as text. ``pods``: a number of pods in place of the number in ``amounts``."""
     most = amounts.get(PODS, 0) if pods == -1 else pods
     resources = {name: quantity_text(name, amount) for name, amount in sorted(amounts.items()) if name != PODS}
     return ({} if most is None else {"pods": most}) | ({"resources": resources} if resources else {})
 
 
 def _is_recent(written: object, applied: datetime) -> bool:
-    """Whether the status tells a time that is less than a minute before this one."""
+    """Whether the written time is less than a minute before ``applied``."""
     try:
         told = datetime.fromisoformat(str(written))
     except ValueError:

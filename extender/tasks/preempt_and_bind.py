@@ -44,11 +44,11 @@ class _Binding:
 
 
 class UnansweredBindings:
-    """Bindings that were sent and got no answer, by UID: whether they were carried out is learned from the watch, or else read.
+    """Bindings that were sent and got no answer, by UID. The watch or a read shows whether the API server carried them out.
 
-    A lost connection does not tell what the API server did. The scheduler tries the pod again, but its room must not be given
-    away: the pod may be on its node. So it stays assumed there, and filter requests about it get an error, until an event or
-    a read of the pod tells, or `assumedPods.expiry` is over. Cost: one read for each such pod and round.
+    A lost connection does not show what the API server did, so the pod may be on its node, and its room must not be given
+    away. The pod stays assumed there, and filter requests about it get an error. This ends with an event or a read of the pod,
+    or after `assumedPods.expiry`. Cost: one read for each such pod and round.
     """
 
     def __init__(self, index: ClusterIndex, reader: Writer, clock: Clock) -> None:
@@ -64,11 +64,14 @@ class UnansweredBindings:
         self._added.set()
 
     def discard(self, uid: str) -> None:
-        """Drops what is recorded of a pod that is bound again. O(1)."""
+        """Forgets the earlier binding of a pod that is bound again. O(1)."""
         self._held.pop(uid, None)
 
     async def run(self) -> None:
-        """Asks about each in rounds, until cancelled, but not before it can no longer be carried out. Waits without a timer while there are none."""
+        """Reads the pods in rounds, until cancelled. A read comes only when the API server can no longer carry out the binding.
+
+        Sleeps without a timer while there is no such binding.
+        """
         while True:
             while not self._held:
                 self._added.clear()
@@ -79,7 +82,7 @@ class UnansweredBindings:
                 await self._ask(binding)
 
     async def _ask(self, binding: _Binding) -> None:
-        """Reads the pod, unless its result is known by now. An error leaves the question to the next round."""
+        """Reads the pod, unless the result is known by now. After an error the next round reads it again."""
         uid, assumed = binding.pod.uid, self._index.assumed
         if uid not in assumed.binding:
             self.discard(uid)
@@ -140,9 +143,10 @@ class PreemptService:
         return {because.value: count for because, count in self._left.items()}
 
     async def preempt(self, args: PreemptionArgs) -> Sequence[Candidate]:
-        """The candidates that remain; a plan is submitted before they are answered.
+        """The candidates that remain. A plan is submitted before the answer is given.
 
-        Where there is no such pod no candidate helps it. The scheduler tries again when something changes, or when it is found overlooked.
+        A pod that the watch does not show as pending gets no candidate. The scheduler tries it again after a change, or when
+        `OverlookedPods` requeues it.
         """
         pod = await self._find(args.pod)
         if not isinstance(pod, Pod):
@@ -162,7 +166,7 @@ class PreemptService:
         return decision.candidates
 
     def _tell_left(self, pod: Pod, candidate: Candidate, because: LeftBecause) -> None:
-        """Counts a preemption that the scheduler carries out, and logs it: any client of the port can cause any number."""
+        """Counts a preemption that the scheduler carries out, and logs it at a limited rate: a client may cause any number."""
         self._left[because] += 1
         fields = {"preemptor": pod.full_name, "node": candidate.node, "victims": len(candidate.victims)}
         self._warnings.warn(because, **fields, reason=because.value)
@@ -180,7 +184,7 @@ class BindService:
     """
 
     def __init__(self, index: ClusterIndex, writer: Writer, clock: Clock, unanswered: UnansweredBindings) -> None:
-        """``unanswered`` finds out about bindings of which the answer is missing."""
+        """``unanswered`` finds out what became of bindings without an answer."""
         self._index = index
         self._writer = writer
         self._clock = clock

@@ -94,21 +94,21 @@ class Freshness:
         return {handler.name: handler.missing(now, self._stale_after) for handler in self._handlers}
 
     def lag(self) -> float | None:
-        """Seconds since the kind was heard of of which that is longest ago; None until every kind is listed."""
+        """Age of the oldest kind: seconds since its last watch event or bookmark; None until every kind is listed."""
         if not self._synced.is_set():
             return None
         now = self._clock.now()
         return max((handler.status.lag(now) for handler in self._handlers), default=None)
 
     def handlers_of(self, kinds: Collection[str]) -> list[KindHandler]:
-        """Those of some kinds, by their names."""
+        """The handlers of these kinds."""
         return [handler for handler in self._handlers if handler.name in kinds]
 
     async def catch_up(self) -> None:
         """Waits until the events that have arrived at the socket by now are in the index.
 
-        One system call where there are none. Under a flood it waits for the events that have arrived now, not for those
-        that arrive meanwhile.
+        Costs one system call if there are none. Under a flood it waits for the events that have arrived at the call, not for
+        later ones.
         """
         readable = self._readable()
         for backlog in [backlog for backlog in self._backlogs if backlog.may_be_behind(readable)]:
@@ -116,7 +116,7 @@ class Freshness:
 
 
 class ListedOnce:
-    """Ready from the first complete list of some kinds on: for admission, which had better know an old policy than none."""
+    """Ready once these kinds were listed completely. For admission: an old policy is better than none."""
 
     def __init__(self, freshness: Freshness, kinds: Collection[str]) -> None:
         self._handlers = freshness.handlers_of(kinds)
@@ -141,8 +141,9 @@ class ListedOnce:
 class Readiness:
     """Ready to answer when every part is and nothing blocks: ``block("shutdown", "the service is stopping")``.
 
-    Without ``replica`` there is only this one. The pod is ready when it could answer: also while another replica leads, and only
-    when ``beside`` is ready too, what else the pod serves. So a rollout ends the old replicas after the new ones can replace them.
+    ``replica``: the state of this replica among several; None if it is the only one.
+    ``beside``: what else the pod serves. The pod is ready when all parts and ``beside`` are, even while another replica
+    leads. So a rollout ends the old replicas only after the new ones can replace them.
     """
 
     def __init__(self, *parts: Part, replica: ReplicaState | None = None, beside: Sequence[Part] = ()) -> None:
@@ -173,7 +174,7 @@ class Readiness:
 
     @property
     def is_current(self) -> bool:
-        """Whether the index is, whether or not this replica may answer the scheduler."""
+        """Whether the index is current, whether or not this replica may answer the scheduler."""
         return all(part.is_ready or part.is_stale for part in self._parts)
 
     @property
@@ -186,7 +187,7 @@ class Readiness:
         return not self._blockers and (self._replica is None or self._replica.is_ready)
 
     def checks(self) -> dict[str, str]:
-        """By check its problem; empty is a pass: what keeps the scheduler from being answered."""
+        """The problem of each check; empty is a pass. A problem keeps the scheduler from being answered."""
         problems: dict[str, str] = {}
         for part in self._parts:
             problems.update(part.checks())
@@ -195,7 +196,7 @@ class Readiness:
         return problems | self._blockers
 
     def pod_checks(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The same for the pod, and by check what a passing one remarks: which replica leads."""
+        """The checks of the pod, as `checks`; and a remark of passing checks, such as which replica leads."""
         problems, remarks = self.checks(), dict[str, str]()
         if self._replica is not None and not self._replica.problem:
             remarks = {name: text for name, text in self._replica.checks().items() if text}

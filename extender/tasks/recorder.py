@@ -47,7 +47,7 @@ _LEVEL: Final = 1  # the names of nodes repeat in every question, so even the fa
 class RecordingFile:
     """Appends to ``path``; keeps what was there before, and what `rotate` ends, as ``path`` with ``.1``.
 
-    ``size`` is that of the file in bytes. After an error the file is cut to what was written completely.
+    ``size``: the bytes of the file. After an error the file is cut to its last complete write.
     """
 
     def __init__(self, path: str) -> None:

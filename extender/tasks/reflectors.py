@@ -68,7 +68,10 @@ class KnownObjects:
         return self._objects.get(key)
 
     def put(self, obj: Object, *, is_deleted: bool) -> bool:
-        """Gives one change to the index; returns whether the index has changed. If not, the object that it holds is kept here too."""
+        """Passes one change to the index; returns whether the index has changed.
+
+        If not, the earlier object stays here: the index refers to it, so a second copy would only cost memory.
+        """
         key = obj.uid if type(obj) is Pod else obj.key  # most events are of pods, and a property costs a call
         if is_deleted:
             self._objects.pop(key, None)
@@ -84,11 +87,11 @@ class KnownObjects:
     ) -> Iterator[tuple[Object, bool] | None]:
         """(object, whether it is deleted) for each change that makes ``objects`` all there is; None for each unchanged one.
 
-        ``unreadable``: keys of objects that exist as well and cannot be read: they stay as they are, if they are known.
-        Deletions come last. Nothing is applied. The caller may pause after each step, and may ``put`` what a step gave, but
-        nothing else in between. No list or set of all keys is made: of a million it takes 40 ms at once, and each garbage
-        collection visits them.
+        ``unreadable``: keys of objects that exist and cannot be read. If they are known, they stay as they are.
+        Deletions come last. Nothing is applied. The caller may pause after each step, and may ``put`` the change of that
+        step, but nothing else in between.
         """
+        # No list or set of all keys is made: for a million keys it takes 40 ms at once, and each garbage collection visits it.
         for key, obj in objects.items():
             held = self._objects.get(key)
             yield None if held is obj or held == obj else (obj, False)
@@ -164,11 +167,12 @@ class KindHandler:
         self._loading = None
 
     async def _swap(self, objects: Mapping[str, Object], unreadable: Collection[str]) -> None:
-        """A later list: compared in time slices, while requests see the old state, then applied in one step.
-
-        After a long outage it may have changes of many seconds. Then it is applied in steps, deletions last: until the last
-        one some pods count that are gone, which rejects a node rather than places a pod wrongly.
-        """
+        """A later list: compared in time slices, then applied in one step."""
+        # 1. While it is compared, requests see the old state: it is complete, though late.
+        # 2. All differences are applied without a pause, so that no request sees half of them.
+        # 3. After a long outage there may be so many that this would take seconds. Then they are applied in steps of
+        #    `_CHANGES_A_STEP`, deletions last. Until the last step some deleted pods still count: a node may be rejected for
+        #    nothing, but no pod is placed wrongly.
         part, changes = _TimeSlice(self._clock, self._seconds), list[tuple[Object, bool]]()
         for difference in self._known.differences(objects, unreadable):
             if difference:
@@ -269,10 +273,11 @@ class OverLimits:
 
 @dataclass(frozen=True, slots=True)
 class ReflectorsOptions:
-    """Seconds. ``slice_seconds``: how long objects are added before other tasks run.
+    """Times in seconds.
 
-    ``stale_after``: a kind without any event for so long, not even a bookmark, is not ready. Where changes are known to
-    be missed, because no watch is granted, it is not ready at once.
+    ``slice_seconds``: how long objects are added before other tasks run.
+    ``stale_after``: a kind is not ready after so long without any event, not even a bookmark. If no watch is granted, so that
+    changes are certainly missed, the kind is not ready at once.
     """
 
     slice_seconds: float = 0.003
@@ -331,7 +336,7 @@ class Reflectors:
         return {handler.name: handler.status for handler in self._handlers}
 
     def relist_changes(self) -> dict[str, int]:
-        """By kind the objects changed by later lists: changes that the watch missed, so 0 in a healthy cluster."""
+        """By kind the objects that later lists changed. The watch missed these changes, so a healthy cluster has 0."""
         return {handler.name: handler.relist_changes for handler in self._handlers}
 
     async def wait_for_foundation(self, kind: str) -> None:
@@ -358,10 +363,10 @@ def _tell_nothing(_signature: PodSignature, _policies: Collection[PolicyKey]) ->
 
 
 class InjectedPods:
-    """The index as the event handlers use it where policies are enabled: tells which policies were injected into new pods.
+    """The index as the event handlers use it if policies are enabled: reports which policies were injected into new pods.
 
-    Whichever replica admitted a pod, its annotation says so. ``known`` are the UIDs of the index. ``tell`` is called with each
-    new pod that carries a record.
+    The annotation of a pod says what was injected, whichever replica admitted it. ``known``: the UIDs in the index. ``tell`` is
+    called with each new pod that carries a record.
     """
 
     def __init__(self, index: ObjectIndex, known: Collection[str]) -> None:
@@ -371,7 +376,7 @@ class InjectedPods:
         self._last: tuple[str, tuple[PolicyKey, ...]] = ("", ())  # pods of one workload come together
 
     def upsert(self, obj: Object) -> bool:
-        """Passes the object on. O(1) on top, for a new pod with another record than the last O(the record)."""
+        """Passes the object on. O(1) more; O(record) for a new pod whose record differs from the last one."""
         if isinstance(obj, Pod) and obj.signature.injected and obj.uid not in self._known:
             self.tell(obj.signature, self._policies(obj.signature.injected))
         return self._index.upsert(obj)

@@ -1,8 +1,12 @@
 """Decides whether a pod that the filter rejected is nominated elsewhere or requeued, and writes it.
 
-Three events lead to a write: the search outside the sample of the scheduler finds a node (`Nominator`), something changes that
-the scheduler does not watch (`Requeuer`), or an event reached the scheduler before the extender (`Rechecker`). A pod is written
-to only while it is unscheduled, ungated and not nominated by another component. The writes are limited in rate.
+Three events lead to a write:
+
+1. The search outside the sample of the scheduler finds a node (`Nominator`).
+2. Something changes that the scheduler does not watch (`Requeuer`).
+3. An event reached the scheduler before it reached the extender (`Rechecker`).
+
+A pod is written to only while it is unscheduled, ungated and not nominated by another component. Writes are limited in rate.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ _RESULTS: Final = (
     ("recheck", "rejected"),
 )
 
-# For a pod: the node to nominate it to, empty where there is none, and whether any node passes the rules.
+# For a pod: the node to nominate it to (empty if there is none), and whether any node passes the rules.
 FindElsewhere = Callable[[Pod], tuple[str, bool]]
 
 
@@ -116,8 +120,8 @@ class Nominator:
     """Nominates a rejected pod to a node outside the sample of the scheduler (``status.nominatedNodeName``, KEP-5278).
 
     kube-scheduler asks about a sample of the nodes in large clusters. When every sampled node was rejected, another node may
-    still pass. The search runs after the answer, so that it does not delay the scheduler. A pod that has passed meanwhile is
-    on its way to the node of that answer, and is left alone. Cost: one search over the cluster per pod.
+    still pass. The search runs after the answer, so that it does not delay the scheduler. A pod that passes in between is on
+    its way to a node, and is not nominated. Cost: one search over the cluster per pod.
     """
 
     def __init__(
@@ -127,7 +131,7 @@ class Nominator:
         options: NominatorOptions,
         on_nomination: Sequence[Callable[[Pod, str], None]] = (),
     ) -> None:
-        """``on_nomination`` are called with each pod that was nominated, and the node."""
+        """``on_nomination``: called with each nominated pod and its node."""
         self._on_nomination = on_nomination
         self._writer = writer
         self._index = writer.index
@@ -198,7 +202,7 @@ _AFTER_FAILURE_SECONDS: Final = 1.0
 
 
 class _Due(NamedTuple):
-    """A pod to requeue. ``version`` is that of its rejection; ``node`` the one that it is nominated to, if that is why."""
+    """A pod to requeue. ``version``: the dependency version of its rejection. ``node``: its nomination, if that is the reason."""
 
     pod: Pod
     version: DependencyVersion
@@ -209,21 +213,22 @@ class Requeuer:
     """Requeues rejected pods after changes that kube-scheduler does not watch for an extender, at most ``per_second``.
 
     Example: a namespace is relabelled, and a pod that an anti-affinity rejected would pass now. The scheduler tries a pod again
-    when the pod itself is updated, so one annotation is patched. Of pods that share a number of places (a quota) only so many
-    are requeued at a time; the others follow while places are left. Cost: one search over the cluster per pod that a change concerns.
+    when the pod itself is updated, so one annotation is patched.
 
-    A kube-scheduler without QueueingHints (KEP-4247; before 1.32, or with the gate off) ignores an update of the status alone,
-    such as a nomination. So a nominated pod is requeued in the same way if the scheduler does not ask about it. A scheduler with
-    the hints asks within milliseconds, and nothing is written.
+    1. Pods that share a number of places (a quota) are requeued only as far as places are left; the others follow later.
+    2. A kube-scheduler without QueueingHints (KEP-4247; before 1.32, or with the gate off) ignores an update of the status
+       alone, such as a nomination. So a nominated pod is requeued in the same way if the scheduler does not ask about it. A
+       scheduler with the hints asks within milliseconds, and nothing is written.
+
+    Cost: one search over the cluster per pod that a change may help.
     """
 
     def __init__(
         self, writer: RejectedPodWriter, clock: Clock, per_second: float, traffic: Traffic | None = None
     ) -> None:
         self._traffic = traffic or Traffic(clock)
-        self._nominated: dict[
-            str, tuple[str, float]
-        ] = {}  # by UID the node, and the time before which nothing is written
+        # By UID: the node, and the time before which nothing is written.
+        self._nominated: dict[str, tuple[str, float]] = {}
         self._added = asyncio.Event()
         self._writer = writer
         self._index = writer.index
@@ -239,19 +244,22 @@ class Requeuer:
         self._index.rejected.add(args.pod, dependency_version(args.pod, self._index.view))
 
     def note_pending(self, pod: Pod) -> None:
-        """Records a pod that an earlier leader may have rejected, as of now: one that a rule may reject. O(groups)."""
+        """Records a pod that an earlier leader may have rejected, if a rule may reject it; with the dependency version of now.
+
+        O(groups).
+        """
         view = self._index.view
         compiled = view.compiled(known_effective_pod(pod, view).signature)
         if pod.uid not in self._index.rejected.held and catalog.active(compiled, view):
             self._index.rejected.add(pod, dependency_version(pod, view))
 
     def await_request(self, pod: Pod, node: str) -> None:
-        """Records a pod that was nominated, and assumed in doubt, until the scheduler asks about it. O(1)."""
+        """Records a nominated pod, whose assumption is doubted, until the scheduler asks about it. O(1)."""
         self._nominated[pod.uid] = node, 0.0
         self._added.set()
 
     async def run(self) -> None:
-        """Requeues rejected and nominated pods, those of each namespace in turn, until cancelled."""
+        """Requeues rejected and nominated pods until cancelled. Namespaces take turns."""
         changed = asyncio.Event()
 
         def wake(_change: object) -> None:
@@ -279,7 +287,7 @@ class Requeuer:
             self._queue.add(due.pod.namespace, due)
 
     async def _queue_changed(self, changed: asyncio.Event) -> None:
-        """Queues the rejected pods that a change concerns."""
+        """Queues the rejected pods whose result a change may have changed."""
         while True:
             await changed.wait()
             changed.clear()
@@ -293,7 +301,9 @@ class Requeuer:
             await self._clock.sleep(_BATCH_SECONDS)
 
     async def _end_turns(self, changed: asyncio.Event) -> None:
-        """Queues the pods again for which no places were left, unless a change does."""
+        """Queues the pods again for which no places were left, unless a change queues them."""
+        # A requeued pod takes its place only when the scheduler has bound it. So the places are offered again after
+        # `_TURN_STEPS`; without this wait the same places would be offered to every pod that shares them.
         while True:
             await self._is_left.wait()
             for _ in range(_TURN_STEPS):
@@ -303,7 +313,7 @@ class Requeuer:
             changed.set()
 
     async def _queue_overdue(self) -> None:
-        """Queues each nominated pod, once, if the scheduler does not ask about it. O(such pods) in a round."""
+        """Queues each nominated pod, once, if the scheduler does not ask about it. A round costs O(nominated pods)."""
         while True:
             while not self._nominated:
                 self._added.clear()
@@ -319,7 +329,7 @@ class Requeuer:
             self._nominated = left
 
     def _nomination(self, uid: str, node: str) -> Assumed | None:
-        """The assumption of a nominated pod, None once a request, or the watch of the pod bound or deleted, has ended it. O(1)."""
+        """The assumption of a nominated pod. None once a request, or the binding or deletion of the pod, has ended it. O(1)."""
         assumed = self._index.assumed.held.get(uid)
         return assumed if assumed is not None and assumed.doubted and assumed.nodes == (node,) else None
 
@@ -339,7 +349,7 @@ class Requeuer:
             await self._clock.sleep(0)
 
     def _has_place(self, due: _Due) -> bool:
-        """Whether a node passes for the pod now, and a place is left of those that it shares with others. O(cluster)."""
+        """Whether a node passes for the pod now, and one of the places that it shares with other pods is left. O(cluster)."""
         pod, view = due.pod, self._index.view
         if is_unchanged(pod, due.version, view) or not self._writer.is_writable(pod):
             return False
@@ -353,7 +363,7 @@ class Requeuer:
         return True
 
     async def _requeue_nominated(self, pod: Pod, node: str) -> None:
-        """After a failure the pod is queued again: no rejection leads here."""
+        """Requeues a nominated pod. After a failure it is queued again, because no rejection would bring it back."""
         if self._nomination(pod.uid, node) is None:
             return
         if await self._writer.requeue(pod, f"{self._clock.now():.3f}"):
@@ -392,15 +402,17 @@ class _Rejected:
 class Rechecker:
     """Requeues pods that were rejected because an event reached kube-scheduler before it reached the extender.
 
-    If the scheduler is first, it tries a rejected pod again before the event is in the index, and gets the earlier rejection. No
-    further event comes, so the pod stays pending for minutes. Therefore what a rejection depends on is compared with the
-    index for a second. After a change the same request is decided again, and the pod is requeued if a node passes now. The
-    nodes are those that the scheduler offered, so full nodes requeue no pod. Cost: nothing while there are no recent rejections;
-    else ten rounds per second, each of O(groups) per rejection and of at most `_MOST_DECISIONS` decisions.
+    1. The scheduler sees the event first and tries a rejected pod again before the event is in the index. It gets the earlier
+       rejection. No further event comes, so the pod would stay pending for minutes.
+    2. Therefore the dependency version of a rejection is compared with the index for a second. If it has changed, the same
+       request is decided again, and the pod is requeued if a node passes now.
+    3. Only the nodes of the request are decided again, so the pod is not requeued for nodes that are full.
 
-    The recent rejections are by UID, the one decided longest ago first; above `_MOST_BYTES` that one is dropped.
+    Cost: nothing while there are no recent rejections; otherwise ten rounds per second, each O(groups) per rejection and at
+    most `_MOST_DECISIONS` decisions.
 
-    ``held`` and ``bytes`` are these rejections and their size, ``decisions`` counts requests that were decided again.
+    ``held``: the recent rejections by UID, the one decided longest ago first. It is dropped first above `_MOST_BYTES`.
+    ``bytes``: the size of all. ``decisions`` counts requests that were decided again.
     """
 
     def __init__(
@@ -411,7 +423,7 @@ class Rechecker:
         would_pass: WouldPass,
         search_elsewhere: Sequence[Callable[[ExtenderArgs], None]] = (),
     ) -> None:
-        """``search_elsewhere`` are called for a pod that none of its nodes would take after the change either."""
+        """``search_elsewhere``: called for a pod that no node of the request takes after the change either."""
         self.decisions = 0
         self._writer = writer
         self._view = writer.index.view
@@ -452,7 +464,7 @@ class Rechecker:
             signature, version, cost = known.pod.signature, self._version(known.pod), cost + 1
             if version == known.version:
                 self._keep_while_recent(known)
-            # One of equal pods in a round: where one place was freed, the others do not pass any more in the next.
+            # Of equal pods one in a round: if one place was freed and the first pod takes it, the others are rejected again.
             elif self.decisions < limit and signature not in requeued:
                 cost += _COST_OF_DECISION
                 if await self._decide_again(replace(known, version=version)):
@@ -480,7 +492,7 @@ class Rechecker:
                 _LOG.info("requeued after a late event", extra={"pod": pod.full_name})
             await self._clock.sleep(1 / self._per_second)
             return True
-        # Last in the order: in the next round it is the turn of pods that this round had no decision left for.
+        # Put back as the last one: the next round begins with pods for which this round had no decision left.
         self._put(known)
         self._keep_while_recent(known)
         for call in self._search_elsewhere:
@@ -488,9 +500,9 @@ class Rechecker:
         return False
 
     def _version(self, pod: Pod) -> Hashable:
-        """The version of what the rejection depends on, and of nominations where nodes may be kept for these.
+        """The dependency version of the rejection, with the version of nominations if there are any: they keep nodes.
 
-        A result that depends on undetermined pods is decided again once that is no longer so.
+        A result that depends on undetermined pods is decided again once it does not.
         """
         return dependency_version(pod, self._view), self._view.claims_version if self._view.nominated else 0
 

@@ -4,10 +4,13 @@ For the leader. The answer to the scheduler only adds the pod to a queue. A pod 
 `SETTLED_SECONDS` is explained, in slices as for `extender explain` but without the search for changes, and has the note
 of `verbs/explain/explaining.py`.
 
-Bounded: `MOST_QUEUED` pods wait, those of each namespace in turn, of which those of the namespace that has most are dropped
-first; `AT_ONCE` pods are explained at once, and one more every `REFILL_SECONDS`; a pod is
-looked at again after `LOOK_AGAIN_SECONDS`, and the same note is repeated after `REPEATED_AFTER_SECONDS` only, with how often
-the pod was rejected in between. An event is not retried: as long as the pod is pending, the next rejection leads here again.
+Bounds:
+
+1. `MOST_QUEUED` pods wait. Namespaces take turns; above the bound the namespace with most pods loses one.
+2. `AT_ONCE` pods are explained in a burst, then one more every `REFILL_SECONDS`.
+3. A pod is explained again after `LOOK_AGAIN_SECONDS`. The same note is repeated only after `REPEATED_AFTER_SECONDS`, with the
+   number of rejections in between.
+4. An event is not retried: while the pod is pending, its next rejection leads here again.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ Explain = Callable[[str], Awaitable[Explanation]]
 
 @dataclass(slots=True)
 class _Told:
-    """The last note of a pod, when it was written and looked at, and how often the pod was rejected since it was written."""
+    """The last note of a pod, when it was written, when the pod was last explained, and its rejections since the note."""
 
     note: str
     written: float
@@ -58,10 +61,10 @@ class _Told:
 
 
 class RejectionEvents:
-    """``consider`` is called for each rejection and returns at once, ``run`` writes. ``results``: pods by what became of them.
+    """``consider`` is called for each rejection and returns at once; ``run`` writes. ``results`` counts pods by result.
 
-    outdated: the pod is not pending any more, or a node passes. repeated: the note is that of the last event.
-    suppressed: too many wait.
+    outdated: the pod is not pending any more, or a node passes. repeated: the note equals the note of the last event.
+    suppressed: too many pods wait.
     """
 
     def __init__(

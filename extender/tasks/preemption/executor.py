@@ -1,9 +1,11 @@
 """Makes the writes of one preemption, in an order that reserves the node and lets a later leader recover.
 
-1. Clears the nominations of pods of lower priority on the node. 2. Nominates the preemptor, which reserves the node. 3. For
-each victim, sets the condition DisruptionTarget and deletes the pod, with its UID as a precondition. The condition is taken
-back where the deletion is refused. The Eviction API sets it itself, and only on what it evicts. A leader that takes
-over recognises an unfinished preemption by the nomination and the conditions. KEP-4832, KEP-3329, KEP-5278.
+1. Clears the nominations of pods of lower priority on the node.
+2. Nominates the preemptor, which reserves the node.
+3. Sets the condition DisruptionTarget on each victim and deletes it, with its UID as a precondition. If the deletion is
+   refused, the condition is removed again. The Eviction API sets the condition itself, and only on pods that it evicts.
+
+A leader that takes over recognises an unfinished preemption by the nomination and the conditions. KEP-4832, KEP-3329, KEP-5278.
 
 Each plan is independent; `manager` decides when a plan runs and what follows.
 """
@@ -176,8 +178,8 @@ class PreemptionExecutor:
     async def release(self, plan: PreemptionPlan, *, requeues: bool = True) -> None:
         """Clears the nomination and requeues the preemptor, so that the scheduler searches again.
 
-        Either write requeues it: the first where an in-tree plugin rejected it, the second where an extender did and in a
-        scheduler without QueueingHints. Raises ``GaveUpError``.
+        Both writes are needed. The end of the nomination requeues a pod that an in-tree plugin rejected. The annotation
+        requeues a pod that an extender rejected, also in a scheduler without QueueingHints. Raises ``GaveUpError``.
         """
         pod = PodRef.of(plan.preemptor)
         known = self._view.pod(pod.uid)
@@ -189,7 +191,10 @@ class PreemptionExecutor:
                 await self._retrying.write(pod, lambda: self._writer.nominate(pod, ""), deadline)
 
     async def requeue(self, pod: Pod, node: str) -> None:
-        """Requeues a pod whatever rejected it: by a nomination that is cleared, and by `requeue_nominated`. Raises ``GaveUpError``."""
+        """Requeues a pod, whether an in-tree plugin or an extender rejected it. Raises ``GaveUpError``.
+
+        A nomination that is set and cleared requeues after an in-tree plugin, `requeue_nominated` after an extender.
+        """
         deadline = self._clock.now() + self._options.deadline
         target = PodRef.of(pod)
         if await self._retrying.write(target, lambda: self._writer.nominate(target, node), deadline):
@@ -198,7 +203,7 @@ class PreemptionExecutor:
     async def requeue_nominated(self, pod: Pod) -> None:
         """Requeues a pod and leaves its nomination. Raises ``GaveUpError``.
 
-        A kube-scheduler without QueueingHints ignores an update of the status alone (KEP-4247), and follows this one.
+        Writes an annotation: a kube-scheduler without QueueingHints ignores an update of the status alone (KEP-4247).
         """
         await self._annotate(PodRef.of(pod), self._clock.now() + self._options.deadline)
 

@@ -46,7 +46,7 @@ FollowUp = Coroutine[None, None, None]
 class _Entry:
     """One preemptor: ``at`` is the monotonic time of its next requeue, ``wait`` the seconds before it.
 
-    ``refused``: the victims whose eviction budgets forbid; they are looked at again when ``version`` has changed.
+    ``refused``: the victims whose eviction budgets forbid. They are checked again when ``version`` has changed.
     """
 
     pod: Pod
@@ -60,10 +60,14 @@ class _Entry:
 class PreemptorRequeuer:
     """Requeues preemptors that could not be helped, with a wait that doubles each time.
 
-    kube-scheduler does not repeat a preemption attempt before something changes, and does not watch disruption budgets. A preemptor
-    is requeued where no offered candidate helped and the settings forbid other nodes, where an earlier leader left a
-    nomination without victims, and, once the budgets allow it, where budgets forbade the evictions.
-    ``has_preemption`` says whether a preemption runs for a UID: such a pod is skipped.
+    kube-scheduler does not repeat a preemption attempt before something changes, and it does not watch disruption budgets.
+    Three cases:
+
+    1. No offered candidate helped, and the settings forbid other nodes.
+    2. An earlier leader left a nomination without victims.
+    3. Budgets forbade the evictions: the preemptor waits until the budgets allow them.
+
+    ``has_preemption``: whether a preemption runs for a UID. Such a pod is skipped.
     """
 
     def __init__(
@@ -111,7 +115,7 @@ class PreemptorRequeuer:
         return not is_forbidden(there, self._view)
 
     def sweep(self) -> list[FollowUp]:
-        """The requeues that are due now. An entry stays until its pod is bound, which keeps the wait. O(entries)."""
+        """The requeues that are due now. An entry stays until its pod is bound, so that the wait goes on doubling. O(entries)."""
         due = []
         for uid, entry in list(self._entries.items()):
             pod = self._view.pod(uid)
@@ -132,11 +136,11 @@ class PreemptorRequeuer:
 
 
 _SWEEP_SECONDS: Final = 0.2
-# kube-scheduler writes the condition PodScheduled of the preemptor right after it has our answer. A nomination at the same
-# moment makes the API server and etcd do one of both writes twice; the node is kept in memory meanwhile.
+# Right after our answer kube-scheduler writes the condition PodScheduled of the preemptor. If the nomination came at the same
+# moment, one of the two writes would conflict and be repeated. Until then the in-memory nomination keeps the node.
 _HEAD_START: Final = 0.05
 _RENOMINATE_AFTER: Final = 1.0  # longer than the watch takes to show a nomination
-_LOST_AFTER: Final = 0.4  # longer than an assumption lasts that is given back
+_LOST_AFTER: Final = 0.4  # longer than an assumption whose binding fails at once
 _MOST_CHECKED: Final = 20  # nodes in one sweep, at about 100 us each
 
 
@@ -150,11 +154,15 @@ class PreemptionPhase(Enum):
 
 @dataclass(slots=True)
 class PreemptionRecord:
-    """One preemption. ``since``: when its phase began. ``displaced``: a pod of higher priority was nominated to the node.
+    """One preemption.
 
-    ``violating``: the UIDs of the victims whose disruption budgets do not allow their deletion. ``is_explained``: by the index
-    the plan makes room; where it does not, nothing is found lost while victims exist. ``checked``: when that was last looked at,
-    ``lost_since``: since when the node takes the preemptor no longer, whatever victims leave it.
+    ``since``: when its phase began.
+    ``displaced``: a pod of higher priority was nominated to the node.
+    ``violating``: the UIDs of the victims whose disruption budgets do not allow their deletion.
+    ``is_explained``: the plan makes room by the counts of the index too. If not, the index lags behind the scheduler, and its
+    counts do not prove a loss of the room while victims exist.
+    ``checked``: when the room was last checked.
+    ``lost_since``: since when the node has no room for the preemptor, even after all victims have left.
     """
 
     plan: PreemptionPlan
@@ -207,10 +215,12 @@ class PreemptionManager:
     # -- plans -----------------------------------------------------------------------------------------------
 
     def submit(self, plan: PreemptionPlan) -> bool:
-        """Accepts a plan; False while one for the same pod is being executed, and during shutdown. O(displaced + victims).
-
-        False too where victims are evicted and disruption budgets forbid it: the preemptor is requeued once they allow it.
-        """
+        """Accepts a plan, or returns False. O(displaced + victims)."""
+        # Refused: (1) during shutdown; (2) while a plan for the same pod is being executed; (3) if victims are evicted and
+        # disruption budgets forbid it. In case 3 the preemptor is requeued once the budgets allow the evictions.
+        #
+        # The in-memory nomination comes first of all writes, and in this step: a request that is decided next must not see
+        # the node free. Nominations that the plan displaces are released in the same step for the same reason.
         uid = plan.preemptor.uid
         known = self._records.get(uid)
         if self._is_draining or (known is not None and known.phase is PreemptionPhase.EXECUTING):
@@ -235,7 +245,7 @@ class PreemptionManager:
         return True
 
     def _additional_victims(self, plan: PreemptionPlan) -> int:
-        """How many victims are deleted only because of this plan: not those terminating or removed by another plan."""
+        """How many victims only this plan deletes: they are not terminating, and no other plan removes them."""
         view = self._index.view
         leaving = {pod.uid for pod in view.leaving(plan.node)}
         shown = [pod for victim in plan.victims if (pod := view.pod(victim.uid)) is not None]
@@ -250,7 +260,7 @@ class PreemptionManager:
     async def run(self) -> None:
         """Executes submitted plans side by side and reviews the executed ones, until cancelled.
 
-        Then all records are deleted: another leader may continue the preemptions, and `recover` finds their state.
+        At the end all records are deleted: the next leader may continue the preemptions, and `recover` finds their state.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -266,9 +276,9 @@ class PreemptionManager:
                 self._close(record, "cancelled")
 
     async def make_room(self, pod: Pod, victims: Sequence[Pod]) -> bool:
-        """Removes pods for a group, of which ``pod`` is one at its gate; False where a victim could not be removed.
+        """Removes victims for a group of gated pods; False if a victim could not be removed. ``pod``: a pod of the group.
 
-        The room is reserved for the group (`index/claims/reserved.py`), so that there is no record and no nomination.
+        There is no record and no nomination, because the room is reserved for the group (`index/claims/reserved.py`).
         """
         if self._is_draining or not victims or (self._executor.evicts and is_forbidden(victims, self._index.view)):
             return False
@@ -324,7 +334,7 @@ class PreemptionManager:
             self._observer.record_violation()
 
     def _after(self, record: PreemptionRecord, result: str) -> None:
-        """Moves a record on whose writes have ended."""
+        """Moves a record to its next phase when its writes have ended."""
         record.since = self._clock.now()
         if result == "success":
             record.phase = PreemptionPhase.TERMINATING
@@ -371,6 +381,14 @@ class PreemptionManager:
         return pod is not None and not pod.node and not pod.terminating
 
     def _review(self, record: PreemptionRecord) -> FollowUp | None:
+        # 1. The preemptor is bound, terminating or deleted: the record is closed.
+        # 2. The node has no room for it any more, and that lasts: the preemption ends, so that the node is free at once.
+        # 3. Victims still exist: see `_review_victims`.
+        # 4. All victims are deleted and the preemptor waited too long: given up, because the scheduler rejects the node for
+        #    a reason that the index does not show.
+        # 5. The scheduler nominated the pod to another node: the in-memory nomination ends, and the pod is requeued if the
+        #    scheduler does not ask about it.
+        # 6. Otherwise: the nomination is repeated if the watch does not show it, or the pod is requeued as in case 5.
         uid = record.plan.preemptor.uid
         pod = self._index.view.pod(uid)
         if pod is None or not self._is_pending(uid):
@@ -389,9 +407,9 @@ class PreemptionManager:
         return self._renominate_overdue(record, pod, has_waited) or self._requeue_overdue(record, has_waited)
 
     def _check_room(self, record: PreemptionRecord) -> None:
-        """Notes since when the node would not take the preemptor, even without the pods that leave it. O(dry run).
+        """Records since when the node would not take the preemptor, even without the pods that leave it. O(dry run).
 
-        An answer that let the preemptor pass makes it an assumed pod: then its room is its own.
+        A preemptor that passed filter is an assumed pod and holds its room itself: nothing is lost then.
         """
         plan, view = record.plan, self._index.view
         record.checked = self._clock.now()
@@ -405,9 +423,9 @@ class PreemptionManager:
         return keeps_room(known_effective_pod(pod, self._index.view), node, self._index.view)
 
     def _requeue_overdue(self, record: PreemptionRecord, has_waited: float) -> FollowUp | None:
-        """Requeues a preemptor, once, if the scheduler does not ask about it after its victims are gone.
+        """Requeues a preemptor, once, if the scheduler does not ask about it after its victims are deleted.
 
-        Without QueueingHints it does not see a nomination that is written after the last victim has gone.
+        A scheduler without QueueingHints ignores a nomination that is written after the last victim was deleted.
         """
         pod = record.plan.preemptor
         if record.requeued or pod.uid in self._index.assumed.held or not self._traffic.is_overdue(has_waited):
@@ -422,6 +440,10 @@ class PreemptionManager:
             _LOG.warning("preemptor not requeued", extra={"preemptor": pod.full_name, "error": str(error)})
 
     def _review_victims(self, record: PreemptionRecord, pod: Pod, has_waited: float) -> FollowUp | None:
+        # 1. No victim is left: the next phase begins.
+        # 2. The preemptor is nominated and all victims terminate: their grace periods may be long, so it waits without limit.
+        # 3. A victim does not terminate, or the nomination is missing: given up after `stuck_after`; before that the
+        #    nomination is repeated.
         plan = record.plan
         here = [shown for victim in plan.victims if (shown := self._index.view.pod(victim.uid)) is not None]
         if not here:
@@ -438,8 +460,8 @@ class PreemptionManager:
     def _renominate_overdue(self, record: PreemptionRecord, pod: Pod, has_waited: float) -> FollowUp | None:
         """Repeats a nomination that the watch does not show, or shows no longer.
 
-        kube-scheduler clears it where it finds no candidate: it may know that the victims are gone while our watch is behind, so
-        that it has nothing to preempt and is still told that the node rejects the preemptor.
+        kube-scheduler clears the nomination if it finds no candidate. That happens while our watch lags: the scheduler knows
+        that the victims are deleted and has nothing to preempt, and our answer still rejects the node.
         """
         if _is_nominated(record, pod) or has_waited <= _RENOMINATE_AFTER * (record.renominations + 1):
             return None
@@ -447,17 +469,17 @@ class PreemptionManager:
         return self._nominate_again(record)
 
     def _end_lost(self, record: PreemptionRecord, pod: Pod) -> FollowUp | None:
-        """Ends a preemption whose node takes the preemptor no longer, so that the node is free for other pods at once."""
+        """Ends a preemption whose node has no room for the preemptor any more, so that other pods get the node at once."""
         plan = record.plan
         _LOG.info("preemptor has lost its room", extra={"preemptor": pod.full_name, "node": plan.node})
         self._close(record, "lost")
         return None if pod.nominated_node not in ("", plan.node) else self._requeue_lost(record, pod)
 
     async def _requeue_lost(self, record: PreemptionRecord, pod: Pod) -> None:
-        """Requeues the preemptor, and the pods that its nomination in memory has kept off the node.
+        """Requeues the preemptor, and the pods that its in-memory nomination has kept off the node.
 
-        kube-scheduler tries the latter again when a nomination ends that it has seen. If it has cleared ours itself, it
-        was too early: so one is written and cleared again.
+        kube-scheduler tries those pods again when it sees a nomination end. If it cleared the nomination itself, that was
+        before the in-memory one ended: so a nomination is written and cleared once more.
         """
         if pod.nominated_node:
             await self._release(record)
@@ -490,10 +512,13 @@ class PreemptionManager:
     def recover(self) -> int:
         """Resumes the preemptions that an earlier leader left unfinished; returns how many. Call once, with a synced index.
 
-        Unfinished: the preemptor is nominated, and marked victims still run on that node. Marks on a node to which no pod of
-        higher priority is nominated are ignored: their preemptor is bound or deleted. The earlier leader may not have marked all
-        victims, so others that the preemptor needs are added. Where it would not fit even so, it is requeued.
+        A preemption is unfinished if the preemptor is nominated and marked victims still run on that node.
         """
+        # 1. Marked victims, and one does not terminate yet: the plan is submitted again. The earlier leader may not have
+        #    marked all victims, so further victims that the preemptor needs are added.
+        # 2. It would not fit even so: requeued.
+        # 3. Nominated, no marked victim, and pods of lower priority run there: the earlier leader had just begun. Requeued.
+        # 4. Marks without a nominated pod of higher priority are ignored: their preemptor is bound or deleted.
         view = self._index.view
         taken: set[str] = set()
         resumed = 0
@@ -509,11 +534,11 @@ class PreemptionManager:
                     taken |= {victim.uid for victim in victims}
                     resumed += self.submit(PreemptionPlan(pod, node, victims))
                 elif is_begun or (lower and not marked):
-                    self.requeue(pod, node)  # nominated without marked victims: the earlier leader had just begun
+                    self.requeue(pod, node)
         return resumed
 
     def _completed(self, pod: Pod, node: str, marked: Sequence[Pod]) -> tuple[Pod, ...]:
-        """The marked victims with those that have to leave the node besides; none where the preemptor would not fit even then."""
+        """The marked victims, and further victims that have to leave the node; empty if the preemptor would not fit even then."""
         view = self._index.view
         removal = DryRun(known_effective_pod(pod, view), view).on(view.known[node], marked, checks_fit=True)
         return () if removal is None else removal.victims
