@@ -1,8 +1,10 @@
-"""The costs of deletion by which a ReplicaSet that gets smaller keeps, and restores, the spread of its pods.
+"""Deletion costs of pods, so that a ReplicaSet keeps or restores the spread of its pods when it is scaled down.
 
-It deletes the pods with the lowest `controller.kubernetes.io/pod-deletion-cost` first. The n-th pod of a domain costs -n, the
-first one nothing. So however many pods go at once, they go from the domains that are fullest then, as far as the number of pods
-allows. Pods keep their costs while others come and go, so a pod gets one write, and another one only where a gap is to be closed.
+A ReplicaSet deletes pods with the lowest `controller.kubernetes.io/pod-deletion-cost` first. Here the first pod of a domain costs
+0, the second -1, the third -2. Example: zone-a has 3 pods, zone-b 1: the pods of zone-a are deleted first, in the order -2, -1.
+So the fullest domains lose pods first, however many pods are deleted at once.
+
+A pod keeps its cost while others come and go, so mostly one write a pod suffices. It gets another cost only to close a gap.
 https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#pod-deletion-cost
 """
 
@@ -22,14 +24,14 @@ _A_STEP: Final = 500  # nodes with pods of a signature
 
 
 def _may_be_directed(signature: PodSignature) -> bool:
-    """Whether the pods are those of a ReplicaSet, with spread constraints of their own."""
+    """Whether the pods have a ReplicaSet, and spread constraints of their own."""
     return signature.controller is not None and signature.controller.kind == REPLICA_SET and signature.spread.own
 
 
 def directed_key(signature: PodSignature, view: ClusterView, settings: Settings) -> str:
-    """The topology key by whose domains such pods get costs; empty for none. O(policies that may select them).
+    """The topology key by whose domains the pods get costs; empty for none. O(policies that may select them).
 
-    A namespaced policy selects pods of its own namespace only, so it never has one of another written to.
+    A namespaced policy selects pods of its own namespace only, so it never writes to a pod of another namespace.
     """
     if not _may_be_directed(signature):
         return ""
@@ -46,9 +48,9 @@ def directed_key(signature: PodSignature, view: ClusterView, settings: Settings)
 
 
 def wanted_costs(view: ClusterView, settings: Settings) -> Steps[dict[str, int]]:
-    """The costs of pods on nodes by UID, of those that have one, in steps.
+    """By UID the costs of pods on nodes, in steps. A pod whose cost is 0 is not listed.
 
-    O(signatures + those of ReplicaSets with spread constraints × policies + pods of workloads that get costs).
+    O(signatures + signatures of ReplicaSets with spread constraints × policies + pods of workloads that get costs).
     """
     workloads: dict[tuple[str, str, str], dict[int, list[Pod]]] = {}
     looked = 0
@@ -64,7 +66,7 @@ def wanted_costs(view: ClusterView, settings: Settings) -> Steps[dict[str, int]]
                 looked += 1
                 if looked % _A_STEP == 0:
                     yield
-        yield  # which policies select the pods takes a step for each signature
+        yield  # a step for each signature: `directed_key` is O(policies)
     costs: dict[str, int] = {}
     for domains in workloads.values():
         costs |= costs_of(domains)
@@ -73,12 +75,15 @@ def wanted_costs(view: ClusterView, settings: Settings) -> Steps[dict[str, int]]
 
 
 def costs_of(domains: Mapping[int, Sequence[Pod]]) -> dict[str, int]:
-    """The costs of one ReplicaSet's pods by UID, of those that have one. O(pods × log(pods))."""
+    """By UID the costs of one ReplicaSet's pods. A pod whose cost is 0 is not listed. O(pods × log(pods))."""
     return {uid: -place for pods in domains.values() for place, uid in _places(pods) if place}
 
 
 def _places(pods: Sequence[Pod]) -> Iterator[tuple[int, str]]:
-    """The place of each pod in its domain, from 0 on without gaps: its own, where it has one that is free, else the first free one."""
+    """The place of each pod in its domain: 0, 1, 2, ... without gaps.
+
+    A pod keeps the place of its present cost if no other pod has it. Other pods get the first free places, the oldest first.
+    """
     taken: dict[int, str] = {}
     others: list[Pod] = []
     for pod in sorted(pods, key=lambda other: other.uid):

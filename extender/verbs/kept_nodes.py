@@ -1,7 +1,4 @@
-"""Which nodes a pod may take as the cluster is now: those with room that are not kept for nominated pods.
-
-A node is kept so that no pod of lower priority takes the room that a preemption has made.
-"""
+"""Nodes that are kept for nominated pods: no pod of lower priority may take the room that a preemption has made."""
 
 from __future__ import annotations
 
@@ -20,18 +17,20 @@ from extender.settings.configuration import Settings
 from extender.verbs.dry_run import DryRun
 from extender.verbs.request import worst_case
 
-_MOST_LOOKED_AT: Final = 50  # kept nodes of one request that are looked at once more, at 30 µs for 100 pods
+_MOST_LOOKED_AT: Final = 50  # kept nodes of one request that are checked for lost room: 30 µs each with 100 pods
 
 
 class KeptNodes(Container[str]):
-    """The nodes on which a pod conflicts with nominated pods, by our rules or for want of room. O(dry run) for each look-up.
+    """The nodes on which a pod conflicts with nominated pods, by our rules or by room. O(dry run) for each look-up.
 
-    A node to which pods of equal or higher priority are nominated passes only if the pod passes there with them and
-    without them, as in kube-scheduler (RunFilterPluginsWithNominatedPods). Nominated pods of lower priority do not count. Room is checked as well, because the
-    scheduler does not know each nomination: one in memory, or one that it has cleared, having seen the victims go before
-    our watch did. The pod that it sends instead would take the place, and other victims would be needed.
-    No node is kept where the settings switch preemption off, or for a nominated pod that has lost its room to pods of equal or higher
-    priority: kube-scheduler forgets its nomination when it tries that pod, which our watch shows later.
+    1. A node with nominated pods of equal or higher priority passes only if the pod passes there with them and without them, as in
+       kube-scheduler (RunFilterPluginsWithNominatedPods). Nominated pods of lower priority do not count.
+    2. Room is checked too, because the scheduler does not know every nomination. A nomination may be in our memory alone. Or the
+       scheduler saw the victims leave before our watch did, and has cleared the nomination. Another pod would take the place
+       then, and the nominated pod would need other victims.
+    3. No node is kept for a nominated pod that has lost its room to pods of equal or higher priority. kube-scheduler clears its
+       nomination when it tries the pod, and our watch shows that later.
+    4. No node is kept where the settings switch preemption off.
     """
 
     def __init__(self, pod: Pod, view: ClusterView, settings: Settings) -> None:
@@ -42,7 +41,7 @@ class KeptNodes(Container[str]):
         self._run: DryRun | None = None  # takes as long to prepare as a decision, and is mostly not needed
 
     def among(self, requested: Container[str]) -> set[str]:
-        """Those of the requested nodes that are kept. O(nominated nodes × dry run)."""
+        """The requested nodes that are kept. O(nominated nodes × dry run)."""
         return {node for node in self._nominated if node in requested and node in self}
 
     def __contains__(self, node: object) -> bool:
@@ -70,7 +69,7 @@ class KeptNodes(Container[str]):
 
 
 def _has_lost_room(pod: Pod, number: NodeNumber, view: ClusterView) -> bool:
-    """Whether the node lacks the room for a nominated pod whichever pods of lower priority leave. O(pods of the node)."""
+    """Whether the node has no room for a nominated pod even after all pods of lower priority have left. O(pods of the node)."""
     node = view.node(number)
     if node is None:
         return False
@@ -84,10 +83,10 @@ def _has_lost_room(pod: Pod, number: NodeNumber, view: ClusterView) -> bool:
 
 
 def fits_somewhere(pod: Pod, view: ClusterView, settings: Settings) -> bool:
-    """Whether a node takes the pod as it is, as far as the index tells: then no pod has to be preempted for it.
+    """Whether the pod fits on a node now, without any preemption, as far as the index knows. O(nodes × resources of the pod).
 
-    Needs that the index does not hold (volumes, devices) are taken as met. Pods of undetermined node count wherever that is
-    worst. O(nodes × resources of the pod).
+    Needs that the index does not hold (volumes, devices) count as met. A pod of undetermined node counts on the node that is the
+    worst for this pod.
     """
     compiled = view.compiled(pod.signature)
     filters = catalog.prepare_filters(pod, compiled, view, worst_case(IndexFrame(), compiled, view))
@@ -99,9 +98,9 @@ def fits_somewhere(pod: Pod, view: ClusterView, settings: Settings) -> bool:
 
 
 def _with_room(pod: Pod, view: ClusterView) -> list[NodeNumber]:
-    """The nodes that admit the pod and have enough free of each resource that it requests, beside the pods on them.
+    """The nodes that admit the pod and have enough free resources for it.
 
-    Cheaper than node fit: 0.4 us for a node, as taints are compared once for all nodes that have them.
+    Cheaper than node fit: 0.4 us for a node, because equal taints are compared once for all nodes.
     """
     wanted = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and name != PODS]
     affinity, tolerations = pod.signature.node_affinity, pod.signature.tolerations

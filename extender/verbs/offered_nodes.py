@@ -1,11 +1,12 @@
 """Which nodes kube-scheduler offers seldom, learnt from its requests, so that pods go there while they can.
 
-In a large cluster kube-scheduler asks about a sample of the nodes. Each sample starts where the last one ended, but two or more
-threads look at runs of nodes side by side and stop together, so some nodes between two samples are passed over round after
-round, and others are in two samples of each round. Where each answer takes a node away (anti-affinity), a choice at random
-leaves those that are seldom offered to the end. Then pods are rejected on whole samples though nodes are free, and each needs
-a nomination and a second cycle: 91 of 6,000 pods on 6,000 equal nodes, 19 where each gets the node that was not offered for the
-longest time; 93 and 10 of 3,000 on 3,000 (`python -m tests.tools.sampling --fill`).
+1. In a large cluster kube-scheduler requests a sample of the nodes. Each sample starts where the last one ended. But several
+   threads look at runs of nodes side by side and stop together. So some nodes between two samples are left out round after round,
+   and others are in two samples of each round.
+2. Where each answer takes a node away (anti-affinity), a random choice leaves the seldom offered nodes to the end. Then pods are
+   rejected on whole samples though nodes are free. Each such pod needs a nomination and a second cycle.
+3. Measured (`python -m tests.tools.sampling --fill`): 91 of 6,000 pods on 6,000 equal nodes with a random choice, 19 where each
+   pod gets the node that was not offered for the longest time. With 3,000 pods on 3,000 nodes 93 and 10.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/scheduler-perf-tuning/#how-the-scheduler-iterates-over-nodes
 """
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 
 
 class OfferedNodes:
-    """When each node was last among nodes to choose from, by node number: a count of choices, 8 bytes a node."""
+    """For each node number the number of the choice in which the node was offered last. 8 bytes a node."""
 
     __slots__ = ("_last", "_now")
 
@@ -25,7 +26,7 @@ class OfferedNodes:
         self._now = 0
 
     def choose(self, candidates: Sequence[int], offered: Sequence[int], numbers: int) -> int:
-        """The candidate that was not offered for the longest time, the first of several; all ``offered`` are, from now on.
+        """The candidate that was offered the longest time ago, the first of equals. Marks all ``offered`` nodes as offered now.
 
         ``numbers``: how many node numbers there are. O(candidates + offered).
         """

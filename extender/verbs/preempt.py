@@ -1,19 +1,22 @@
 """The preempt verb: what becomes of the scheduler's candidate nodes.
 
-``advise``: the scheduler preempts; the answer leaves out the candidates on which our rules would still reject the pod
-without the victims. ``execute``: the verb chooses the node, by the scheduler's own criteria, and returns a plan for a
-task to carry out; the answer is then empty, so the scheduler does nothing itself. A preemption that the index does not
-explain goes back to the scheduler in the answer (`Examination`), and so does every one for a pod that fits on a node
-as it is. So a forged request has no pod deleted that the preemptor would not preempt. Facts this rests on:
+- Mode ``advise``: the scheduler preempts. The answer leaves out each candidate on which our rules would still reject the pod
+  after its victims have left.
+- Mode ``execute``: the verb chooses the node by the scheduler's own criteria and returns a plan, which a task carries out. The
+  answer is empty then, so the scheduler does nothing itself. The candidate goes back to the scheduler in the answer where the
+  index does not explain the preemption (`Examination`), or where the pod fits on a node without one. So a forged request
+  deletes no pod that the preemptor would not preempt.
 
-1. A victim that the scheduler does not know on that node fails the whole call, and so does a candidate answered without
-   victims. From 1.38 on (kubernetes#135486) candidates *arrive* without victims too: nodes that only we reject.
-2. The scheduler chose victims by what it knows. Ours are computed: those, and what our constraints or pods nominated to
-   the node need beyond them. A victim of the scheduler can stay where one of ours makes its removal needless.
-3. It counts nominated pods on the node to which they are nominated, and nowhere else. Where we choose, they count
-   everywhere: preemptors that must be spread are not sent to one zone, where they would preempt each other.
-4. Its candidates are a sample. Where none of them helps, the other nodes are tried before the preemptor is given up:
-   the scheduler would not try it again until something changes.
+Facts about kube-scheduler that this depends on:
+
+1. The whole call fails for an answer with a victim that the scheduler does not know on that node, or with a candidate without
+   victims. From 1.38 on (kubernetes#135486) candidates *arrive* without victims too: nodes that only the extender rejects.
+2. The scheduler chooses victims by what it knows. The extender computes its own: it adds victims that our constraints need, or
+   that nominated pods need. And it may drop a victim of the scheduler whose removal another victim makes needless.
+3. The scheduler counts a nominated pod on its nominated node only. The extender counts it everywhere: else several preemptors that
+   must be spread are sent to one zone, and preempt each other there.
+4. The scheduler's candidates are a sample. Where none of them helps, the other nodes are tried before the verb gives up, because
+   the scheduler would not try the pod again until something changes.
 """
 
 from __future__ import annotations
@@ -52,10 +55,11 @@ from extender.wire.extender_v1 import PreemptionArgs
 
 @dataclass(frozen=True, slots=True)
 class PreemptionDecision:
-    """The candidates to answer, and a plan to carry out, if any. ``left``: why the scheduler is to preempt in mode execute.
+    """The candidates to answer, and a plan to carry out, if any.
 
-    ``requeue``: nothing helps now, but a node of the scheduler's next sample may, or a nominated pod may never be
-    bound. Without a requeue the scheduler would not try the pod again.
+    - ``left``: why the scheduler preempts itself in mode execute.
+    - ``requeue``: nothing helps now, but a node of the scheduler's next sample may help, or a nominated pod may never be bound.
+      Without a requeue the scheduler would not try the pod again.
     """
 
     candidates: Sequence[Candidate] = ()
@@ -92,9 +96,10 @@ def _decide(
 
 
 def _advise(pod: Pod, candidates: Sequence[Candidate], view: ClusterView, meter: RuleMeter) -> list[Candidate]:
-    """The candidates that help, with the victims that the scheduler chose; one without any gets those of our dry run.
+    """The candidates that help, with the scheduler's victims.
 
-    A candidate that has none even so is left out: in the answer it would fail the whole call.
+    A candidate that arrived without victims gets the victims of our dry run. If that finds none, the candidate is left out: in the
+    answer it would fail the whole call.
     """
     run = DryRun(pod, view, meter=(meter, "preempt"))
     if run.fits_nowhere:
@@ -115,17 +120,18 @@ def _advise(pod: Pod, candidates: Sequence[Candidate], view: ClusterView, meter:
 def _plan(
     pod: Pod, candidates: Sequence[Candidate], view: ClusterView, settings: Settings, seed: int, meter: RuleMeter
 ) -> PreemptionDecision:
-    """A plan for the best node, or none: while one runs, for a pod that never preempts, and where nothing helps.
+    """A plan for the best node. None while a preemption runs, for a pod that never preempts, and where nothing helps.
 
-    O(victims), with the dry runs of `Examination.best`, and `MOST_VISITED` dry runs on other nodes, all within
-    the budget of one dry run; then `fits_somewhere`, once. A request cannot make it cost more than a filter's plan does.
+    O(victims), plus the dry runs of `Examination.best`, plus up to `MOST_VISITED` dry runs on other nodes, all within one budget
+    (`MOST_WORK`); then `fits_somewhere`, once. So no request can cost more than a preemption plan of filter.
     """
     if pod.never_preempts or not candidates or node_of_running_plan(pod, view):
         return PreemptionDecision()
     run = DryRun(pod, view, across=settings.preemption.cross_node, meter=(meter, "preempt"))
     if run.fits_nowhere:
         return PreemptionDecision()
-    # Whether a node that the scheduler has not offered can be checked here: else pods might be evicted for nothing.
+    # Whether the extender can check everything that the scheduler checks. If not, it chooses only nodes that the scheduler has
+    # offered: on other nodes pods might be evicted for nothing.
     every_rule = all(rule.is_enabled(settings.rules) for _, rule in catalog.replaced_plugins())
     sees_everything = every_rule and not pod.has_unseen_needs
     names = {candidate.node for candidate in candidates}
@@ -151,7 +157,7 @@ def _plan(
         return PreemptionDecision(plan=plan_of(pod, removal, view))
     if left is not None:
         return PreemptionDecision((left.candidate,), left=left.because)
-    # A node of the next sample may help, and so may these nodes once the nominated pods are bound or deleted.
+    # Requeue: a node of the next sample may help, or one of these nodes after the nominated pods were bound or deleted.
     has_others = not sees_everything and not view.known.keys() <= names
     return PreemptionDecision(requeue=has_others or run.depends_on_nominated)
 
@@ -161,10 +167,11 @@ _WORK_FOR_VICTIMS = 5 * MOST_WORK
 
 
 def node_with_victims(pod: Pod, view: ClusterView, settings: Settings, seed: int) -> Steps[str]:
-    """A node that would take a pending pod once pods of lower priority have left it, "" if none is found.
+    """A node that would take a pending pod after pods of lower priority have left it; "" if none is found.
 
-    For a pod whose last attempt may be lost: the scheduler and the preempt verb decide. It may be wrong where the index does not
-    hold all needs. In steps of some milliseconds, which see the index as it is then; the dry runs of five preemptors at most.
+    The caller uses it to find out whether a new attempt of the pod is worth it; the scheduler and the preempt verb decide. The node
+    may be wrong where the pod has needs that the index does not hold. Steps of some milliseconds, each with the index of that
+    moment. The budget is that of five preemptors.
     """
     if pod.never_preempts or not view.has_below(pod.priority) or node_of_running_plan(pod, view):
         return ""
@@ -188,13 +195,12 @@ def node_with_victims(pod: Pod, view: ClusterView, settings: Settings, seed: int
 
 # The best of the nodes that the scheduler offers for a preemption, and whether the extender or the scheduler carries it out.
 #
-# No victim is believed: a request may be forged. On the node that seems best the victims are computed, from what the index
-# holds: node fit, our rules, nominated pods and disruption budgets, in kube-scheduler's own order. The extender removes what it
-# has computed, and only where that explains each victim of the offer. An offer that it cannot explain is left to the
-# scheduler, which carries it out itself: one with more victims than are needed, with victims for needs that the index
-# does not hold (volumes, devices, the scheduler's other plugins), or with a victim that the watch shows on no node.
-#
-# kube-scheduler cancels such a victim, which waits at Permit or runs its PreBind, and deletes nothing.
+# 1. No victim of a request is trusted, because a request may be forged. On the node that seems best the extender computes the
+#    victims itself: by node fit, our rules, nominated pods and disruption budgets, in kube-scheduler's order.
+# 2. The extender carries out its own computation, and only if that explains every victim of the offer.
+# 3. It leaves an offer to the scheduler that it cannot explain: the offer has more victims than are needed; or victims for needs
+#    that the index does not hold (volumes, devices, other plugins of the scheduler); or a victim that the watch shows on no node.
+# 4. A victim that the watch shows on no node waits at Permit or runs its PreBind. kube-scheduler cancels it and deletes nothing.
 # https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/4832-async-preemption
 
 
@@ -219,9 +225,11 @@ Outcome: TypeAlias = NodeVictims | Left
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """A node with those of its victims that exist as far as the watch shows. ``outcome``: None before it is examined.
+    """An offered node.
 
-    ``is_whole``: the index has all victims that were not deleted.
+    - ``victims``: the victims of the offer that the index knows.
+    - ``is_whole``: the index knows all victims that were not deleted meanwhile.
+    - ``outcome``: None until the offer is examined.
     """
 
     number: NodeNumber
@@ -231,21 +239,22 @@ class _Offer:
     outcome: Outcome | None = None
 
     def rank(self) -> RemovalRank:
-        """What it is compared by: the computed victims, before that those that were offered."""
+        """The rank for comparisons: by the computed victims, or by the offered victims until the offer is examined."""
         if isinstance(self.outcome, NodeVictims):
             return removal_rank(self.outcome.victims, self.outcome.pdb_violations)
         return removal_rank(self.victims or self.candidate.victims, self.candidate.pdb_violations)
 
 
-# Better offers first, examined ones before others that seem as good, and in a random order besides.
+# The order of the heap: better offers first; of equal ranks examined offers first; then a random order.
 _Entry: TypeAlias = tuple[RemovalRank, bool, int, _Offer]
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """How offers are examined. ``because``: set where every offer is to be left, as no preemption is needed at all.
+    """The examination of offers.
 
-    ``sees_everything``: no plugin of the scheduler decides by what the index does not hold.
+    - ``sees_everything``: the index holds everything by which the scheduler's plugins decide about this pod.
+    - ``because``: set where every offer is left to the scheduler, because the pod needs no preemption at all.
     """
 
     run: DryRun
@@ -253,11 +262,11 @@ class Examination:
     because: LeftBecause | None = None
 
     def best(self, candidates: Sequence[Candidate], seed: int) -> Outcome | None:
-        """What becomes of the best offer, None where no offer helps. One with victims unknown to us only if no other helps.
+        """The outcome of the best offer, None where no offer helps. Offers with unknown victims come after all others.
 
-        O(victims of all offers), and for each offer that is examined one dry run by everything, where that does not explain
-        its victims one by node fit, and where it has unseen needs a third. Mostly one offer is examined. All dry runs
-        take their cost from the budget of one preemptor (`MOST_WORK`), whatever the request holds.
+        O(victims of all offers), plus up to three dry runs for each offer that is examined: one with all rules; one by node fit
+        alone, where the first does not explain the victims; one with the offered victims, where the pod has unseen needs. Mostly
+        one offer is examined. All dry runs share the budget of one preemptor (`MOST_WORK`), however large the request is.
         """
         offers = list(self._offers(candidates))
         for is_whole in (True, False):
@@ -297,10 +306,10 @@ class Examination:
             if there:
                 yield offer
             elif (examined := self._examined(offer)) is not None:
-                yield examined  # without victims an offer has no place in the order before its dry run
+                yield examined  # without victims it has no rank before its dry run
 
     def _examined(self, offer: _Offer) -> _Offer | None:
-        """The offer with its outcome; None where it does not help, or nothing is to be removed."""
+        """The offer with its outcome; None where it does not help, or where no pod has to be removed."""
         outcome = self._outcome(offer)
         if outcome is None or (isinstance(outcome, Left) and not self._may_be_left(offer)):
             return None
@@ -316,7 +325,7 @@ class Examination:
         if removal is None and (
             run.budget.is_spent() or conflicting_nominated_pods(run.pod, offer.candidate.node, run.view)
         ):
-            return None  # the scheduler may not know of the pods that are nominated to the node
+            return None  # not left to the scheduler: it may not know the pods that are nominated to the node
         if removal is not None and uids <= {victim.uid for victim in removal.victims}:
             return removal if removal.victims else None
         if removal is not None and removal.victims and self._needs_for_fit(number, uids):
@@ -325,7 +334,7 @@ class Examination:
         return Left(offer.candidate, LeftBecause.NEEDLESS if is_needless else LeftBecause.UNEXPLAINED)
 
     def _needs_for_fit(self, number: NodeNumber, uids: set[str]) -> bool:
-        """Whether node fit alone needs these victims: our rules may need others, without which some of these can stay."""
+        """Whether these victims are what node fit alone needs. Our rules may need other victims, so that some of these can stay."""
         if not self.run.has_constraints:
             return False
         alone = DryRun(self.run.pod, self.run.view, has_rules=False, budget=self.run.budget)
@@ -333,7 +342,10 @@ class Examination:
         return removal is not None and uids <= {victim.uid for victim in removal.victims}
 
     def _may_be_left(self, offer: _Offer) -> bool:
-        """Whether the victims are all that our rules need, and any is left: the scheduler learns of deletions by itself."""
+        """Whether the scheduler may carry out the offer: its victims are enough for our rules, and not all of them are deleted.
+
+        The scheduler learns of deleted victims by itself.
+        """
         if not self.run.has_constraints:
             return bool(offer.victims) or not offer.is_whole
         for _ in offer.victims:
@@ -347,8 +359,8 @@ def _entry(offer: _Offer, order: int) -> _Entry:
 
 
 def helps(candidate: Candidate, number: NodeNumber, run: DryRun) -> bool:
-    """Whether our rules let the pod pass on the node without the victims of a candidate. O(victims × groups)."""
-    # A victim that was deleted counts no more anyway.
+    """Whether the pod passes our rules on the node after the victims of a candidate have left. O(victims × groups)."""
+    # A deleted victim is not in the counts any more.
     victims = [pod for victim in candidate.victims if (pod := run.view.pod(victim.uid)) is not None]
     for trial in catalog.node_trials(run.pod, run.view, number, (), checks_fit=False):
         for victim in victims:

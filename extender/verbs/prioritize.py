@@ -27,9 +27,9 @@ MAX_EXTENDER_SCORE = 10
 def has_scores(settings: Settings) -> bool:
     """Whether a prioritize request is worth its cost to the scheduler.
 
-    With decisive placement it is not, as filter has chosen among the nodes by score already. Without a shortlist it is
-    all the same: kube-scheduler spends more on its own scores of zero for thousands of nodes than on a request with an
-    empty answer (measured).
+    Not with decisive placement, because filter has chosen among the nodes by score already. Exception: without a shortlist the
+    request is cheaper for kube-scheduler than its own scores of zero for thousands of nodes, even if the answer is empty
+    (measured).
     """
     return settings.placement != "decisive" or not settings.answers.shortlist
 
@@ -37,10 +37,11 @@ def has_scores(settings: Settings) -> bool:
 def prioritize_nodes(
     args: ExtenderArgs, view: ClusterView, settings: Settings, meter: RuleMeter | None = None
 ) -> Mapping[str, int]:
-    """Scores by node name; empty where all nodes are equal, which the scheduler takes as zero for each.
+    """Scores by node name. Empty where all nodes are equal: the scheduler then takes zero for each node.
 
-    Scale ``extender``: 0–10, where 10 is the most that the rules with scores can give. Scale ``inTree``: the points as
-    the in-tree plugins would give them, 0–400, so that no difference is rounded away. ``meter`` counts and times the rules.
+    - Scale ``extender``: 0-10, where 10 is the most that the rules with scores can give.
+    - Scale ``inTree``: the points that the in-tree plugins would give, 0-400, so that no difference is rounded away.
+    - ``meter``: counts and times the rules.
     """
     compiled = view.compiled(effective_pod(args.pod, view, settings).signature)
     scoring = catalog.scoring_rules(compiled, settings.rules)
@@ -79,11 +80,13 @@ def _points(
 def prioritize_watched(
     args: ExtenderArgs, view: ClusterView, settings: Settings, meter: RuleMeter | None = None
 ) -> Mapping[str, int]:
-    """The same for the pod that the watch shows; empty for a deleted one, and for any other unless a requested node does not exist.
+    """As `prioritize_nodes`, for the pod and the nodes that the watch shows.
 
-    Within a scheduling cycle the index only becomes newer, so counts and labels are at least those of the filter's answer
-    (KEP-2249, Design Details). Whole nodes are those of the scheduler's snapshot, which may be older: as in filter, the nodes
-    count as the watch shows them. Only nodes that filter answered have a score, whatever changes in between.
+    1. A deleted pod gets no scores. Any other pod that is not pending in the watch gets scores only if a requested node does not
+       exist in the index: such requests are simulations, of an autoscaler for example.
+    2. The index is at least as new as it was for filter's answer (KEP-2249, Design Details). A request with whole nodes has the
+       nodes of the scheduler's snapshot, which may be older: they count as the watch shows them, as in filter.
+    3. Only nodes of filter's answer have a score, whatever has changed since.
     """
     pod = watched_pod(args.pod.uid, args.pod.namespace, args.pod.name, view)
     if isinstance(pod, Pod):
@@ -94,7 +97,7 @@ def prioritize_watched(
 
 
 def _as_filtered(args: ExtenderArgs, view: ClusterView) -> ExtenderArgs:
-    """The request with the nodes that filter answered for the pod, by name; as it was sent if it has only nodes that do not exist."""
+    """The request by the names that filter answered for the pod. A request whose nodes are all unknown to the index stays as it is."""
     if args.nodes and not any(node.name in view.known for node in args.nodes):
         return args
     args, assumed = args.by_names(), view.assumed_nodes(args.pod.uid)

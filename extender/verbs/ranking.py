@@ -1,7 +1,7 @@
 """The best passing nodes under our own score, found without scoring them all.
 
-A node's rank is a sum over groups of weight × pods in its domain. Groups know the range of their counts, so the best
-rank that any node could have is known beforehand, and the search ends once enough nodes reach it.
+A node's rank is a sum over count groups: weight × number of pods in the node's domain. Each group knows the range of its counts,
+so the best possible rank is known beforehand. The search ends once enough nodes reach it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from extender.verbs.request import SPARE, WINDOW, Ranked, RequestSearch
 
 _TOLERANCE = 1e-9
 _NEVER = float("-inf")
-_LONG = 200  # names from which on looking up all of them may cost more than starting from the fullest domains
+_LONG = 200  # with more names it may be cheaper to start from the fullest domains than to look up every name
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One group's share of a rank over the requested nodes; ``count`` is the one of which a node gets the most, ``best``."""
+    """One count group's part of a rank. A node with ``count`` pods in its domain gets the most from it: ``best``."""
 
     weight: float
     domains: Column
@@ -42,8 +42,9 @@ class _Part:
 def best_passing(search: RequestSearch, most: int, start: int) -> Ranked:
     """Up to ``most`` positions that pass, with their ranks, best first, starting from the name number ``start``.
 
-    Without preferences all ranks are equal, and O(most) names are read. With those of one rule it ends as soon as ``most``
-    nodes of the best possible rank are found. Only where several have, or one that counts no pods, are all nodes scored.
+    - No rule has scores: all ranks are equal, and O(most) names are read.
+    - One rule has scores: the search ends as soon as ``most`` nodes of the best possible rank are found.
+    - Several rules have scores, or a rule whose scores count no pods: every passing node is scored.
     """
     groups = _groups(search)
     if groups is None:
@@ -56,10 +57,10 @@ def best_passing(search: RequestSearch, most: int, start: int) -> Ranked:
 
 
 def best_equals(search: RequestSearch, enough: int, start: int) -> Sequence[int]:
-    """The passing positions that share the best rank: all of them, or at least ``enough`` where there are more.
+    """The passing positions that share the best rank: all of them, or at least ``enough``.
 
-    Names are read in windows, until enough are found that no other can beat. A node has the best rank that there can be
-    where each part is at its best, which is a look-up.
+    Names are read in windows until enough nodes with the best possible rank are found. A node has that rank if each part is at its
+    best there, which is a look-up.
     """
     groups = _groups(search)
     if groups is None:
@@ -81,7 +82,7 @@ def best_equals(search: RequestSearch, enough: int, start: int) -> Sequence[int]
 
 
 def _groups(search: RequestSearch) -> Sequence[RankedGroup] | None:
-    """The groups that order the nodes, none where there are no preferences; None where each node is to be scored."""
+    """The count groups that order the nodes. Empty without preferences, None where each node has to be scored."""
     scoring = catalog.scoring_rules(search.compiled, search.settings.rules)
     meter = search.meter
     if scoring and meter is not None:
@@ -102,13 +103,13 @@ def _begins_with_domains(groups: Sequence[RankedGroup], search: RequestSearch) -
 
 
 def _parts(groups: Sequence[RankedGroup], search: RequestSearch) -> tuple[list[_Part], list[Column]]:
-    """The parts of a rank, and the domains of the keys without which a node comes last."""
+    """The parts of a rank; and the domain columns of required keys, because a node without such a key comes last."""
     required = [group.required for group in groups if group.required is not None and _some_lack(group.required, search)]
     return [_part(group, search) for group in groups], [search.requested.frame.domains(key) for key in required]
 
 
 def _at_best(nodes: Sequence[int], parts: Sequence[_Part], required: Sequence[Column]) -> Sequence[int]:
-    """Those of the nodes that get the most from every part. O(nodes × parts), and less where the first leaves few."""
+    """The nodes that get the most from every part. O(nodes × parts), less where the first parts leave few nodes."""
     for part in parts:
         domains, counts, count = part.domains, part.counts, part.count
         if count:
@@ -128,7 +129,7 @@ def _equals(ranked: Ranked) -> list[int]:
 def _part(ranked: RankedGroup, search: RequestSearch) -> _Part:
     weight, group = ranked.weight, ranked.group
     extreme = group.greatest if weight > 0 else group.smallest
-    # The best node of a negative weight may be one that lacks the key: no pod is counted on it.
+    # With a negative weight the best node may be a node without the key: no pod is counted there.
     is_zero = weight < 0 and ranked.required is None and _some_lack(group.key, search)
     return _Part(weight, search.requested.frame.domains(group.key), group.counts, 0 if is_zero else extreme())
 
@@ -174,7 +175,7 @@ def _ranks(nodes: Sequence[int], parts: list[_Part], required: list[Column]) -> 
 
 
 def _scored(search: RequestSearch, start: int) -> Ranked:
-    """Scores every passing node as prioritize would: the points of several rules add up only once they are normalised."""
+    """Scores every passing node as prioritize does. Needed for several rules, because their points must be normalised to add up."""
     passing = search.all_passing(start)
     score_of = catalog.points(
         search.compiled, search.view, search.requested.frame, passing, search.settings.rules, search.watch
@@ -184,18 +185,20 @@ def _scored(search: RequestSearch, start: int) -> Ranked:
 
 # -- the best from the domains with most pods -------------------------------------------------------------------------
 
-# For preferences that only add points and count over one key. With 5,000 names and a few hundred preferred pods, ranking
-# every name costs 2 ms. Where few domains have such pods, all their nodes are ranked. Where many do, each group keeps its
-# domains by count, and the first few suffice (the threshold algorithm of Fagin, Lotem and Naor: stop when nothing unseen
-# can beat what has been found).
+# For preferences that only add points and count over one key. Ranking every name costs 2 ms with 5,000 names and a few hundred
+# preferred pods.
+#
+# 1. Few domains have preferred pods: all nodes of these domains are ranked.
+# 2. Many domains have them: each count group keeps its domains by count, and the fullest few suffice. This is the threshold
+#    algorithm of Fagin, Lotem and Naor: stop when no domain that was not looked at yet can beat the nodes found so far.
 
 _SLICE = 64
-_MORE = 8  # names read beyond what is wanted, as some will not pass
-_FEW_NODES = 8  # nodes in a domain on average; in larger domains the first names tried are good already
+_MORE = 8  # names to read beyond the wanted number, because some nodes will not pass
+_FEW_NODES = 8  # nodes in a domain on average. In larger domains the first names that are tried are good already
 
 
 def has_small_domains(groups: Sequence[RankedGroup]) -> bool:
-    """Whether every part adds points, over one and the same key, whose domains are small."""
+    """Whether every part adds points over the same key, and the domains of that key are small."""
     key = groups[0].group.key
     if len(key.nodes_in) * _FEW_NODES < key.filled + key.lacking:
         return False
@@ -220,9 +223,9 @@ def equals_by_top_domains(groups: Sequence[RankedGroup], search: RequestSearch, 
 def _from_top_domains(
     groups: Sequence[RankedGroup], search: RequestSearch, most: int, start: int, *, only_equals: bool = False
 ) -> Ranked:
-    """Passing nodes of domains with preferred pods: all of them, or until ``most`` are found that nothing unseen can beat.
+    """Passing nodes of domains with preferred pods: all, or until ``most`` are found that no unseen domain can beat.
 
-    ``only_equals``: nodes below the best rank are not wanted, so the end is also where nothing unseen can equal the best.
+    ``only_equals``: only nodes of the best rank are wanted. Then it also ends where no unseen domain can equal the best rank.
     """
     nodes_in, requested = groups[0].group.key.nodes_in, search.requested
     name_of = requested.known_names
@@ -251,7 +254,7 @@ def _preferred(groups: Sequence[RankedGroup]) -> set[int]:
 
 
 def _tiers(groups: Sequence[RankedGroup], start: int) -> Iterator[tuple[float, Sequence[int]]]:
-    """Slices of domains, those with most pods first, each with the most that a domain not yet given can have."""
+    """Slices of domains, the fullest first. With each slice: the highest rank that a domain after it can have."""
     levels = [sorted(part.group.levels, reverse=True) for part in groups]
     tops = [part.weight * counts[0] for part, counts in zip(groups, levels, strict=True)]
     at = [0] * len(groups)

@@ -1,16 +1,20 @@
-"""Shadow decisions: what offload would answer, beside a kube-scheduler whose own plugins decide; compared, never answered.
+"""Shadow decisions: what mode offload would answer, compared with the plugins of kube-scheduler, which decide. Never answered.
 
-Two things show what the plugins have decided. The nodes of a filter request have passed them: each that our rules reject is
-a difference. And where no node passes, the scheduler asks no extender, but counts in the pod's condition how many nodes it
-rejected for which reason: a reason that it counts more or less often than our rules do is one as well.
+Two things show what the plugins have decided:
 
-Only what is certain is a difference. The scheduler knows on which node an assumed pod is, and we do not before the watch shows it
-bound: so each count is taken in the best case for the incoming pod, for each such pod. And the plugins of the scheduler that run
-before its spread and affinity plugins, which we see in part only, may reject a node first: so the counts of a condition are
-compared with bounds.
+1. The nodes of a filter request have passed the plugins. A node that our rules reject is a difference.
+2. Where no node passes, the scheduler requests nothing from the extender. It writes into the pod's condition how many nodes it
+   rejected for which reason. A reason that our rules count more or less often is a difference.
 
-The rules are those of `catalog`, prepared as `filter` prepares them. Nominated pods do not count for a node of a request: it
-passed with and without them. What the scheduling policies of the extender add is not compared, as the plugins do not know it.
+Only a certain difference counts:
+
+1. The scheduler knows the node of an assumed pod; the extender does not until the watch shows the pod bound. So each count is taken
+   in the best case for the incoming pod.
+2. Other plugins may reject a node before the spread and affinity plugins, and the extender knows these plugins in part only. So
+   the counts of a condition are compared with bounds.
+
+The rules are prepared by `catalog`, as for filter. Nominated pods do not count for a node of a request: the node passed with and
+without them. Directives of the extender's own policies are not compared, because the plugins do not know them.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from extender.rules.frames import Frame, IndexFrame
 from extender.rules.free_resources import conflicting_nominated_pods, static_rejection
 from extender.rules.interpod_affinity import terms_of_others
 
-MOST_NODES: Final = 16  # of a difference that are followed
+MOST_NODES: Final = 16  # nodes of one difference that are followed up
 LIMITS: Final = "Limits"
 _FITS_A_STEP: Final = 120  # checks of node fit, at 4 µs
 _MOST_UNDONE: Final = 256  # changes of pods
@@ -46,7 +50,7 @@ RULE_OF_REASON: Final = {
     Reason.EXISTING_ANTI_AFFINITY: "InterPodAffinity",
 }
 _REASONS: Final = {reason.text: reason for reason in RULE_OF_REASON}
-# Texts of plugins whose decision node fit has too. https://github.com/kubernetes/kubernetes/tree/v1.36.0/pkg/scheduler/framework/plugins
+# Texts of plugins that node fit decides like. https://github.com/kubernetes/kubernetes/tree/v1.36.0/pkg/scheduler/framework/plugins
 _OF_NODE_FIT: Final = frozenset(
     reason.text for reason in (Reason.CORDONED, Reason.TAINT, Reason.NODE_AFFINITY, Reason.HOST_PORTS)
 )
@@ -54,9 +58,11 @@ _OF_ROOM: Final = ("Insufficient ", "Too many pods")
 
 
 class Judged(NamedTuple):
-    """A request as our rules decide it. ``rules`` have something to say about the pod; ``rejected`` are nodes that fail for certain.
+    """A request as our rules decide it.
 
-    ``more``: how many nodes fail besides. ``is_assumed``: offload would have rejected a node, where an assumed pod may be.
+    - ``rules``: the rules that apply to the pod.
+    - ``rejected``: nodes that our rules reject for certain, at most `MOST_NODES`; ``more``: how many others they reject.
+    - ``is_assumed``: offload would have rejected a node, because an assumed pod may be there.
     """
 
     rules: tuple[str, ...] = ()
@@ -66,7 +72,7 @@ class Judged(NamedTuple):
 
 
 def shadow_compiled(pod: Pod, view: ClusterView) -> CompiledConstraints:
-    """The constraints that the plugins decide, of a pod without what policies add. O(1) for one that was compiled before."""
+    """The pod's constraints without the directives of policies, as the plugins see them. O(1) for a known signature."""
     assert view.shadow_compiled is not None  # noqa: S101 (built together)
     return view.shadow_compiled(pod.signature)
 
@@ -76,7 +82,7 @@ def _filters(pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: 
 
 
 def judge_request(pod: Pod, names: Iterable[str], view: ClusterView) -> Judged:
-    """Which of the nodes that passed the plugins our rules reject. O(names × clauses); twice that while a pod is undetermined."""
+    """Which nodes our rules reject although they passed the plugins. O(names × clauses); twice that with undetermined pods."""
     if (excess := pod.signature.excess) is not None:
         names = list(names)
         rejection = Rejection(LIMITS, Reason.OVER_LIMIT, excess.text)
@@ -96,12 +102,12 @@ def judge_request(pod: Pod, names: Iterable[str], view: ClusterView) -> Judged:
 
 
 def is_comparable(pod: Pod, view: ClusterView, *, has_policy_terms: bool) -> bool:
-    """Whether our counts are those of the plugins: not where policies add terms to existing pods that such pods are held to."""
+    """Whether our counts can equal the plugins' counts: not where anti-affinity terms of policies may count against the pod."""
     return not (has_policy_terms and terms_of_others(shadow_compiled(pod, view)).anti)
 
 
 def still_rejected(pod: Pod, names: Iterable[str], view: ClusterView) -> set[str]:
-    """Those of a few nodes that our rules reject now, also in the best case. O(names × clauses)."""
+    """The given nodes that our rules reject now, even in the best case. O(names × clauses)."""
     return _still_rejected(pod, shadow_compiled(pod, view), names, view)
 
 
@@ -123,15 +129,17 @@ def _failing(filters: PreparedFilters, nodes: Sequence[NodeNumber]) -> list[Node
 def _rejections(
     filters: PreparedFilters, nodes: Sequence[NodeNumber], view: ClusterView
 ) -> tuple[dict[str, Rejection], int]:
-    """Why so many of the failing nodes as are followed fail, and how many others there are."""
+    """The rejections of the first `MOST_NODES` failing nodes, and how many other nodes fail."""
     verdicts = {view.node_names[node]: filters.verdict(node) for node in nodes[:MOST_NODES]}
     return {name: verdict for name, verdict in verdicts.items() if verdict is not None}, max(0, len(nodes) - MOST_NODES)
 
 
 class PodChange(NamedTuple):
-    """A change of what counts on a node: the pod before and after it, None where it was on no node; and when it was shown.
+    """A pod that came to a node, changed there, or left it.
 
-    ``answered``: when filter let a pod pass that is bound now; infinite for any other change.
+    - ``time``: when the watch showed it.
+    - ``old``, ``new``: the pod before and after the change, None where it was on no node.
+    - ``answered``: for a pod that was bound, when filter answered it; infinite for any other change.
     """
 
     time: float
@@ -141,10 +149,10 @@ class PodChange(NamedTuple):
 
 
 def rejected_before(pod: Pod, names: Collection[str], changes: Iterable[PodChange], view: ClusterView) -> set[str]:
-    """Those of a few nodes that our rules reject in every earlier state too: each of the changes, the last one first, is undone.
+    """The given nodes that our rules reject now and in every earlier state. The changes are undone one by one, the last one first.
 
-    The scheduler decides by what it has seen when it begins with a pod, which may be less than we have. O(changes × (groups that
-    count the pod + names × clauses)), all undone at the end.
+    The scheduler decides by its state at the begin of the scheduling cycle, which may be older than the index.
+    O(changes × (groups that count the pod + names × clauses)). At the end the index is as before.
     """
     left, done = set(names), set[str]()
     compiled = shadow_compiled(pod, view)
@@ -159,7 +167,7 @@ def rejected_before(pod: Pod, names: Collection[str], changes: Iterable[PodChang
                 tried.take(change.new)
             if change.old is not None and (number := view.known.get(change.old.node)) is not None:
                 tried.place(change.old, number)
-            compiled = shadow_compiled(pod, view)  # after it, as the terms of a pod that was deleted are there again
+            compiled = shadow_compiled(pod, view)  # again: a deleted pod that returns brings its terms back
             before, version = version, (compiled.serial, view.dependency_version(compiled))
             if version != before:
                 left &= _still_rejected(pod, compiled, left, view)
@@ -177,7 +185,7 @@ _END: Final = re.compile(r"\.(?: |$)")
 
 
 class Said(NamedTuple):
-    """What a condition counts: the nodes, those rejected for each of our reasons, and rejections that node fit does not know."""
+    """The counts of a condition: all nodes; rejected nodes by reason, for our reasons; rejections for other plugins' reasons."""
 
     nodes: int
     counts: Mapping[Reason, int]
@@ -185,7 +193,7 @@ class Said(NamedTuple):
 
 
 def read_message(message: str) -> Said | None:
-    """The counts of a condition of kube-scheduler; None where it has none, or where the text was cut. O(its length)."""
+    """The counts in the text of kube-scheduler's condition. None where it has no counts, or where it was cut. O(length)."""
     match = _MESSAGE.fullmatch(message)
     if match is None or _END.search(match[2]) is None:
         return None
@@ -210,7 +218,10 @@ def _is_taint(text: str) -> bool:
 
 
 class ReasonFrequency(NamedTuple):
-    """How often our rules count a reason where the condition counts it so ``often``: at least and at most, with nodes as examples."""
+    """A reason that the condition counts ``often`` times, and our rules at least ``least`` and at most ``most`` times.
+
+    ``nodes``: some nodes that our rules reject for it.
+    """
 
     reason: Reason
     often: int
@@ -220,18 +231,19 @@ class ReasonFrequency(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """A condition as our rules count it. ``rules`` have something to say about the pod."""
+    """A condition compared with our rules. ``rules``: the rules that apply to the pod."""
 
     rules: tuple[str, ...] = ()
     differing: tuple[ReasonFrequency, ...] = ()
 
 
 def judge_message(pod: Pod, said: Said, view: ClusterView) -> Steps[Compared]:
-    """Which reasons of a condition our rules count otherwise. O(nodes × (clauses + node fit)), in steps of half a millisecond.
+    """Which reasons of a condition our rules count differently. O(nodes × (clauses + node fit)), in steps of half a millisecond.
 
-    A node is counted for the first plugin that rejects it, and those of node fit come first. At most: all nodes that our rules may
-    reject for the reason and no taint, cordon or node affinity does. At least: those that they reject for certain, and that node
-    fit lets pass; rejections that we do not know may be of these.
+    kube-scheduler counts a node for the first plugin that rejects it, and the plugins of node fit run first. So the bounds are:
+
+    - most: the nodes that our rules may reject for the reason, without nodes that a taint, cordon or node affinity rejects;
+    - least: the nodes that our rules reject for certain and that pass node fit, less the rejections for unknown reasons.
     """
     compiled = shadow_compiled(pod, view)
     rules = tuple([rule.name for rule, _ in catalog.active_in_place_of_plugins(compiled, view)])
@@ -264,7 +276,7 @@ def judge_message(pod: Pod, said: Said, view: ClusterView) -> Steps[Compared]:
 
 
 class _PossibleReasons:
-    """By node, the reasons for which the plugins may reject it (None: it may pass); empty where that is not known at all."""
+    """For each node the reasons for which the plugins may reject it. None among them: it may pass. Empty: nothing is known."""
 
     def __init__(
         self, pod: Pod, nodes: Sequence[NodeNumber], cases: Sequence[PreparedFilters], view: ClusterView

@@ -1,8 +1,10 @@
-"""The skew of workloads whose hard spread constraints a policy directs: the figures of metrics, and of the alert on them.
+"""The skew of workloads whose hard spread constraints a policy directs: for metrics and their alert.
 
-Skew is what kube-scheduler means by it (KEP-895): the pods of the fullest domain less the global minimum, here as the directive has
-it, so without domains that are excluded or full. The filter keeps it within maxSkew whenever a pod is placed; deleted pods, lost
-nodes and domains that return may leave it above.
+Skew as in kube-scheduler (KEP-895): the count of the fullest domain minus the global minimum. The directive may exclude domains
+(unavailable or full ones), and then these do not count. Example: zone-a has 3 pods, zone-b 1: skew 2.
+
+Filter keeps the skew within maxSkew when a pod is placed. It may be above later, after pods were deleted, nodes were lost, or an
+excluded domain returned.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from extender.rules.topology_spread import skews
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod, enforced_directives
 
-MOST_SHOWN: Final = 100  # workloads with series of their own, of each namespace those furthest above maxSkew first
-MOST_WORKLOADS: Final = 2000  # controllers that are looked at in a round; the rest counts as "not_looked_at"
+MOST_SHOWN: Final = 100  # workloads that get a series: in turns of namespaces, each with its greatest excess first
+MOST_WORKLOADS: Final = 2000  # controllers that are examined in a round. The others count as "not_looked_at"
 
 _LONGEST_KIND: Final = 63
 _LONGEST_NAME: Final = 253
@@ -33,7 +35,7 @@ Workload: TypeAlias = tuple[str, str, str]
 
 
 class Skew(NamedTuple):
-    """The skew of pods, and what it is to be at most."""
+    """A skew and its limit, maxSkew."""
 
     skew: int
     max_skew: int
@@ -46,29 +48,30 @@ class Skew(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SkewFigures:
-    """``shown`` are at most `MOST_SHOWN`. ``workloads`` counts all by state: within, above, not_looked_at."""
+    """``shown``: at most `MOST_SHOWN` workloads. ``workloads``: how many there are by state: within, above, not_looked_at."""
 
     shown: Mapping[Workload, Skew] = field(default_factory=dict)
     workloads: Mapping[str, int] = field(default_factory=lambda: {"within": 0, "above": 0, "not_looked_at": 0})
 
 
 def skew_figures(view: ClusterView, settings: Settings) -> Steps[SkewFigures]:
-    """The figures of now, in steps. O(signatures with pods + controllers × (policies + constraints + distinct counts)).
+    """The current figures, in steps. O(signatures with pods + controllers × (policies + constraints + distinct counts)).
 
-    Namespaces take turns, in what is looked at and in what is shown: a tenant may have any number of controllers.
-    O(policies) where none directs spread. A Deployment counts once, with the ReplicaSet and constraint of the greatest excess. Pods
-    without a ReplicaSet, StatefulSet or ReplicationController are left out.
+    1. Where no policy directs spread the cost is O(policies).
+    2. Namespaces take turns, because a tenant may have any number of controllers.
+    3. A Deployment counts once, with the ReplicaSet and the constraint of the greatest excess.
+    4. Pods without a ReplicaSet, StatefulSet or ReplicationController are left out.
     """
     if not any(policy.directives.spread for policy in view.policies):
         return SkewFigures()
-    worst: dict[str, dict[Workload, Skew]] = {}  # by namespace, as what follows
+    worst: dict[str, dict[Workload, Skew]] = {}  # by namespace, like `directed`
     seen: set[tuple[str, Controller]] = set()
     directed: dict[str, list[tuple[PlacedPods, Collection[str]]]] = {}
 
     def is_new(signature: PodSignature) -> bool:
         return signature.controller is not None and (signature.namespace, signature.controller) not in seen
 
-    # Which policies select the pods is asked below, once for a controller and a step each: it is O(policies).
+    # The policies are looked up below and not in `is_new`: it is O(policies), so it is done once a controller, in a step of its own.
     for placed in view.placed(None, is_new):
         if placed is not None and not placed.terminating:
             signature, controller = placed.signature, placed.signature.controller
@@ -105,7 +108,7 @@ def _by_excess(item: tuple[Workload, Skew]) -> tuple[int, int, Workload]:
 def _skews_of(
     placed: PlacedPods, keys: Collection[str], view: ClusterView, settings: Settings
 ) -> Sequence[tuple[str, Skew]]:
-    """The skew of each hard constraint over one of the keys, with its key."""
+    """The topology key and the skew of each hard constraint over one of the keys."""
     there = (pod for node in placed.nodes for pod in view.pods_on(node).values())
     pod = next(filter(placed.are, there), None)
     if pod is None:
@@ -120,9 +123,9 @@ def _skews_of(
 
 
 def _name_of(controller: Controller, labels: Labels) -> str:
-    """A ReplicaSet of a Deployment has the hash of the Deployment's template at the end of its name.
+    """The name of the workload: "Deployment/web" for its ReplicaSet "web-<hash of the template>".
 
-    Cut at the length of a name: an owner that a tenant writes may have any, and each scrape repeats it.
+    Cut at the length of a name. A tenant may write an owner reference of any length, and each scrape repeats the text.
     """
     kind, name = controller.kind, controller.name
     revision = labels.get(revision_key(kind, labels), "")

@@ -1,9 +1,12 @@
 """Decides where one pod of a what-if would go, with the code that answers kube-scheduler.
 
-kube-scheduler filters nodes, asks the filter verb about those that pass, and then chooses among the names of the answer by
-score. Here node fit is the first of the three, the filter verb the second, and among several names the choice that
-decisive placement makes. No preemption is planned: a pod that would need one is
-rejected.
+kube-scheduler takes three steps, and each has its part here:
+
+1. It filters nodes with its plugins: here node fit.
+2. It requests filter for the nodes that pass: here the filter verb.
+3. It chooses among the names of the answer by score: here as decisive placement chooses.
+
+No preemption is planned: a pod that would need one is rejected.
 """
 
 from __future__ import annotations
@@ -30,16 +33,16 @@ from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 @dataclass(frozen=True, slots=True)
 class WhatIfDecision:
-    """The node that the pod would go to, or why there is none: as kube-scheduler would write it into the pod's condition."""
+    """The node that the pod would go to; or the reason why there is none, as kube-scheduler writes it into a pod's condition."""
 
     node: str = ""
     reason: str = ""
 
 
 class Placing:
-    """Decides one pod after the other. The caller places each in the index, and tells of it, before the next.
+    """Decides one pod after the other. Before the next pod the caller places the pod in the index and calls `placed`.
 
-    ``version`` grows with every pod that is placed: what was found out of a rejected pod holds for as long as it is equal.
+    ``version`` grows with every pod that is placed. While it is unchanged, a rejection is valid for equal pods.
     """
 
     def __init__(self, view: ClusterView, settings: Settings) -> None:
@@ -53,7 +56,7 @@ class Placing:
     def decide(self, pod: Pod, seed: int) -> WhatIfDecision:
         """The decision for a pod as the watch would show it. ``seed`` chooses among equal nodes.
 
-        O(names × clauses) as a filter request, and O(1) for one like a pod that was rejected since the last was placed.
+        O(names × clauses) like a filter request. O(1) for a pod that equals a pod rejected since the last pod was placed.
         """
         kind = self.kind(pod)
         known = self._rejected.get(kind)
@@ -69,7 +72,7 @@ class Placing:
         return decision
 
     def kind(self, pod: Pod) -> Hashable:
-        """Equal for pods that nothing here tells apart, so that what rejects one rejects the other."""
+        """Equal for pods that every check here treats alike: what rejects one of them rejects the other."""
         own = (
             claims_own_node(pod, self._view) or pod.signature.affinity.cross_namespace
         )  # quotas read more of such a pod
@@ -77,12 +80,12 @@ class Placing:
         return (pod.signature, keys, pod.uid if own else "")
 
     def placed(self, nodes: Sequence[str]) -> None:
-        """A pod was placed on one of these nodes, and no longer claims the others."""
+        """Call it after a pod was placed on one of these nodes: it does not claim the others any more."""
         self.version += 1
         self._fitting.note(nodes)
 
     def _choose(self, pod: Pod, names: list[str], seed: int) -> str:
-        """The node that a decisive answer would name of these, which all pass. O(names)."""
+        """The node that decisive placement would choose among these names, which all pass. O(names)."""
         if len(names) == 1:
             return names[0]
         view, effective = self._view, effective_pod(pod, self._view, self._settings)
@@ -91,7 +94,7 @@ class Placing:
         return requested.names_at(select_host(search, effective, seed % len(names), ""))[0]
 
     def _reason(self, pod: Pod, result: FilterResult) -> str:
-        """As kube-scheduler's FitError: how many nodes are rejected for which reason."""
+        """How many nodes are rejected for which reason, in the form of kube-scheduler's FitError."""
         if result.error:
             return result.error
         total = len(self._view.known)
@@ -103,16 +106,16 @@ class Placing:
 
 # -- the nodes that fit -----------------------------------------------------------------------------------------------
 
-# Which nodes could take a pod by themselves, kept up to date while pods are placed.
+# Which nodes pass node fit for a pod, kept up to date while pods are placed.
 #
-# Behind a filter request stands kube-scheduler, which asks about nodes that its own filters pass. In a what-if node fit takes
-# their place: the nodes that it passes are the names of the request. Pods that node fit cannot tell apart share one list.
-# Between two uses of a list only the nodes that pods came to or left are checked again.
+# kube-scheduler requests filter for the nodes that pass its own plugins. In a what-if node fit takes the place of these plugins:
+# the nodes that pass it are the names of the request. Pods that node fit treats alike share one list. Between two uses of a list
+# only nodes that a pod came to or left are checked again.
 
 
 @dataclass(slots=True)
 class _Fitting:
-    """The names of the nodes that fit, sorted, and why the others do not. ``seen``: changes of nodes that it knows of."""
+    """The sorted names of the nodes that fit, and the rejections of the others. ``seen``: how many changes are applied."""
 
     names: list[str]
     rejections: dict[NodeNumber, Rejection] = field(default_factory=dict)
@@ -120,12 +123,12 @@ class _Fitting:
 
 
 def claims_own_node(pod: Pod, view: ClusterView) -> bool:
-    """Whether a node counts as taken by the pod for all others: it is nominated there. O(1)."""
+    """Whether the pod claims room on a node against all other pods, because it is nominated there. O(1)."""
     return bool(pod.nominated_node or view.plan_node(pod.uid))
 
 
 class FittingNodes:
-    """The lists by what node fit reads of a pod. Nodes themselves must not change any more."""
+    """The lists, by the fields that node fit reads of a pod. The nodes must not change while they are in use."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -133,14 +136,14 @@ class FittingNodes:
         self._changed: list[NodeNumber] = []
 
     def note(self, nodes: Iterable[str]) -> None:
-        """Pods came to these nodes, or no longer claim them. O(nodes)."""
+        """Notes nodes to which a pod came, or on which it does not claim room any more. O(nodes)."""
         known = self._view.known
         self._changed += (known[name] for name in nodes if name in known)
 
     def names(self, pod: Pod) -> list[str]:
-        """The nodes that could take the pod, sorted by name: not to be changed.
+        """The names of the nodes that the pod fits on, sorted. The caller must not change the list.
 
-        O(nodes × (taints + terms + resources)) for the first of its kind, then O(nodes that changed since).
+        O(nodes × (taints + terms + resources)) for the first pod of a kind, then O(nodes that changed since).
         """
         return self._of(pod).names
 
@@ -157,7 +160,7 @@ class FittingNodes:
         signature = pod.signature
         key = (signature.node_affinity, signature.tolerations, catalog.NODE_FIT.pod_key(pod, self._view), own)
         fitting, known = self._known.get(key), self._view.known
-        # A pod of a DaemonSet names its node: to look at all others would be O(nodes²) for all its pods.
+        # A pod of a DaemonSet names its node. To check all other nodes would cost O(nodes²) for all pods of the DaemonSet.
         named = signature.node_affinity.only_nodes
         allowed = None if named is None else {known[name] for name in named if name in known}
         if fitting is None:
