@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from extender.settings.configuration import Settings
-from grafana.generate.catalogue import entries
+from extender.telemetry.catalogue import METRICS
 from tests.test_config_files import fields_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,7 +53,7 @@ def test_links_are_found() -> None:
 
 @EACH
 def test_metrics_that_a_document_names_exist(document: Path) -> None:
-    known = {name for entry in entries() for name in (entry.name, *entry.series)}
+    known = {name for metric in METRICS for name in (metric.name, *metric.samples)}
     assert set(re.findall(r"`(extender_[a-z_]+)`", (ROOT / document).read_text("utf-8"))) - known == set()
 
 

@@ -25,7 +25,7 @@ from extender.model.units import Address
 from extender.settings.configuration import Settings
 from extender.tasks.endpoints import HANDOVER_SECONDS
 from extender.tasks.supervisor import Supervisor
-from extender.telemetry import scraped
+from extender.telemetry import catalogue
 from extender.telemetry.logs import Level, configure
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
     async def block_readiness() -> None:
         service.readiness.block("shutdown", "the service is stopping")
 
-    service.metrics.report(scraped.TASK_RESTARTS, lambda: supervisor.restarts)
+    service.metrics.report(catalogue.TASK_RESTARTS, lambda: supervisor.restarts)
     tls = _certificates(service, supervisor)
     supervisor.stop_on_signals()  # before the service reports ready, as a signal can follow at once
     async with AsyncExitStack() as webhook, AsyncExitStack() as server:
@@ -154,9 +154,9 @@ def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
         tls = ServerTls(service.settings.server.tls)
     except TlsError as error:
         raise CommandError(str(error)) from None
-    service.metrics.report(scraped.CERTIFICATE_EXPIRY, lambda: tls.ends)
-    service.metrics.report(scraped.CERTIFICATE_RELOADS, lambda: tls.reloads)
-    service.metrics.report(scraped.CERTIFICATE_FILES_UNUSABLE, lambda: tls.unusable)
+    service.metrics.report(catalogue.CERTIFICATE_EXPIRY, lambda: tls.ends)
+    service.metrics.report(catalogue.CERTIFICATE_RELOADS, lambda: tls.reloads)
+    service.metrics.report(catalogue.CERTIFICATE_FILES_UNUSABLE, lambda: tls.unusable)
     supervisor.add("certificates", lambda: tls.follow(SystemClock()))
     return tls
 

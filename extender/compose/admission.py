@@ -43,7 +43,7 @@ from extender.tasks.webhook.keeper import (
     WebhookKeeper,
 )
 from extender.tasks.webhook.namespaces import NamespacesOfReviews
-from extender.telemetry import scraped
+from extender.telemetry import catalogue
 from extender.telemetry.metrics import AdmissionMetrics
 from extender.verbs.admit.decision import AdmitVerb
 from extender.wire.objects.kinds import NAMESPACES, policy_kinds
@@ -209,12 +209,12 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     ):  # a slice belongs to a pod of its own namespace
         place = Endpoint(namespace, policies.webhook.service, pod, policies.webhook.bind_address.port)
         endpoint = WebhookEndpoint(objects, place, readiness, clock)
-    metrics.report(scraped.WEBHOOK_CERTIFICATE_EXPIRY, lambda: {**tls.ends, **certificates.ends})
-    metrics.report(scraped.WEBHOOK_CERTIFICATE_ROTATIONS, lambda: certificates.steps)
-    metrics.report(scraped.WEBHOOK_CONFIGURATION_REPAIRS, lambda: configurations.repairs)
-    metrics.report(scraped.WEBHOOK_CONFIGURATION_CORRECT, lambda: configurations.correct)
-    metrics.report(scraped.POLICY_STATUS_WRITES, lambda: status.results)
-    metrics.report(scraped.POLICY_EVENTS, lambda: events.results)
+    metrics.report(catalogue.WEBHOOK_CERTIFICATE_EXPIRY, lambda: {**tls.ends, **certificates.ends})
+    metrics.report(catalogue.WEBHOOK_CERTIFICATE_ROTATIONS, lambda: certificates.steps)
+    metrics.report(catalogue.WEBHOOK_CONFIGURATION_REPAIRS, lambda: configurations.repairs)
+    metrics.report(catalogue.WEBHOOK_CONFIGURATION_CORRECT, lambda: configurations.correct)
+    metrics.report(catalogue.POLICY_STATUS_WRITES, lambda: status.results)
+    metrics.report(catalogue.POLICY_EVENTS, lambda: events.results)
     jobs: tuple[Job, ...] = (
         base.while_leading("events of policies", events.run),
         base.while_leading("policy status", status.run),

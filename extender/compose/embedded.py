@@ -18,7 +18,7 @@ from extender.model.units import Address
 from extender.settings.configuration import Settings
 from extender.tasks.supervisor import Supervisor
 from extender.tasks.takeover import CHECK as LEADERSHIP
-from extender.telemetry import scraped
+from extender.telemetry import catalogue
 
 READY_WITHIN_SECONDS: Final = 60.0
 FREE_PORT: Final = Address("127.0.0.1:0")
@@ -47,7 +47,7 @@ async def service_running(
     async with open_session(Access(host=api_url), clock) as session:
         service = service_of_cluster(settings, session, clock, rng, redaction_key=redaction_key)
         supervisor = Supervisor(clock, rng)
-        service.metrics.report(scraped.TASK_RESTARTS, lambda: supervisor.restarts)
+        service.metrics.report(catalogue.TASK_RESTARTS, lambda: supervisor.restarts)
         for name, job in service.jobs:
             supervisor.add(name, job)
         running = asyncio.create_task(supervisor.run(), name="extender")

@@ -23,7 +23,7 @@ from extender.tasks.leader_election import LeaderElectionOptions, LeaderElector
 from extender.tasks.readiness import ReplicaState
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.takeover import Takeover
-from extender.telemetry import scraped
+from extender.telemetry import catalogue
 from extender.telemetry.metrics import Metrics
 from extender.wire.api_calls import leader_slice
 from extender.wire.objects.kinds import PODS
@@ -133,7 +133,7 @@ def replica_of(
         clock,
         settings.takeover_wait,
     )
-    metrics.report(scraped.LEADER, lambda: leadership.is_leader)
-    metrics.report(scraped.LEADER_TERMS, lambda: leadership.takeovers)
-    metrics.report(scraped.LEADER_GAP, lambda: takeover.gap)
+    metrics.report(catalogue.LEADER, lambda: leadership.is_leader)
+    metrics.report(catalogue.LEADER_TERMS, lambda: leadership.takeovers)
+    metrics.report(catalogue.LEADER_GAP, lambda: takeover.gap)
     return Replica(leadership, takeover)

@@ -19,7 +19,7 @@ from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, RetryingWriter
 from extender.tasks.preemption.manager import PreemptionManager
 from extender.tasks.sliced_work import Traffic
-from extender.telemetry import scraped
+from extender.telemetry import catalogue
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def make_preemption(base: Foundation, traffic: Traffic) -> PreemptionTask:
         base.index.view, writer, retrying, recorder, clock, lambda: datetime.now(UTC), options
     )
     task = PreemptionManager(base.index, executor, clock, base.metrics.preemption(), settings.stuck_after, traffic)
-    base.metrics.report(scraped.PREEMPTIONS, task.statistics)
+    base.metrics.report(catalogue.PREEMPTIONS, task.statistics)
 
     async def run() -> None:
         await base.reflectors.wait_until_synced()

@@ -14,7 +14,7 @@ from extender.kube.timing import Clock
 from extender.settings.configuration import Settings
 from extender.tasks.preempt_and_bind import OnPreemption
 from extender.tasks.recorder import RecordedFilterVerb, Recorder
-from extender.telemetry import scraped
+from extender.telemetry import catalogue
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
@@ -40,8 +40,8 @@ class VerbParts:
         recorder = self.recorder
         if recorder is None:
             return []
-        metrics.report(scraped.RECORDER_RECORDS, recorder.results)
-        metrics.report(scraped.RECORDER_BYTES, lambda: recorder.bytes)
+        metrics.report(catalogue.RECORDER_RECORDS, recorder.results)
+        metrics.report(catalogue.RECORDER_BYTES, lambda: recorder.bytes)
         return [("recorder", recorder.run)]
 
 

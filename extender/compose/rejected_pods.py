@@ -14,7 +14,7 @@ from extender.tasks.overlooked_pods import OverlookedPods
 from extender.tasks.rejected_pods import Nominator, NominatorOptions, Rechecker, RejectedPodWriter, Requeuer
 from extender.tasks.rejection_events import Explain, RejectionEvents
 from extender.tasks.sliced_work import Traffic
-from extender.telemetry import scraped
+from extender.telemetry import catalogue
 from extender.verbs.filter import FilterVerb
 from extender.verbs.preempt import node_with_victims
 from extender.verbs.select_host import find_node_elsewhere
@@ -36,7 +36,7 @@ def rejected_pods_of_cluster(
         return ""
 
     shared = RejectedPodWriter(index, writer, find)
-    base.metrics.report(scraped.REJECTED_POD_ACTIONS, lambda: shared.results)
+    base.metrics.report(catalogue.REJECTED_POD_ACTIONS, lambda: shared.results)
     calls, jobs, search_elsewhere = list[OnRejection](), list[Job](), list[OnRejection]()
     requeuer = Requeuer(shared, clock, chosen.per_second, traffic)
     if chosen.nominate_elsewhere:
@@ -62,5 +62,5 @@ def rejected_pods_of_cluster(
         events = RejectionEvents(shared, writer, explain, clock, partial(datetime.now, UTC))
         calls.append(events.consider)
         jobs.append(base.while_leading("events on rejected pods", events.run))
-        base.metrics.report(scraped.REJECTION_EVENTS, lambda: events.results)
+        base.metrics.report(catalogue.REJECTION_EVENTS, lambda: events.results)
     return [*calls, *search_elsewhere], overlooked.note_refused, jobs

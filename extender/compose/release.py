@@ -22,7 +22,7 @@ from extender.tasks.release.orphans import OrphanReleaser
 from extender.tasks.release.reconciler import GroupReconciler, removes_nothing
 from extender.tasks.release.writes import PlacementWriter, PodReleaser
 from extender.tasks.takeover import is_caught_up
-from extender.telemetry import scraped
+from extender.telemetry import catalogue
 from extender.verbs.release.choice import Rest, propose_in_steps
 from extender.verbs.release.progress import GroupState
 from extender.verbs.slots.placing import Trials
@@ -74,12 +74,12 @@ def release_of_cluster(base: Foundation, preemption: PreemptionTask | None = Non
         utc_now,
         chosen.orphan_grace,
     )
-    metrics.report(scraped.RELEASE_GROUPS, groups.memory.counts)
-    metrics.report(scraped.RELEASE_OLDEST, lambda: groups.memory.oldest(clock.now()))
-    metrics.report(scraped.RELEASE_EXPECTATIONS, groups.memory.expected)
-    metrics.report(scraped.RELEASE_EXPECTATIONS_EXPIRED, lambda: groups.expired)
-    metrics.report(scraped.RELEASE_FAILURES, lambda: groups.failures)
-    metrics.report(scraped.RELEASE_ORPHANS, orphans.states)
+    metrics.report(catalogue.RELEASE_GROUPS, groups.memory.counts)
+    metrics.report(catalogue.RELEASE_OLDEST, lambda: groups.memory.oldest(clock.now()))
+    metrics.report(catalogue.RELEASE_EXPECTATIONS, groups.memory.expected)
+    metrics.report(catalogue.RELEASE_EXPECTATIONS_EXPIRED, lambda: groups.expired)
+    metrics.report(catalogue.RELEASE_FAILURES, lambda: groups.failures)
+    metrics.report(catalogue.RELEASE_ORPHANS, orphans.states)
 
     def synced(run: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         async def begin() -> None:

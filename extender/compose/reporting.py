@@ -15,7 +15,7 @@ from extender.tasks.reflectors import Reflectors
 from extender.tasks.shadow import Shadow
 from extender.tasks.sliced_work import SlicedWork
 from extender.tasks.what_if.service import WhatIfService
-from extender.telemetry import scraped
+from extender.telemetry import catalogue
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter import FilterVerb
 
@@ -23,58 +23,58 @@ from extender.verbs.filter import FilterVerb
 def metrics_of(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
     """New metrics, which report the index and the verb."""
     metrics, rejections = Metrics(installed_version()), filter_verb.rejections
-    metrics.report(scraped.INDEX_ENTRIES, index.statistics)
+    metrics.report(catalogue.INDEX_ENTRIES, index.statistics)
     budgets, pods = index.namespace_budgets, index.counts.compiler
-    metrics.report(scraped.NAMESPACE_BUDGETS, budgets.shares)
-    metrics.report(scraped.NAMESPACE_BUDGET_WAITS, lambda: budgets.waiting_pods(pods.pods))
-    metrics.report(scraped.REJECTION_CACHE_HITS, lambda: rejections.hits)
-    metrics.report(scraped.REJECTION_CACHE_BYTES, lambda: rejections.bytes)
-    metrics.report(scraped.POLICY_MISSES, lambda: filter_verb.policies.counts)
-    metrics.report(scraped.QUOTAS, index.quotas.states)
-    metrics.report(scraped.QUOTA_FINDINGS, lambda: filter_verb.quotas.counts)
-    metrics.report(scraped.RULE_EVALUATIONS, filter_verb.meter.totals)
-    metrics.report(scraped.CONSTRAINT_FIELDS, lambda: filter_verb.meter.fields)
+    metrics.report(catalogue.NAMESPACE_BUDGETS, budgets.shares)
+    metrics.report(catalogue.NAMESPACE_BUDGET_WAITS, lambda: budgets.waiting_pods(pods.pods))
+    metrics.report(catalogue.REJECTION_CACHE_HITS, lambda: rejections.hits)
+    metrics.report(catalogue.REJECTION_CACHE_BYTES, lambda: rejections.bytes)
+    metrics.report(catalogue.POLICY_MISSES, lambda: filter_verb.policies.counts)
+    metrics.report(catalogue.QUOTAS, index.quotas.states)
+    metrics.report(catalogue.QUOTA_FINDINGS, lambda: filter_verb.quotas.counts)
+    metrics.report(catalogue.RULE_EVALUATIONS, filter_verb.meter.totals)
+    metrics.report(catalogue.CONSTRAINT_FIELDS, lambda: filter_verb.meter.fields)
     filter_verb.meter.start(time.thread_time, metrics.record_rule)
     return metrics
 
 
 def report_crossing(metrics: Metrics, read: Callable[[], Crossing]) -> None:
     """The metrics of pods with affinity across namespaces."""
-    metrics.report(scraped.CROSS_NAMESPACE_PODS, lambda: read().pods)
-    metrics.report(scraped.CROSS_NAMESPACE_CLOSED_NODES, lambda: read().closed_nodes)
+    metrics.report(catalogue.CROSS_NAMESPACE_PODS, lambda: read().pods)
+    metrics.report(catalogue.CROSS_NAMESPACE_CLOSED_NODES, lambda: read().closed_nodes)
 
 
 def report_sliced_work(metrics: Metrics, work: SlicedWork) -> None:
     """The metrics of what is computed for people."""
-    metrics.report(scraped.SLICED_WORK, lambda: work.outcomes)
-    metrics.report(scraped.SLICED_WORK_SECONDS, lambda: work.seconds)
+    metrics.report(catalogue.SLICED_WORK, lambda: work.outcomes)
+    metrics.report(catalogue.SLICED_WORK_SECONDS, lambda: work.seconds)
 
 
 def report_what_ifs(metrics: Metrics, what_ifs: WhatIfService) -> None:
     """The metrics of what-ifs."""
-    metrics.report(scraped.WHAT_IFS, lambda: what_ifs.outcomes)
-    metrics.report(scraped.WHAT_IFS_RUNNING, lambda: what_ifs.running)
-    metrics.report(scraped.WHAT_IF_SECONDS, lambda: what_ifs.seconds)
+    metrics.report(catalogue.WHAT_IFS, lambda: what_ifs.outcomes)
+    metrics.report(catalogue.WHAT_IFS_RUNNING, lambda: what_ifs.running)
+    metrics.report(catalogue.WHAT_IF_SECONDS, lambda: what_ifs.seconds)
 
 
 def report_shadow(metrics: Metrics, shadow: Shadow) -> None:
     """The metrics of shadow decisions."""
-    metrics.report(scraped.SHADOW_DECISIONS, lambda: shadow.decisions)
-    metrics.report(scraped.SHADOW_RULES, lambda: shadow.rules)
-    metrics.report(scraped.SHADOW_SECONDS, lambda: shadow.seconds)
+    metrics.report(catalogue.SHADOW_DECISIONS, lambda: shadow.decisions)
+    metrics.report(catalogue.SHADOW_RULES, lambda: shadow.rules)
+    metrics.report(catalogue.SHADOW_SECONDS, lambda: shadow.seconds)
 
 
 def report_assumed_pods(metrics: Metrics, index: ClusterIndex, filter_service: FilterService) -> None:
     """The metrics of assumed pods, and of the filter requests that wait for them."""
-    metrics.report(scraped.ASSUMED_PODS, index.assumed.places)
+    metrics.report(catalogue.ASSUMED_PODS, index.assumed.places)
     assumed = index.assumed
     metrics.report(
-        scraped.ASSUMED_PODS_FORGOTTEN,
+        catalogue.ASSUMED_PODS_FORGOTTEN,
         lambda: {"expired": assumed.expired, "failed": assumed.ended - assumed.expired},
     )
-    metrics.report(scraped.SCHEDULER_DECISIONS, lambda: filter_service.decisions.counts)
-    metrics.report(scraped.ASSUMED_POD_WAITS, lambda: filter_service.waits)
-    metrics.report(scraped.ASSUMED_POD_WAIT_TIMEOUTS, lambda: filter_service.given_up)
+    metrics.report(catalogue.SCHEDULER_DECISIONS, lambda: filter_service.decisions.counts)
+    metrics.report(catalogue.ASSUMED_POD_WAITS, lambda: filter_service.waits)
+    metrics.report(catalogue.ASSUMED_POD_WAIT_TIMEOUTS, lambda: filter_service.given_up)
 
 
 def report_reflectors(metrics: Metrics, reflectors: Reflectors, clock: Clock) -> None:
@@ -88,12 +88,12 @@ def report_reflectors(metrics: Metrics, reflectors: Reflectors, clock: Clock) ->
         return {(kind, reason): count for kind, status in statuses for reason, count in status.restarts.items()}
 
     began = clock.now()  # where a watch has never worked; the clock may have begun long before
-    metrics.report(scraped.CACHE_LAG, by_kind(lambda status: clock.now() - max(status.last_heard, began)))
-    metrics.report(scraped.WATCH_EVENTS, by_kind(lambda status: status.events))
-    metrics.report(scraped.WATCH_BYTES, by_kind(lambda status: status.bytes_read))
-    metrics.report(scraped.WATCH_RESTARTS, restarts)
-    metrics.report(scraped.RELISTS, by_kind(lambda status: status.relists))
-    metrics.report(scraped.RELIST_CHANGES, reflectors.relist_changes)
-    metrics.report(scraped.DECODE_ERRORS, by_kind(lambda status: status.decode_errors))
-    metrics.report(scraped.KINDS_NOT_SERVED, by_kind(lambda status: status.not_served))
-    metrics.report(scraped.UNREADABLE_OBJECTS, by_kind(lambda status: status.unreadable))
+    metrics.report(catalogue.CACHE_LAG, by_kind(lambda status: clock.now() - max(status.last_heard, began)))
+    metrics.report(catalogue.WATCH_EVENTS, by_kind(lambda status: status.events))
+    metrics.report(catalogue.WATCH_BYTES, by_kind(lambda status: status.bytes_read))
+    metrics.report(catalogue.WATCH_RESTARTS, restarts)
+    metrics.report(catalogue.RELISTS, by_kind(lambda status: status.relists))
+    metrics.report(catalogue.RELIST_CHANGES, reflectors.relist_changes)
+    metrics.report(catalogue.DECODE_ERRORS, by_kind(lambda status: status.decode_errors))
+    metrics.report(catalogue.KINDS_NOT_SERVED, by_kind(lambda status: status.not_served))
+    metrics.report(catalogue.UNREADABLE_OBJECTS, by_kind(lambda status: status.unreadable))

@@ -67,7 +67,7 @@ from extender.tasks.reflectors import InjectedPods, OverLimits, Reflectors
 from extender.tasks.shadow import Shadow
 from extender.tasks.sliced_work import SlicedWork, Traffic
 from extender.tasks.what_if.service import WhatIfService
-from extender.telemetry import scraped
+from extender.telemetry import catalogue
 from extender.telemetry.decision_log import DecisionLog
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter import FilterVerb
@@ -157,7 +157,7 @@ def service_of_cluster(
         settings, replica, (namespace, pod), session, lambda: readiness.is_ready, clock, metrics
     )
     report_reflectors(metrics, reflectors, clock)
-    metrics.report(scraped.PODS_OVER_LIMIT, over_limits.counts)
+    metrics.report(catalogue.PODS_OVER_LIMIT, over_limits.counts)
     crossing = SlicedFigure(partial(measure_crossing, index), clock, Crossing())
     report_crossing(metrics, lambda: crossing.value)
 
@@ -194,7 +194,7 @@ def service_of_cluster(
     preempt_service = PreemptService(
         index.view, settings, rng, plans, pods.find, parts.on_preemption, parts.filter.meter, on_refused
     )
-    metrics.report(scraped.PREEMPTIONS_LEFT, preempt_service.left)
+    metrics.report(catalogue.PREEMPTIONS_LEFT, preempt_service.left)
     if shadow is not None:
         report_shadow(metrics, shadow)
     verbs = Verbs(
@@ -344,11 +344,11 @@ def _unasked_jobs(base: Foundation, asking: Asking) -> list[Job]:
 def _policy_jobs(base: Foundation, missed: EventRecorder) -> list[Job]:
     if not base.settings.policies.enabled:
         return []
-    base.metrics.report(scraped.MISSED_ADMISSION_EVENTS, lambda: missed.results)
+    base.metrics.report(catalogue.MISSED_ADMISSION_EVENTS, lambda: missed.results)
     recount = PolicyRecount(base.index.counts, base.index.policies, base.index.view.namespace_changes, base.clock)
     upkeep = GroupUpkeep(base.index.gated, base.clock)
     exclusions = ExclusionClock(base.index.domains, base.clock, base.wall.seconds)
-    base.metrics.report(scraped.EXCLUDED_DOMAINS, base.index.domains.counts)
+    base.metrics.report(catalogue.EXCLUDED_DOMAINS, base.index.domains.counts)
     costs = DeletionCosts(
         base.index,
         base.settings,
@@ -356,17 +356,17 @@ def _policy_jobs(base: Foundation, missed: EventRecorder) -> list[Job]:
         base.clock,
         lambda: base.reflectors.freshness.is_ready,
     )
-    base.metrics.report(scraped.DELETION_COSTS, lambda: costs.results)
+    base.metrics.report(catalogue.DELETION_COSTS, lambda: costs.results)
     skew = SlicedFigure(partial(skew_figures, base.index.view, base.settings), base.clock, SkewFigures())
     base.metrics.report(
-        scraped.SPREAD_SKEW,
+        catalogue.SPREAD_SKEW,
         lambda: {workload: workload_skew.skew for workload, workload_skew in skew.value.shown.items()},
     )
     base.metrics.report(
-        scraped.SPREAD_MAX_SKEW,
+        catalogue.SPREAD_MAX_SKEW,
         lambda: {workload: workload_skew.max_skew for workload, workload_skew in skew.value.shown.items()},
     )
-    base.metrics.report(scraped.SPREAD_WORKLOADS, lambda: skew.value.workloads)
+    base.metrics.report(catalogue.SPREAD_WORKLOADS, lambda: skew.value.workloads)
     return [
         base.while_leading("costs of deletion", costs.run),
         base.while_leading("missed admissions", missed.run),
@@ -382,16 +382,16 @@ def _watched_pods(base: Foundation) -> WatchedPods:
     server = base.settings.server
     wait = min(base.settings.kube.unknown_pod_wait, server.request_timeout / 2)
     pods = WatchedPods(base.index, base.clock, wait, server.max_in_flight // 2)
-    base.metrics.report(scraped.POD_WAITS, lambda: pods.waits)
-    base.metrics.report(scraped.UNCONFIRMED_POD_REJECTIONS, pods.rejected)
+    base.metrics.report(catalogue.POD_WAITS, lambda: pods.waits)
+    base.metrics.report(catalogue.UNCONFIRMED_POD_REJECTIONS, pods.rejected)
     return pods
 
 
 def _audit(base: Foundation) -> list[Job]:
     pause = base.settings.audit.pause
     auditing = Auditing(base.index, partial(audit_steps, base.index), base.clock, pause)
-    base.metrics.report(scraped.AUDIT_ROUNDS, lambda: auditing.rounds)
-    base.metrics.report(scraped.AUDIT_DIFFERENCES, lambda: auditing.differences)
+    base.metrics.report(catalogue.AUDIT_ROUNDS, lambda: auditing.rounds)
+    base.metrics.report(catalogue.AUDIT_DIFFERENCES, lambda: auditing.differences)
     return [("audit", auditing.run)] if pause else []
 
 

@@ -22,7 +22,7 @@ from extender.server.transport.listening import listening_limits, listening_with
 from extender.server.v1.operations import OPERATIONS
 from extender.settings.configuration import Settings
 from extender.tasks.readiness import Readiness
-from extender.telemetry import scraped
+from extender.telemetry import catalogue
 from extender.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def make_app(
     app[COLLABORATORS] = collaborators
     streams = collaborators.streams
     app.on_shutdown.append(streams.close)
-    metrics.report(scraped.DECISION_STREAMS, lambda: streams.open)
-    metrics.report(scraped.DECISION_STREAMS_REJECTED, lambda: streams.rejected)
-    metrics.report(scraped.REQUESTS_IN_FLIGHT, lambda: bodies.requests)
-    metrics.report(scraped.READY, lambda: {name: float(not problem) for name, problem in readiness.checks().items()})
-    metrics.report_settings(settings.mode, settings.placement)
+    metrics.report(catalogue.DECISION_STREAMS, lambda: streams.open)
+    metrics.report(catalogue.DECISION_STREAMS_REJECTED, lambda: streams.rejected)
+    metrics.report(catalogue.REQUESTS_IN_FLIGHT, lambda: bodies.requests)
+    metrics.report(catalogue.READY, lambda: {name: float(not problem) for name, problem in readiness.checks().items()})
+    metrics.report(catalogue.CONFIG, lambda: {(str(settings.mode), str(settings.placement)): 1})
     paths = settings.server.paths
     handlers = {"filter": verbs.filter_nodes, "prioritize": verbs.prioritize_nodes, "preempt": verbs.preempt_pods}
     endpoints = [VerbEndpoint(verb, getattr(paths, verb), handler, collaborators) for verb, handler in handlers.items()]

@@ -1,44 +1,26 @@
 """Counts what is recorded for every request of a verb, in plain numbers that are read at each scrape.
 
 An observation of `prometheus_client` takes two locks and costs 3 µs, and a request has a dozen. All of these are recorded by
-one thread, the event loop's, so here one costs 0.3 µs. Names and buckets are those of `prometheus_client`'s own metrics.
+one thread, the event loop's, so here one costs 0.3 µs. Names and buckets stand in `catalogue.py`.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from math import inf
 from time import monotonic, time
-from typing import Final
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
+from typing import Any, Final
 
 from extender.model.answers.pages import VerbRate
+from extender.telemetry import catalogue
+from extender.telemetry.metric_declaration import MetricDeclaration
 
 VERBS: Final = ("filter", "prioritize", "preempt", "bind")
 OK: Final = 200
 
 
-def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
-    """Bucket bounds, as `ExponentialBuckets` of Kubernetes components."""
-    return tuple(start * factor**power for power in range(count))
-
-
-SECONDS: Final = exponential(
-    0.0001, 2, 15
-)  # 0.1 ms to 1.6 s; kube-scheduler's histograms of the same calls start at 1 ms
-_BYTES: Final = exponential(
-    256, 4, 10
-)  # 256 B to 64 MiB: from an answer with one name to a request with 5,000 whole nodes
-# 10 us to 0.3 s, with the objective of KEP-3022 as a bound; kube-scheduler's of the same name ends at 22 ms
-_RULE_SECONDS: Final = tuple(sorted({0.1, *exponential(0.00001, 2, 16)}))
 _PLUGINS: Final = ("InterPodAffinity", "PodTopologySpread")
 _POINTS: Final = ("Filter", "Score", "PostFilter")
-_SCHEDULING_SECONDS: Final = exponential(0.01, 2, 20)  # both as kube-scheduler's
-_ATTEMPTS: Final = exponential(1, 2, 5)
-_NODES: Final = (0, 1, 5, 10, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 
 
 class Distribution:
@@ -56,10 +38,20 @@ class Distribution:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
-    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
-        """Adds the series to a family, with the buckets summed up as Prometheus wants them."""
-        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
-        family.add_metric(labels, list(zip(bounds, map(float, accumulate(self._counts)), strict=True)), self._sum)
+    @property
+    def total(self) -> float:
+        """Of all values."""
+        return self._sum
+
+    def cumulative(self) -> Iterator[tuple[float, int]]:
+        """Each bound with the number of values up to it, the last one infinite, as Prometheus wants the buckets."""
+        return zip((*self._bounds, inf), accumulate(self._counts), strict=True)
+
+
+Value = float | Distribution
+Values = Value | Mapping[str, Value] | Mapping[tuple[str, str], Value] | Mapping[tuple[str, str, str], Value]
+"""What a scrape reads of a metric: one value where it has no labels, else a mapping from their values."""
+Readings = Mapping[MetricDeclaration, Callable[[], Values]]
 
 
 _SLOT_SECONDS: Final = 5.0
@@ -163,10 +155,10 @@ class VerbMetrics:
         self.failures: dict[str, int] = {}  # by reason
         self.last_failures: dict[str, float] = {}  # the same, in Unix seconds
         self.by_form = {"names": 0, "nodes": 0}
-        self.durations = Distribution(SECONDS)
-        self.request_bytes = Distribution(_BYTES)
-        self.response_bytes = Distribution(_BYTES)
-        self.nodes = Distribution(_NODES)
+        self.durations = Distribution(catalogue.REQUEST_SECONDS.buckets)
+        self.request_bytes = Distribution(catalogue.REQUEST_BYTES.buckets)
+        self.response_bytes = Distribution(catalogue.RESPONSE_BYTES.buckets)
+        self.nodes = Distribution(catalogue.REQUEST_NODES.buckets)
         self.last = 0.0  # Unix seconds
         self.last_decision = 0.0
         self.recent = RecentAnswers()
@@ -196,17 +188,19 @@ class VerbMetrics:
         self.by_form["names" if by_names else "nodes"] += 1
 
 
-class RequestCollector(Collector):
+class RequestMetrics:
     """All verbs, and what filter answers. Reading it costs O(series)."""
 
     def __init__(self) -> None:
         self.verbs = {verb: VerbMetrics() for verb in VERBS}
-        self._passed = Distribution(_NODES)
+        self._passed = Distribution(catalogue.FILTER_PASSED_NODES.buckets)
         self._rejections: dict[str, int] = {}
         # rate() needs a value from before the first decision of the sample
-        self._rules = {(rule, point): Distribution(_RULE_SECONDS) for rule in _PLUGINS for point in _POINTS}
-        self._scheduling = Distribution(_SCHEDULING_SECONDS)
-        self._attempts = Distribution(_ATTEMPTS)
+        self._rules = {
+            (rule, point): Distribution(catalogue.RULE_SECONDS.buckets) for rule in _PLUGINS for point in _POINTS
+        }
+        self._scheduling = Distribution(catalogue.SCHEDULING_SECONDS.buckets)
+        self._attempts = Distribution(catalogue.SCHEDULING_ATTEMPTS.buckets)
 
     def record_passed(self, nodes: int) -> None:
         """Records how many nodes a filter answer named."""
@@ -221,7 +215,7 @@ class RequestCollector(Collector):
         """Records the processor time of a rule at an extension point, in one decision of the sample."""
         found = self._rules.get((rule, point))
         if found is None:
-            found = self._rules[rule, point] = Distribution(_RULE_SECONDS)
+            found = self._rules[rule, point] = Distribution(catalogue.RULE_SECONDS.buckets)
         found.observe(seconds)
 
     def record_scheduled(self, seconds: float, attempts: int) -> None:
@@ -229,108 +223,34 @@ class RequestCollector(Collector):
         self._scheduling.observe(seconds)
         self._attempts.observe(attempts)
 
-    def collect(self) -> Iterator[Metric]:
-        """Called by the registry at each scrape."""
-        yield from self._counters()
-        yield from self._scheduled()
-        yield from self._distributions()
-        yield from self._times()
+    def readings(self) -> Readings:
+        """The metrics whose source is `Source.REQUEST`."""
+        verbs = self.verbs
 
-    def describe(self) -> list[Metric]:
-        """Called at registration, so that two metrics of one name are rejected."""
-        return list(self.collect())
+        def by_verb(value: Callable[[VerbMetrics], Value]) -> Callable[[], Mapping[str, Value]]:
+            return lambda: {verb: value(counted) for verb, counted in verbs.items()}
 
-    def _counters(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily(
-            "extender_requests", "Requests answered, by HTTP status.", labels=["verb", "code"]
-        )
-        failures = CounterMetricFamily(
-            "extender_request_failures",
-            "Requests answered with an error, by reason; errors of filter have HTTP status 200.",
-            labels=["verb", "reason"],
-        )
-        by_form = CounterMetricFamily(
-            "extender_requests_by_form",
-            "Decoded requests by the form of their nodes: names, or whole nodes (nodeCacheCapable false).",
-            labels=["verb", "form"],
-        )
-        rejections = CounterMetricFamily(
-            "extender_filter_rejections",
-            "Filter answers in which no node passed, counted once for each reason in the answer.",
-            labels=["reason"],
-        )
-        for verb, counted in self.verbs.items():
-            for status, number in counted.answers.items():
-                requests.add_metric((verb, str(status)), number)
-            for reason, number in counted.failures.items():
-                failures.add_metric((verb, reason), number)
-            for form, number in counted.by_form.items():
-                by_form.add_metric((verb, form), number)
-        for reason, number in self._rejections.items():
-            rejections.add_metric((reason,), number)
-        yield from (requests, failures, by_form, rejections)
+        def by_verb_and(values: Callable[[VerbMetrics], Mapping[Any, float]]) -> Callable[[], Values]:
+            return lambda: {
+                (verb, str(label)): number
+                for verb, counted in verbs.items()
+                for label, number in values(counted).items()
+            }
 
-    def _distributions(self) -> Iterator[Metric]:
-        durations = HistogramMetricFamily(
-            "extender_request_duration_seconds",
-            "Time from the request's header until the answer is ready to be sent.",
-            labels=["verb"],
-        )
-        received = HistogramMetricFamily("extender_request_bytes", "Size of request bodies.", labels=["verb"])
-        sent = HistogramMetricFamily("extender_response_bytes", "Size of answers.", labels=["verb"])
-        nodes = HistogramMetricFamily(
-            "extender_request_nodes", "Nodes in a request; for preempt, candidate nodes.", labels=["verb"]
-        )
-        passed = HistogramMetricFamily("extender_filter_passed_nodes", "Nodes named in a filter answer.", labels=[])
-        for verb, counted in self.verbs.items():
-            counted.durations.add_to(durations, (verb,))
-            counted.request_bytes.add_to(received, (verb,))
-            counted.response_bytes.add_to(sent, (verb,))
-            counted.nodes.add_to(nodes, (verb,))
-        self._passed.add_to(passed, ())
-        yield from (durations, received, sent, nodes, passed)
-
-    def _scheduled(self) -> Iterator[Metric]:
-        rules = HistogramMetricFamily(
-            "extender_plugin_execution_duration_seconds",
-            "Processor time of a rule in one decision, by rule and extension point (Filter, Score, PostFilter: preemption); one "
-            "decision in 101 is timed.",
-            labels=["plugin", "extension_point"],
-        )
-        scheduling = HistogramMetricFamily(
-            "extender_pod_scheduling_duration_seconds",
-            "Time from the creation of a pod to its binding, of pods that this replica let pass. Creation times have no fractions "
-            "of a second.",
-            labels=[],
-        )
-        attempts = HistogramMetricFamily(
-            "extender_pod_scheduling_attempts", "Filter requests about a pod until it was bound.", labels=[]
-        )
-        for labels, distribution in self._rules.items():
-            distribution.add_to(rules, labels)
-        self._scheduling.add_to(scheduling, ())
-        self._attempts.add_to(attempts, ())
-        yield from (rules, scheduling, attempts)
-
-    def _times(self) -> Iterator[Metric]:
-        last = GaugeMetricFamily(
-            "extender_last_request_timestamp_seconds",
-            "Unix time of the last answer, 0 before the first.",
-            labels=["verb"],
-        )
-        decided = GaugeMetricFamily(
-            "extender_last_decision_timestamp_seconds",
-            "Unix time of the last request decided without an error, 0 before the first.",
-            labels=["verb"],
-        )
-        failed = GaugeMetricFamily(
-            "extender_last_failure_timestamp_seconds",
-            "Unix time of the last request answered with an error, by reason.",
-            labels=["verb", "reason"],
-        )
-        for verb, counted in self.verbs.items():
-            last.add_metric((verb,), counted.last)
-            decided.add_metric((verb,), counted.last_decision)
-            for reason, moment in counted.last_failures.items():
-                failed.add_metric((verb, reason), moment)
-        yield from (last, decided, failed)
+        return {
+            catalogue.REQUESTS: by_verb_and(lambda verb: verb.answers),
+            catalogue.REQUEST_FAILURES: by_verb_and(lambda verb: verb.failures),
+            catalogue.REQUESTS_BY_FORM: by_verb_and(lambda verb: verb.by_form),
+            catalogue.FILTER_REJECTIONS: lambda: self._rejections,
+            catalogue.REQUEST_SECONDS: by_verb(lambda verb: verb.durations),
+            catalogue.REQUEST_BYTES: by_verb(lambda verb: verb.request_bytes),
+            catalogue.RESPONSE_BYTES: by_verb(lambda verb: verb.response_bytes),
+            catalogue.REQUEST_NODES: by_verb(lambda verb: verb.nodes),
+            catalogue.FILTER_PASSED_NODES: lambda: self._passed,
+            catalogue.RULE_SECONDS: lambda: self._rules,
+            catalogue.SCHEDULING_SECONDS: lambda: self._scheduling,
+            catalogue.SCHEDULING_ATTEMPTS: lambda: self._attempts,
+            catalogue.LAST_REQUEST: by_verb(lambda verb: verb.last),
+            catalogue.LAST_DECISION: by_verb(lambda verb: verb.last_decision),
+            catalogue.LAST_FAILURE: by_verb_and(lambda verb: verb.last_failures),
+        }

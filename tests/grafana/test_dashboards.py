@@ -1,4 +1,4 @@
-"""The dashboards and the table of metrics: in step with the metrics, complete, and in the form that Grafana takes."""
+"""The dashboards and the page of metrics: in step with the metrics, complete, and in the form that Grafana takes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from grafana.generate.catalogue import entries
-from grafana.generate.files import DASHBOARDS, FOLDER, README, text_of, with_table
+from extender.telemetry.catalogue import METRICS
+from grafana.generate.files import DASHBOARDS, FOLDER, METRICS_PAGE, metrics_text, text_of
 from grafana.generate.panels import Dashboard
+from grafana.generate.queries import Query, declared_series
 
-SERIES = {series for entry in entries() for series in entry.series}
+SERIES = declared_series()
 EACH = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.file)
 
 
@@ -39,32 +40,54 @@ def test_no_dashboard_lies_about_without_a_description() -> None:
     assert {path.name for path in (FOLDER / "dashboards").iterdir()} == {found.file for found in DASHBOARDS}
 
 
-def test_the_table_of_metrics_is_what_the_service_declares() -> None:
-    readme = README.read_text("utf-8")
-    assert readme == with_table(readme), "run `python -m grafana.generate`"
-    assert readme.count("| `extender_") == len(entries())
-
-
-def test_every_metric_has_a_sentence_of_meaning_and_bounded_labels() -> None:
-    assert [entry.name for entry in entries() if not entry.meaning.endswith(".")] == []
-    labels = {label for entry in entries() for label in entry.labels}
-    assert labels.isdisjoint({"pod", "uid", "node"})
-    by_namespace = [entry for entry in entries() if "namespace" in entry.labels]
-    bounded = re.compile("10 namespaces|100 workloads")
-    assert [entry.name for entry in by_namespace if not bounded.search(entry.meaning)] == []
+def test_the_page_of_metrics_is_what_the_service_declares() -> None:
+    assert METRICS_PAGE.read_text("utf-8") == metrics_text(), "run `python -m grafana.generate`"
+    assert metrics_text().count("\n| `extender_") == len(METRICS)
 
 
 def test_every_metric_is_on_a_dashboard() -> None:
-    shown = {
-        name for dashboard in DASHBOARDS for query in queries(dashboard) for name in re.findall(r"extender_\w+", query)
-    }
-    assert [entry.name for entry in entries() if shown.isdisjoint(entry.series)] == []
+    shown = {name for dashboard in DASHBOARDS for query in queries(dashboard) for name in Query(query).names}
+    assert [metric.name for metric in METRICS if shown.isdisjoint(metric.samples)] == []
 
 
 @EACH
-def test_every_query_asks_for_metrics_that_exist(dashboard: Dashboard) -> None:
-    asked = {name for query in queries(dashboard) for name in re.findall(r"\bextender_\w+", query)}
-    assert asked - SERIES == set()
+def test_every_query_and_its_legend_name_metrics_and_labels_that_exist(dashboard: Dashboard) -> None:
+    problems = {
+        f"{panel.title}: {legend}": Query(query).problems(SERIES, legend)
+        for panel in dashboard.panels
+        for legend, query in panel.queries.items()
+    }
+    assert {place: found for place, found in problems.items() if found} == {}
+
+
+@pytest.mark.parametrize(
+    ("query", "legend", "problems"),
+    [
+        ("rate(extender_request_total[5m])", "", ["no series extender_request_total"]),
+        (
+            "rate(extender_request_bytes[5m])",
+            "",
+            ["no series extender_request_bytes"],
+        ),  # a histogram: _sum, _count, _bucket
+        ('extender_requests_total{verb="bind", status=~"5.."}', "", ["no label status of extender_requests_total"]),
+        ("sum by (verb, reason) (extender_requests_total)", "", ["no label reason of (extender_requests_total)"]),
+        (
+            "sum by (le) (rate(extender_request_bytes_count[5m]))",
+            "",
+            ["no label le of (rate(extender_request_bytes_count[5m]))"],
+        ),
+        ("sum by (verb) (extender_requests_total)", "{{verb}} {{code}}", ["no label code in the result"]),
+        (
+            "max(extender_cache_lag_seconds)",
+            "of {{ $labels.resource }}",
+            [],
+        ),  # no grouping is written: the labels of the series
+        ('sum by (job, le) (rate(extender_request_bytes_bucket{verb="a{b}"}[5m])) > 0', "{{job}}", []),
+        ("sum by (generation) (python_gc_collections_total) / on (job) up", "{{generation}}", []),
+    ],
+)
+def test_a_name_in_a_query_that_does_not_exist_is_found(query: str, legend: str, problems: list[str]) -> None:
+    assert Query(query).problems(SERIES, legend) == problems
 
 
 @EACH

@@ -6,7 +6,7 @@ import asyncio
 import re
 from pathlib import Path
 
-from grafana.generate.catalogue import entries
+from extender.telemetry.catalogue import METRICS
 from grafana.generate.files import DASHBOARDS
 from grafana.generate.observed import Prometheus, observed
 from tests.fakes import PATIENCE
@@ -43,7 +43,7 @@ async def test_every_panel_and_every_rule_has_data_under_load(tmp_path: Path) ->
     async with observed(tmp_path, tool("prometheus")) as server:
         assert "\n".join(await without_data(server, panel_queries())) == ""
         scraped = set(await server.get("label/__name__/values"))
-        assert [entry.name for entry in entries() if scraped.isdisjoint(entry.series)] == []
+        assert [metric.name for metric in METRICS if scraped.isdisjoint(metric.samples)] == []
         groups = (await server.get("rules"))["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
         assert {rule["name"]: rule["lastError"] for rule in rules if rule.get("lastError")} == {}

@@ -5,20 +5,19 @@ from __future__ import annotations
 import gzip
 import io
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 import orjson
 import pytest
-from prometheus_client import CollectorRegistry
 
 from extender.model.units import Address, Duration
 from extender.server.admission import MAX_BODY_BYTES, AdmissionService, JsonObject, admitting
 from extender.settings.connections import Server
 from extender.settings.policies import Webhook
-from extender.telemetry.metrics import AdmissionMetrics
+from extender.telemetry.metrics import Metrics, read_page
 from tests.server.raw import wire
 from tests.server.serving import Switch
 
@@ -53,21 +52,26 @@ class Scene:
     service: AdmissionService
     decisions: Decisions
     state: Switch
-    registry: CollectorRegistry
+    metrics: Metrics
 
     def count(self, webhook: str, result: str, kind: str = "Pod") -> float:
         labels = {"webhook": webhook, "kind": kind, "result": result}
-        return self.registry.get_sample_value("extender_admission_reviews_total", labels) or 0.0
+        return self.read("extender_admission_reviews_total", labels)
+
+    def read(self, name: str, labels: Mapping[str, str]) -> float:
+        """The value of a series, 0 where there is none."""
+        page = read_page(self.metrics.render().decode())
+        return next((value for found, of, value in page if (found, of) == (name, labels)), 0.0)
 
 
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
     """A webhook on a free port, without TLS."""
-    registry, decisions = CollectorRegistry(), Decisions()
+    metrics, decisions = Metrics("1"), Decisions()
     state = Switch({"policies": "", "webhook certificate": ""})
-    service = AdmissionService(decisions.decide, state, AdmissionMetrics(registry), Server(), Webhook())
+    service = AdmissionService(decisions.decide, state, metrics.admission(), Server(), Webhook())
     async with admitting(service, Address("127.0.0.1:0"), None) as url:
-        yield Scene(url, service, decisions, state, registry)
+        yield Scene(url, service, decisions, state, metrics)
 
 
 async def post(scene: Scene, body: Any, path: str = "/mutate", **options: Any) -> tuple[int, Any]:
@@ -215,5 +219,4 @@ async def test_a_replica_that_stops_answers_and_closes_each_connection_so_that_t
 async def test_the_time_of_each_review_is_observed(scene: Scene) -> None:
     await post(scene, REVIEW)
     await post(scene, b"{")
-    found = scene.registry.get_sample_value("extender_admission_duration_seconds_count", {"webhook": "mutate"})
-    assert found == 2
+    assert scene.read("extender_admission_duration_seconds_count", {"webhook": "mutate"}) == 2

@@ -13,7 +13,6 @@ import aiohttp
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
-from prometheus_client import CollectorRegistry
 
 from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
 from extender.certificates.rotation import CertificateError, ServingPair
@@ -23,7 +22,7 @@ from extender.server.app import listening
 from extender.server.transport.tls import ServerTls, TlsError, WebhookTls, _as_file
 from extender.settings.connections import Server, Tls
 from extender.settings.policies import Webhook
-from extender.telemetry.metrics import AdmissionMetrics
+from extender.telemetry.metrics import Metrics
 from tests.server.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections
 from tests.server.serving import BY_NAMES, Switch, app_with
 from tests.server.test_admission import Decisions
@@ -177,7 +176,7 @@ def client() -> ssl.SSLContext:
 
 
 def service(webhook: Webhook = WEBHOOK) -> AdmissionService:
-    return AdmissionService(Decisions().decide, Switch(), AdmissionMetrics(CollectorRegistry()), Server(), webhook)
+    return AdmissionService(Decisions().decide, Switch(), Metrics("1").admission(), Server(), webhook)
 
 
 async def test_before_there_is_a_certificate_no_handshake_succeeds() -> None:

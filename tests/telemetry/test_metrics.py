@@ -2,44 +2,50 @@
 
 import re
 import time
+from pathlib import Path
 
 import pytest
 
-from extender.telemetry import scraped
+from extender.telemetry import catalogue
+from extender.telemetry.catalogue import METRICS
+from extender.telemetry.metric_declaration import MetricKind, Source
 from extender.telemetry.metrics import Metrics
+from extender.telemetry.verb_metrics import Distribution
+
+PACKAGE = Path(__file__).resolve().parents[2] / "extender"
 
 
 def full_page() -> str:
     """A page on which everything that can be reported stands."""
     metrics = Metrics("1.2.3")
-    metrics.report(scraped.INDEX_ENTRIES, lambda: {"pods": 3})
-    metrics.report(scraped.READY, lambda: {"pods": 1})
-    metrics.report(scraped.WATCH_EVENTS, lambda: {"pods": 7})
-    metrics.report(scraped.WATCH_BYTES, lambda: {"pods": 4096})
-    metrics.report(scraped.RELISTS, lambda: {"pods": 1})
-    metrics.report(scraped.DECODE_ERRORS, lambda: {"pods": 0})
-    metrics.report(scraped.UNREADABLE_OBJECTS, lambda: {"pods": 3})
-    metrics.report(scraped.WATCH_RESTARTS, lambda: {("pods", "expired"): 2})
-    metrics.report(scraped.CACHE_LAG, lambda: {"pods": 1.5})
-    metrics.report(scraped.REQUESTS_IN_FLIGHT, lambda: 2)
-    metrics.report(scraped.TASK_RESTARTS, lambda: {"reflector pods": 4})
-    metrics.report(scraped.REJECTION_CACHE_HITS, lambda: 5)
-    metrics.report(scraped.REJECTION_CACHE_BYTES, lambda: 600)
+    metrics.report(catalogue.INDEX_ENTRIES, lambda: {"pods": 3})
+    metrics.report(catalogue.READY, lambda: {"pods": 1})
+    metrics.report(catalogue.WATCH_EVENTS, lambda: {"pods": 7})
+    metrics.report(catalogue.WATCH_BYTES, lambda: {"pods": 4096})
+    metrics.report(catalogue.RELISTS, lambda: {"pods": 1})
+    metrics.report(catalogue.DECODE_ERRORS, lambda: {"pods": 0})
+    metrics.report(catalogue.UNREADABLE_OBJECTS, lambda: {"pods": 3})
+    metrics.report(catalogue.WATCH_RESTARTS, lambda: {("pods", "expired"): 2})
+    metrics.report(catalogue.CACHE_LAG, lambda: {"pods": 1.5})
+    metrics.report(catalogue.REQUESTS_IN_FLIGHT, lambda: 2)
+    metrics.report(catalogue.TASK_RESTARTS, lambda: {"reflector pods": 4})
+    metrics.report(catalogue.REJECTION_CACHE_HITS, lambda: 5)
+    metrics.report(catalogue.REJECTION_CACHE_BYTES, lambda: 600)
     metrics.record_fallback("filter", "stale", "pass")
-    metrics.report(scraped.LEADER, lambda: True)
-    metrics.report(scraped.LEADER_TERMS, lambda: 14)
-    metrics.report(scraped.LEADER_GAP, lambda: 4.1)
-    metrics.report(scraped.CERTIFICATE_EXPIRY, lambda: {"server": 1.8e9})
-    metrics.report(scraped.CERTIFICATE_RELOADS, lambda: {"failed": 1})
-    metrics.report(scraped.CERTIFICATE_FILES_UNUSABLE, lambda: {"expired": 1})
-    metrics.report(scraped.RELIST_CHANGES, lambda: {"pods": 8})
-    metrics.report(scraped.ASSUMED_PODS, lambda: {"known": 9})
-    metrics.report(scraped.SCHEDULER_DECISIONS, lambda: {("default-scheduler", "passed"): 11})
-    metrics.report(scraped.ASSUMED_PODS_FORGOTTEN, lambda: {"expired": 10})
-    metrics.report(scraped.ASSUMED_POD_WAITS, lambda: 11)
-    metrics.report(scraped.ASSUMED_POD_WAIT_TIMEOUTS, lambda: 12)
-    metrics.report(scraped.REJECTED_POD_ACTIONS, lambda: {("requeue", "done"): 13})
-    metrics.report_settings("offload", "decisive")
+    metrics.report(catalogue.LEADER, lambda: True)
+    metrics.report(catalogue.LEADER_TERMS, lambda: 14)
+    metrics.report(catalogue.LEADER_GAP, lambda: 4.1)
+    metrics.report(catalogue.CERTIFICATE_EXPIRY, lambda: {"server": 1.8e9})
+    metrics.report(catalogue.CERTIFICATE_RELOADS, lambda: {"failed": 1})
+    metrics.report(catalogue.CERTIFICATE_FILES_UNUSABLE, lambda: {"expired": 1})
+    metrics.report(catalogue.RELIST_CHANGES, lambda: {"pods": 8})
+    metrics.report(catalogue.ASSUMED_PODS, lambda: {"known": 9})
+    metrics.report(catalogue.SCHEDULER_DECISIONS, lambda: {("default-scheduler", "passed"): 11})
+    metrics.report(catalogue.ASSUMED_PODS_FORGOTTEN, lambda: {"expired": 10})
+    metrics.report(catalogue.ASSUMED_POD_WAITS, lambda: 11)
+    metrics.report(catalogue.ASSUMED_POD_WAIT_TIMEOUTS, lambda: 12)
+    metrics.report(catalogue.REJECTED_POD_ACTIONS, lambda: {("requeue", "done"): 13})
+    metrics.report(catalogue.CONFIG, lambda: {("offload", "decisive"): 1})
     metrics.record_write("nominate", "conflict", 0.5)
     metrics.verbs["filter"].record_request(5)
     metrics.verbs["filter"].record_request(5, by_names=False)
@@ -49,12 +55,54 @@ def full_page() -> str:
     return metrics.render().decode()
 
 
-def test_every_metric_of_ours_has_the_prefix_and_a_sentence_of_help() -> None:
-    page = full_page()
-    helps = dict(re.findall(r"^# HELP (\S+) (.*)$", page, re.MULTILINE))
-    ours = {name for name in helps if not name.startswith(("python_", "process_"))}
-    assert {name for name in ours if not name.startswith("extender_")} == set()
-    assert {name for name in ours if not helps[name].endswith(".")} == set()
+def test_every_metric_has_the_prefix_a_sentence_of_help_and_bounded_labels() -> None:
+    assert [metric.name for metric in METRICS if not metric.name.startswith("extender_")] == []
+    assert [metric.name for metric in METRICS if not metric.text.endswith(".")] == []
+    labels = {label for metric in METRICS for label in metric.labels}
+    assert labels.isdisjoint({"pod", "uid", "node"})
+    by_namespace = [metric for metric in METRICS if "namespace" in metric.labels]
+    bounded = re.compile("10 namespaces|100 workloads")
+    assert [metric.name for metric in by_namespace if not bounded.search(metric.text)] == []
+
+
+def test_a_counter_has_the_suffix_and_a_histogram_buckets_in_order() -> None:
+    counters = {metric for metric in METRICS if metric.kind is MetricKind.COUNTER}
+    assert counters == {metric for metric in METRICS if metric.name.endswith("_total")}
+    histograms = {metric for metric in METRICS if metric.kind is MetricKind.HISTOGRAM}
+    assert histograms == {metric for metric in METRICS if metric.buckets}
+    assert [metric.name for metric in METRICS if metric.buckets != tuple(sorted(set(metric.buckets)))] == []
+
+
+def test_no_metric_is_declared_twice() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS) > 100
+
+
+def test_each_source_reports_its_metrics_and_no_others() -> None:
+    """What requests and actions count, `telemetry` itself reports; a state, the set-up of the part that has it."""
+    metrics = Metrics("1")
+    for recorder in (metrics.admission, metrics.preemption, metrics.release):
+        recorder()
+    reported = set(re.findall(r"^# HELP (extender_\S+)", metrics.render().decode(), re.MULTILINE))
+    assert reported == {metric.name for metric in METRICS if metric.source is not Source.STATE} | {catalogue.BUILD.name}
+
+
+def test_the_set_up_of_the_service_reports_each_state() -> None:
+    """By the source text: no set-up of one service has every part."""
+    texts = [path.read_text("utf-8") for path in PACKAGE.rglob("*.py") if path.parent.name != "telemetry"]
+    named = set(re.findall(r"\bcatalogue\.([A-Z_]+)\b", "".join(texts)))
+    states = {name for name, value in vars(catalogue).items() if getattr(value, "source", None) is Source.STATE}
+    assert named == states - {"BUILD"}
+
+
+def test_what_is_read_has_a_value_for_each_label_and_is_of_the_kind() -> None:
+    metrics = Metrics("1")
+    metrics.report(catalogue.ASSUMED_PODS, lambda: {("known", "extra"): 1})
+    with pytest.raises(ValueError, match=r"extender_assumed_pods\{state\}: got \('known', 'extra'\)"):
+        metrics.render()
+    metrics = Metrics("1")
+    metrics.report(catalogue.LEADER, lambda: Distribution((1, 2)))
+    with pytest.raises(TypeError, match="got Distribution"):
+        metrics.render()
 
 
 def test_no_second_series_tells_when_a_counter_was_made() -> None:
@@ -124,7 +172,7 @@ def test_the_time_of_the_last_answer_is_reported() -> None:
 
 def test_figures_are_read_at_each_scrape() -> None:
     metrics, entries = Metrics("1.2.3"), {"pods": 1}
-    metrics.report(scraped.INDEX_ENTRIES, lambda: entries)
+    metrics.report(catalogue.INDEX_ENTRIES, lambda: entries)
     metrics.render()
     entries["pods"] = 2
     assert b'extender_index_entries{kind="pods"} 2.0' in metrics.render()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from extender.telemetry import scraped
+from extender.telemetry import catalogue
 from extender.telemetry.metrics import PREEMPTION_RESULTS, Metrics
 
 
@@ -16,7 +16,7 @@ def page_after(*, fails: bool = False) -> dict[str, float]:
     counted.record_violation()
     counted.record_execution("error" if fails else "success", 0.25)
     counted.record_end("failed" if fails else "bound", 3.0)
-    metrics.report(scraped.PREEMPTIONS, lambda: {"terminating": 4, "stuck": 1})
+    metrics.report(catalogue.PREEMPTIONS, lambda: {"terminating": 4, "stuck": 1})
     lines = re.findall(r"^(extender_preemption\S*) (\S+)$", metrics.render().decode(), re.MULTILINE)
     return {name: float(value) for name, value in lines}
 
