@@ -1,7 +1,8 @@
 """The list of all rules, and their results together. To add a rule: its own file, and a line in `RULES`.
 
-What is about the pod alone comes first (limits, quota). Then the order is kube-scheduler's: node affinity (which policies direct),
-topology spread, inter-pod affinity. The first rule that rejects a node gives the reason; which nodes pass does not depend on the order.
+Rules about the pod alone come first (limits, quota). Then the order is kube-scheduler's: node affinity (which policies
+direct), topology spread, inter-pod affinity. The reason for a node is the reason of the first rule that rejects it;
+which nodes pass does not depend on the order.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ RULES: tuple[Rule, ...] = (
     ReservedRoomRule(),
 )
 
-# kube-scheduler applies this rule itself to the nodes of a request. The extender applies it to other nodes, and beside
-# pods that are nominated to a node.
+# kube-scheduler applies this rule to the nodes of a request. The extender applies it to other nodes, and where pods are
+# nominated to a node.
 NODE_FIT: Rule = NodeFit()
 
-# The weight that kube-scheduler gives to each of the two plugins.
+# The weight that kube-scheduler gives each of the two plugins.
 PLUGIN_WEIGHT = 2
 
 
 class PreparedFilters(msgspec.Struct, frozen=True, gc=False):
-    """All filters that apply to a pod. A filter that rejects every node before it looks at one stands alone."""
+    """All filters that apply to a pod. If one of them rejects every node in advance, it is the only one."""
 
     filters: tuple[PreparedFilter, ...]
 
@@ -65,38 +66,38 @@ class PreparedFilters(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def failed(self) -> PreparedFilter | None:
-        """The filter that rejects every node before it looks at one; None where no filter does."""
+        """The filter that rejects every node in advance; None if no filter does."""
         return self.filters[0] if self.filters and self.filters[0].status.code is not Code.SUCCESS else None
 
     @property
     def rejects_all(self) -> Rejection | None:
-        """The rejection that holds for every node, where that is certain without a look at any; else None."""
+        """The rejection of every node, if that is certain in advance; else None."""
         return self.filters[0].rejects_all if self.filters else None
 
     @property
     def rejects_every_node(self) -> bool:
-        """Whether it is certain without a look at any node that every node is rejected, for one reason or several."""
-        return any(each.rejects_all is not None for each in self.filters)
+        """Whether it is certain in advance that every node is rejected, for one reason or several."""
+        return any(prepared.rejects_all is not None for prepared in self.filters)
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those of the positions that every filter lets pass, in their order."""
-        for each in self.filters:
-            nodes = each.passing(nodes)
+        """The positions that every filter lets pass, in their order."""
+        for prepared in self.filters:
+            nodes = prepared.passing(nodes)
         return nodes
 
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """Those of the positions that do not pass, by the first filter's reason; a reason may come more than once."""
-        for each in self.filters:
-            yield from each.rejected(nodes)
-            nodes = each.passing(nodes)
+        """The positions that do not pass, by the first filter's reason; a reason may come repeatedly."""
+        for prepared in self.filters:
+            yield from prepared.rejected(nodes)
+            nodes = prepared.passing(nodes)
 
     def reason(self, node: int) -> Reason | None:
-        """The first filter's reason against a node, None where it passes."""
-        return next((reason for each in self.filters if (reason := each.reason(node)) is not None), None)
+        """The reason of the first filter that rejects the node; None if it passes."""
+        return next((reason for prepared in self.filters if (reason := prepared.reason(node)) is not None), None)
 
     def verdict(self, node: int) -> Rejection | None:
-        """The first filter's rejection of a node with its parts, None where it passes."""
-        return next((found for each in self.filters if (found := each.verdict(node)) is not None), None)
+        """The rejection by the first filter that rejects the node, with its parts; None if it passes."""
+        return next((rejection for prepared in self.filters if (rejection := prepared.verdict(node)) is not None), None)
 
 
 NO_FILTERS = PreparedFilters(())
@@ -106,7 +107,7 @@ Parts = Sequence[tuple[Rule, CompiledConstraints]]
 
 
 def prepare(parts: Parts, pod: Pod, view: ClusterView, frame: Frame, watch: Stopwatch | None = None) -> PreparedFilters:
-    """Prepares the filters of these rules, without those that let every node pass. ``watch`` times each."""
+    """Prepares the filters of these rules, except filters that let every node pass. ``watch`` times each rule."""
     if not parts:
         return NO_FILTERS
     if watch is not None:
@@ -118,33 +119,33 @@ def _timed(
     rule: Rule, part: CompiledConstraints, pod: Pod, view: ClusterView, frame: Frame, watch: Stopwatch
 ) -> PreparedFilter:
     with watch.inside(rule.name):
-        found = rule.prepare_filter(pod, part, view, frame)
-    return TimedFilter(found, rule.name, watch)
+        prepared = rule.prepare_filter(pod, part, view, frame)
+    return TimedFilter(prepared, rule.name, watch)
 
 
 def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
     kept = []
-    for each in filters:
-        code = each.status.code
+    for prepared in filters:
+        code = prepared.status.code
         if code is Code.SUCCESS:
-            kept.append(each)
+            kept.append(prepared)
         elif code is not Code.SKIP:
-            return PreparedFilters((each,))
+            return PreparedFilters((prepared,))
     return PreparedFilters(tuple(kept)) if kept else NO_FILTERS
 
 
 def counts_of_rules() -> tuple[type[Counted], ...]:
-    """What all rules count, for the index."""
+    """What each rule counts; for the index."""
     return tuple([kind for rule in RULES for kind in rule.counted])
 
 
 def active(compiled: CompiledConstraints, view: ClusterView) -> Parts:
-    """The rules that may reject a node for such a pod: for most pods, which have no constraints, few or none."""
+    """The rules that may reject a node for such a pod. For most pods, without constraints, few or none."""
     return [(rule, compiled) for rule in RULES if rule.is_active(compiled, view)]
 
 
 def active_in_place_of_plugins(compiled: CompiledConstraints, view: ClusterView) -> Parts:
-    """Of the active rules those that decide in place of an in-tree plugin."""
+    """The active rules that decide in place of an in-tree plugin."""
     return [(rule, compiled) for rule in RULES if rule.plugin and rule.is_active(compiled, view)]
 
 
@@ -156,28 +157,31 @@ def prepare_filters(
 
 
 def prepare_beside_fit(pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> PreparedFilters:
-    """The same without the rule that counts free resources as node fit does, for a caller that asks node fit too."""
-    parts = [each for each in active(compiled, view) if not each[0].counts_room]
+    """`prepare_filters` without the rule that counts free resources, for a caller that applies node fit too."""
+    parts = [part for part in active(compiled, view) if not part[0].counts_room]
     return prepare(parts, pod, view, frame)
 
 
-# -- the dry run of a preemption ----------------------------------------------------------------------------------------
+# -- the dry run of a preemption ---------------------------------------------------------------------------------------
 
 
 def lasting_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:
-    """What can be prepared once, whatever pods come and go."""
+    """The parts that can be prepared once, because they stay right while pods come and go."""
     parts = [(rule, rule.lasting_part(part)) for rule, part in active(compiled, view)]
     return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part, view)]
 
 
 def recounted_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:
-    """What has to be prepared again after each pod that comes or goes."""
+    """The parts that must be prepared again after each pod that comes or goes."""
     parts = [(rule, rule.recounted_part(part)) for rule, part in active(compiled, view)]
     return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part, view)]
 
 
 def counted_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:
-    """All that a trial on the counts can change: without what depends on the pods of one node, see `node_trials`."""
+    """All parts that a trial on the counts can change.
+
+    Parts that depend on the pods of one node are in `node_trials`.
+    """
     return (*lasting_parts(compiled, view), *recounted_parts(compiled, view))
 
 
@@ -190,9 +194,9 @@ def node_trials(
     checks_fit: bool,
     has_rules: bool = True,
 ) -> Sequence[NodeTrial]:
-    """The parts of the rules that depend on the pods of one node. ``checks_fit``: node fit is one of these rules.
+    """The parts of the rules that depend on the pods of one node. ``checks_fit``: with node fit.
 
-    ``has_rules``: false for node fit without any rule.
+    ``has_rules``: false if node fit applies without any rule.
     """
     rules = (*(RULES if has_rules else ()), *((NODE_FIT,) if checks_fit else ()))
     return [trial for rule in rules if (trial := rule.on_node(pod, view, node, others)) is not None]
@@ -200,19 +204,19 @@ def node_trials(
 
 def other_nodes(compiled: CompiledConstraints, node: NodeNumber) -> set[NodeNumber]:
     """Other nodes whose pods may be why a rule rejects a node. O(terms + nodes of their domains)."""
-    return {other for rule in RULES for other in rule.other_nodes(compiled, node)}
+    return {number for rule in RULES for number in rule.other_nodes(compiled, node)}
 
 
-# -- what results depend on ---------------------------------------------------------------------------------------------
+# -- what results depend on --------------------------------------------------------------------------------------------
 
 Dependencies = tuple[int, int, tuple[Hashable, ...]]
 
 
 def dependencies(pod: Pod, compiled: CompiledConstraints, view: ClusterView) -> Dependencies:
-    """Equal for as long as the filter's result for the pod is the same. O(groups).
+    """Equal while the filter's result for the pod is the same. O(groups).
 
-    The serial number of the constraints, a sum of versions that only grow, and what rules read of the pod besides its
-    signature. Every cache of filter and preemption results compares it, and so does the requeue.
+    Consists of the serial number of the constraints, a sum of versions that only grow, and what rules read of the pod
+    beside its signature. Every cache of filter and preemption results compares it, and so does the requeue.
     """
     version = view.dependency_version(compiled) + sum([rule.version(compiled, view) for rule in RULES])
     return compiled.serial, version, tuple([rule.pod_key(pod, view) for rule in RULES])
@@ -224,11 +228,11 @@ def unwatched_changes(view: ClusterView) -> tuple[Subscribable, ...]:
 
 
 def shared_places(pod: Pod, view: ClusterView) -> dict[Hashable, int]:
-    """How many more pods may pass at most, by the group of pods that share these places; empty for most pods."""
-    return dict(each for rule in RULES for each in rule.shared_places(pod, view))
+    """How many more pods can pass, by the group of pods that share these places. Empty for most pods."""
+    return dict(places for rule in RULES for places in rule.shared_places(pod, view))
 
 
-# -- scores -------------------------------------------------------------------------------------------------------------
+# -- scores ------------------------------------------------------------------------------------------------------------
 
 
 def scoring_rules(compiled: CompiledConstraints, rules: Rules) -> Sequence[Rule]:
@@ -238,33 +242,33 @@ def scoring_rules(compiled: CompiledConstraints, rules: Rules) -> Sequence[Rule]
 
 @lru_cache(maxsize=4)
 def _with_scores(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The rules that ever have any: each answer asks for them."""
+    """The rules with scores, because each answer asks for them."""
     return tuple([rule for rule in rules if type(rule).has_scores is not Rule.has_scores])
 
 
 def _timed_scores(
     compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules, watch: Stopwatch
 ) -> list[list[int]]:
-    found: list[list[int]] = []
+    scores: list[list[int]] = []
     for rule in scoring_rules(compiled, rules):
         with watch.inside(rule.name, SCORE):
-            each = rule.prepare_score(compiled, view, frame, nodes, rules)
-            if each is not None and each.status.code is Code.SUCCESS:
-                found.append(each.normalized())
-    return found
+            score = rule.prepare_score(compiled, view, frame, nodes, rules)
+            if score is not None and score.status.code is Code.SUCCESS:
+                scores.append(score.normalized())
+    return scores
 
 
 def prepare_scores(
     compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules
 ) -> list[PreparedScore]:
-    """The scores of all rules over these nodes, without those that add nothing or cannot be computed."""
+    """The scores of all rules over these nodes, except scores that add nothing or cannot be computed."""
     every = [rule.prepare_score(compiled, view, frame, nodes, rules) for rule in scoring_rules(compiled, rules)]
-    return [each for each in every if each is not None and each.status.code is Code.SUCCESS]
+    return [score for score in every if score is not None and score.status.code is Code.SUCCESS]
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Points by position, and the most that a node can have; both empty where no rule adds any."""
+    """Points by position, and the most that a node can have. Both are empty if no rule adds points."""
 
     of: Mapping[int, int] = field(default_factory=dict)
     most: int = 0
@@ -278,20 +282,20 @@ def points(
     rules: Rules,
     watch: Stopwatch | None = None,
 ) -> Points:
-    """In-tree points of the nodes among themselves: each rule's 0–100 times the weight of its plugin, added up."""
+    """In-tree points of these nodes: the sum over the rules of 0–100 times the plugin's weight."""
     if watch is not None:
         scores = _timed_scores(compiled, view, frame, nodes, rules, watch)
     else:
-        scores = [each.normalized() for each in prepare_scores(compiled, view, frame, nodes, rules)]
+        scores = [score.normalized() for score in prepare_scores(compiled, view, frame, nodes, rules)]
     if not scores:
         return Points()
     totals = [PLUGIN_WEIGHT * total for total in map(sum, zip(*scores, strict=True))]
     return Points(dict(zip(nodes, totals, strict=True)), PLUGIN_WEIGHT * MAX_SCORE * len(scores))
 
 
-# -- the generated configuration of kube-scheduler ----------------------------------------------------------------------
+# -- the generated configuration of kube-scheduler ---------------------------------------------------------------------
 
 
 def replaced_plugins() -> Sequence[tuple[str, Rule]]:
-    """The in-tree plugins that rules replace in offload mode where they are enabled, by name."""
+    """The in-tree plugins that enabled rules replace in offload mode, by name."""
     return sorted([(rule.plugin, rule) for rule in RULES if rule.plugin], key=itemgetter(0))

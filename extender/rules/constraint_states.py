@@ -1,8 +1,7 @@
-"""What rules share to say what their constraints count: the states of domains, the names of pods, reached namespaces.
+"""What rules share for explanations of their constraints: states of domains, names of pods, reached namespaces.
 
-In steps, as a domain may have thousands of nodes: each function yields after some 0.5 ms of work, so that the caller can
-let the event loop serve requests in between. The index may change meanwhile; then parts may not agree, and the caller
-says so.
+A domain may have thousands of nodes, so each function yields after about 0.5 ms of work, and the caller lets the event
+loop serve requests. The index may change meanwhile. Then parts may not agree, and the caller says so.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from extender.model.constraints.terms import AffinityTerm
 T = TypeVar("T")
 
 Steps: TypeAlias = Generator[None, None, T]
-"""Work that yields between its steps and returns its result."""
+"""Work that yields between its steps, and returns its result."""
 
 MOST_DOMAINS: Final = 20
-MOST_NAMED: Final = 3  # pods of a domain
+MOST_NAMED: Final = 3  # pods per domain
 MOST_NAMESPACES: Final = 10
-MOST_TERMS: Final = 20  # of existing pods: tenants may have hundreds that select a pod
-_STEP: Final = 2000  # nodes, domains or namespaces looked at
+MOST_TERMS: Final = 20  # of existing pods: a tenant may have hundreds of terms that select a pod
+_STEP: Final = 2000  # nodes, domains or namespaces visited
 
 
 def domain_states(
@@ -38,25 +37,27 @@ def domain_states(
     passes: Callable[[int], bool],
     most: int,
 ) -> Steps[tuple[tuple[DomainState, ...], int]]:
-    """The states of the first ``most`` of these domains, rejecting and fuller ones first, and how many more there are.
+    """The states of the first ``most`` of these domains, and how many more there are.
 
-    ``passes`` tells of a count whether it lets a domain pass. O(domains + nodes that have a counted pod).
+    Rejecting and fuller domains come first.
+
+    ``passes(count)``: whether a domain with this count passes. O(domains + nodes that have a counted pod).
     """
     ranked = yield from _ranked(set(domains), counts, passes)
     key = group.key
-    shown = list(islice((each for each in ranked if each in key.nodes_in), most))
-    values = [key.value(each) for each in shown]  # a domain may be gone after the next step
+    shown = list(islice((domain for domain in ranked if domain in key.nodes_in), most))
+    values = [key.value(domain) for domain in shown]  # read now: a domain may be deleted during the next step
     yield
-    named = yield from _named_pods(group, {each for each in shown if counts.get(each)}, view)
+    named = yield from _named_pods(group, {domain for domain in shown if counts.get(domain)}, view)
     states = [
         DomainState(
             domain=value,
-            nodes=len(key.nodes_in.get(each, ())),
-            count=counts.get(each, 0),
-            passes=passes(counts.get(each, 0)),
-            pods=tuple(named.get(each, ())),
+            nodes=len(key.nodes_in.get(domain, ())),
+            count=counts.get(domain, 0),
+            passes=passes(counts.get(domain, 0)),
+            pods=tuple(named.get(domain, ())),
         )
-        for each, value in zip(shown, values, strict=True)
+        for domain, value in zip(shown, values, strict=True)
     ]
     return tuple(states), len(ranked) - len(shown)
 
@@ -64,25 +65,28 @@ def domain_states(
 def _ranked(
     domains: set[DomainNumber], counts: Mapping[int, int], passes: Callable[[int], bool]
 ) -> Steps[list[DomainNumber]]:
-    """Rejecting domains first, then the fuller ones, then by number. Most of thousands of domains count no pod, so these are not compared."""
+    """Rejecting domains first, then fuller domains, then by number.
+
+    Of thousands of domains most count no pod. Only domains with a pod are compared.
+    """
     yield
-    held = {each: count for each, count in counts.items() if count and each in domains}
-    counted = sorted(held, key=lambda each: (-held[each], each))
+    held = {domain: count for domain, count in counts.items() if count and domain in domains}
+    counted = sorted(held, key=lambda domain: (-held[domain], domain))
     yield
     verdicts = {count: passes(count) for count in set(held.values())}
-    found = [each for each in counted if not verdicts[held[each]]]
-    others = [each for each in counted if verdicts[held[each]]]
+    rejecting = [domain for domain in counted if not verdicts[held[domain]]]
+    passing = [domain for domain in counted if verdicts[held[domain]]]
     yield
     empty = sorted(domains.difference(held))
-    return found + others + empty if passes(0) else found + empty + others
+    return rejecting + passing + empty if passes(0) else rejecting + empty + passing
 
 
 def _named_pods(group: GroupView, wanted: set[int], view: ClusterView) -> Steps[dict[int, list[str]]]:
-    """Up to `MOST_NAMED` counted pods of each wanted domain. O(signatures + nodes with a counted pod), until all are found."""
-    found: dict[int, list[str]] = {}
+    """Up to `MOST_NAMED` counted pods of each wanted domain. At most O(signatures + nodes with a counted pod)."""
+    named: dict[int, list[str]] = {}
     if not wanted:
-        return found
-    left, column, looked = set(wanted), group.domain_of, 0
+        return named
+    missing, column, looked = set(wanted), group.domain_of, 0
     for placed in view.placed(group):
         if placed is None:
             yield
@@ -91,16 +95,16 @@ def _named_pods(group: GroupView, wanted: set[int], view: ClusterView) -> Steps[
             looked += 1
             if looked % _STEP == 0:
                 yield
-            if column[node] not in left:
+            if column[node] not in missing:
                 continue
-            names = found.setdefault(column[node], [])
+            names = named.setdefault(column[node], [])
             here = view.pods_on(node).values()
-            names += (each.full_name for each in here if placed.are(each))
+            names += (pod.full_name for pod in here if placed.are(pod))
             if len(names) >= MOST_NAMED:
-                left.discard(column[node])
-        if not left:
+                missing.discard(column[node])
+        if not missing:
             break
-    return {domain: sorted(names)[:MOST_NAMED] for domain, names in found.items()}
+    return {domain: sorted(names)[:MOST_NAMED] for domain, names in named.items()}
 
 
 def own_namespace(namespace: str) -> TermReach:
@@ -109,20 +113,23 @@ def own_namespace(namespace: str) -> TermReach:
 
 
 def reach_of(terms: Iterable[AffinityTerm], owner: str, view: ClusterView) -> Steps[TermReach]:
-    """The namespaces that every one of the terms reaches now, and why. ``owner`` is that of the pod. O(namespaces × terms)."""
+    """The namespaces that each of the terms reaches now, and why. ``owner``: the pod's namespace.
+
+    O(namespaces × terms).
+    """
     terms = tuple(terms)
-    why = "; ".join(dict.fromkeys(_why(each, owner) for each in terms))
-    if all(each.covers_all for each in terms):
+    why = "; ".join(dict.fromkeys(_why(term, owner) for term in terms))
+    if all(term.covers_all for term in terms):
         return TermReach(why=why, is_every=True)
-    names = set(view.namespaces).union(*(each.namespaces for each in terms))
-    found = []
+    names = set(view.namespaces).union(*(term.namespaces for term in terms))
+    reached = []
     for looked, name in enumerate(sorted(names)):
         if looked % _STEP == _STEP - 1:
             yield
         labels = view.namespace_labels(name)
-        if all(each.covers(name, labels) for each in terms):
-            found.append(name)
-    return TermReach(why=why, count=len(found), namespaces=tuple(found[:MOST_NAMESPACES]))
+        if all(term.covers(name, labels) for term in terms):
+            reached.append(name)
+    return TermReach(why=why, count=len(reached), namespaces=tuple(reached[:MOST_NAMESPACES]))
 
 
 def _why(term: AffinityTerm, owner: str) -> str:

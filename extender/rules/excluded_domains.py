@@ -1,12 +1,13 @@
-"""Topology domains that a spread constraint leaves out by the directive `spread` of a policy, and what then is its minimum.
+"""Topology domains that a spread constraint leaves out, by the directive `spread` of a policy.
 
-An excluded domain takes no pod of the constraint, is no part of the minimum that skew is measured against, and is not waited
-for by minDomains. It is excluded by an operator, or because none of its nodes has taken any pod for the time that the policy
-says (`index/availability.py`). With `fullDomains: Exclude` a domain is left out of the minimum of one decision if the
-pod fits none of its nodes: by cordon, taints, node affinity, requests, and the number of pods, beside the pods that are on them or assumed there.
-
-`minDomains: Declared` asks for as many domains as are declared for the topology key, of those that the pod may use by its node
-affinity, known before any node of them exists.
+1. An excluded domain takes no pod of the constraint. It does not count for the minimum that skew is measured against,
+   nor for minDomains. An operator excludes it, or none of its nodes has taken pods for the time in the policy
+   (`index/availability.py`).
+2. With `fullDomains: Exclude` a domain does not count for the minimum of one decision if the pod fits on none of its
+   nodes: by cordon, taints, node affinity, requests, and the number of pods, beside the pods that are on them or
+   assumed.
+3. `minDomains: Declared` requires as many domains as are declared for the topology key, without domains that the pod
+   cannot use by its node affinity. Declared domains are known before any of their nodes exists.
 """
 
 from __future__ import annotations
@@ -34,18 +35,19 @@ from extender.model.units import rfc3339
 from extender.rules.frames import Frame
 from extender.rules.free_resources import static_rejection
 
-_MOST_DOMAINS: Final = 64  # of a kind of pods, with the node that has room
+_MOST_DOMAINS: Final = 64  # for one kind of pods, with the node that has room
 _FULL: Final = -1
 _NO_DOMAINS: Final[Mapping[str, DomainExclusion]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a constraint leaves out for one pod. ``excluded`` are domains by value, ``numbers`` those with nodes by number.
+    """What a constraint leaves out for one pod.
 
-    ``ineligible`` are excluded domains without an eligible node: they have no node, or none that the inclusion policies admit.
-    A domain that the pod cannot use by its node affinity is not among them. ``is_full`` tells of a domain that the pod fits
-    none of its nodes; None where full domains are kept.
+    - ``excluded``: excluded domains by value; ``numbers``: those that have nodes, by number
+    - ``ineligible``: excluded domains without an eligible node: no node exists, or the inclusion policies admit none;
+      domains that the pod cannot use by its node affinity are not listed
+    - ``is_full``: whether the pod fits on no node of a domain; None if full domains are not excluded
     """
 
     excluded: Mapping[str, DomainExclusion] = field(default_factory=dict)
@@ -53,49 +55,33 @@ class LeftOut:
     ineligible: Sequence[str] = ()
     is_full: Fullness | None = None
 
-    def least(self, group: SpreadGroupView, frame: Frame) -> int:
-        """The smallest count over the eligible domains that are left, 0 where none is. O(domains that are left out + counts)."""
-        if self.is_full is None and not self.excluded:
-            return frame.least(group)
-        if frame.eligible_domains(group, self.excluded) > group.domains:
-            return 0  # a domain of the request, without a pod
-        counts, domains = frame.satisfying(group), group.column.domains
-        if self.is_full is not None and frame.numbers_nodes:
-            return self.is_full.least(counts, self.numbers)
-        if len(domains) > len(counts) and any(self._counts(each) for each in domains if each not in counts):
-            return 0
-        levels: Iterable[tuple[int, Collection[int]]]
-        if counts is group.counts:
-            levels = sorted(group.levels.items())
-        else:
-            levels = sorted((count, (domain,)) for domain, count in counts.items())
-        return next((count for count, those in levels if any(self._counts(each) for each in those)), 0)
-
-    def _counts(self, domain: int) -> bool:
+    def keeps(self, domain: int) -> bool:
+        """Whether a domain counts for the minimum: it is neither excluded nor full."""
         return domain not in self.numbers and (self.is_full is None or not self.is_full(domain))
 
     def still_needed(self, needed: Collection[str] | int) -> int:
-        """How many eligible domains minDomains waits for. O(excluded domains).
+        """How many eligible domains minDomains requires. O(excluded domains).
 
-        An excluded domain that is eligible is among the eligible ones already.
+        Excluded domains with an eligible node are included among the eligible domains, so only ``ineligible`` is
+        subtracted.
         """
         if isinstance(needed, int):
             return needed - len(self.ineligible)
         return len(needed) - sum(domain in needed for domain in self.ineligible)
 
     def judged(self, state: DomainState) -> DomainState:
-        """A domain for an explanation: one that is excluded does not pass, whatever it counts."""
+        """The state of a domain for an explanation: an excluded domain does not pass, whatever it counts."""
         return msgspec.structs.replace(state, passes=False) if state.domain in self.excluded else state
 
     def described(self, group: SpreadGroupView, most: int) -> Iterator[LeftOutDomain]:
-        """The first domains that are left out, and why. O(domains) where full domains are."""
+        """The first domains that are left out, and why. O(domains) if full domains are excluded."""
         for domain, why in islice(self.excluded.items(), most):
             yield LeftOutDomain(domain=domain, why=why_excluded(why))
         if self.is_full is None:
             return
-        others = (each for each in group.column.domains if each not in self.numbers)
-        for each in islice(filter(self.is_full, islice(others, _MOST_DOMAINS)), most):
-            yield LeftOutDomain(domain=group.key.value(each), why="no node has room for the pod")
+        others = (domain for domain in group.column.domains if domain not in self.numbers)
+        for number in islice(filter(self.is_full, islice(others, _MOST_DOMAINS)), most):
+            yield LeftOutDomain(domain=group.key.value(number), why="no node has room for the pod")
 
 
 NOTHING_LEFT_OUT: Final = LeftOut()
@@ -109,25 +95,29 @@ def left_out(
     view: ClusterView,
     frame: Frame,
 ) -> LeftOut:
-    """What a constraint leaves out for a pod. O(excluded domains)."""
+    """The domains that a constraint leaves out for a pod. O(excluded domains)."""
     rules, key = constraint.domains, group.key
     if rules is None or not group.key.key:
         return NOTHING_LEFT_OUT
-    found: Mapping[str, DomainExclusion] = _NO_DOMAINS
+    excluded: Mapping[str, DomainExclusion] = _NO_DOMAINS
     if rules.excludes_after is not None:
-        found = view.domains.excluded(constraint.topology_key, rules.excludes_after)
-        if not frame.numbers_nodes:  # a node that the request brings along may be what makes a domain available
-            found = {each: why for each, why in found.items() if why.by or not _has_available(frame.brought(key, each))}
-    numbers = {number: each for each in found if (number := key.number_of.get(each)) is not None}
-    ineligible = _ineligible(found, constraint, signature, group) if found else ()
+        excluded = view.domains.excluded(constraint.topology_key, rules.excludes_after)
+        if not frame.numbers_nodes:  # a node in the request may make a domain available
+            excluded = {
+                domain: why
+                for domain, why in excluded.items()
+                if why.by or not _has_available(frame.brought(key, domain))
+            }
+    numbers = {number: domain for domain in excluded if (number := key.number_of.get(domain)) is not None}
+    ineligible = _ineligible(excluded, constraint, signature, group) if excluded else ()
     is_full = Fullness(pod, signature, group, view, frame) if rules.excludes_full else None
-    return LeftOut(found, numbers, ineligible, is_full)
+    return LeftOut(excluded, numbers, ineligible, is_full)
 
 
 def _ineligible(
     excluded: Iterable[str], constraint: SpreadConstraint, signature: PodSignature, group: SpreadGroupView
 ) -> Sequence[str]:
-    """Those without an eligible node that the pod may use: minDomains would wait for such a domain."""
+    """Excluded domains without an eligible node that the pod may use. Otherwise minDomains would require them."""
     usable, number_of = _usable_domains(constraint, signature), group.key.number_of
     return [
         domain
@@ -137,7 +127,7 @@ def _ineligible(
 
 
 def _usable_domains(constraint: SpreadConstraint, signature: PodSignature) -> Collection[str] | None:
-    """The domains that the pod may use by its node affinity, None for any."""
+    """The domains that the pod may use by its node affinity; None for any domain."""
     return signature.node_affinity.values_of(constraint.topology_key) if constraint.honor_affinity else None
 
 
@@ -146,7 +136,7 @@ def _has_available(nodes: Iterable[Node]) -> bool:
 
 
 def needed_domains(constraint: SpreadConstraint, signature: PodSignature, view: ClusterView) -> Collection[str] | int:
-    """What minDomains asks for: the declared domains, where policies say so, else a number. O(declared domains)."""
+    """What minDomains requires: the declared domains if policies say so, else a number. O(declared domains)."""
     if constraint.domains is None or not constraint.domains.declared:
         return constraint.min_domains
     declared = view.domains.declared(constraint.topology_key)
@@ -155,7 +145,7 @@ def needed_domains(constraint: SpreadConstraint, signature: PodSignature, view: 
 
 
 class NotExcluded(msgspec.Struct, frozen=True, gc=False):
-    """The clause that a node is in no domain that is excluded."""
+    """The condition that a node is in no excluded domain."""
 
     rule: str
     key: KeyView
@@ -165,7 +155,7 @@ class NotExcluded(msgspec.Struct, frozen=True, gc=False):
     reason: Reason = Reason.DOMAIN_EXCLUDED
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those in other domains. O(nodes)."""
+        """The nodes in other domains. O(nodes)."""
         if self.frame.numbers_nodes:
             domains, numbers = self.domains, self.out.numbers
             return [node for node in nodes if domains[node] not in numbers]
@@ -173,7 +163,7 @@ class NotExcluded(msgspec.Struct, frozen=True, gc=False):
         return [node for node in nodes if value(self.key, node) not in excluded]
 
     def rejection(self, position: int) -> Rejection:
-        """Names the domain, since when it is excluded, and why."""
+        """Names the domain, and since when and why it is excluded."""
         domain = self.frame.value(self.key, position) or ""
         why = why_excluded(self.out.excluded[domain])
         return Rejection(self.rule, self.reason, topology_key=self.key.key, domain=domain, blamed=(f"{domain}: {why}",))
@@ -189,10 +179,10 @@ def why_excluded(exclusion: DomainExclusion) -> str:
 
 
 class Fullness:
-    """Whether a pod fits no eligible node of a domain, looked up for each domain that is asked about.
+    """Whether a pod fits on no eligible node of a domain. Each domain is looked up when it is needed.
 
-    A node that fits is remembered with the domain, and so is that none does until room becomes free there: see
-    `index/full_domains.py`. The first look at a domain is O(its nodes), a later one O(1).
+    A node on which the pod fits is remembered for its domain. A full domain is remembered until room becomes free
+    there: see `index/full_domains.py`. The first look-up of a domain is O(its nodes), a later one O(1).
     """
 
     __slots__ = ("_frame", "_group", "_known", "_nodes", "_pod", "_signature", "_view")
@@ -202,7 +192,7 @@ class Fullness:
     ) -> None:
         self._pod, self._signature, self._group, self._view, self._frame = pod, signature, group, view, frame
         kind: Hashable = signature.node_affinity, signature.tolerations, frozenset(pod.requests.items())
-        self._nodes = view.domains.full.of(kind)  # which nodes have no room is the same for each topology key
+        self._nodes = view.domains.full.of(kind)  # nodes without room are the same for each topology key
         self._known = view.domains.full.of((group.key.key, group.column.inclusion, kind))
         total, version = view.domains.freed_total, view.nodes_version
         if self._known.total != total:
@@ -218,11 +208,11 @@ class Fullness:
         return (column[number] for number in numbers if number < nodes)
 
     def __call__(self, domain: int) -> bool:
-        """Whether it fits none, not even one that the request brings along."""
+        """Whether it fits on no node, nodes in the request included."""
         return self._lacks_room(domain) and not any(map(self._takes, self._brought(domain)))
 
     def least(self, counts: Mapping[int, int], numbers: Container[int]) -> int:
-        """The smallest count of a domain of the index that has room and is none of ``numbers``, 0 where none has.
+        """The smallest count of a domain of the index that has room and is not in ``numbers``; 0 without such a domain.
 
         O(domains that are not known to be full).
         """
@@ -257,7 +247,7 @@ class Fullness:
     def _fits(self, domain: int, number: NodeNumber) -> bool:
         column = self._group.domain_of
         if number in self._nodes.full or number >= len(self._view.node_names) or column[number] != domain:
-            return False  # beyond the end: it may have been the last one, and be gone
+            return False  # number too large: it was the last node, which is deleted
         if self._is_free(number):
             return True
         self._view.domains.full.add(self._nodes, number)
@@ -281,6 +271,6 @@ class Fullness:
         yield from () if self._frame.numbers_nodes else self._frame.brought(key, key.value(domain))
 
     def _takes(self, node: Node) -> bool:
-        """Of a node of the request: one that the index knows has been looked at."""
+        """For a node in the request. A node that the index knows has been checked already."""
         is_new = node.name not in self._view.known
         return is_new and node.allocatable.get(PODS, 0) > 0 and self._group.admits(node) and self._has_room(node, {})

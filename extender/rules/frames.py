@@ -1,8 +1,8 @@
 """The nodes that a rule is applied to, the domain of each, and how undetermined pods are counted.
 
-Two frames: the nodes that the index knows, and the nodes that a request brings along, which may be hypothetical (an
-autoscaler's template). Rules see positions and domain numbers only, so each rule is written once. Where assumed pods are
-undetermined, a frame counts them in the worst or in the best case for the incoming pod.
+There are two kinds of frames: the nodes that the index knows, and the nodes in a request, which may be hypothetical (an
+autoscaler's template). Rules see positions and domain numbers only, so each rule is written once. With undetermined
+pods, a frame counts them in the worst or in the best case for the incoming pod.
 """
 
 from __future__ import annotations
@@ -20,68 +20,71 @@ from extender.model.objects import Node
 
 
 class Frame(ABC):
-    """Positions of nodes, and how to find their domains. ``numbers_nodes``: a position is the number of a node of the index.
+    """Positions of nodes, and how to find their domains. ``numbers_nodes``: a position is a node number of the index.
 
-    Undetermined pods count nowhere, until `worst_case` or `best_case` says wherever that is worst or best for the incoming
-    pod. In the worst case such a pod counts for anti-affinity and skew in every domain where it may land, satisfies affinity
-    and raises the minimum only where it is sure to land, and ends the first-pod rule of its group. A node that is rejected
-    in the best case is rejected wherever these pods land.
+    Undetermined pods count nowhere by default. `worst_case` counts each of them so:
+
+    1. anti-affinity and skew: in every domain where it may land;
+    2. affinity and the minimum: only in a domain where it is sure to land;
+    3. the first-pod rule of its group no longer applies.
+
+    `best_case` is the opposite. A node that is rejected in the best case is rejected wherever these pods land.
     """
 
     numbers_nodes: bool
     undetermined: _Undetermined | None = None
 
     def worst_case(self, view: ClusterView) -> Self:
-        """The same nodes, with each undetermined pod counted wherever that is worst."""
+        """The same nodes; each undetermined pod is counted in the worst domain."""
         return self._with(_Undetermined(view, is_best=False))
 
     def best_case(self, view: ClusterView) -> Self:
-        """The same nodes, with each undetermined pod counted wherever that is best, for each count by itself."""
+        """The same nodes; each undetermined pod is counted in the best domain, chosen for each count separately."""
         return self._with(_Undetermined(view, is_best=True))
 
     def _with(self, undetermined: _Undetermined) -> Self:
-        found = copy(self)
-        found.undetermined = undetermined
-        return found
+        frame = copy(self)
+        frame.undetermined = undetermined
+        return frame
 
     @abstractmethod
     def domains(self, key: KeyView) -> Column:
-        """Domain number by position: 0 where the node lacks the key, negative where the index knows no such domain."""
+        """Domain number by position. 0: the node lacks the key. Negative: the index does not know the domain."""
 
     @abstractmethod
     def value(self, key: KeyView, node: int) -> str | None:
-        """The label's value of the node at a position; None where it lacks the key. O(1)."""
+        """The label's value of the node at a position; None if it lacks the key. O(1)."""
 
     @abstractmethod
     def node(self, position: int, view: ClusterView) -> Node | None:
-        """The node at a position; None where pods are on a node that does not exist. O(1)."""
+        """The node at a position; None for a node that does not exist although pods are on it. O(1)."""
 
     @abstractmethod
     def admitted(self, matches: NodeMatches, nodes: Sequence[int]) -> Column:
-        """Not 0 for those of the positions whose node meets requirements."""
+        """A column in which each of the positions whose node meets the requirements is not 0."""
 
     @abstractmethod
     def eligible_domains(self, group: SpreadGroupView, without: Container[str] = ()) -> int:
-        """How many domains are eligible for the group, also those that only nodes of the frame are in.
+        """How many domains are eligible for the group, including domains that have nodes only in this frame.
 
-        For a domain in ``without`` the nodes of the index decide alone.
+        For a domain in ``without`` only nodes of the index count.
         """
 
     def brought(self, _key: KeyView, _domain: str) -> Iterable[Node]:
-        """The nodes of a domain that the request brings along: they may be hypothetical."""
+        """The nodes of a domain that came with the request; they may be hypothetical."""
         return ()
 
     @abstractmethod
     def is_covered_by(self, group: GroupView) -> bool:
-        """Whether it is certain, without a look at any node, that the group counts a pod in the domain of each node."""
+        """Whether it is certain in advance that the group counts a pod in the domain of every node."""
 
     def satisfying(self, group: GroupView) -> Mapping[int, int]:
-        """Counts for affinity, which is satisfied where a pod is counted."""
+        """Counts for affinity: a counted pod satisfies it."""
         case = self.undetermined
         return group.counts if case is None else case.bounds(group)[case.is_best]
 
     def conflicting(self, group: GroupView) -> Mapping[int, int]:
-        """Counts for anti-affinity and for skew, which reject where pods are counted."""
+        """Counts for anti-affinity and skew: a counted pod may reject the node."""
         case = self.undetermined
         return group.counts if case is None else case.bounds(group)[not case.is_best]
 
@@ -104,7 +107,7 @@ class Frame(ABC):
 
 
 class _Undetermined:
-    """Where the pods of undetermined node may land, for one request: the bounds of each count."""
+    """Where undetermined pods may land, for one request: bounds of each count."""
 
     def __init__(self, view: ClusterView, *, is_best: bool) -> None:
         self.is_best = is_best
@@ -112,18 +115,18 @@ class _Undetermined:
         self._known: dict[int, tuple[Mapping[int, int], Mapping[int, int]]] = {}
 
     def bounds(self, group: GroupView) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """Lower and upper bound of the counts: with the pods that are sure to land there, and with all that may.
+        """Lower and upper bound of the counts: with the pods that are sure to land there, and with all pods that may.
 
-        O(such pods × their nodes), once for each group.
+        O(undetermined pods × their nodes), once for each group.
         """
         if not group.undetermined:
             return group.counts, group.counts
-        found = self._known.get(id(group))
-        if found is None:
+        bounds = self._known.get(id(group))
+        if bounds is None:
             expected = self._view.expected(group)
             least = _sum(group.counts, expected.sure)
-            found = self._known[id(group)] = (least, _sum(least, expected.possible))
-        return found
+            bounds = self._known[id(group)] = (least, _sum(least, expected.possible))
+        return bounds
 
 
 class IndexFrame(Frame):
@@ -132,33 +135,33 @@ class IndexFrame(Frame):
     numbers_nodes = True
 
     def domains(self, key: KeyView) -> Column:
-        """The index's own column: no copy."""
+        """The column of the index, not a copy."""
         return key.of_node
 
     def value(self, key: KeyView, node: int) -> str | None:
-        """By the number of the node's domain."""
+        """Looked up by the number of the node's domain."""
         domain = key.of_node[node]
         return key.value(domain) if domain else None
 
     def node(self, position: int, view: ClusterView) -> Node | None:
-        """As the index knows it."""
+        """The node of the index."""
         return view.node(position)
 
     def admitted(self, matches: NodeMatches, nodes: Sequence[int]) -> Column:
-        """As the index keeps it."""
+        """The column of the index."""
         return matches.among(nodes)
 
     def eligible_domains(self, group: SpreadGroupView, _without: Container[str] = ()) -> int:
-        """As the index counts them."""
+        """The count of the index."""
         return group.domains
 
     def is_covered_by(self, group: GroupView) -> bool:
-        """Whether no node lacks the key and no domain is empty. O(1)."""
+        """Whether every node has the key and every domain has a counted pod. O(1)."""
         return len(group.counts) == len(group.key.nodes_in) and not group.key.lacking
 
 
 class RequestFrame(Frame):
-    """The nodes that a request brings along, by their order there. O(nodes) for each topology key."""
+    """The nodes in a request, in its order. O(nodes) for each topology key."""
 
     numbers_nodes = False
 
@@ -166,20 +169,20 @@ class RequestFrame(Frame):
         self._nodes = nodes
 
     def domains(self, key: KeyView) -> Column:
-        """The domain of each node by the labels that it came with."""
+        """The domain of each node by its labels in the request."""
         unknown: dict[str, int] = {}
         return [self._domain(key, node, unknown) for node in self._nodes]
 
     def value(self, key: KeyView, node: int) -> str | None:
-        """By the labels that the node came with."""
+        """By the node's labels in the request."""
         return key.value_on(self._nodes[node])
 
     def node(self, position: int, _view: ClusterView) -> Node | None:
-        """As it came with the request."""
+        """The node in the request."""
         return self._nodes[position]
 
     def admitted(self, matches: NodeMatches, nodes: Sequence[int]) -> Column:
-        """By the labels that the nodes came with. O(nodes × requirements)."""
+        """By the labels in the request. O(nodes × requirements)."""
         return {node: int(matches.admits(self._nodes[node])) for node in nodes}
 
     @staticmethod
@@ -190,19 +193,19 @@ class RequestFrame(Frame):
         return key.number_of.get(value) or unknown.setdefault(value, -1 - len(unknown))
 
     def brought(self, key: KeyView, domain: str) -> Iterable[Node]:
-        """By the labels that the nodes came with. O(nodes)."""
+        """By the labels in the request. O(nodes)."""
         return (node for node in self._nodes if key.value_on(node) == domain)
 
     def eligible_domains(self, group: SpreadGroupView, without: Container[str] = ()) -> int:
-        """Those of the index, and the values of eligible nodes of the request that no eligible node of the index has."""
-        found = set()
+        """Domains of the index, plus domains that are eligible only because of nodes in the request."""
+        added = set()
         for node in self._nodes:
             value = group.key.value_on(node)
             if value is not None and value not in without and group.admits(node):
                 domain = group.key.number_of.get(value)
                 if domain is None or not group.is_eligible_domain(domain):
-                    found.add(value)
-        return group.domains + len(found)
+                    added.add(value)
+        return group.domains + len(added)
 
     def is_covered_by(self, _group: GroupView) -> bool:
         """Never certain: the nodes may be hypothetical."""
@@ -210,7 +213,7 @@ class RequestFrame(Frame):
 
 
 class ChangedNodeFrame(RequestFrame):
-    """A node of the index as a change of its labels or taints would leave it, with its pods counted where they would be then.
+    """A node of the index after a trial change of its labels or taints. Its pods count where they would be then.
 
     Only for constraints without undetermined pods. O(pods on the node) for each group that is read.
     """
@@ -235,7 +238,7 @@ class ChangedNodeFrame(RequestFrame):
         return {domain: count for domain, count in counts.items() if domain and count}
 
     def conflicting(self, group: GroupView) -> Mapping[int, int]:
-        """The same."""
+        """The counts after the change."""
         return self.satisfying(group)
 
     def may_count(self, group: GroupView) -> bool:
@@ -243,7 +246,10 @@ class ChangedNodeFrame(RequestFrame):
         return bool(self.satisfying(group))
 
     def eligible_domains(self, group: SpreadGroupView, without: Container[str] = ()) -> int:
-        """Those of the index, without the one that the node would leave empty, and with one that it would be the first in."""
+        """Eligible domains after the change.
+
+        A domain that loses its last node is dropped, a domain that gains its first added.
+        """
         old, new = group.domain_of[self._number], self._new_domain(group)
         is_first = new != 0 and not group.is_eligible_domain(new) and group.key.value_on(self._node) not in without
         is_last = old not in (0, new) and group.column.domains[old] == 1 and group.key.value(old) not in without

@@ -1,4 +1,4 @@
-"""What keeps a pod off a node as node fit sees it: the node itself, and what is free beside pods and claims on it.
+"""What keeps a pod off a node by node fit: the node itself, and the free resources beside its pods and claims.
 
 https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#how-pods-with-resource-requests-are-scheduled
 """
@@ -19,10 +19,10 @@ from extender.model.resources import PODS, Resources
 
 @dataclass(slots=True)
 class FreeResources:
-    """What is free on one node in a dry run: pods are taken away and counted back without touching the index.
+    """The free resources of one node in a dry run. Pods are removed and added back without changing the index.
 
-    ``free`` may be negative. A resource that is neither offered nor requested has no entry. ``slots`` is how many more
-    pods the node may run, ``ports`` the host ports in use.
+    ``free`` may be negative. A resource that is neither offered nor requested has no entry. ``slots``: how many more
+    pods the node may run. ``ports``: the host ports in use.
     """
 
     free: dict[str, int] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class FreeResources:
         self.count_only(pod.requests, pod, sign)
 
     def count_only(self, names: Iterable[str], pod: Pod, sign: int) -> None:
-        """The same of these resources alone. O(names)."""
+        """`count` for these resources only. O(names)."""
         self.slots -= sign
         if pod.host_ports:
             self.ports.count(pod.host_ports, sign)
@@ -43,7 +43,7 @@ class FreeResources:
             free[name] = free.get(name, 0) - sign * requests.get(name, 0)
 
     def shortage(self, requests: Resources) -> str:
-        """The first resource of which too little is free, else empty; what is not requested may be overdrawn."""
+        """The first requested resource with too little free; empty if none. Other resources may be overdrawn."""
         if self.slots < 1:
             return PODS
         free = self.free
@@ -61,7 +61,7 @@ class FreeResources:
 
 @dataclass(slots=True)
 class NodeTrial(FreeResources):
-    """The room on one node in the dry run of a preemption, and whether a pod with these requests and ports fits into it.
+    """The free resources of one node in the dry run of a preemption, and whether the incoming pod fits.
 
     ``can_pass``: whether the pod may pass here once pods have left.
     """
@@ -71,7 +71,10 @@ class NodeTrial(FreeResources):
     can_pass: bool = True
 
     def count(self, pod: Pod, sign: int) -> None:
-        """The pod is on the node (``sign`` 1), or no longer is (-1). O(the fewer of its resources and of those that are requested)."""
+        """The pod is on the node (``sign`` 1), or no longer (-1).
+
+        O(the smaller of its resources and the requested ones).
+        """
         if len(pod.requests) <= len(self.requests):
             FreeResources.count(self, pod, sign)
         else:
@@ -85,47 +88,47 @@ class NodeTrial(FreeResources):
 
 
 def free_resources_on(view: ClusterView, number: NodeNumber, node: Node, others: Iterable[Pod] = ()) -> FreeResources:
-    """What is free beside the pods on the node and the ``others``, for this step. O(resources + others).
+    """The free resources beside the pods on the node and the ``others``, for this step. O(resources + others).
 
     Terminating pods still hold their resources.
     """
     slots, ports = node.allocatable.get(PODS, 0) - len(view.pods_on(number)), view.ports_on(number)
-    found = FreeResources(dict(node.allocatable), slots, ports.beside())
+    free = FreeResources(dict(node.allocatable), slots, ports.beside())
     for name, amount in view.requested(number).items():
-        found.free[name] = found.free.get(name, 0) - amount
+        free.free[name] = free.free.get(name, 0) - amount
     for pod in others:
-        found.count(pod, 1)
-    return found
+        free.count(pod, 1)
+    return free
 
 
 def free_beside(node: Node, claims: Iterable[Pod], view: ClusterView, names: Collection[str]) -> FreeResources:
-    """What is free of these resources beside these claims on a node of the index or of a request. O(names × claims).
+    """The free amounts of these resources beside the pods and claims on a node of the index or of a request.
 
-    Pods on the node, and the claims, may request tens of thousands of others.
+    O(names × claims). Only these names are read, because the pods and claims may request tens of thousands of others.
     """
     number, offered, slots = view.known.get(node.name), node.allocatable, node.allocatable.get(PODS, 0)
     if number is None:
-        found = FreeResources({name: offered.get(name, 0) for name in names}, slots)
+        resources = FreeResources({name: offered.get(name, 0) for name in names}, slots)
     else:
         requested = view.requested(number)
         free = {name: offered.get(name, 0) - requested.get(name, 0) for name in names}
-        found = FreeResources(free, slots - len(view.pods_on(number)), view.ports_on(number).beside())
+        resources = FreeResources(free, slots - len(view.pods_on(number)), view.ports_on(number).beside())
     for claim in claims:
-        found.count_only(names, claim, 1)
-    return found
+        resources.count_only(names, claim, 1)
+    return resources
 
 
 def requested_there(requests: Resources, node: Node) -> Collection[str]:
-    """The names of the requests that the node offers. O(the fewer of both)."""
+    """The names of requested resources that the node offers. O(the smaller of both)."""
     offered = node.allocatable
     return [name for name in offered if name in requests] if len(offered) < len(requests) else offered.keys() & requests
 
 
 def conflicting_nominated_pods(pod: Pod, node: str, view: ClusterView) -> list[Pod]:
-    """The pods of equal or higher priority that are nominated to the node and count on no node yet. O(nominated pods).
+    """Pods of equal or higher priority that are nominated to the node and counted on no node yet. O(nominated pods).
 
-    A pod that is assumed on a node counts there, and not where it is nominated, as kube-scheduler ends a nomination when it assumes
-    the pod. The watch may show its binding long after, while the API server restarts.
+    A pod that is assumed on a node counts there and no longer where it is nominated: kube-scheduler ends the nomination
+    when it assumes the pod. The watch may show the binding much later, for example while the API server restarts.
     """
     nominated = view.nominated.get(node)
     number = view.known.get(node)
@@ -140,16 +143,17 @@ def conflicting_nominated_pods(pod: Pod, node: str, view: ClusterView) -> list[P
 
 
 def claims_on(node: str, pod: Pod, view: ClusterView, nominated: Iterable[Pod] | None = None) -> Collection[Pod]:
-    """The pods that claim room on a node and are not on it, without the pod itself. O(claims).
+    """The pods that claim room on a node without being on it, apart from the pod itself. O(claims).
 
-    Conflicting nominated pods, or those given as ``nominated``, and with several schedulers the assumed pods that may be there.
+    1. Conflicting nominated pods, or the pods in ``nominated`` in their place.
+    2. With several schedulers, assumed pods that may be on the node.
     """
-    found = conflicting_nominated_pods(pod, node, view) if nominated is None else list(nominated)
+    nominated_pods = conflicting_nominated_pods(pod, node, view) if nominated is None else list(nominated)
     room = view.room
     may_come = None if room is None else room.claims.get(node)
     if not may_come:
-        return found
-    claims = {each.uid: each for each in (*found, *may_come.values())}
+        return nominated_pods
+    claims = {claim.uid: claim for claim in (*nominated_pods, *may_come.values())}
     claims.pop(pod.uid, None)
     return claims.values()
 
@@ -158,9 +162,9 @@ _NODE_FIT = "NodeFit"
 
 
 def static_rejection(pod: Pod, node: Node) -> Rejection | None:
-    """What keeps the pod off the node whichever pods leave it, None where nothing does. O(taints + terms)."""
+    """What keeps the pod off the node even if all pods leave it; None if nothing does. O(taints + terms)."""
     signature = pod.signature
-    if node.unschedulable and not any(each.tolerates(CORDON) for each in signature.tolerations):
+    if node.unschedulable and not any(toleration.tolerates(CORDON) for toleration in signature.tolerations):
         return _CORDONED
     if node.taints and (taint := first_untolerated(node.taints, signature.tolerations)) is not None:
         return Rejection(_NODE_FIT, Reason.TAINT, blamed=(f"{taint.key}={taint.value}:{taint.effect}",))
@@ -174,7 +178,7 @@ _NODE_AFFINITY = Rejection(_NODE_FIT, Reason.NODE_AFFINITY)
 
 
 def room_rejection(rule: str, requests: Resources, wanted: UsedPorts, free: FreeResources) -> Rejection | None:
-    """Why a node has no room: a resource with what is requested and what is free, or one of the host ports; else None."""
+    """Why a node has no room: a resource with the requested and free amounts, or a host port; else None."""
     short = free.shortage(requests)
     if short:
         count, limit = (1, free.slots) if short == PODS else (requests[short], free.free.get(short, 0))

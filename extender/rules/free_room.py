@@ -1,10 +1,15 @@
-"""Free room: a node passes if it holds the pod beside all that any scheduler has placed there, or may have.
+"""Free room: a node passes if it has room for the pod beside all pods that any scheduler has placed, or may have.
 
-kube-scheduler decides this for itself (NodeResourcesFit, NodePorts), from bound pods and from those that it has assumed. With
-several schedulers each lacks the pods that the others have assumed, and two of them give the same room away. Every answer
-names one node then, and the extender assumes the pod there, so it knows of all. It counts bound and assumed pods, assumed
-pods in doubt on each node where they may be, and nominated pods of equal or higher priority; slots of groups are the
-rule `reserved_room`'s. A resource that a node does not offer is left to kube-scheduler, which knows devices that stand for it.
+kube-scheduler checks this itself (NodeResourcesFit, NodePorts), from bound pods and pods that it has assumed. With
+several schedulers, each does not see the pods that others have assumed, so two of them may give away the same room.
+Then each answer names one node and the extender assumes the pod there, so it knows all pods. It counts:
+
+1. bound and assumed pods;
+2. assumed pods in doubt, on each node where they may be;
+3. nominated pods of equal or higher priority.
+
+Slots of groups are counted by the rule `reserved_room`. A resource that a node does not offer is left to
+kube-scheduler, which knows devices that stand for it.
 
 Active only with ``schedulers: many``. https://kubernetes.io/docs/tasks/extend-kubernetes/configure-multiple-schedulers/
 """
@@ -32,10 +37,13 @@ _NAME = "FreeRoom"
 
 @dataclass(frozen=True, slots=True)
 class FreeRoomFilter(PreparedFilter):
-    """The nodes with room. ``columns`` are those of the requested resources with the amounts, ``others`` has no column.
+    """The nodes with room.
 
-    ``crowded``: the positions of nodes with nominated pods, or with claims that have ports, which no column counts. ``columns``
-    is None where positions are not node numbers. ``wanted``: the pod's host ports.
+    - ``columns``: a column of free amounts, and the requested amount, for each requested resource; None if positions
+      are not node numbers
+    - ``others``: some requested resource has no column
+    - ``crowded``: positions of nodes with nominated pods, or with claims that have ports; no column counts these
+    - ``wanted``: the pod's host ports
     """
 
     pod: Pod
@@ -50,22 +58,25 @@ class FreeRoomFilter(PreparedFilter):
     rejects_all: Rejection | None = None
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those with room. O(nodes × resources); O(resources + claims) more where columns do not say all."""
+        """The nodes with room.
+
+        O(nodes × resources), plus O(resources + claims) for a node that columns do not decide.
+        """
         if self.columns is None:
             return [node for node in nodes if self.verdict(node) is None]
         slots = self.room.slots
-        found = [node for node in nodes if slots[node] > 0]
+        passing = [node for node in nodes if slots[node] > 0]
         for column, amount in self.columns:
-            found = [node for node in found if column[node] >= amount]
+            passing = [node for node in passing if column[node] >= amount]
         if self.others:
-            return [node for node in found if self.verdict(node) is None]
+            return [node for node in passing if self.verdict(node) is None]
         crowded, ports_on, wanted = self.crowded, self.view.ports_on, self.wanted
         if wanted:
-            found = [node for node in found if node in crowded or ports_on(node).conflict(wanted) is None]
-        return [node for node in found if node not in crowded or self.verdict(node) is None] if crowded else found
+            passing = [node for node in passing if node in crowded or ports_on(node).conflict(wanted) is None]
+        return [node for node in passing if node not in crowded or self.verdict(node) is None] if crowded else passing
 
     def verdict(self, position: int) -> Rejection | None:
-        """Names the resource with what is requested and what is left of it, or the host port. O(resources + claims)."""
+        """Names the resource with the requested and free amounts, or the host port. O(resources + claims)."""
         there = self.frame.node(position, self.view)
         if there is None:
             return None
@@ -74,16 +85,16 @@ class FreeRoomFilter(PreparedFilter):
         return room_rejection(_NAME, checked, self.wanted, free)
 
     def reason(self, position: int) -> Reason | None:
-        """Without ports there is one reason, and the columns tell it faster."""
+        """Without ports there is only one reason, and columns are faster than the verdict."""
         if self.pod.host_ports:
             return PreparedFilter.reason(self, position)
         return None if self.passing((position,)) else Reason.NO_ROOM
 
 
 def _checked(pod: Pod, node: Node, room: RoomView) -> Resources:
-    """The requests that are checked: those with a column, and those for other resources that the node offers.
+    """The requests to check: resources with a column, and other resources that the node offers.
 
-    O(the fewer of the requests and of what the node offers).
+    O(the smaller of the requests and the node's resources).
     """
     offered, requests = node.allocatable, pod.requests
     if len(requests) > len(offered) + len(room.free):
@@ -98,19 +109,19 @@ class FreeRoom(Rule):
     counts_room = True
 
     def is_active(self, _compiled: CompiledConstraints, view: ClusterView) -> bool:
-        """Where the index counts room, which it does for several schedulers."""
+        """Active if the index counts free room, which it does for several schedulers."""
         return view.room is not None
 
     def version(self, _compiled: CompiledConstraints, view: ClusterView) -> int:
-        """Grows when room may have become free. A pod that takes room makes no rejected pod pass."""
+        """Grows when room may have become free. A pod that takes room does not let a rejected pod pass."""
         return 0 if view.room is None else view.room.version + view.claims_version
 
     def pod_key(self, pod: Pod, view: ClusterView) -> Hashable:
-        """The requests and host ports, and the priority, which nominated pods are compared by."""
+        """The requests and host ports, and the priority, because nominated pods are compared by it."""
         return None if view.room is None else (pod.priority, frozenset(pod.requests.items()), pod.host_ports)
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
-        """Room that an assumed pod kept and was not bound to."""
+        """Changes of room that an assumed pod held and was not bound to."""
         return () if view.room is None else (view.given_back,)
 
     def prepare_filter(
@@ -131,14 +142,14 @@ class FreeRoom(Rule):
         return FreeRoomFilter(pod, view, frame, room, columns if frame.numbers_nodes else None, others, crowded, ports)
 
     def lasting_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """None: `on_node` is its part."""
+        """None, because `on_node` is its part."""
         return None
 
     def on_node(self, pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod]) -> NodeTrial | None:
-        """The room beside the ``others`` and the pods that may come to the node."""
+        """The free resources beside the ``others`` and the pods that may come to the node."""
         there = view.node(node)
         if there is None or view.room is None:
             return None
-        claims = {each.uid: each for each in (*claims_on(there.name, pod, view, ()), *others)}
+        claims = {claim.uid: claim for claim in (*claims_on(there.name, pod, view, ()), *others)}
         free = free_resources_on(view, node, there, claims.values())
         return NodeTrial(free.free, free.slots, free.ports, _checked(pod, there, view.room), UsedPorts(pod.host_ports))

@@ -2,8 +2,8 @@
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
 Clauses of the filter, in this order: own required affinity (with the first-pod rule), own anti-affinity, anti-affinity
-of existing pods. One deliberate difference: a negative namespaceSelector of the incoming pod covers the namespaces that
-it selects (KEP-2249), not every one as kube-scheduler 1.36 does (kubernetes#141526).
+of existing pods. One intended difference: a negative namespaceSelector of the incoming pod covers the namespaces that
+it selects (KEP-2249), not every namespace as in kube-scheduler 1.36 (kubernetes#141526).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from extender.rules.rule import (
 from extender.settings.rules import Rules
 
 _NAME = "InterPodAffinity"
-# The rejections that can be certain for every node, made once.
+# Rejections that can be certain for every node; made once.
 _EVERYWHERE = {
     reason: Rejection(_NAME, reason)
     for reason in (Reason.AFFINITY, Reason.ANTI_AFFINITY, Reason.EXISTING_ANTI_AFFINITY)
@@ -56,7 +56,10 @@ _EVERYWHERE = {
 
 @dataclass(frozen=True, slots=True)
 class WeightedGroup:
-    """A group that adds ``weight`` points for each pod counted in the node's domain (negative: takes them away)."""
+    """A group that adds ``weight`` points for each pod counted in the node's domain.
+
+    A negative weight subtracts points.
+    """
 
     weight: int
     group: GroupView
@@ -66,26 +69,29 @@ class WeightedGroup:
 class OwnTerms(Counted):
     """The pods that a pod's own terms select.
 
-    ``affinity``: one group per topology key of required terms, each counting the pods that match *all* required terms
-    at once, those of ``affinity_terms``. ``matches_itself``: the pod itself does. ``anti``: one group per distinct required
-    anti-affinity term, those of ``anti_terms``. ``errors``: terms that cannot be parsed.
-
-    An anti-affinity or preferred term over a key that no node carries concerns no node, and gets no group before one
-    does. Required affinity over such a key rejects every node, so it has all its groups.
+    An anti-affinity or preferred term over a key that no node has applies to no node, so it gets a group only once a
+    node has the key. Required affinity over such a key rejects every node, so it always has its groups.
     """
 
+    # One group per topology key of required affinity. Each counts the pods that match *all* required terms at once.
     affinity: tuple[GroupView, ...] = ()
     affinity_terms: tuple[AffinityTerm, ...] = field(default=(), compare=False)
+    # The pod itself matches all required terms: the first-pod rule may apply.
     matches_itself: bool = False
+    # One group per distinct required anti-affinity term, with the terms.
     anti: tuple[GroupView, ...] = ()
     anti_terms: tuple[AffinityTerm, ...] = field(default=(), compare=False)
     preferences: tuple[WeightedGroup, ...] = ()
+    # Terms that cannot be parsed.
     errors: tuple[str, ...] = ()
     used_fields: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def count(cls, signature: PodSignature, counts: Counting, settings: Rules) -> Self | None:
-        """The groups. What policies direct counts without the rule too, as the in-tree plugin does not know it. O(terms)."""
+        """The groups. O(terms).
+
+        Terms that policies add are counted even without the rule: the in-tree plugin does not know them.
+        """
         wanted = signature.affinity
         if wanted.is_empty or not (settings.inter_pod_affinity.enabled or signature.enforced is not None):
             return None
@@ -95,15 +101,15 @@ class OwnTerms(Counted):
         def pods_of(term: AffinityTerm) -> GroupView:
             return counts.pods((pod_selector(term),), term.topology_key)[0]
 
-        # Every term counts the pods that match all of them, so terms over the same key share one group.
+        # Each required term counts only pods that match all of them, so terms over the same key share one group.
         required = tuple(map(pod_selector, wanted.required))
         affinity = (
             counts.pods(required, *dict.fromkeys(term.topology_key for term in wanted.required)) if required else ()
         )
         anti = tuple(dict.fromkeys(term for term in wanted.required_anti if counts.is_carried(term.topology_key)))
         filtering = (*wanted.required, *wanted.required_anti)
-        preferences = [(each.weight, each.term) for each in wanted.preferred]
-        preferences += [(-each.weight, each.term) for each in wanted.preferred_anti]
+        preferences = [(preference.weight, preference.term) for preference in wanted.preferred]
+        preferences += [(-preference.weight, preference.term) for preference in wanted.preferred_anti]
         return cls(
             affinity=tuple(affinity),
             affinity_terms=wanted.required,
@@ -121,17 +127,17 @@ class OwnTerms(Counted):
 
     @property
     def filter_groups(self) -> tuple[GroupView, ...]:
-        """Those of required terms."""
+        """The groups of required terms."""
         return (*self.affinity, *self.anti)
 
     @property
     def score_groups(self) -> tuple[GroupView, ...]:
-        """Those of preferred terms."""
-        return tuple([each.group for each in self.preferences])
+        """The groups of preferred terms."""
+        return tuple([preference.group for preference in self.preferences])
 
     @property
     def filter_key(self) -> object:
-        """All but the preferences."""
+        """Everything but the preferences."""
         return self.affinity, self.matches_itself, self.anti, self.errors
 
     @property
@@ -144,8 +150,8 @@ class OwnTerms(Counted):
 class TermsOfOthers(Counted):
     """The existing pods whose terms select a pod.
 
-    ``anti``: required anti-affinity. ``preferences``: preferred terms. ``required``: required affinity terms, which score.
-    Without the rule only terms that policies add, which the in-tree plugin does not know.
+    ``anti``: required anti-affinity. ``preferences``: preferred terms. ``required``: required affinity terms, which
+    score. If the rule is disabled: only terms that policies add, because the in-tree plugin does not know them.
     """
 
     anti: tuple[TermGroupView, ...] = ()
@@ -156,28 +162,32 @@ class TermsOfOthers(Counted):
     def count(cls, signature: PodSignature, counts: Counting, settings: Rules) -> Self | None:
         """The groups. O(labels of the pod + terms that may select it)."""
         rule = settings.inter_pod_affinity
-        found = counts.terms_that_select(of_policies=not rule.enabled)
-        if not found:
+        groups = counts.terms_that_select(of_policies=not rule.enabled)
+        if not groups:
             return None
-        anti = tuple([each for each in found if each.role is TermRole.REQUIRED_ANTI])
+        anti = tuple([group for group in groups if group.role is TermRole.REQUIRED_ANTI])
         if not rule.enabled or (
             rule.ignore_preferred_terms_of_existing_pods and not signature.affinity.has_preferences
         ):
             return cls(anti) if anti else None
         signs = {TermRole.PREFERRED: 1, TermRole.PREFERRED_ANTI: -1}
-        preferences = [WeightedGroup(signs[each.role] * each.weight, each) for each in found if each.role in signs]
-        required = [each for each in found if each.role is TermRole.REQUIRED] if rule.hard_pod_affinity_weight else []
+        preferences = [
+            WeightedGroup(signs[group.role] * group.weight, group) for group in groups if group.role in signs
+        ]
+        required = (
+            [group for group in groups if group.role is TermRole.REQUIRED] if rule.hard_pod_affinity_weight else []
+        )
         return cls(anti, tuple(preferences), tuple(required))
 
     @property
     def filter_groups(self) -> tuple[GroupView, ...]:
-        """Those of required anti-affinity."""
+        """The groups of required anti-affinity."""
         return self.anti
 
     @property
     def score_groups(self) -> tuple[GroupView, ...]:
-        """Those of preferred terms, and of required affinity where it has a weight."""
-        return (*[each.group for each in self.preferences], *self.required)
+        """The groups of preferred terms, and of required affinity if it has a weight."""
+        return (*[preference.group for preference in self.preferences], *self.required)
 
     @property
     def filter_key(self) -> object:
@@ -189,20 +199,20 @@ _NO_TERMS, _NONE_OF_OTHERS = OwnTerms(), TermsOfOthers()
 
 
 def own_terms(compiled: CompiledConstraints) -> OwnTerms:
-    """What is counted for a pod's own terms."""
+    """The groups of a pod's own terms."""
     return compiled.get(OwnTerms) or _NO_TERMS
 
 
 def terms_of_others(compiled: CompiledConstraints) -> TermsOfOthers:
-    """What is counted for the terms of existing pods that select the pod."""
+    """The groups of existing pods' terms that select the pod."""
     return compiled.get(TermsOfOthers) or _NONE_OF_OTHERS
 
 
-# -- the filter ---------------------------------------------------------------------------------------------------------
+# -- the filter --------------------------------------------------------------------------------------------------------
 
 
 class Near(msgspec.Struct, frozen=True, gc=False):
-    """The clause that a pod which required affinity selects is in the node's domain."""
+    """The condition that a pod selected by required affinity is in the node's domain."""
 
     group: GroupView
     domains: Column
@@ -211,18 +221,18 @@ class Near(msgspec.Struct, frozen=True, gc=False):
     reason: Reason = Reason.AFFINITY
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those in a domain with such a pod. O(nodes)."""
+        """The nodes in a domain with such a pod. O(nodes)."""
         domains, counts = self.domains, self.counts
         return [node for node in nodes if domains[node] in counts]
 
     def rejection(self, position: int) -> Rejection:
-        """Names the domain that lacks one."""
+        """Names the domain without such a pod."""
         key = self.group.key
         return Rejection(_NAME, self.reason, topology_key=key.key, domain=self.frame.value(key, position))
 
 
 class Apart(msgspec.Struct, frozen=True, gc=False):
-    """The clause that no pod of anti-affinity, in either direction, is in the node's domain."""
+    """The condition that no pod of an anti-affinity term, in either direction, is in the node's domain."""
 
     reason: Reason
     group: GroupView
@@ -232,12 +242,12 @@ class Apart(msgspec.Struct, frozen=True, gc=False):
     view: ClusterView
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those in a domain without such a pod. O(nodes)."""
+        """The nodes in a domain without such a pod. O(nodes)."""
         domains, counts = self.domains, self.counts
         return [node for node in nodes if domains[node] not in counts] if counts else nodes
 
     def rejection(self, position: int) -> Rejection:
-        """The pods counted in its domain and the names of some."""
+        """The number of pods in its domain, and the names of some."""
         key, domain = self.group.key, self.domains[position]
         value, count = self.frame.value(key, position), self.counts[domain]
         blamed = blamed_pods(self.group, domain, self.view)
@@ -245,10 +255,10 @@ class Apart(msgspec.Struct, frozen=True, gc=False):
 
 
 class AffinityFilter(ClauseFilter, frozen=True, gc=False):
-    """The required terms that apply to a pod: affinity, own anti-affinity, that of existing pods."""
+    """The required terms that apply to a pod: affinity, its own anti-affinity, anti-affinity of existing pods."""
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those of the positions that pass; many clauses of anti-affinity are joined. O(nodes × clauses)."""
+        """The positions that pass. Many conditions of anti-affinity are joined first. O(nodes × conditions)."""
         if len(self.clauses) <= MANY:
             return ClauseFilter.passing(self, nodes)
         against = []
@@ -263,7 +273,11 @@ class AffinityFilter(ClauseFilter, frozen=True, gc=False):
 
 
 def _full(own: OwnTerms, others: TermsOfOthers, frame: Frame) -> Rejection | None:
-    """The rejection of every node where anti-affinity leaves none, and no other clause rejects any. O(terms)."""
+    """The rejection of every node, if anti-affinity rejects all and no other condition rejects any. O(terms).
+
+    The reason must be the reason of the first condition that rejects. So existing pods' terms may decide only if the
+    pod's own terms count no pod.
+    """
     if own.affinity:
         return None
     if any(map(frame.is_covered_by, own.anti)):
@@ -273,17 +287,17 @@ def _full(own: OwnTerms, others: TermsOfOthers, frame: Frame) -> Rejection | Non
     return None
 
 
-# -- many small groups, read as one -------------------------------------------------------------------------------------
+# -- many small groups, read as one ------------------------------------------------------------------------------------
 
-# A tenant may have hundreds of terms that select all pods. Each has a group of its own, most of which count a few pods.
-# Evaluated one by one for each node they would cost a request nodes × groups (12 ms for 390 groups and 500 nodes);
-# joined by their key they cost groups + nodes × keys. Nothing is kept: the counts are read when they are joined.
-MANY: Final = 4  # for callers: up to so many groups cost less one by one
-SMALL: Final = 8  # domains with pods; larger groups cost more to copy than to read
+# A tenant may have hundreds of terms that select all pods. Each has its own group, and most groups count few pods. One
+# by one they would cost a request nodes × groups: 12 ms for 390 groups and 500 nodes. Joined by their key they cost
+# groups + nodes × keys. Nothing is kept: the counts are read when they are joined.
+MANY: Final = 4  # up to so many groups, callers do not join them, because joining costs more
+SMALL: Final = 8  # domains with pods; a larger group costs more to copy than to read
 
 
 class JoinedGroup(GroupView):
-    """The pods that several groups of one key count, each as often as its weight says, at that moment."""
+    """The pods that several groups of one key count at this moment, each group multiplied by its weight."""
 
     __slots__ = ()
     counts: dict[DomainNumber, int]
@@ -296,7 +310,7 @@ class JoinedGroup(GroupView):
 
 
 def join_weighted(parts: Sequence[WeightedGroup]) -> Sequence[WeightedGroup]:
-    """Parts that give each node the same sum: small groups joined by key, those that add points and those that take any apart.
+    """Fewer parts that give each node the same sum: small groups are joined by key and by the sign of their weight.
 
     O(parts).
     """
@@ -316,11 +330,11 @@ def join_weighted(parts: Sequence[WeightedGroup]) -> Sequence[WeightedGroup]:
 
 
 Closing = tuple[Column, Container[DomainNumber]]
-"""Where a node's domain is found, and the domains that are closed."""
+"""The column of a node's domain, and the domains that are closed."""
 
 
 def join_closed(clauses: Sequence[tuple[Column, Mapping[DomainNumber, int]]]) -> Sequence[Closing]:
-    """The domains that each clause closes: those of small clauses joined by column. O(clauses)."""
+    """The domains that the conditions close. Small conditions are joined by column. O(conditions)."""
     kept: list[Closing] = []
     joined: dict[int, tuple[Column, set[DomainNumber]]] = {}
     for column, counts in clauses:
@@ -331,7 +345,7 @@ def join_closed(clauses: Sequence[tuple[Column, Mapping[DomainNumber, int]]]) ->
     return [*kept, *joined.values()]
 
 
-# -- the score ----------------------------------------------------------------------------------------------------------
+# -- the score ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +366,7 @@ class AffinityScore(PreparedScore):
         return totals
 
     def normalized(self) -> list[int]:
-        """Scaled to 0–100 between the least and the greatest: divided, multiplied by 100 and cut, in doubles."""
+        """Scaled to 0–100 between the least and the greatest. Divided, multiplied by 100 and truncated, in doubles."""
         raw = self.raw()
         least, most = min(raw, default=0), max(raw, default=0)
         if least == most:
@@ -363,7 +377,7 @@ class AffinityScore(PreparedScore):
 def _state(
     group: GroupView, counts: Mapping[int, int], view: ClusterView, passes: Callable[[int], bool], most: int
 ) -> Steps[ConstraintState]:
-    """The counts by domain; the caller adds what the term says."""
+    """The counts by domain; the caller adds the parts that depend on the term."""
     key = group.key
     domains, more = yield from domain_states(group, key.nodes_in, counts, view, passes, most)
     return ConstraintState(
@@ -379,7 +393,10 @@ def _state(
 
 
 def weighted_groups(compiled: CompiledConstraints, hard_weight: int) -> Sequence[WeightedGroup]:
-    """Every group that adds to the score, with its weight; those that count no pod are left out. Many are joined by key."""
+    """Every group that adds to the score, with its weight.
+
+    Groups that count no pod are left out; many are joined by key.
+    """
     own, others = own_terms(compiled), terms_of_others(compiled)
     required = (WeightedGroup(hard_weight, group) for group in others.required)
     parts = [part for part in (*own.preferences, *others.preferences, *required) if part.group.counts]
@@ -387,18 +404,18 @@ def weighted_groups(compiled: CompiledConstraints, hard_weight: int) -> Sequence
 
 
 class InterPodAffinity(Rule):
-    """The rule. Its filter depends on nodes and groups; which pods a group counts depends on namespaces too."""
+    """The rule. Its filter depends on nodes and groups. Which pods a group counts depends on namespaces too."""
 
     name = plugin = _NAME
     counts_by_domain = True
     counted = (OwnTerms, TermsOfOthers)
 
     def is_enabled(self, rules: Rules) -> bool:
-        """By `rules.interPodAffinity.enabled`."""
+        """As `rules.interPodAffinity.enabled` says."""
         return rules.inter_pod_affinity.enabled
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
-        """Changes of namespaces: namespaceSelectors select them by their labels (KEP-2249)."""
+        """Changes of namespaces, because namespaceSelectors select them by their labels (KEP-2249)."""
         return (view.namespace_changes,)
 
     def prepare_filter(
@@ -409,7 +426,8 @@ class InterPodAffinity(Rule):
         if own.errors:
             return VerdictOnPod(Rejection(_NAME, Reason.MALFORMED_POD, f"parsing pod: {own.error}"))
         inverse = [group for group in others.anti if frame.may_count(group)]
-        # Own anti-affinity over a key that no node carries has no group. The plugin does not skip for it, and passes.
+        # Own anti-affinity over a key that no node has has no group. The plugin does not skip the check, and lets nodes
+        # pass.
         if not (own.affinity or compiled.signature.affinity.required_anti or inverse):
             return VerdictOnPod(None)
 
@@ -437,8 +455,11 @@ class InterPodAffinity(Rule):
         frame: Frame,
         most_domains: int = MOST_DOMAINS,
     ) -> Steps[Sequence[ConstraintState]]:
-        """One for each topology key of required affinity, for each anti-affinity term, and for the terms of existing pods with most domains."""
-        signature, found = compiled.signature, list[ConstraintState]()
+        """A state for each key of required affinity, each own anti-affinity term, and terms of existing pods.
+
+        Terms of existing pods: those with most domains.
+        """
+        signature, states = compiled.signature, list[ConstraintState]()
         own, others = own_terms(compiled), terms_of_others(compiled)
         required = own.affinity_terms
         first_pod = own.matches_itself and not any(map(frame.may_count, own.affinity))
@@ -447,8 +468,8 @@ class InterPodAffinity(Rule):
             state = yield from _state(
                 group, frame.satisfying(group), view, lambda count: first_pod or count > 0, most_domains
             )
-            pods = text_of(each.selector for each in required)
-            found.append(
+            pods = text_of(term.selector for term in required)
+            states.append(
                 replaced(
                     state, kind="podAffinity", pods=pods, reach=reach, is_first_pod=first_pod, rejects_lacking=True
                 )
@@ -456,45 +477,46 @@ class InterPodAffinity(Rule):
         for group, term in zip(own.anti, own.anti_terms, strict=True):
             reach = yield from reach_of((term,), signature.namespace, view)
             state = yield from _state(group, frame.conflicting(group), view, lambda count: not count, most_domains)
-            found.append(replaced(state, kind="podAntiAffinity", pods=str(term.selector), reach=reach, limit=0))
+            states.append(replaced(state, kind="podAntiAffinity", pods=str(term.selector), reach=reach, limit=0))
         inverse = sorted(filter(frame.may_count, others.anti), key=lambda group: -len(group.counts))
         for group in inverse[:MOST_TERMS]:
             term = group.term
             reach = yield from reach_of((term,), "", view)
             state = yield from _state(group, frame.conflicting(group), view, lambda count: not count, most_domains)
-            carrier = next((name for each in state.domains for name in each.pods), "")
+            carrier = next((name for domain in state.domains for name in domain.pods), "")
             kind, pods = "existingPodAntiAffinity", str(term.selector)
-            found.append(replaced(state, kind=kind, pods=pods, reach=reach, limit=0, carrier=carrier))
+            states.append(replaced(state, kind=kind, pods=pods, reach=reach, limit=0, carrier=carrier))
         if len(inverse) > MOST_TERMS:
-            found[-1] = replaced(found[-1], more_terms=len(inverse) - MOST_TERMS)
-        return found
+            states[-1] = replaced(states[-1], more_terms=len(inverse) - MOST_TERMS)
+        return states
 
     def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """Anti-affinity in both directions: each node is checked by the counts of the moment."""
+        """Anti-affinity in both directions, because each node is checked against the current counts."""
         return compiled.put(replace(own_terms(compiled), affinity=()))
 
     def recounted_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """Required affinity: the first-pod rule depends on all counts together."""
+        """Required affinity, because the first-pod rule depends on all counts together."""
         own = own_terms(compiled)
         return compiled.put(replace(own, anti=())).put(_NONE_OF_OTHERS) if own.affinity or own.errors else None
 
     def other_nodes(self, compiled: CompiledConstraints, node: NodeNumber) -> Iterable[NodeNumber]:
-        """The other nodes in the domains where anti-affinity in either direction rejects the node."""
+        """The other nodes in the domains in which anti-affinity, in either direction, rejects the node."""
         rejecting = [
             group
             for group in (*own_terms(compiled).anti, *terms_of_others(compiled).anti)
             if group.key.of_node[node] in group.counts
         ]
         keys = {group.key for group in rejecting}
-        found = set[NodeNumber]().union(*(key.nodes_in.get(key.of_node[node], ()) for key in keys))
-        return found - {node}
+        nodes = set[NodeNumber]().union(*(key.nodes_in.get(key.of_node[node], ()) for key in keys))
+        return nodes - {node}
 
     def has_scores(self, compiled: CompiledConstraints, _rules: Rules) -> bool:
-        """Where any (pod, term) pair is counted; as `weighted_groups`, up to the first one."""
+        """Whether any (pod, term) pair is counted. As `weighted_groups`, but stops at the first.
+
+        Loops, because it runs for every answer and generators take twice as long.
+        """
         own, others = compiled.get(OwnTerms), compiled.get(TermsOfOthers)
-        for part in (
-            own.preferences if own is not None else ()
-        ):  # for every answer: loops, as generators cost twice as much
+        for part in own.preferences if own is not None else ():
             if part.group.counts:
                 return True
         if others is None:
@@ -502,7 +524,7 @@ class InterPodAffinity(Rule):
         for part in others.preferences:
             if part.group.counts:
                 return True
-        for group in others.required:  # noqa: SIM110 (as above)
+        for group in others.required:  # noqa: SIM110 (see the docstring)
             if group.counts:
                 return True
         return False
@@ -510,7 +532,7 @@ class InterPodAffinity(Rule):
     def prepare_score(
         self, compiled: CompiledConstraints, _view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules
     ) -> AffinityScore:
-        """The score over these nodes; Skip where no (pod, term) pair adds anything. O(terms)."""
+        """The score over these nodes. Skip if no (pod, term) pair adds points. O(terms)."""
         own = own_terms(compiled)
         if own.errors:
             return AffinityScore(RuleStatus(Code.ERROR, f"failed to parse pod: {own.error}"), nodes)

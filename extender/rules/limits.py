@@ -1,8 +1,8 @@
 """Rejects a pod that is above a limit of the settings on every node, with a text that names the limit.
 
-The limit is one for each pod, or one for all pods of a namespace, its budget (`index/counts/namespace_budgets.py`).
-The constraints of such a pod are not compiled, so the rules that count pods are inactive for it. In augment mode this
-rule is inactive too: the in-tree plugins decide.
+The limit applies to one pod, or to all pods of a namespace: its budget (`index/counts/namespace_budgets.py`). The
+constraints of such a pod are not compiled, so the rules that count pods are inactive for it. In augment mode this rule
+is inactive too, and the in-tree plugins decide.
 """
 
 from __future__ import annotations
@@ -19,25 +19,29 @@ _NAME = "Limits"
 
 
 class LimitsRule(Rule):
-    """The rule: active for a pod above a limit. It depends on the signature, and on the compiled constraints.
+    """The rule, active for a pod above a limit. It depends on the signature and on the compiled constraints.
 
-    Where the budget of a namespace has room again, they are compiled with a serial number of their own. So it has no version.
+    When the budget of a namespace has room again, the constraints are compiled with a new serial number. So the rule
+    needs no version.
     """
 
     name = _NAME
 
     def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
-        """For a pod that is to be rejected."""
+        """Active for a pod to be rejected."""
         return compiled.excess is not None
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
-        """Budget that is freed: kube-scheduler tries no pod again because a pending one was deleted."""
+        """Budget that becomes free, because kube-scheduler does not retry a pod when another pending pod is deleted."""
         return (view.budget_changes,)
 
     def prepare_filter(
         self, _pod: Pod, compiled: CompiledConstraints, _view: ClusterView, _frame: Frame
     ) -> VerdictOnPod:
-        """Rejects every node. No eviction helps, so the scheduler keeps the pod until it, the limits or the budget change."""
+        """Rejects every node.
+
+        No eviction helps, so the scheduler retries only when the pod, the limits or the budget change.
+        """
         assert compiled.excess is not None  # noqa: S101 (for the type checker: the rule is active)
         excess = compiled.excess
         reason = Reason.OVER_BUDGET if excess.namespace else Reason.OVER_LIMIT

@@ -1,8 +1,9 @@
 """How often rules are evaluated, and how much processor time each of them takes in a sample of decisions.
 
-The names are those of kube-scheduler's ``plugin_evaluation_total`` and ``plugin_execution_duration_seconds``, on which KEP-2249
-and KEP-3022 have their objectives. Evaluations are counted in every decision; one costs a look-up. A sampled decision reads the
-clock each time that it enters or leaves a rule: 10 to 20 us, of every `SAMPLE`-th decision. The clock is given, as a decision has none.
+The names are those of kube-scheduler's ``plugin_evaluation_total`` and ``plugin_execution_duration_seconds``, because
+the objectives of KEP-2249 and KEP-3022 use them. Evaluations are counted in every decision, at one look-up each. In
+every `SAMPLE`-th decision the clock is read each time that a rule is entered or left, which costs 10 to 20 µs. The
+clock is an argument, because a decision reads none.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from extender.rules.rule import PreparedFilter, Rule
 FILTER: Final = "Filter"
 SCORE: Final = "Score"
 POST_FILTER: Final = "PostFilter"
-"""The extension points, as kube-scheduler names them: the last is preemption."""
+"""The extension points as kube-scheduler names them. The last one is preemption."""
 
-SAMPLE: Final = 101  # a prime number, so that templates that take turns are all sampled
-FIRST: Final = 10  # the first of the sample comes soon, and after those that compile the constraints
+SAMPLE: Final = 101  # prime, so that templates that alternate are all sampled
+FIRST: Final = 10  # the first sample comes early, but after the decisions that compile constraints
 _NEVER: Final = -1
 
 _PLACES: Final = (
@@ -36,7 +37,9 @@ _Section = tuple[str, str]
 
 
 class Stopwatch:
-    """The processor time of each rule in one decision: seconds by rule and extension point. A rule inside of another stops it.
+    """The processor time of each rule in one decision: seconds by rule and extension point.
+
+    A nested rule pauses the outer one.
 
     ``point``: the extension point at which filters are prepared.
     """
@@ -51,7 +54,7 @@ class Stopwatch:
         self.seconds: dict[_Section, float] = {}
 
     def switch(self, to: _Section | None) -> _Section | None:
-        """The time from now on is that of a rule, or of none; returns what it was before."""
+        """From now on time counts for this rule, or for none. Returns the rule before it."""
         now, before = self._clock(), self._current
         if before is not None:
             self.seconds[before] = self.seconds.get(before, 0.0) + now - self._since
@@ -60,7 +63,7 @@ class Stopwatch:
 
     @contextmanager
     def inside(self, rule: str, point: str = "") -> Iterator[None]:
-        """The time of the block is that of the rule."""
+        """Counts the time of the block for the rule."""
         before = self.switch((rule, point or self.point))
         try:
             yield
@@ -99,29 +102,33 @@ class TimedFilter(PreparedFilter):
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """As the filter, at once."""
         with self._watch.inside(self._rule, self._point):
-            found = list(self._inner.rejected(nodes))
-        yield from found
+            rejected = list(self._inner.rejected(nodes))
+        yield from rejected
 
 
 class RuleMeter:
-    """What is counted of the rules of one service. Without `start` nothing is timed.
+    """The counters of the rules of one service. Without `start` nothing is timed.
 
-    ``fields`` counts evaluated constraints by the optional field that they have, ``filtered`` and ``scored`` the rules of the
-    filter verb, which adds to them itself. ``left``: decisions until the next one that is timed, which verbs count down
-    themselves; ``watch`` times the current one, None in all others.
+    - ``fields``: evaluated constraints by the optional field that they use
+    - ``filtered``, ``scored``: evaluations by the filter verb, which adds to them itself
+    - ``left``: decisions until the next timed one; verbs count it down
+    - ``watch``: times the current decision; None in untimed decisions
     """
 
     __slots__ = ("_clock", "_evaluations", "_observe", "fields", "filtered", "left", "scored", "watch")
 
     def __init__(self) -> None:
-        self._evaluations: dict[tuple[str, str], defaultdict[str, int]] = {each: defaultdict(int) for each in _PLACES}
+        self._evaluations: dict[tuple[str, str], defaultdict[str, int]] = {place: defaultdict(int) for place in _PLACES}
         self.filtered, self.scored = self._evaluations["filter", FILTER], self._evaluations["filter", SCORE]
         self.fields: dict[str, int] = {"minDomains": 0, "namespaceSelector": 0}
         self.left = _NEVER
         self.watch: Stopwatch | None = None
 
     def start(self, clock: Callable[[], float], observe: Callable[[str, str, float], None]) -> None:
-        """From now on a sample is timed. ``clock`` tells processor time; ``observe`` is told rule, extension point and seconds."""
+        """From now on a sample is timed.
+
+        ``clock`` returns processor time; ``observe(rule, extension point, seconds)``.
+        """
         self._clock, self._observe, self.left = clock, observe, FIRST
 
     def count(self, verb: str, point: str, rules: Sequence[Rule]) -> None:
@@ -140,7 +147,7 @@ class RuleMeter:
 
     @contextmanager
     def sampled(self, point: str) -> Iterator[None]:
-        """A decision that is timed. One inside of another is a part of it."""
+        """Times a decision. A nested decision is part of the outer one."""
         self.left = SAMPLE
         watch = self.watch = Stopwatch(self._clock, point)
         try:

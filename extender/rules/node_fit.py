@@ -1,11 +1,11 @@
 """Node fit: whether a node by itself could take a pod: cordon, taints, node affinity, free resources and host ports.
 
-kube-scheduler decides these for every node that it asks about. We need them for the nodes that it has not looked at
-while a preemption is planned or a pod is nominated elsewhere, and for the resources that pods nominated by us take
-before the scheduler knows of them. So the rule is not part of `catalog.RULES`.
+kube-scheduler checks this for every node of a request. We need it in two cases: for nodes that are not in the request,
+while a preemption is planned or a pod is nominated elsewhere; and for the resources that pods nominated by us will
+take, before the scheduler knows of them. So the rule is not part of `catalog.RULES`.
 
-Not checked, because the index does not hold it: volumes and devices. `Pod.has_unseen_needs` tells of a pod
-that asks for such things, so that it is not nominated to a node on the strength of this module alone.
+Not checked, because the index does not hold them: volumes and devices. A pod that needs such things has
+`Pod.has_unseen_needs`, and is not nominated to a node on the strength of this module alone.
 https://kubernetes.io/docs/concepts/scheduling-eviction/kube-scheduler/ (NodeUnschedulable, TaintToleration,
 NodeAffinity, NodeResourcesFit, NodePorts)
 """
@@ -37,7 +37,7 @@ _UNKNOWN_NODE = Rejection(_NAME, Reason.UNKNOWN_NODE)
 
 @dataclass(frozen=True, slots=True)
 class NodeFitFilter(PreparedFilter):
-    """Node fit of a pod beside conflicting nominated pods. Positions are node numbers: it is for nodes of the index."""
+    """Node fit of a pod beside conflicting nominated pods. Positions are node numbers: only for nodes of the index."""
 
     pod: Pod
     view: ClusterView
@@ -46,13 +46,13 @@ class NodeFitFilter(PreparedFilter):
     rejects_all: Rejection | None = None
 
     def verdict(self, position: int) -> Rejection | None:
-        """The first obstacle: cordon, taint, node affinity, a resource with what is requested and what is free, a port."""
+        """The first obstacle: cordon, taint, node affinity, a resource with its amounts, or a port."""
         there, view = self.view.node(position), self.view
         if there is None:
             return _UNKNOWN_NODE
-        found = static_rejection(self.pod, there)
-        if found is not None:
-            return found
+        rejection = static_rejection(self.pod, there)
+        if rejection is not None:
+            return rejection
         free = free_resources_on(view, position, there, claims_on(there.name, self.pod, view))
         return room_rejection(_NAME, self.pod.requests, self.wanted, free)
 
@@ -67,11 +67,11 @@ class NodeFit(Rule):
         return True
 
     def version(self, _compiled: CompiledConstraints, view: ClusterView) -> int:
-        """Of the pods on nodes, and of those that claim room there."""
+        """The version of the pods on nodes and of the pods that claim room there."""
         return view.placement_version + view.claims_version + (0 if view.room is None else view.room.version)
 
     def pod_key(self, pod: Pod, _view: ClusterView) -> Hashable:
-        """What is no part of the signature: requests, host ports, and the priority, which nominated pods are compared by."""
+        """Beside the signature: requests, host ports, and the priority (compared with nominated pods)."""
         return pod.priority, frozenset(pod.requests.items()), pod.host_ports
 
     def prepare_filter(
@@ -81,7 +81,7 @@ class NodeFit(Rule):
         return NodeFitFilter(pod, view, UsedPorts(pod.host_ports))
 
     def lasting_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """None: `on_node` is its part."""
+        """None, because `on_node` is its part."""
         return None
 
     def on_node(self, pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod]) -> NodeTrial | None:

@@ -1,8 +1,8 @@
-"""Holds a pod to the scheduling policies that select it where it lacks what they direct for nodes.
+"""Applies scheduling policies to a pod that lacks what they direct about nodes.
 
-A pod may lack it because it was created before the policy, or while the admission webhook was down. What it is held to
-is part of the signature of the effective pod (`verbs/effective_pod.py`), so the rule selects no policy itself and costs
-other pods nothing. Directives for other pods and for spread are part of the effective pod's own constraints.
+A pod may lack it because it was created before the policy, or while the admission webhook was down. The directives are
+part of the signature of the effective pod (`verbs/effective_pod.py`), so the rule selects no policy itself and costs
+other pods nothing. Directives about other pods and about spread become constraints of the effective pod.
 """
 
 from __future__ import annotations
@@ -27,23 +27,26 @@ _NAME = "SchedulingPolicy"
 
 @dataclass(frozen=True, slots=True)
 class DirectedNodes(Counted):
-    """The nodes that policies require and, by weight, prefer for pods that lack these directives; None where any will do."""
+    """The nodes that policies require, and by weight prefer, for pods that lack these directives. None: any node."""
 
     required: NodeMatches | None = None
     preferred: tuple[tuple[int, NodeMatches], ...] = ()
 
     @classmethod
     def count(cls, signature: PodSignature, counts: Counting, _settings: Rules) -> Self | None:
-        """Asks for the nodes of an effective pod. O(terms)."""
+        """Requests the nodes of an effective pod. O(terms)."""
         enforced, of = signature.enforced, counts.nodes_matching
         if enforced is None:
             return None
         required = None if enforced.nodes.admits_all else of(enforced.nodes)
-        return cls(required, tuple((each.weight, of(NodeAffinity(terms=(each.term,)))) for each in enforced.preferred))
+        return cls(
+            required,
+            tuple((preference.weight, of(NodeAffinity(terms=(preference.term,)))) for preference in enforced.preferred),
+        )
 
     @property
     def filters(self) -> bool:
-        """A policy may require nodes, or refuse the pod."""
+        """True, because a policy may require nodes or refuse the pod."""
         return True
 
 
@@ -52,7 +55,7 @@ _ANY_NODE = DirectedNodes()
 
 @dataclass(frozen=True, slots=True)
 class PolicyFilter(PreparedFilter):
-    """The nodes that the policies leave to the pod."""
+    """The nodes that the policies allow for the pod."""
 
     required: NodeMatches
     frame: Frame
@@ -65,14 +68,14 @@ class PolicyFilter(PreparedFilter):
         return None if self.passing((position,)) else self.rejected_with
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those that the policies admit. O(nodes)."""
+        """The nodes that the policies allow. O(nodes)."""
         admitted = self.frame.admitted(self.required, nodes)
         return [node for node in nodes if admitted[node]]
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyScore(PreparedScore):
-    """The weights of the policies' preferred terms that each node matches, as the in-tree plugin NodeAffinity adds them."""
+    """For each node the sum of the policies' preferred terms that match it, as the plugin NodeAffinity adds."""
 
     weights: tuple[int, ...]
     status: RuleStatus = SUCCESS
@@ -82,7 +85,7 @@ class PolicyScore(PreparedScore):
         return list(self.weights)
 
     def normalized(self) -> list[int]:
-        """In proportion to the greatest."""
+        """In proportion to the greatest sum."""
         most = max(self.weights, default=0)
         return [MAX_SCORE * weight // most if most else 0 for weight in self.weights]
 
@@ -96,7 +99,7 @@ class ScheduledPolicies(Rule):
     def prepare_filter(
         self, _pod: Pod, compiled: CompiledConstraints, _view: ClusterView, frame: Frame
     ) -> PreparedFilter:
-        """The nodes that the policies require; none where a policy refuses the pod. O(1)."""
+        """The nodes that the policies require; no node if a policy refuses the pod. O(1)."""
         enforced, required = compiled.signature.enforced, (compiled.get(DirectedNodes) or _ANY_NODE).required
         assert enforced is not None  # noqa: S101 (for the type checker: the rule is active)
         blamed = tuple(map(str, enforced.policies))
@@ -107,18 +110,18 @@ class ScheduledPolicies(Rule):
         return PolicyFilter(required, frame, Rejection(_NAME, Reason.POLICY, blamed=blamed))
 
     def version(self, _compiled: CompiledConstraints, view: ClusterView) -> int:
-        """Of the policies, and of the namespaces whose labels select them; 0 for as long as there was no policy."""
+        """The version of policies and namespaces; 0 as long as there was no policy."""
         policies = view.policies.version
         return policies + view.namespaces_version if policies else 0
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
-        """Changes of policies and of namespaces, and the counts of existing pods that follow these."""
+        """Changes of policies and namespaces, and the counts of existing pods that change with them."""
         return (view.policies.changes, view.namespace_changes, view.policies.recounted)
 
     def has_scores(self, compiled: CompiledConstraints, _rules: Rules) -> bool:
-        """Where a policy prefers some nodes."""
-        found = compiled.get(DirectedNodes)
-        return found is not None and bool(found.preferred)
+        """Whether a policy prefers some nodes."""
+        directed = compiled.get(DirectedNodes)
+        return directed is not None and bool(directed.preferred)
 
     def prepare_score(
         self, compiled: CompiledConstraints, _view: ClusterView, frame: Frame, nodes: Sequence[int], _rules: Rules

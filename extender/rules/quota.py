@@ -1,9 +1,9 @@
 """Rejects pods whose affinity across namespaces is over a quota, or reaches further than the settings allow.
 
-KEP-2249, quota scope CrossNamespacePodAffinity, counted when pods are placed: only placed pods keep others away. Pods created
-before the quota are held to it too. No eviction helps such a pod, so every node is unresolvable. A quota *covers* a pod only
-if the whole quota matches it and limits the number of pods; in the API server its name suffices, so that deny by default
-(limitedResources) can be satisfied with a quota that never charges the pod.
+Implements the quota scope CrossNamespacePodAffinity (KEP-2249) when pods are placed, because only placed pods keep
+others away. It applies to pods created before the quota too. No eviction helps such a pod, so every node is
+unresolvable. A quota *covers* a pod only if all its scopes match the pod and it limits the number of pods. In the API
+server the scope's name is enough, so a quota that never charges the pod satisfies deny by default (limitedResources).
 
 Terms that scheduling policies add count like the pod's own, and the text names the policies.
 """
@@ -29,7 +29,7 @@ from extender.rules.rule import Rule, VerdictOnPod
 _NAME = "CrossNamespaceQuota"
 _MOST_NAMED = 3  # namespaces in a text
 
-# The limits that a pod may be over, as labels of the metric.
+# The limits that a pod may exceed, as labels of the metric.
 QUOTA, UNCOVERED, MAX_NAMESPACES, TOPOLOGY_KEYS, CONSENT, UNREAD = (
     "quota",
     "default",
@@ -46,7 +46,7 @@ _SEEN: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class QuotaExcess:
-    """A limit that a pod is over. ``count`` and ``most`` are what is used without the pod, and the limit."""
+    """A limit that a pod exceeds. ``count``: the use without the pod. ``most``: the limit."""
 
     limit: str
     enforces: bool
@@ -62,10 +62,13 @@ class QuotaExcess:
 
 
 def findings(pod: Pod, view: ClusterView) -> Iterator[QuotaExcess]:
-    """The limits that a pod in the quota scope is over, those of quotas first. O(quotas × resources + namespaces named)."""
+    """The limits that a pod in the quota scope exceeds, limits of quotas first.
+
+    O(quotas × resources + namespaces named).
+    """
     settings = view.quotas.settings
-    found = list(_over_quotas(pod, view))
-    yield from found
+    over_quotas = list(_over_quotas(pod, view))
+    yield from over_quotas
     if settings.reach.is_limited:
         yield from _over_reach(pod, view)
 
@@ -92,7 +95,7 @@ def _over_quotas(pod: Pod, view: ClusterView) -> Iterator[QuotaExcess]:
 
 
 def _uncovered(namespace: str, uses: list[QuotaUse]) -> str:
-    """Says which quota is missing: such a pod would otherwise wait for a quota that seems to be there."""
+    """Names the missing quota. Otherwise users would wait for a quota that seems to exist."""
     why = "".join(f"; quota {use.quota.name} does not limit their number" for use in uses)
     return f"namespace {namespace}: no quota of scope {CROSS_NAMESPACE_SCOPE} limits the number of such pods, and quota.default denies them{why}"
 
@@ -135,55 +138,57 @@ def _named(names: list[str] | tuple[str, ...]) -> str:
 
 
 class CrossNamespaceQuota(Rule):
-    """The rule. Other pods cost it nothing: it is called only for pods in the quota scope."""
+    """The rule. It costs other pods nothing, because it is called only for pods in the quota scope."""
 
     name = _NAME
 
     def is_active(self, compiled: CompiledConstraints, view: ClusterView) -> bool:
-        """For a pod with affinity across namespaces, where a quota, the default or a limit on reach concerns it."""
+        """Active for a pod with affinity across namespaces that a quota, the default or a limit on reach concerns."""
         return compiled.signature.affinity.cross_namespace and view.quotas.concerns(compiled.signature)
 
     def prepare_filter(
         self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, _frame: Frame
     ) -> VerdictOnPod:
         """Rejects every node for the first limit that is enforced."""
-        first = next((each for each in findings(pod, view) if each.enforces), None)
+        first = next((excess for excess in findings(pod, view) if excess.enforces), None)
         if first is None:
             return VerdictOnPod(None)
         policies = view.quotas.injecting(pod.signature)
         named = f" (terms of {', '.join(map(str, policies))})" if policies else ""
         blamed = (*first.blamed, *map(str, policies))
-        found = Rejection(_NAME, first.reason, first.text + named, count=first.count, limit=first.most, blamed=blamed)
-        return VerdictOnPod(found)
+        rejection = Rejection(
+            _NAME, first.reason, first.text + named, count=first.count, limit=first.most, blamed=blamed
+        )
+        return VerdictOnPod(rejection)
 
     def version(self, compiled: CompiledConstraints, view: ClusterView) -> int:
-        """Of the namespace's quotas and usage, and of all namespaces, which terms reach; 0 for pods out of the scope."""
+        """The version of the namespace's quotas and their use, and of all namespaces; 0 for pods outside the scope."""
         signature = compiled.signature
         if not (signature.affinity.cross_namespace and view.quotas.settings.enabled):
             return 0
         return view.quotas.version(signature.namespace) + view.namespaces_version
 
     def shared_places(self, pod: Pod, view: ClusterView) -> Iterator[tuple[Hashable, int]]:
-        """What is left of each quota that charges the pod, in pods like this one."""
+        """How many more pods like this one each quota allows."""
         quotas = view.quotas
         if not (pod.signature.affinity.cross_namespace and quotas.settings.mode == "Enforce"):
             return
         if quotas.concerns(pod.signature):
             for quota, used in quotas.uses(pod):
                 hard = quota.hard
-                left = [(hard[name] - used.get(name, 0)) // amount for name, amount in charges(hard, pod)]
-                if left:
-                    yield quota.key, max(min(left), 0)
+                places = [(hard[name] - used.get(name, 0)) // amount for name, amount in charges(hard, pod)]
+                if places:
+                    yield quota.key, max(min(places), 0)
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
-        """Changes of quotas, of what is used of them, and of namespaces."""
+        """Changes of quotas, of their use, and of namespaces."""
         return (view.quota_changes, view.namespace_changes)
 
 
 class QuotaCounts:
     """Pods over a limit, by limit and result. A limit in mode Audit rejects nothing.
 
-    Each pod counts once for a limit, however often it is tried, unless 10,000 others came between.
+    Each pod counts once for a limit, however often it is tried, unless 10,000 other pods were counted in between.
     """
 
     def __init__(self) -> None:
@@ -196,8 +201,8 @@ class QuotaCounts:
         """Counts an effective pod in the quota scope. O(1) where no limit concerns it."""
         if not view.quotas.concerns(pod.signature):
             return
-        for found in findings(pod, view):
-            key = (pod.uid, found.limit, REJECTED if found.enforces else AUDITED)
+        for excess in findings(pod, view):
+            key = (pod.uid, excess.limit, REJECTED if excess.enforces else AUDITED)
             if self._seen.get(key) is None:
                 self._seen.put(key, True, 1)
                 self.counts[key[1:]] += 1

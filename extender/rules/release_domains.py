@@ -1,10 +1,14 @@
-"""Domains of a release: holds a pod without its gate to the domains of the policy that selects it, and to what their quotas have left.
+"""Domains of a release: limits a pod without our gate to its policy's domains and quotas.
 
-A tenant may remove the gate from its own pods, and a pod may have been created before the policy. What the leader has released is
-narrowed to its domain by a node selector, and recorded (`index/charges.py`); such a pod is left alone. Any other pod that a policy
-with domains or quotas selects may go to nodes of a domain that the policy lists, if it lists any, as far as the quota goes
-beside the pods that are recorded and those that passed here and are not bound yet. No eviction helps: its node is
-unresolvable. It decides in both modes, and costs a request nothing while no policy lists or limits domains.
+A tenant may remove the gate of its own pods, and a pod may have been created before the policy. The cases are:
+
+1. A pod that the leader has released is narrowed to its domain by a node selector, and recorded (`index/charges.py`).
+   The rule lets it pass.
+2. Any other pod that a policy with domains or quotas selects may go to the listed domains, or to any domain if none is
+   listed. Its quota must have enough left beside recorded pods, and beside pods that passed here and are not bound yet.
+
+No eviction helps, so the node is unresolvable. The rule decides in both modes. It costs a request nothing while no
+policy lists or limits domains.
 """
 
 from __future__ import annotations
@@ -29,27 +33,27 @@ _NOTHING: Final[Resources] = {}
 
 
 def _passed(pod: Pod, policy: Policy, release: ReleaseSpec, view: ClusterView) -> dict[str, dict[str, int]]:
-    """By domain, what other pods of a policy take that passed here and are not bound yet, on whichever of their nodes.
+    """By domain, the use by other pods of a policy that passed here and are not bound yet, on any of their nodes.
 
     O(assumed pods × their nodes).
     """
-    found: dict[str, dict[str, int]] = {}
+    passed: dict[str, dict[str, int]] = {}
     key = release.topology[0]
-    for other, nodes in view.assumed_pods():
-        if other.uid == pod.uid or view.release.holding(other) is not policy:
+    for assumed, nodes in view.assumed_pods():
+        if assumed.uid == pod.uid or view.release.holding(assumed) is not policy:
             continue
         numbers = [view.known[name] for name in nodes if name in view.known]
         values = {
             node.labels[key] for number in numbers if (node := view.node(number)) is not None and key in node.labels
         }
         for name in release.names_of(frozenset(values)):
-            add(found.setdefault(name, {}), release.needs_of(other.requests))
-    return found
+            add(passed.setdefault(name, {}), release.needs_of(assumed.requests))
+    return passed
 
 
 @dataclass(frozen=True, slots=True)
 class HeldToDomains(PreparedFilter):
-    """The nodes in domains that have enough left. ``passed``: what of each is taken by pods that are not bound yet."""
+    """The nodes in domains with enough left. ``passed``: by domain, what pods that are not bound yet take."""
 
     pod: Pod
     policy: Policy
@@ -62,7 +66,7 @@ class HeldToDomains(PreparedFilter):
     _by_value: dict[str | None, Rejection | None] = field(default_factory=dict)
 
     def verdict(self, position: int) -> Rejection | None:
-        """Names the policy, and the resource of which the quota has too little left. O(resources) for each domain."""
+        """Names the policy, and the resource whose quota has too little left. O(resources) for each domain."""
         node = self.frame.node(position, self.view)
         value = None if node is None else node.labels.get(self.release.topology[0])
         if value not in self._by_value:
@@ -89,7 +93,7 @@ class HeldToDomains(PreparedFilter):
 
 @dataclass(frozen=True, slots=True)
 class HeldToRecord(PreparedFilter):
-    """The nodes of the domain that is recorded for a pod which was not narrowed to it: its gate was removed first."""
+    """The nodes of a pod's recorded domain, if the pod is not narrowed to it because its gate was removed too early."""
 
     record: ReleaseRecord
     frame: Frame
@@ -107,7 +111,7 @@ class HeldToRecord(PreparedFilter):
 
 
 def _is_narrowed(pod: Pod, record: ReleaseRecord) -> bool:
-    """Whether the pod itself can be in no other domain than its record says. O(terms)."""
+    """Whether the pod's own requirements allow only the recorded domain. O(terms)."""
     if record.level is None:
         return True
     values = pod.signature.node_affinity.values_of(record.level.key)
@@ -120,13 +124,16 @@ class ReleaseDomains(Rule):
     name = _NAME
 
     def is_active(self, compiled: CompiledConstraints, view: ClusterView) -> bool:
-        """For pods that a policy selects which lists or limits domains. O(1)."""
+        """Active for pods selected by a policy that lists or limits domains. O(1)."""
         return view.release.domain_policies > 0 and view.release.may_hold(compiled.signature)
 
     def prepare_filter(
         self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, frame: Frame
     ) -> PreparedFilter:
-        """Lets a pod pass that is released as its policy says, or that no such policy selects. O(assumed pods) for another."""
+        """Lets a pod pass that no such policy selects, or that is released as its policy says.
+
+        Otherwise O(assumed pods).
+        """
         record = view.release.record_of(pod)
         if record is not None and not _is_narrowed(pod, record):
             return HeldToRecord(record, frame, view)
@@ -136,7 +143,7 @@ class ReleaseDomains(Rule):
         return HeldToDomains(pod, policy, policy.release, _passed(pod, policy, policy.release, view), frame, view)
 
     def pod_key(self, pod: Pod, view: ClusterView) -> Hashable:
-        """The pod's record, and what is used of the domains that it is held to; None for pods that no such policy selects."""
+        """The pod's record, and the use of the domains that it may go to; None if no such policy selects the pod."""
         if not (view.release.domain_policies and view.release.may_hold(pod.signature)):
             return None
         record, policy = view.release.record_of(pod), view.release.holding(pod)
@@ -153,9 +160,9 @@ class ReleaseDomains(Rule):
         )
 
     def version(self, _compiled: CompiledConstraints, view: ClusterView) -> int:
-        """Of the policies, and of the namespaces whose labels select them; 0 while no policy lists or limits domains."""
+        """The version of policies and namespaces; 0 while no policy lists or limits domains."""
         return view.policies.version + view.namespaces_version if view.release.domain_policies else 0
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
-        """Quotas of which less is used."""
+        """Changes after which less of a quota is used."""
         return (view.release.freed,)

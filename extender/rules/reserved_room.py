@@ -1,19 +1,20 @@
-"""Reserved room: a node passes if it holds the pod beside all pods that have a slot there.
+"""Reserved room: a node passes if it has room for the pod beside all pods that have a slot there.
 
-The pods of a group that is released together have slots on nodes, from the decision until they are bound. kube-scheduler
-knows nothing of them, so without this rule a pod that arrives meanwhile takes the room, and a group lands in part. The rule
-counts as node fit does, and beside the slots of other pods. It decides in both modes, and costs a request nothing while no room
-is reserved.
+The pods of a group that is released together have slots on nodes, from the decision until they are bound.
+kube-scheduler does not know of slots. Without this rule a pod that arrives meanwhile would take the room, and only part
+of the group would be placed. The rule counts like node fit, plus the slots of other pods. It decides in both modes, and
+costs a request nothing while no room is reserved.
 
-A pod with a slot is held to the domain of its group by its node selector, and to no node by this rule. It passes
+The node selector of a pod with a slot limits it to the domain of its group. This rule does not limit it to a node. It
+passes
 
-- on the node of its slot;
-- on a node that holds it beside all slots, those of its siblings included;
-- in place of an equal sibling that has its slot there, as the two exchange their slots then (`Reservations.follow`).
+1. on the node of its slot;
+2. on a node with room for it beside all slots, slots of its siblings included;
+3. on a node where an equal sibling has its slot: then the two exchange their slots (`Reservations.follow`).
 
-An equal sibling that is on its way to one of several nodes has taken one of these places, and the scheduler knows which: it does
-not offer a node on which the pod does not fit beside the sibling. So such a sibling counts only where the room that it may
-take is reserved for others.
+An equal sibling that is on its way to one of several nodes has taken one of these places. The scheduler knows which
+one, and does not offer a node without room for the pod beside the sibling. So such a sibling counts only on nodes where
+the room that it may take is reserved for others.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ _NONE: Mapping[str, Pod] = {}
 
 
 def _claims_on(node: str, pod: Pod, view: ClusterView, undetermined: Mapping[str, Pod]) -> dict[str, Pod]:
-    """The pods that claim room on a node that has slots and are not on it, by UID, without the pod itself. O(claims).
+    """By UID, the pods that claim room on a node with slots without being on it, apart from the pod itself. O(claims).
 
-    Those with a slot, the nominated ones that node fit counts, and the ``undetermined`` ones that may be on the node.
+    Pods with a slot, nominated pods that node fit counts, and ``undetermined`` pods that may be on the node.
     """
-    claims = {each.uid: each for each in conflicting_nominated_pods(pod, node, view)}
+    claims = {claim.uid: claim for claim in conflicting_nominated_pods(pod, node, view)}
     claims |= undetermined
     claims |= view.reserved.by_node.get(node, {})
     claims.pop(pod.uid, None)
@@ -60,9 +61,9 @@ def _claims_on(node: str, pod: Pod, view: ClusterView, undetermined: Mapping[str
 
 @dataclass(frozen=True, slots=True)
 class ReservedRoomFilter(PreparedFilter):
-    """The nodes without slots, those with enough room beside the slots of others, and those where the pod can have a slot.
+    """The nodes without slots, with enough room beside the slots of others, or where the pod can have a slot.
 
-    ``own``: the node of the pod's own slot, ``siblings``: the UIDs of the pods of its group that have slots.
+    ``own``: the node of the pod's own slot. ``siblings``: the UIDs of the pods of its group that have slots.
     """
 
     pod: Pod
@@ -75,11 +76,14 @@ class ReservedRoomFilter(PreparedFilter):
     rejects_all: Rejection | None = None
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those that leave the reserved room free. O(nodes × resources), and O(slots) for each that may be rejected."""
+        """The nodes where reserved room stays free.
+
+        O(nodes × resources), plus O(slots) for each that may be rejected.
+        """
         return [node for node in nodes if self._has_plenty(node) or self.verdict(node) is None]
 
     def verdict(self, position: int) -> Rejection | None:
-        """Names the resource, what is left of it, and a few of the pods that have slots.
+        """Names the resource, its free amount, and a few of the pods that have slots.
 
         O(1) for a node without slots, else O(slots + resources).
         """
@@ -91,15 +95,20 @@ class ReservedRoomFilter(PreparedFilter):
         short = free.shortage(self.pod.requests)
         if not short or (self.own and self._takes_from_siblings(there, claims)):
             return None
-        pods = [each.full_name for each in _claims_on(there.name, self.pod, self.view, _NONE).values()]
+        pods = [claim.full_name for claim in _claims_on(there.name, self.pod, self.view, _NONE).values()]
         count, limit = (1, free.slots) if short == PODS else (self.pod.requests[short], free.free.get(short, 0))
         return Rejection(_NAME, Reason.RESERVED, count=count, limit=limit, blamed=(short, *sorted(pods)[:MOST_BLAMED]))
 
     def _takes_from_siblings(self, there: Node, claims: Mapping[str, Pod]) -> bool:
-        """Whether the pod fits in its own slot, or in that of an equal sibling, beside the claims of others. O(claims)."""
+        """Whether the pod fits in its own slot, or in an equal sibling's slot, beside the claims of others. O(claims).
+
+        1. Claims of equal siblings do not count. Undetermined siblings count again if others have claims, see the
+           module.
+        2. In a sibling's slot the pod exchanges its slot: some equal sibling must be able to use the pod's node.
+        """
         view, reserved = self.view, self.view.reserved
         equal = {uid for uid in claims.keys() & self.siblings if reserved.are_alike(self.pod.uid, uid)}
-        others = [each for uid, each in claims.items() if uid not in equal]
+        others = [claim for uid, claim in claims.items() if uid not in equal]
         if others:
             others += [claims[uid] for uid in equal & self.undetermined.get(there.name, _NONE).keys()]
         if free_beside(there, others, view, requested_there(self.pod.requests, there)).shortage(self.pod.requests):
@@ -112,7 +121,7 @@ class ReservedRoomFilter(PreparedFilter):
         return any(static_rejection(claims[uid], node) is None for uid in slots)
 
     def _has_plenty(self, position: int) -> bool:
-        """Whether it is certain that the node passes: without slots, or with room beside all of them. O(resources)."""
+        """Whether the node certainly passes: it has no slots, or room beside all of them. O(resources)."""
         view = self.view
         there = self.frame.node(position, view)
         if there is None:
@@ -134,7 +143,7 @@ class ReservedRoomFilter(PreparedFilter):
         return True
 
     def _with_slots(self, position: int) -> Node | None:
-        """The node at a position where the rule may reject it, else None."""
+        """The node at a position if the rule may reject it, else None."""
         there = self.frame.node(position, self.view)
         if there is None or there.name not in self.view.reserved.by_node:
             return None
@@ -149,15 +158,15 @@ class ReservedRoomRule(Rule):
     name = _NAME
 
     def is_active(self, _compiled: CompiledConstraints, view: ClusterView) -> bool:
-        """While any room is reserved."""
+        """Active while any room is reserved."""
         return bool(view.reserved.by_node)
 
     def version(self, _compiled: CompiledConstraints, view: ClusterView) -> int:
-        """Of the slots, and of the room on nodes that have any."""
+        """The version of the slots, and of the room on nodes with slots."""
         return view.reserved.version
 
     def pod_key(self, pod: Pod, view: ClusterView) -> Hashable:
-        """The pod's own slot, its group and requests, and its priority, which nominated pods are compared by; None without slots."""
+        """The pod's slot, group, requests, and priority (compared with nominated pods); None without slots."""
         reserved = view.reserved
         if not reserved.by_node:
             return None
@@ -166,28 +175,28 @@ class ReservedRoomRule(Rule):
     def prepare_filter(
         self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, frame: Frame
     ) -> ReservedRoomFilter:
-        """The filter. O(1), but for `AssumedPods.undetermined_on`."""
+        """The filter. O(1), apart from `AssumedPods.undetermined_on`."""
         reserved, uid = view.reserved, pod.uid
         return ReservedRoomFilter(
             pod, reserved.node_of(uid), reserved.siblings_of(uid), frame, view, view.undetermined_on()
         )
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
-        """Reserved room that was freed."""
+        """Changes after which less room is reserved."""
         return (view.reserved.changes,)
 
     def lasting_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """None: `on_node` is its part."""
+        """None, because `on_node` is its part."""
         return None
 
     def on_node(self, pod: Pod, view: ClusterView, node: NodeNumber, others: Sequence[Pod]) -> NodeTrial | None:
-        """The room beside the slots of others and the ``others``; None for a node where the rule rejects no pod."""
+        """The free resources beside others' slots and the ``others``; None where the rule rejects no pod."""
         there = view.node(node)
         if there is None or there.name not in view.reserved.by_node:
             return None
         if view.reserved.node_of(pod.uid) == there.name:
             return None
         undetermined = view.undetermined_on().get(there.name, _NONE)
-        claims = _claims_on(there.name, pod, view, undetermined) | {each.uid: each for each in others}
+        claims = _claims_on(there.name, pod, view, undetermined) | {claim.uid: claim for claim in others}
         free = free_resources_on(view, node, there, claims.values())
         return NodeTrial(free.free, free.slots, free.ports, pod.requests)

@@ -1,7 +1,7 @@
 """What a rule is: prepared once for the constraints of a pod, then applied to many nodes.
 
-A `Rule` is one entry of `catalog.RULES`. It decides as a filter (which nodes pass, and why one does not) and as a score.
-Positions are those of the `Frame` that it was prepared with. Nothing here costs more when there are more pods.
+A `Rule` is one entry of `catalog.RULES`. It decides as a filter (which nodes pass, and why others do not) and as a
+score. Positions are positions of the `Frame` that it was prepared with. No cost here grows with the number of pods.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from extender.settings.rules import Rules
 
 MAX_SCORE = 100
 
-MOST_BLAMED = 5  # pods that a rejection names: enough to see which are in the way, and the search ends early
+MOST_BLAMED = 5  # pods that a rejection names: enough for the reader, and the search ends early
 
 
 @dataclass(frozen=True, slots=True)
 class RuleStatus:
-    """What a rule says before looking at any node (the scheduler's PreFilter or PreScore)."""
+    """The result of a rule before any node is checked (the scheduler's PreFilter or PreScore)."""
 
     code: Code
     reason: str = ""
@@ -45,11 +45,11 @@ SKIP = RuleStatus(Code.SKIP)
 
 
 class PreparedFilter:
-    """A rule as a filter. All that verbs ask follows from its verdict on each node; some filters look at many nodes faster.
+    """A rule as a filter. Its verdict on each node determines all other methods; some filters check many nodes faster.
 
-    ``status``: success, or Skip where every node passes, or what rejects every node before one is looked at. ``rejects_all``: the
-    rejection of every node where that is certain without a look at any, with the parts that all nodes share; None where it is
-    not certain, and never None for a status that rejects every node.
+    - ``status``: success; or Skip, if every node passes; or the code of a rejection of every node in advance
+    - ``rejects_all``: the rejection of every node, if that is certain in advance, with the parts that all nodes share;
+      never None if ``status`` rejects every node
     """
 
     __slots__ = ()
@@ -57,47 +57,47 @@ class PreparedFilter:
     rejects_all: Rejection | None
 
     def verdict(self, position: int) -> Rejection | None:
-        """Why a node is rejected, by the first clause that does, with all its parts; None where it passes.
+        """Why a node is rejected, by its first failed condition, with all parts; None if it passes.
 
-        O(clauses + pods in the domain), as the parts of a rule that counts name a few of the pods that are counted there.
+        O(conditions + pods in the domain), because a rule that counts names a few of the pods counted there.
         """
-        raise NotImplementedError  # no ABC: a filter that is a msgspec struct has another metaclass
+        raise NotImplementedError  # no ABC, because a filter that is a msgspec struct has another metaclass
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those of the positions that pass, in their order. O(nodes × clauses)."""
+        """The positions that pass, in their order. O(nodes × conditions)."""
         return [node for node in nodes if self.verdict(node) is None]
 
     def reason(self, position: int) -> Reason | None:
-        """The reason of the verdict. O(clauses)."""
-        found = self.verdict(position)
-        return None if found is None else found.reason
+        """The reason of the verdict. O(conditions)."""
+        rejection = self.verdict(position)
+        return None if rejection is None else rejection.reason
 
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """Those of the positions that do not pass, by reason. O(nodes × clauses)."""
-        found: dict[Reason, list[int]] = {}
+        """The positions that do not pass, by reason. O(nodes × conditions)."""
+        positions: dict[Reason, list[int]] = {}
         passing = set(self.passing(nodes))
         for node in nodes:
             if node not in passing and (reason := self.reason(node)) is not None:
-                found.setdefault(reason, []).append(node)
-        yield from found.items()
+                positions.setdefault(reason, []).append(node)
+        yield from positions.items()
 
 
 class RuleCondition(Protocol):
-    """One condition of a rule that counts: a node passes it, or is rejected for its one reason."""
+    """One condition of a rule that counts. A node passes it, or is rejected for the condition's only reason."""
 
     @property
     def reason(self) -> Reason:
         """Why a node is rejected."""
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those of the positions that pass, in their order. O(nodes)."""
+        """The positions that pass, in their order. O(nodes)."""
 
     def rejection(self, position: int) -> Rejection:
-        """The parts for a node that does not pass. O(pods in its domain)."""
+        """The rejection of a node that does not pass, with its parts. O(pods in its domain)."""
 
 
 class HasKey(msgspec.Struct, frozen=True, gc=False):
-    """The clause that a node is in a domain of a topology key."""
+    """The condition that a node has a topology key."""
 
     rule: str
     reason: Reason
@@ -105,7 +105,7 @@ class HasKey(msgspec.Struct, frozen=True, gc=False):
     domains: Column
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those with the key."""
+        """The nodes with the key."""
         domains = self.domains
         return [node for node in nodes if domains[node]]
 
@@ -115,9 +115,10 @@ class HasKey(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClauseFilter(PreparedFilter, msgspec.Struct, frozen=True, gc=False):
-    """A filter that rejects a node by the first of its clauses that the node does not pass.
+    """A filter that rejects a node by the first of its conditions that the node does not pass.
 
-    A clause looks at all nodes in one pass: a call for each node and clause would be most of what a filter costs.
+    A condition checks all nodes in one pass, because a call for each node and condition would take most of a filter's
+    time.
     """
 
     clauses: tuple[RuleCondition, ...]
@@ -125,24 +126,24 @@ class ClauseFilter(PreparedFilter, msgspec.Struct, frozen=True, gc=False):
     status: RuleStatus = SUCCESS
 
     def verdict(self, position: int) -> Rejection | None:
-        """By the first clause that rejects the node."""
-        return next((each.rejection(position) for each in self.clauses if not each.passing((position,))), None)
+        """The rejection by the first condition that rejects the node."""
+        return next((clause.rejection(position) for clause in self.clauses if not clause.passing((position,))), None)
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those that pass every clause."""
+        """The nodes that pass every condition."""
         for clause in self.clauses:
             nodes = clause.passing(nodes)
         return nodes
 
     def reason(self, position: int) -> Reason | None:
-        """That of the verdict, without its parts."""
+        """The reason of the verdict, without computing its parts."""
         for clause in self.clauses:
             if not clause.passing((position,)):
                 return clause.reason
         return None
 
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """By the first clause that rejects each."""
+        """The positions by the first condition that rejects each."""
         for clause in self.clauses:
             passing = clause.passing(nodes)
             if len(passing) < len(nodes):
@@ -153,7 +154,7 @@ class ClauseFilter(PreparedFilter, msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class VerdictOnPod(PreparedFilter):
-    """A filter that looks at no node: it rejects every node for one reason, or lets every node pass.
+    """A filter that depends on no node: it rejects every node for one reason, or lets every node pass.
 
     ``is_error``: kube-scheduler's plugin reports an error for such a pod, not a rejection.
     """
@@ -163,23 +164,27 @@ class VerdictOnPod(PreparedFilter):
 
     @property
     def status(self) -> RuleStatus:  # type: ignore[override]  # never set
-        """The code of the reason with the text of the rejection; Skip without one."""
-        found = self.rejects_all
-        return SKIP if found is None else RuleStatus(Code.ERROR if self.is_error else found.reason.code, found.text)
+        """The reason's code with the text of the rejection; Skip without a rejection."""
+        rejection = self.rejects_all
+        return (
+            SKIP
+            if rejection is None
+            else RuleStatus(Code.ERROR if self.is_error else rejection.reason.code, rejection.text)
+        )
 
     def verdict(self, _position: int) -> Rejection | None:
-        """The same for every node."""
+        """Equal for every node."""
         return self.rejects_all
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """All of them or none."""
+        """All nodes or none."""
         return nodes if self.rejects_all is None else []
 
 
 class PreparedScore(ABC):
-    """A rule as a score over exactly the nodes that it was prepared for.
+    """A rule as a score, over exactly the nodes that it was prepared for.
 
-    ``status``: success, or Skip where the rule has nothing to add, or Error.
+    ``status``: success; or Skip, if the rule adds nothing; or Error.
     """
 
     __slots__ = ()
@@ -191,13 +196,13 @@ class PreparedScore(ABC):
 
     @abstractmethod
     def normalized(self) -> list[int]:
-        """The scores brought to 0–100 over the nodes, as NormalizeScore does."""
+        """The scores scaled to 0–100 over the nodes, as NormalizeScore does."""
 
 
 class RankedGroup(NamedTuple):
-    """A group's share of the rank of a node: ``weight`` for each pod counted in the node's domain.
+    """A group's share of a node's rank: ``weight`` for each pod counted in the node's domain.
 
-    ``required``: nodes that lack this key rank last. Without it they rank as nodes without a pod.
+    ``required``: nodes without this key rank last. If it is None, they rank like nodes without a counted pod.
     """
 
     weight: float
@@ -206,35 +211,40 @@ class RankedGroup(NamedTuple):
 
 
 class Rule(ABC):
-    """One scheduling rule: all that the verbs, their caches and the requeue know of it. One instance, in `catalog`.
+    """One scheduling rule: everything that the verbs, their caches and the requeue know of it.
 
-    The defaults are those of a rule without scores whose filter reads no counts of pods. What a rule counts it declares in
-    ``counted``: for each signature the index makes these parts of `CompiledConstraints`, and keeps their groups true with
-    every change. Changes of these groups and of nodes invalidate every cache by themselves; whatever else a rule reads goes
-    into `version`.
+    One instance, in `catalog`.
+
+    The defaults fit a rule without scores whose filter reads no counts of pods. What a rule counts it declares in
+    ``counted``: for each signature the index makes these parts of `CompiledConstraints`, and updates their groups with
+    every change. Changes of these groups and of nodes invalidate every cache automatically. Whatever else a rule reads
+    must be in `version`.
     """
 
     name: str
     plugin: str = ""
-    """The in-tree plugin in whose place the rule decides in offload mode; empty where there is none."""
+    """The in-tree plugin that the rule replaces in offload mode; empty for none."""
 
     counts_by_domain: bool = False
-    """Whether `constraint_states` shows the parts of its rejections for all domains."""
+    """Whether `constraint_states` shows the parts of the rule's rejections for all domains."""
 
     counted: tuple[type[Counted], ...] = ()
-    """What the rule counts, each made by the index from a pod's signature."""
+    """What the rule counts. The index makes each part from a pod's signature."""
 
     counts_room: bool = False
-    """Whether the rule counts free resources as node fit does, so that who asks node fit need not ask it."""
+    """Whether the rule counts free resources like node fit, so that a caller that applies node fit can skip it."""
 
     def is_enabled(self, _rules: Rules) -> bool:
-        """Whether the settings make the rule ours to decide: then the generated configuration disables the plugin."""
+        """Whether by the settings the extender decides the rule.
+
+        Then the generated configuration disables the plugin.
+        """
         return True
 
     def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
-        """Whether the rule may reject a node for such a pod: by default where what it counts may. O(1).
+        """Whether the rule may reject a node for such a pod. By default: whether something that it counts may. O(1).
 
-        Asked of every rule, several times for each request.
+        Called for every rule, several times for each request.
         """
         return not compiled.filtering.isdisjoint(self.counted)
 
@@ -242,29 +252,33 @@ class Rule(ABC):
     def prepare_filter(
         self, pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame
     ) -> PreparedFilter:
-        """The filter for the incoming pod. Of the pod it reads its signature, and what `pod_key` tells."""
+        """The filter for the incoming pod. It reads the pod's signature, and the parts of the pod in `pod_key`."""
 
-    # -- what the result of the filter depends on -----------------------------------------------------------------------
+    # -- what the result of the filter depends on ----------------------------------------------------------------------
 
     def version(self, _compiled: CompiledConstraints, _view: ClusterView) -> int:
-        """What the filter's result depends on besides nodes and groups: a number that only grows, 0 for nothing. O(1).
+        """A growing number for all that the result depends on beside nodes and groups; 0 for nothing. O(1).
 
-        Asked for inactive rules too, as the change may be that the rule becomes active.
+        Called for inactive rules too, because a change may make the rule active.
         """
         return 0
 
     def pod_key(self, _pod: Pod, _view: ClusterView) -> Hashable:
-        """What the filter's result depends on of the pod besides its signature, such as its requests; None for nothing."""
+        """The parts of the pod that the filter's result depends on, beside its signature, for example requests.
+
+        Or None.
+        """
         return None
 
     def unwatched_changes(self, _view: ClusterView) -> tuple[Subscribable, ...]:
         """Where to subscribe to changes that may let a rejected pod pass and that kube-scheduler does not watch.
 
-        After such a change the rejected pods whose dependency version changed are reviewed, and requeued if a node passes.
+        After such a change, each rejected pod whose dependency version has changed is reviewed, and requeued if a node
+        passes.
         """
         return ()
 
-    # -- explanations ---------------------------------------------------------------------------------------------------
+    # -- explanations --------------------------------------------------------------------------------------------------
 
     def constraint_states(
         self,
@@ -274,66 +288,72 @@ class Rule(ABC):
         _frame: Frame,
         _most_domains: int = MOST_DOMAINS,
     ) -> Steps[Sequence[ConstraintState]]:
-        """What each constraint counts now in at most so many domains, for a rule that counts by domain.
+        """The state of each constraint in at most so many domains; for a rule that counts by domain.
 
-        In steps; called only where it is read.
+        Computed in steps, and only when it is read.
         """
         yield from ()
         return ()
 
     def shared_places(self, _pod: Pod, _view: ClusterView) -> Iterable[tuple[Hashable, int]]:
-        """How many more pods may pass at most, for each group of pods that this one belongs to: the group and the number.
+        """For each of the pod's groups with shared places: the group, and how many more pods can pass.
 
-        So many of the rejected pods of a group are requeued at a time, as all others would be rejected again.
+        At most so many rejected pods of the group are requeued at a time, because all others would be rejected again.
         """
         return ()
 
-    # -- the dry run of a preemption ------------------------------------------------------------------------------------
+    # -- the dry run of a preemption -----------------------------------------------------------------------------------
 
     def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """The constraints whose filter stays right while pods come and go; None where there are none.
+        """The constraints whose filter stays right while pods come and go; None without any.
 
-        Such a filter reads the live counts for each node and rests on no sum or minimum taken when it was prepared.
+        Such a filter reads current counts for each node. It uses no sum or minimum that was computed when it was
+        prepared.
         """
         return compiled
 
     def recounted_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """The other constraints, whose filter is prepared again after each change; None without any."""
+        """The other constraints: their filter is prepared again after each change; None without any."""
         return None
 
     def on_node(self, _pod: Pod, _view: ClusterView, _node: NodeNumber, _others: Sequence[Pod]) -> NodeTrial | None:
-        """The part that depends on the pods of a node, with ``others`` beside those that are on it; None without any."""
+        """The part that depends on the pods of a node: the pods on it and the ``others``; None without such a part."""
         return None
 
     def other_nodes(self, _compiled: CompiledConstraints, _node: NodeNumber) -> Iterable[NodeNumber]:
-        """Other nodes whose pods may be why the rule rejects a node: victims may be there (`preemption.crossNode`)."""
+        """Other nodes whose pods may cause the rule to reject a node: victims may be there (`preemption.crossNode`)."""
         return ()
 
-    # -- scores ---------------------------------------------------------------------------------------------------------
+    # -- scores --------------------------------------------------------------------------------------------------------
 
     def has_scores(self, _compiled: CompiledConstraints, _rules: Rules) -> bool:
-        """Whether the rule has something to add to the nodes' scores. O(terms)."""
+        """Whether the rule adds to the nodes' scores. O(terms)."""
         return False
 
     def prepare_score(
         self, _compiled: CompiledConstraints, _view: ClusterView, _frame: Frame, _nodes: Sequence[int], _rules: Rules
     ) -> PreparedScore | None:
-        """The score over these nodes; None for a rule that never has any."""
+        """The score over these nodes; None for a rule without scores."""
         return None
 
     def ranked_groups(
         self, _compiled: CompiledConstraints, _view: ClusterView, _nodes: int, _rules: Rules
     ) -> Sequence[RankedGroup] | None:
-        """Groups that order so many nodes as the score does, without a score of each. None: scores come not from counts."""
+        """Groups that order so many nodes like the score, without computing each score.
+
+        None: scores do not come from counts.
+        """
         return None
 
 
 def blamed_pods(group: GroupView, domain: int, view: ClusterView) -> tuple[str, ...]:
-    """Up to `MOST_BLAMED` pods that the group counts in a domain, as ``namespace/name``. O(pods in the domain) at worst.
+    """Up to `MOST_BLAMED` pods that the group counts in a domain, as ``namespace/name``.
 
-    Fewer than are counted where the node of some is undetermined.
+    At worst O(pods in the domain).
+
+    Fewer than are counted, if the node of some pods is undetermined.
     """
-    found: list[str] = []
+    names: list[str] = []
     groups, known = frozenset((group,)), dict[tuple[PodSignature, bool], bool]()
     for node in sorted(group.key.nodes_in.get(domain, ())):
         for pod in view.pods_on(node).values() if group.domain_of[node] else ():
@@ -342,7 +362,7 @@ def blamed_pods(group: GroupView, domain: int, view: ClusterView) -> tuple[str, 
             if is_counted is None:
                 is_counted = known[kind] = view.is_counted(pod, groups)
             if is_counted:
-                found.append(pod.full_name)
-                if len(found) >= MOST_BLAMED:
-                    return tuple(found)
-    return tuple(found)
+                names.append(pod.full_name)
+                if len(names) >= MOST_BLAMED:
+                    return tuple(names)
+    return tuple(names)

@@ -1,19 +1,20 @@
 """Topology spread, as the in-tree plugin PodTopologySpread filters and scores.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/ , KEP-3022 (minDomains), KEP-3094
-(inclusion policies). Hard constraints filter, soft ones score. A node that an inclusion policy excludes from counting is
-not rejected for that; it passes or not by the count of its domain.
+(inclusion policies). Hard constraints filter, soft ones score. A node that an inclusion policy excludes from counting
+is not rejected for that; it passes or not by the count of its domain.
 
-A soft constraint with minDomains is a wish that only a scheduling policy can have. While fewer than minDomains eligible domains
-have matching pods, nodes in domains that the pod would take above maxSkew pods get a quarter of their score, so that other domains
-are preferred more strongly. That is done to normalised scores: what raw scores are multiplied by cancels in them.
-KEP-3022 considered such a field ("Alternatives: Support minDomains in ScheduleAnyway as well") and decided against it. It would
-count the domains that exist, which are enough in most clusters; here a domain counts once it has a matching pod.
+A soft constraint with minDomains can come only from a scheduling policy. While fewer than minDomains eligible domains
+have matching pods, a node gets a quarter of its score if its domain would exceed maxSkew pods with the pod. So other
+domains are preferred more strongly. This applies to normalised scores, because a factor of raw scores cancels out in
+normalisation. KEP-3022 considered such a field ("Alternatives: Support minDomains in ScheduleAnyway as well") and
+decided against it. It would count existing domains, and most clusters have enough of them. Here a domain counts once it
+has a matching pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Self
@@ -71,7 +72,7 @@ _SKEW_EVERYWHERE = Rejection(_NAME, Reason.SPREAD_SKEW)
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A constraint with its group; ``self_match`` is 1 where the constraint selects the incoming pod itself."""
+    """A constraint with its group. ``self_match`` is 1 if the constraint selects the incoming pod itself, else 0."""
 
     constraint: SpreadConstraint
     group: SpreadGroupView
@@ -80,9 +81,9 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class SpreadGroups(Counted):
-    """The pods that a pod's constraints count: by constraint, its own ones or else default constraints.
+    """The pods that each of a pod's constraints counts: its own constraints, or else the default constraints.
 
-    ``reads_domains``: policies say something of domains, ``reads_room``: they exclude full ones.
+    ``reads_domains``: policies direct something about domains. ``reads_room``: policies exclude full domains.
     """
 
     hard: tuple[Spread, ...] = ()
@@ -95,34 +96,44 @@ class SpreadGroups(Counted):
 
     @classmethod
     def count(cls, signature: PodSignature, counts: Counting, settings: Rules) -> Self | None:
-        """The groups. What policies direct counts without the rule too, as the in-tree plugin does not know it."""
+        """The groups.
+
+        Policies' constraints are counted even without the rule, because the in-tree plugin does not know them.
+        """
         if not (settings.topology_spread.enabled or signature.enforced is not None):
             return None
-        found, needs_all = _in_force(signature, counts, settings)
-        if not (found.hard or found.soft or found.hard_error or found.soft_error):
+        constraints, needs_all = _in_force(signature, counts, settings)
+        if not (constraints.hard or constraints.soft or constraints.hard_error or constraints.soft_error):
             return None
         if not settings.topology_spread.min_domains:
-            found = replace(found, hard=tuple(map(without_min_domains, found.hard)))
-        hard_keys, soft_keys = (_keys_of(tuple(c.topology_key for c in some)) for some in (found.hard, found.soft))
+            constraints = replace(constraints, hard=tuple(map(without_min_domains, constraints.hard)))
+        hard_keys, soft_keys = (
+            _keys_of(tuple(c.topology_key for c in kind)) for kind in (constraints.hard, constraints.soft)
+        )
         return cls(
-            tuple([_counted(signature, each, counts, hard_keys) for each in found.hard]),
-            tuple([_counted(signature, each, counts, soft_keys if needs_all else None) for each in found.soft]),
+            tuple([_counted(signature, constraint, counts, hard_keys) for constraint in constraints.hard]),
+            tuple(
+                [
+                    _counted(signature, constraint, counts, soft_keys if needs_all else None)
+                    for constraint in constraints.soft
+                ]
+            ),
             needs_all,
-            found.hard_error,
-            found.soft_error,
-            any(each.domains is not None for each in found.hard),
-            any(each.domains is not None and each.domains.excludes_full for each in found.hard),
+            constraints.hard_error,
+            constraints.soft_error,
+            any(constraint.domains is not None for constraint in constraints.hard),
+            any(constraint.domains is not None and constraint.domains.excludes_full for constraint in constraints.hard),
         )
 
     @property
     def filter_groups(self) -> tuple[GroupView, ...]:
-        """Those of the hard constraints."""
-        return tuple([each.group for each in self.hard])
+        """The groups of the hard constraints."""
+        return tuple([spread.group for spread in self.hard])
 
     @property
     def score_groups(self) -> tuple[GroupView, ...]:
-        """Those of the soft constraints."""
-        return tuple([each.group for each in self.soft])
+        """The groups of the soft constraints."""
+        return tuple([spread.group for spread in self.soft])
 
     @property
     def filter_key(self) -> object:
@@ -131,17 +142,17 @@ class SpreadGroups(Counted):
 
     @property
     def used_fields(self) -> tuple[str, ...]:
-        """Each hard constraint with minDomains (KEP-3022); 1 is what a constraint without it has."""
-        return tuple(["minDomains" for each in self.hard if each.constraint.min_domains > 1])
+        """One entry for each hard constraint with minDomains above 1 (KEP-3022). Without the field it is 1."""
+        return tuple(["minDomains" for spread in self.hard if spread.constraint.min_domains > 1])
 
     @property
     def error(self) -> str:
-        """What is wrong with the hard constraints."""
+        """The parse error of the hard constraints."""
         return self.hard_error
 
 
 def without_min_domains(constraint: SpreadConstraint) -> SpreadConstraint:
-    """The constraint where its field minDomains, and what policies say of it, is ignored."""
+    """The constraint without its field minDomains, and without what policies direct about it."""
     rules = None if constraint.domains is None else replace(constraint.domains, declared=False)
     return replace(constraint, min_domains=1, domains=rules)
 
@@ -150,12 +161,12 @@ _NO_SPREAD = SpreadGroups()
 
 
 def spread_groups(compiled: CompiledConstraints) -> SpreadGroups:
-    """What is counted for a pod's spread constraints."""
+    """The groups of a pod's spread constraints."""
     return compiled.get(SpreadGroups) or _NO_SPREAD
 
 
 def _in_force(signature: PodSignature, counts: Counting, settings: Rules) -> tuple[SpreadConstraints, bool]:
-    """The constraints in force, and whether scoring ignores nodes that lack a key (not under System defaults)."""
+    """The constraints in force, and whether scoring ignores nodes without a key (not under System defaults)."""
     if signature.spread.own or not settings.topology_spread.enabled:
         return signature.spread, True
     defaults = default_constraints(settings.topology_spread)
@@ -171,7 +182,7 @@ def _in_force(signature: PodSignature, counts: Counting, settings: Rules) -> tup
 
 @cache
 def default_constraints(settings: TopologySpreadSettings) -> tuple[SpreadConstraint, ...]:
-    """The constraints for pods without any of their own, which count nothing before a selector is deduced."""
+    """The constraints for pods without their own. They count nothing until a selector is deduced."""
     if settings.defaulting_type == "System":
         return SYSTEM_DEFAULTS
     return tuple(
@@ -189,17 +200,17 @@ def default_constraints(settings: TopologySpreadSettings) -> tuple[SpreadConstra
 
 @lru_cache(maxsize=256)
 def _keys_of(topology_keys: tuple[str, ...]) -> frozenset[str]:
-    """One set for all templates with the same keys: each spread group has it in its identity."""
+    """One set for all templates with the same keys, because the set is part of each spread group's key."""
     return frozenset(topology_keys)
 
 
 def _counted(
     signature: PodSignature, constraint: SpreadConstraint, counts: Counting, keys: frozenset[str] | None
 ) -> Spread:
-    """Counts the pods of the namespace that the constraint selects; the empty selector counts none.
+    """Counts the pods of the namespace that the constraint selects. The empty selector counts none.
 
-    ``keys``: those that a node must have to count; None where a node without the key counts as having the value "".
-    For ScheduleAnyway over hostname each node counts by itself, whatever the policies.
+    ``keys``: keys that a node must have to count. None: a node without the key counts under the value "".
+    For ScheduleAnyway over hostname each node counts by itself, even if inclusion policies exclude it.
     """
     topology_key, inclusion = "", Inclusion()
     if constraint.hard or constraint.topology_key != HOSTNAME:
@@ -217,26 +228,50 @@ def _counted(
 
 
 def most_matching(constraint: SpreadConstraint, self_match: int, min_match: int) -> int:
-    """The greatest matchNum of a domain that may take the pod; `WithinSkew` compares the counts with it.
+    """The greatest matchNum of a domain that may take the pod. `WithinSkew` compares each domain's matchNum with it.
 
-    kube-scheduler rejects a node if matchNum + selfMatch - minMatch > maxSkew.
+    kube-scheduler rejects a node if matchNum + selfMatch - minMatch > maxSkew. Only matchNum depends on the node.
     """
+    # match_num + self_match - min_match <= max_skew, solved for match_num.
     return constraint.max_skew - self_match + min_match
 
 
 def _min_match(spread: Spread, frame: Frame, out: LeftOut, needed: Collection[str] | int) -> int:
-    """The global minimum: the smallest count over the eligible domains, 0 while these are fewer than minDomains (KEP-3022).
+    """The global minimum: the smallest count over the eligible domains; 0 below minDomains domains (KEP-3022).
 
-    O(distinct counts), and O(domains that policies exclude).
+    O(distinct counts), plus O(domains that policies exclude).
     """
     group = spread.group
     if frame.eligible_domains(group, out.excluded) < out.still_needed(needed):
         return 0
-    return out.least(group, frame)
+    return _smallest_count(group, frame, out)
+
+
+def _smallest_count(group: SpreadGroupView, frame: Frame, out: LeftOut) -> int:
+    """The smallest count over the eligible domains that are not left out; 0 without such a domain.
+
+    O(domains that are left out + distinct counts).
+    """
+    if out.is_full is None and not out.excluded:
+        return frame.least(group)
+    # A domain that only nodes of the request are in has no pod.
+    if frame.eligible_domains(group, out.excluded) > group.domains:
+        return 0
+    counts, domains = frame.satisfying(group), group.column.domains
+    if out.is_full is not None and frame.numbers_nodes:
+        return out.is_full.least(counts, out.numbers)
+    if len(domains) > len(counts) and any(out.keeps(domain) for domain in domains if domain not in counts):
+        return 0
+    levels: Iterable[tuple[int, Collection[int]]]
+    if counts is group.counts:
+        levels = sorted(group.levels.items())
+    else:
+        levels = sorted((count, (domain,)) for domain, count in counts.items())
+    return next((count for count, at_level in levels if any(map(out.keeps, at_level))), 0)
 
 
 class WithinSkew(msgspec.Struct, frozen=True, gc=False):
-    """The clause that the pod keeps the skew of a node's domain within maxSkew."""
+    """The condition that a node's domain stays within maxSkew with the pod: matchNum is at most ``most``."""
 
     spread: Spread
     domains: Column
@@ -249,12 +284,12 @@ class WithinSkew(msgspec.Struct, frozen=True, gc=False):
     reason: Reason = Reason.SPREAD_SKEW
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those whose domain counts at most ``most`` pods. O(nodes)."""
+        """The nodes whose domain counts at most ``most`` pods. O(nodes)."""
         domains, match_num, most = self.domains, self.match_num.get, self.most
         return [node for node in nodes if match_num(domains[node], 0) <= most]
 
     def rejection(self, position: int) -> Rejection:
-        """The count, the limit, the minimum and some of the pods counted."""
+        """The count, the limit, the minimum, and some of the counted pods."""
         key, domain = self.spread.group.key, self.domains[position]
         return Rejection(
             _NAME,
@@ -284,22 +319,27 @@ def _within_skew(spread: Spread, pod: Pod, signature: PodSignature, frame: Frame
 def skews(
     pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame
 ) -> Iterator[tuple[SpreadConstraint, int]]:
-    """Each hard constraint with its skew: the pods of the fullest domain that is not excluded, less the minimum.
+    """Each hard constraint with its skew: the count of the fullest domain that is not excluded, minus the minimum.
 
-    ``pod``: any of those that have the constraints. O(constraints × (distinct counts + domains that are left out)).
+    ``pod``: any pod with these constraints. O(constraints × (distinct counts + domains that are left out)).
     """
-    for each in spread_groups(compiled).hard:
-        clause = _within_skew(each, pod, compiled.signature, frame, view)
-        excluded, levels = clause.out.numbers, each.group.levels
-        held = (count for count in sorted(levels, reverse=True) if any(one not in excluded for one in levels[count]))
-        yield each.constraint, max(next(held, 0) - clause.min_match, 0)
+    for spread in spread_groups(compiled).hard:
+        clause = _within_skew(spread, pod, compiled.signature, frame, view)
+        excluded, levels = clause.out.numbers, spread.group.levels
+        held = (
+            count for count in sorted(levels, reverse=True) if any(domain not in excluded for domain in levels[count])
+        )
+        yield spread.constraint, max(next(held, 0) - clause.min_match, 0)
 
 
 def _rejects_all(clauses: Sequence[WithinSkew], frame: Frame) -> Rejection | None:
-    """Skew, where one constraint rejects every domain and no node lacks a key. O(constraints × distinct counts)."""
-    if any(each.out.excluded for each in clauses):
+    """The rejection by skew, if one constraint rejects every domain and no node lacks a key.
+
+    O(constraints × distinct counts).
+    """
+    if any(clause.out.excluded for clause in clauses):
         return None
-    groups = [each.spread.group for each in clauses]
+    groups = [clause.spread.group for clause in clauses]
     full = (frame.is_covered_by(g) and g.smallest() > c.most for g, c in zip(groups, clauses, strict=True))
     if any(full) and not any(group.key.lacking for group in groups):
         return _SKEW_EVERYWHERE
@@ -310,8 +350,9 @@ def _rejects_all(clauses: Sequence[WithinSkew], frame: Frame) -> Rejection | Non
 class SoftClause:
     """One ScheduleAnyway constraint over the scored nodes.
 
-    ``has_key`` is by the label. ``domains`` is not over hostname, where every node is a domain of its own.
-    ``limit``: a domain with a greater count is not one that minDomains waits for; None where minDomains is met or 1.
+    - ``has_key``: whether the node has the label
+    - ``domains``: for hostname each node is its own domain, so ``has_key`` differs from it
+    - ``limit``: a greater count exceeds maxSkew while minDomains is not met; None if minDomains is met or 1
     """
 
     domains: Column
@@ -322,13 +363,13 @@ class SoftClause:
     limit: int | None = None
 
     def is_above(self, node: int) -> bool:
-        """Whether the pod would take the domain of the node above maxSkew pods while minDomains is not met. O(1)."""
+        """Whether the pod would raise the node's domain above maxSkew pods while minDomains is not met. O(1)."""
         return self.limit is not None and self.counts.get(self.domains[node], 0) > self.limit
 
 
 @dataclass(frozen=True, slots=True)
 class SpreadScore(PreparedScore):
-    """Raw scores (fewer pods are better, so less is better) and their inversion to 0–100."""
+    """Raw scores (a smaller score is better: fewer pods), and their inversion to 0–100."""
 
     status: RuleStatus
     nodes: Sequence[int]
@@ -336,7 +377,7 @@ class SpreadScore(PreparedScore):
     ignored: frozenset[int] = frozenset()
 
     def raw(self) -> list[int]:
-        """Sum over the constraints whose key the node has of count × weight + maxSkew - 1; 0 for ignored nodes."""
+        """For each node: the sum of count × weight + maxSkew - 1 over the constraints whose key it has; 0 if ignored."""
         totals = [0.0] * len(self.nodes)
         for clause in self.clauses:
             domains, has_key, count_of = clause.domains, clause.has_key, clause.counts.get
@@ -345,13 +386,16 @@ class SpreadScore(PreparedScore):
                 total + (count_of(domains[node], 0) * weight + more) if has_key[node] else total
                 for total, node in zip(totals, self.nodes, strict=True)
             ]
-        rounded = {total: round_half_away(total) for total in set(totals)}  # few, as counts repeat
+        rounded = {total: round_half_away(total) for total in set(totals)}  # few distinct totals, as counts repeat
         if not self.ignored:
             return [rounded[total] for total in totals]
         return [0 if node in self.ignored else rounded[t] for node, t in zip(self.nodes, totals, strict=True)]
 
     def normalized(self) -> list[int]:
-        """The node with fewest pods gets 100; in whole numbers, as the plugin does it. Then minDomains, as the module says."""
+        """The node with the fewest pods gets 100. In integers, as in the plugin.
+
+        Then minDomains applies, see the module.
+        """
         if self.status.code is not Code.SUCCESS:
             return [0] * len(self.nodes)
         raw, ignored = self.raw(), self.ignored
@@ -365,7 +409,7 @@ class SpreadScore(PreparedScore):
         ])  # fmt: skip
 
     def _for_more_domains(self, scores: list[int]) -> list[int]:
-        """The scores where minDomains is not met, or as they are where no node is in a domain that would help."""
+        """The scores while minDomains is not met. Unchanged if no node is in a domain that would help."""
         wishes = [clause for clause in self.clauses if clause.limit is not None]
         if not wishes:
             return scores
@@ -381,7 +425,7 @@ def _soft(spread: Spread, labelled: Column, frame: Frame, scored: Sequence[int])
     if constraint.topology_key == HOSTNAME:
         size = len(scored)
     else:
-        unlabelled = group.key.number_of.get("", 0)  # nodes without the key count as one more value, ""
+        unlabelled = group.key.number_of.get("", 0)  # nodes without the key count as one more domain, ""
         size = len({labelled[node] or unlabelled for node in scored})
     limit = most_matching(constraint, spread.self_match, 0) if _lacks_domains(spread) else None
     return SoftClause(
@@ -396,67 +440,70 @@ def _lacks_domains(spread: Spread) -> bool:
 
 
 class TopologySpread(Rule):
-    """The rule. Its filter depends on nodes and groups; which groups these are depends on workloads too."""
+    """The rule. Its filter depends on nodes and groups. Which groups these are depends on workloads too."""
 
     name = plugin = _NAME
     counts_by_domain = True
     counted = (SpreadGroups,)
 
     def is_enabled(self, rules: Rules) -> bool:
-        """By `rules.topologySpread.enabled`."""
+        """As `rules.topologySpread.enabled` says."""
         return rules.topology_spread.enabled
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
-        """Changes of workloads, from which default constraints are deduced, and of what policies read of domains."""
+        """Changes of workloads, from which default constraints are deduced, and of the domains that policies read."""
         return (view.workload_changes, view.domains.changes)
 
     def version(self, compiled: CompiledConstraints, view: ClusterView) -> int:
-        """Of the domains that are declared or excluded, and of the pods on nodes, where policies say something of them."""
-        found = compiled.get(SpreadGroups)
-        if found is None or not found.reads_domains:
+        """The version of declared and excluded domains, and of pods on nodes, if policies read them."""
+        spread = compiled.get(SpreadGroups)
+        if spread is None or not spread.reads_domains:
             return 0
-        return view.domains.version + (view.placement_version if found.reads_room else 0)
+        return view.domains.version + (view.placement_version if spread.reads_room else 0)
 
     def pod_key(self, pod: Pod, _view: ClusterView) -> Hashable:
-        """Its requests, where full domains are excluded."""
-        rules = [each.domains for each in pod.signature.spread.hard if each.domains is not None]
-        return frozenset(pod.requests.items()) if any(each.excludes_full for each in rules) else None
+        """The pod's requests, if full domains are excluded."""
+        rules = [constraint.domains for constraint in pod.signature.spread.hard if constraint.domains is not None]
+        return frozenset(pod.requests.items()) if any(rule.excludes_full for rule in rules) else None
 
     def prepare_filter(
         self, pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame
     ) -> PreparedFilter:
-        """The hard constraints, each with the largest count of a domain that passes. O(constraints × distinct counts)."""
-        found = spread_groups(compiled)
-        if found.hard_error:
-            text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {found.hard_error}"
+        """The hard constraints, each with the largest count with which a domain passes.
+
+        O(constraints × distinct counts).
+        """
+        spread = spread_groups(compiled)
+        if spread.hard_error:
+            text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {spread.hard_error}"
             return VerdictOnPod(Rejection(_NAME, Reason.MALFORMED_POD, text), is_error=True)
-        if not found.hard:
+        if not spread.hard:
             return VerdictOnPod(None)
-        within = [_within_skew(each, pod, compiled.signature, frame, view) for each in found.hard]
+        within = [_within_skew(hard, pod, compiled.signature, frame, view) for hard in spread.hard]
         clauses: list[RuleCondition] = []
-        for each in within:
-            key = each.spread.group.key
+        for clause in within:
+            key = clause.spread.group.key
             if key.lacking or not frame.numbers_nodes:
-                clauses.append(HasKey(_NAME, Reason.SPREAD_LABEL_MISSING, key, each.domains))
-            if each.out.excluded:
-                clauses.append(NotExcluded(_NAME, key, each.domains, each.out, frame))
-            clauses.append(each)
+                clauses.append(HasKey(_NAME, Reason.SPREAD_LABEL_MISSING, key, clause.domains))
+            if clause.out.excluded:
+                clauses.append(NotExcluded(_NAME, key, clause.domains, clause.out, frame))
+            clauses.append(clause)
         return ClauseFilter(tuple(clauses), _rejects_all(within, frame))
 
     def constraint_states(
         self, pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame, most_domains: int = MOST_DOMAINS
     ) -> Steps[Sequence[ConstraintState]]:
-        """One for each hard constraint, over its eligible domains."""
-        found: list[ConstraintState] = []
-        for each in spread_groups(compiled).hard:
-            constraint, group, signature = each.constraint, each.group, compiled.signature
-            clause = _within_skew(each, pod, signature, frame, view)
+        """A state for each hard constraint, over its eligible domains."""
+        states: list[ConstraintState] = []
+        for spread in spread_groups(compiled).hard:
+            constraint, group, signature = spread.constraint, spread.group, compiled.signature
+            clause = _within_skew(spread, pod, signature, frame, view)
             out, needed = clause.out, needed_domains(constraint, signature, view)
             eligible = [domain for domain in group.key.nodes_in if group.is_eligible_domain(domain)]
             yield
             counts, passes = clause.match_num, clause.most.__ge__
             domains, more = yield from domain_states(group, eligible, counts, view, passes, most_domains)
-            found.append(
+            states.append(
                 ConstraintState(
                     rule=_NAME,
                     kind="topologySpread",
@@ -473,58 +520,58 @@ class TopologySpread(Rule):
                     domains=tuple([out.judged(state) for state in domains]),
                     more_domains=more,
                     left_out=tuple(out.described(group, most_domains)),
-                    excludes_itself=not each.self_match,
+                    excludes_itself=not spread.self_match,
                 )
             )
-        return found
+        return states
 
     def lasting_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """None: skew is measured against the minimum of all domains."""
+        """None, because skew is measured against the minimum of all domains."""
         return None
 
     def recounted_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """All of it."""
+        """Everything: see `lasting_part`."""
         return compiled
 
     def has_scores(self, compiled: CompiledConstraints, _rules: Rules) -> bool:
-        """Where there are soft constraints."""
-        found = compiled.get(SpreadGroups)
-        return found is not None and bool(found.soft)
+        """Whether there are soft constraints."""
+        spread = compiled.get(SpreadGroups)
+        return spread is not None and bool(spread.soft)
 
     def prepare_score(
         self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], _rules: Rules
     ) -> SpreadScore:
         """The score of the soft constraints over these nodes. O(nodes × constraints)."""
-        found = spread_groups(compiled)
-        if found.soft_error:
-            text = f"calculating preScoreState: obtaining pod's soft topology spread constraints: {found.soft_error}"
+        spread = spread_groups(compiled)
+        if spread.soft_error:
+            text = f"calculating preScoreState: obtaining pod's soft topology spread constraints: {spread.soft_error}"
             return SpreadScore(RuleStatus(Code.ERROR, text), nodes)
-        if not found.soft:
+        if not spread.soft:
             return SpreadScore(SKIP, nodes)
-        labelled = [frame.domains(view.key(each.constraint.topology_key)) for each in found.soft]
+        labelled = [frame.domains(view.key(soft.constraint.topology_key)) for soft in spread.soft]
         ignored: frozenset[int] = frozenset()
-        if found.soft_needs_all_keys:
+        if spread.soft_needs_all_keys:
             ignored = frozenset([node for column in labelled for node in nodes if not column[node]])
         scored = [node for node in nodes if node not in ignored] if ignored else nodes
-        clauses = [_soft(each, column, frame, scored) for each, column in zip(found.soft, labelled, strict=True)]
+        clauses = [_soft(soft, column, frame, scored) for soft, column in zip(spread.soft, labelled, strict=True)]
         return SpreadScore(SUCCESS, nodes, tuple(clauses), ignored)
 
     def ranked_groups(
         self, compiled: CompiledConstraints, view: ClusterView, nodes: int, _rules: Rules
     ) -> Sequence[RankedGroup] | None:
-        """Fewer pods rank higher. The weights are by the domains of the cluster, as the passing nodes are not known yet.
+        """Fewer pods rank higher. Weights use the domains of the cluster, because the passing nodes are not known yet.
 
-        None while minDomains is not met, as a rank is proportional to a count.
+        None while minDomains is not met, because a rank is proportional to a count and the quarter is not.
         """
         spread = spread_groups(compiled)
         if spread.soft_error:
             return ()
         if any(map(_lacks_domains, spread.soft)):
             return None
-        found = []
-        for each in spread.soft:
-            key = view.key(each.constraint.topology_key)
-            size = nodes if each.constraint.topology_key == HOSTNAME else len(key.nodes_in)
+        ranked = []
+        for soft in spread.soft:
+            key = view.key(soft.constraint.topology_key)
+            size = nodes if soft.constraint.topology_key == HOSTNAME else len(key.nodes_in)
             required = key if spread.soft_needs_all_keys else None
-            found.append(RankedGroup(-topology_weight(size), each.group, required))
-        return found
+            ranked.append(RankedGroup(-topology_weight(size), soft.group, required))
+        return ranked
