@@ -1,8 +1,9 @@
 """The admission verb: injects policies into pods and pod templates, and validates policies.
 
-An object costs O(its scheduling fields + the policies that select it), and the joining of node terms is bounded by a
-budget. Nothing is raised: a policy that fails by itself is left out, or refuses the object where its failurePolicy says
-so, and every other policy is applied.
+An object costs O(its scheduling fields + the policies that select it). A budget limits the joining of node terms.
+
+No error leaves the verb. A policy that fails is left out, or it refuses the object if its failurePolicy is Fail. All other
+policies are applied.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ from extender.wire.policies.policy_validation import is_policy
 _MOST_DESCRIBED: Final = 100  # conflicts that are put into words; a response has room for fewer
 _MOST_TITLED: Final = 1000  # changes that are put into the audit annotations
 _MIRROR: Final = "kubernetes.io/config.mirror"  # a static pod's copy, which the kubelet does not read
-_AT_THE_WEBHOOK: Final = frozenset({Moment.ADMISSION, Moment.RELEASE})  # the gate of a release is set by it
+_AT_THE_WEBHOOK: Final = frozenset({Moment.ADMISSION, Moment.RELEASE})  # admission adds the gate of a release
 _COMPUTED_FROM_CLASS: Final = ("priority", "preemptionPolicy")
 
 
@@ -85,9 +86,9 @@ class NamespaceReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A review with the answer, and what led to it: for metrics, events and status.
+    """A review with its response. The other fields are for metrics, events and status.
 
-    ``audited``: what policies in mode Audit would change. ``failed``: policies with errors.
+    ``audited``: what policies in mode Audit would change. ``failed``: policies that could not be applied.
     """
 
     review: JsonObject
@@ -113,7 +114,7 @@ class DeniedError(Exception):
 
 @dataclass(slots=True)
 class _Findings(InjectionOutcome):
-    """What is found while the pod specs of one object are injected."""
+    """The outcome for one object, over all of its pod templates."""
 
     budget: AdmissionBudget = field(default_factory=AdmissionBudget)
     note: str = ""
@@ -131,7 +132,7 @@ class _Findings(InjectionOutcome):
         return FAILED, f"{self.refused_by} cannot be applied: {text}"
 
     def warnings(self) -> list[str]:
-        """Of policies that are passed over, as they cannot be applied."""
+        """Warnings about policies that could not be applied and do not refuse the object."""
         failed = [f"{key} is not applied: {text}" for key, text in self.failed.items() if key != self.refused_by]
         return [*failed, *([self.note] if self.note else [])]
 
@@ -148,7 +149,7 @@ class _Findings(InjectionOutcome):
         return {name: text for name, text in notes.items() if text}
 
     def conflicts(self) -> list[FieldConflict]:
-        """The conflicts of all policies, those in mode Audit too."""
+        """The conflicts of all policies, also of policies in mode Audit."""
         return [conflict for change in (*self.changes, *self.audited) for conflict in change.conflicts]
 
 
@@ -163,7 +164,7 @@ def _describe(conflict: FieldConflict) -> str:
 
 
 class AdmitVerb:
-    """Decides AdmissionReviews. Without effects and without state of its own: any number of replicas answer alike."""
+    """Decides AdmissionReviews. It has no effects and no state, so all replicas give the same answer."""
 
     def __init__(
         self,
@@ -173,7 +174,7 @@ class AdmitVerb:
         nodes: NodeReader | None = None,
         domains: DomainsView | None = None,
     ) -> None:
-        """``domains``: those that are declared; without them none are."""
+        """``domains``: the declared domains; None: none are declared."""
         self._domains = domains
         self._policies = policies
         self._namespaces = namespaces
@@ -184,7 +185,7 @@ class AdmitVerb:
         self._bounds = Bounds.of(settings)
 
     def namespace_of(self, review: Any) -> str:
-        """The namespace whose labels have to be known before the review is decided; empty for none. O(1) where they are."""
+        """The namespace that has to be read before the review is decided; empty where its labels are known already. O(1)."""
         request = review.get("request") if isinstance(review, dict) else None
         name = str(request.get("namespace") or "") if isinstance(request, dict) else ""
         return name if name and len(self._policies) and self._namespaces.labels(name) is None else ""
@@ -194,11 +195,11 @@ class AdmitVerb:
         return self.admit(review).review
 
     def admit(self, review: Any) -> Admission:
-        """The same, with what led to the response."""
+        """As `decide`, with the changes that led to the response."""
         return at_once(self.admit_in_steps(review))
 
     def admit_in_steps(self, review: Any) -> Steps[Admission]:
-        """The same in steps, one for each pod template. A policy that changes in between counts for the templates that follow."""
+        """As `admit`, in steps: one for each pod template. A policy that changes between steps counts for the later templates."""
         try:
             request = read_review(review)
         except ReviewError as error:
@@ -209,7 +210,7 @@ class AdmitVerb:
             return self._given_up(request, f"no policy is applied: {type(error).__name__}: {error}")
 
     def _given_up(self, request: Request, text: str) -> Admission:
-        """The answer where an object as a whole cannot be injected: refused if a policy of failurePolicy Fail might concern it."""
+        """The answer to an object that cannot be injected at all. It is refused if a policy with failurePolicy Fail may select it."""
         strict = next((policy.key for policy in self._policies if _must_not_be_missed(policy, request.namespace)), None)
         review = (
             allowed(request.uid, warnings=[text], notes={"errors": text})
@@ -230,7 +231,7 @@ class AdmitVerb:
         return (yield from self._inject(request, kind))
 
     def _why_not(self, request: Request, kind: str) -> str:
-        """Why nothing is injected into an object; empty where something may be."""
+        """The reason why nothing is injected into an object; empty if policies are to be applied."""
         exempt, metadata = self._settings.policies.exempt, request.obj["metadata"]
         if request.namespace in exempt.namespaces:
             return f"namespace {request.namespace} is exempt"
@@ -244,12 +245,15 @@ class AdmitVerb:
         return reason
 
     def _is_to_wait(self, request: Request, subject: Subject, spec: JsonObject) -> bool:
-        """Whether a new pod gets the gate of a policy that releases groups (KEP-3521).
+        """Whether a new pod gets the gate of a policy that releases pod groups (KEP-3521).
 
-        A pod without the gate escapes: kube-scheduler places it at once and alone. A gate can only be set at creation, and only
-        the extender removes it. None gets a pod with a node, beside which the API server refuses gates, one of a DaemonSet, which
-        belongs to one node, and where the settings allow it one with a schedulingGroup, which kube-scheduler places with its group
-        (KEP-5732). An owner is what the creator of the pod says: so it counts only of those that create pods of DaemonSets.
+        A gate can be set only when a pod is created, and only the extender removes this one. A pod without it escapes its group:
+        kube-scheduler places the pod at once and alone. These pods get no gate:
+
+        1. a pod with a node: the API server refuses gates beside a node name;
+        2. a pod of a DaemonSet: it belongs to one node. The owner reference is written by the creator of the pod, so it is trusted
+           only from the users that create pods of DaemonSets;
+        3. a pod with a schedulingGroup, where the settings exempt it: kube-scheduler places it with its group (KEP-5732).
         """
         exemptions = self._settings.policies.exemptions
         return not (
@@ -276,9 +280,9 @@ class AdmitVerb:
         obj = request.obj
         text = get(obj, ANNOTATION)
         recorded = records = read_records(text)
-        if recorded and text != get(
-            request.old, ANNOTATION
-        ):  # what the old object has was written by an earlier review
+        # A record of the old object is trusted, because an earlier review wrote it. A new record may come from a user, so it counts
+        # only if the policies of today inject what it says.
+        if recorded and text != get(request.old, ANNOTATION):
             records = {place: record for place, record in recorded.items() if is_true(record, self._policies)}
         kept: dict[str, InjectionRecord] = {}
         changed: dict[Path, JsonObject] = {}
@@ -303,14 +307,14 @@ class AdmitVerb:
     def _template(
         self, request: Request, kind: str, template: JsonObject, record: InjectionRecord | None, findings: _Findings
     ) -> tuple[JsonObject, InjectionRecord | None]:
-        """A pod, or a pod template, with its policies injected, and the record of that."""
+        """A pod or a pod template with its policies injected, and the record of the injection."""
         spec = template.get("spec")
         if not isinstance(spec, dict):
             return template, None
         is_pod = kind == POD
         subject = _subject(request, template, spec, self._namespaces)
         for invalid in self._policies.invalid_for(subject):
-            is_strict = invalid.must_not_be_missed(Moment.ADMISSION, Moment.RELEASE)  # a gate is added at admission
+            is_strict = invalid.must_not_be_missed(Moment.ADMISSION, Moment.RELEASE)
             findings.fail(invalid.key, invalid.errors[0], is_strict=is_strict)
             findings.check()
         clean = spec if is_pod or record is None else subtract(spec, record)
@@ -349,7 +353,7 @@ class AdmitVerb:
         return 0 if self._domains is None else len(self._domains.declared(topology_key))
 
     def _new_pod(self, subject: Subject, policies: Sequence[Policy]) -> NewPod:
-        """What completes the spread constraints of a pod."""
+        """The directives that complete the spread constraints of a new pod."""
         acting = (
             policy.directives.spread
             for policy in policies
@@ -380,9 +384,10 @@ def _subject(request: Request, template: JsonObject, spec: JsonObject, namespace
 
 
 def _seed(request: Request, *, is_pod: bool) -> str:
-    """What chooses among scheduler names: the controller, so that its pods share one, else the namespace and the name.
+    """The text that chooses among several scheduler names.
 
-    A template has its object's name also before it has a UID, and keeps its scheduler when it is updated.
+    - A pod with a controller: the controller's UID, so that all of its pods get the same scheduler.
+    - Else namespace and name. A workload has a name before it has a UID, so its template keeps its scheduler over updates.
     """
     controller = controller_of(request.obj).get("uid") if is_pod else None
     metadata = request.obj["metadata"]
@@ -391,9 +396,9 @@ def _seed(request: Request, *, is_pod: bool) -> str:
 
 
 def _without_computed(old: JsonObject, new: JsonObject) -> JsonObject:
-    """A pod whose priority class was changed, without what the API server had computed from the earlier class.
+    """The new spec; where the priority class was changed, without the fields that the API server computed from the old class.
 
-    Its Priority plugin runs again after a webhook, and refuses a priority that is not that of the class:
+    The Priority plugin of the API server runs again after a webhook, and refuses a pod whose priority differs from its class:
     https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
     """
     if (old.get("priorityClassName") or "") == (new.get("priorityClassName") or ""):

@@ -1,8 +1,8 @@
-"""The annotation that records what was injected into an object, and subtracting it again.
+"""The annotation that records the injected values of an object, and how to take them out again.
 
-A template is admitted at every update. What an earlier version of a policy injected is taken out before the policies of
-today are applied, so that a changed or deleted policy leaves nothing behind. What the user has changed in between stays.
-The annotation holds one record for each pod template, by its JSON pointer (empty for a pod).
+A workload is admitted at every update. First the values that an earlier version of a policy injected are taken out of its
+template, then the policies of today are applied. So a changed or deleted policy leaves nothing behind. A value that the user has
+changed since stays. The annotation has one record for each pod template, by its JSON pointer (empty for a pod).
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ _MOST_SEARCHED: Final = 4000  # elements, requirements or values
 
 
 class _Record(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Part of the annotation. Whatever has another form is not one of ours."""
+    """Part of the annotation. An annotation of another form is ignored."""
 
 
 class PolicyRecord(_Record):
-    """What one policy added, and what it replaced (`was…`).
+    """The values that one policy added, and the values that it replaced (`was…`, `were…`).
 
-    ``spread``: the fields that constraints of a pod got, by topology key. They are never taken out, as no pod is freed.
+    ``spread``: by topology key, the fields by which the pod's constraints were completed. They are never taken out: only a pod gets
+    them, and a pod keeps its constraints.
     """
 
     policy: str
@@ -49,22 +50,26 @@ class PolicyRecord(_Record):
     spread: dict[str, JsonObject] = {}
 
     def without_replaced(self) -> PolicyRecord:
-        """As if everything had been added to a pod that said nothing."""
+        """The record without the replaced values, as if the pod had been empty before."""
         spread = [*self.lists.get(SPREAD, ()), *(new for new, _ in self.were_constraints)]
         lists = self.lists | {SPREAD: spread} if spread else self.lists
         return PolicyRecord(self.policy, self.generation, self.fields, self.node_selector, lists)
 
 
 class TermsRecord(_Record):
-    """The required node terms before injection, and for each one after it where it came from (-1: a policy) and what was added."""
+    """The required node terms before and after injection.
+
+    ``after``: for each term the position of the term in ``before`` that it began as (-1: a policy's term), and the added part.
+    """
 
     before: list[Any] | None = None
     after: list[tuple[int, JsonObject]] = []
 
     def without_replaced(self) -> TermsRecord:
-        """None of the terms from before where a policy replaced them; then no term after it comes from one of them.
+        """The record without ``before``, where a policy replaced these terms: then no term in ``after`` began as one of them.
 
-        Where they were joined with a policy's, all are wishes of the user, also those that no node can match beside the policy.
+        Where they were joined with a policy's terms they stay, even terms that no node can match together with the policy: all of
+        them are the user's wishes.
         """
         are_joined = any(0 <= origin < len(self.before or ()) for origin, _ in self.after)
         return TermsRecord(self.before if are_joined else None, self.after)
@@ -79,7 +84,7 @@ class InjectionRecord(_Record):
 
     @property
     def terms_count(self) -> int:
-        """How many required node terms there were before or after injection, whichever is more."""
+        """The number of required node terms before or after injection: the larger one."""
         return 0 if self.terms is None else max(len(self.terms.before or ()), len(self.terms.after))
 
     def items(self, path: str) -> list[JsonObject]:
@@ -87,7 +92,7 @@ class InjectionRecord(_Record):
         return [item for policy in self.policies for item in policy.lists.get(path, ())]
 
     def without_replaced(self) -> InjectionRecord:
-        """The same without what was replaced: then subtracting restores nothing that the pod does not have any more."""
+        """The record without replaced values. Subtracting it takes injected values out and puts no old value back."""
         terms = None if self.terms is None else self.terms.without_replaced()
         return InjectionRecord([policy.without_replaced() for policy in self.policies], self.created, terms)
 
@@ -97,7 +102,7 @@ _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def read_records(text: Any) -> dict[str, InjectionRecord]:
-    """The records of the annotation, by pointer; empty where there are none, where it is none of ours, or larger than ours are."""
+    """The records of the annotation, by pointer. Empty where it is missing, of another form, or longer than `MOST_RECORDED`."""
     if not isinstance(text, str) or len(text) > MOST_RECORDED:
         return {}
     try:
@@ -112,7 +117,7 @@ def write_records(records: dict[str, InjectionRecord]) -> str:
 
 
 def annotated(obj: JsonObject, text: str) -> JsonObject:
-    """The object with the record as its annotation; without the annotation where there is nothing to record."""
+    """The object with the text as its annotation. An empty text removes the annotation."""
     if text:
         return put(obj, ANNOTATION, text)
     without = drop(obj, ANNOTATION)
@@ -120,10 +125,10 @@ def annotated(obj: JsonObject, text: str) -> JsonObject:
 
 
 def is_true(record: InjectionRecord, policies: PoliciesView) -> bool:
-    """Whether the policies that a record names inject what it says, in the generations that it names. O(record).
+    """Whether the policies that a record names, in the generations that it names, inject the values in it. O(record).
 
-    The annotation is the tenant's to write. What it says was there before cannot be known, and restoring that gives a tenant
-    nothing: it is what the tenant might have written in the first place.
+    A tenant can write the annotation. The replaced values in it cannot be checked, but a tenant gains nothing by them: restoring
+    them gives the object values that the tenant could have written directly.
     """
     known = [(policy, _policy_of(policy, policies)) for policy in record.policies]
     required = {
@@ -171,7 +176,7 @@ def _injects(policy: Policy, record: PolicyRecord) -> bool:
 
 
 def record_of(fields: PodFields, changes: Iterable[Changes]) -> InjectionRecord | None:
-    """What an injection did; None where it did nothing."""
+    """The record of an injection; None if it changed nothing."""
     made = [_policy_record(change) for change in changes if not change.is_empty]
     if not made:
         return None
@@ -180,7 +185,7 @@ def record_of(fields: PodFields, changes: Iterable[Changes]) -> InjectionRecord 
 
 
 def joined(old: InjectionRecord | None, new: InjectionRecord) -> InjectionRecord:
-    """Both records: of a pod that is asked about a second time, after another webhook has changed it."""
+    """Both records as one, for a pod that is reviewed a second time because another webhook has changed it."""
     if old is None:
         return new
     created = [*old.created, *(path for path in new.created if path not in old.created)]
@@ -203,9 +208,9 @@ def _policy_record(changes: Changes) -> PolicyRecord:
 
 
 def subtract(spec: JsonObject, record: InjectionRecord) -> JsonObject:
-    """The spec without what was injected, where it still stands as it was injected. O(record + lists that it names).
+    """The spec without the injected values. A value that was changed since stays. O(record + lists that it names).
 
-    A list that is far above every limit stays: it is the user's, and policies add nothing to it.
+    A list that is far above every limit is not searched: policies add nothing to such a list, so it is all the user's.
     """
     spec = _without_values(spec, record)
     for path in _PATHS:
@@ -226,7 +231,7 @@ def subtract(spec: JsonObject, record: InjectionRecord) -> JsonObject:
 
 
 def _without_values(spec: JsonObject, record: InjectionRecord) -> JsonObject:
-    """Without the scalar fields and the pairs of the node selector."""
+    """The spec without the injected scalar fields and node selector pairs."""
     selector = spec.get("nodeSelector")
     scalars: JsonObject = {name: spec[name] for name in SCALARS if name in spec}
     pairs = dict(selector) if isinstance(selector, dict) else {}
@@ -244,7 +249,7 @@ def _without_values(spec: JsonObject, record: InjectionRecord) -> JsonObject:
 
 
 def _restore(values: JsonObject, added: dict[str, str], were: dict[str, str]) -> None:
-    """Puts back what was there before, of values that still stand as they were added."""
+    """Takes out the added values that are unchanged, and puts the replaced values back in their place."""
     for name, value in added.items():
         if values.get(name) == value:
             if name in were:
@@ -254,7 +259,7 @@ def _restore(values: JsonObject, added: dict[str, str], were: dict[str, str]) ->
 
 
 def _without_items(spec: JsonObject, path: str, items: Sequence[JsonObject]) -> JsonObject:
-    """Takes out each element once: the last that is equal, as elements are appended."""
+    """The spec without the injected elements of a list. Of equal elements the last is taken out: injected ones are appended."""
     names = tuple(path.split("."))
     present = get(spec, names)
     if not isinstance(present, list) or len(present) > _MOST_SEARCHED:
@@ -271,7 +276,7 @@ def _without_items(spec: JsonObject, path: str, items: Sequence[JsonObject]) -> 
 
 
 def _subtract_terms(spec: JsonObject, record: TermsRecord) -> JsonObject:
-    """The terms as they were before. Where the user has changed the list, each term without what was added to it."""
+    """The spec with the terms from before the injection. Where the user has changed the list, each term loses its added part."""
     present = get(spec, TERMS_PATH)
     present = present if isinstance(present, list) else []
     if len(present) > _MOST_SEARCHED or max(counts_of(put({}, TERMS_PATH, present))) > _MOST_SEARCHED:
@@ -301,7 +306,7 @@ class _Injected(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, origin: int, added: JsonObject, before: Sequence[NodeTerm]) -> _Injected:
-        """From the record; an origin that does not exist counts as none."""
+        """From the record. An origin beyond ``before`` counts as -1."""
         extra = node_term(added)
         known = 0 <= origin < len(before)
         return cls(origin if known else -1, extra, extra.clauses | (before[origin].clauses if known else frozenset()))
@@ -310,7 +315,15 @@ class _Injected(msgspec.Struct, frozen=True):
 def _each_without(
     now: Sequence[NodeTerm], injected: Sequence[_Injected], before: Sequence[NodeTerm]
 ) -> list[JsonObject]:
-    """Each term without what was added to it: it is an injected term, or was one before the user added to it, or holds what was added."""
+    """The terms of a list that the user has changed, each without its injected part.
+
+    A term of the list is one of these:
+
+    1. an injected term, unchanged: it becomes the term that it began as, or is left out if it was a policy's;
+    2. an injected term to which the user added clauses: it loses the part that was added at injection;
+    3. a term with the added part of some injected term: it loses that part;
+    4. any other term: the user's own.
+    """
     equal = {term.clauses: term for term in reversed(injected)}
     shorter, additions = (
         _Subsets([term.clauses for term in injected]),
@@ -333,7 +346,10 @@ def _each_without(
 
 
 class _Subsets:
-    """Finds the first of many sets that another one contains. Each is filed under the clause that the fewest of them have."""
+    """Finds the first of many sets that is a subset of a given set.
+
+    Each set is filed under its rarest clause, so only sets are compared that share a rare clause with the given set.
+    """
 
     def __init__(self, sets: Sequence[frozenset[Clause]]) -> None:
         first = {clauses: number for number, clauses in reversed(list(enumerate(sets))) if clauses}
@@ -343,7 +359,7 @@ class _Subsets:
             self._filed.setdefault(min(clauses, key=counts.__getitem__), []).append((number, clauses))
 
     def first_in(self, clauses: frozenset[Clause]) -> int | None:
-        """The number of the first one that is part of these clauses. O(clauses + sets filed under them)."""
+        """The number of the first set whose clauses are all among these. O(clauses + sets that are filed under them)."""
         filed = (entry for clause in clauses for entry in self._filed.get(clause, ()))
         return min((number for number, subset in filed if subset <= clauses), default=None)
 

@@ -1,8 +1,8 @@
 """Changes to plain JSON that leave the original alone, and the smallest JSON patch (RFC 6902) from one object to another.
 
-Only the objects on the way to a change are copied, so an unchanged part stays the same Python object, and no field is lost that is
-not known. The patch does not look into parts that are the same object: it costs what changed, not the object. It has a `test`
-before whatever it replaces or removes. https://www.rfc-editor.org/rfc/rfc6902
+Only objects on the path to a change are copied. So an unchanged part stays the same Python object, and unknown fields are kept.
+The patch skips parts that are the same object, so it costs O(changes), not O(object). It has a `test` before each `replace` and
+`remove`. https://www.rfc-editor.org/rfc/rfc6902
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _compare(old: Any, new: Any, path: str, operations: list[Operation]) -> None
 
 
 def _equal(old: Any, new: Any) -> bool:
-    """JSON equality: to Python True is 1."""
+    """JSON equality. It differs from Python's, where True equals 1."""
     return bool(old == new) and isinstance(old, bool) == isinstance(new, bool)
 
 
@@ -61,9 +61,9 @@ def _remove(value: Any, path: str, operations: list[Operation]) -> None:
 
 
 def _compare_lists(old: list[Any], new: list[Any], path: str, operations: list[Operation]) -> None:
-    """Keeps what both lists begin and end with. Between, elements are changed in place, then added or removed.
+    """Keeps the equal elements at the begin and the end of both lists. Between, elements are replaced, then added or removed.
 
-    An element is added by its number, so that the patch says where it goes (and `-` is not taken for a number).
+    An element is added at its number and not at `-` (the end), so that the patch says where it goes.
     """
     begin = _common(old, new)
     end = _common(old[begin:][::-1], new[begin:][::-1])
@@ -88,7 +88,7 @@ def _common(old: list[Any], new: list[Any]) -> int:
 
 
 def _deeply_equal(old: Any, new: Any) -> bool:
-    """Equality in which True is not 1 at any depth. Python's own is tried first, as it is fast."""
+    """JSON equality at any depth. Python's own comparison comes first, because it is fast."""
     if old != new:
         return False
     if isinstance(old, dict):
@@ -99,7 +99,7 @@ def _deeply_equal(old: Any, new: Any) -> bool:
 
 
 def get(value: JsonObject, path: Iterable[str]) -> Any:
-    """What stands at a path of field names; None where it is missing, or where a part of the path is no object."""
+    """The value at a path of field names. None where it is missing, or where a part of the path is no object."""
     part: Any = value
     for name in path:
         part = part.get(name) if isinstance(part, dict) else None
@@ -107,7 +107,7 @@ def get(value: JsonObject, path: Iterable[str]) -> Any:
 
 
 def put(value: JsonObject, path: Iterable[str], new: Any) -> JsonObject:
-    """A copy with a value at a path; objects that are missing on the way are made. O(fields on the way)."""
+    """A copy with a value at a path. Missing objects on the path are created. O(fields of the objects on the path)."""
     name, *rest = path
     copy = dict(value)
     below = copy.get(name)
@@ -131,5 +131,5 @@ def drop(value: JsonObject, path: Iterable[str]) -> JsonObject:
 
 
 def missing_parents(value: JsonObject, path: tuple[str, ...]) -> list[str]:
-    """The dotted paths of the field and of the objects above it that do not exist."""
+    """The dotted paths of the missing parts of a path: objects above the field, and the field."""
     return [".".join(path[: n + 1]) for n in range(len(path)) if get(value, path[: n + 1]) is None]

@@ -1,12 +1,12 @@
-"""Policies, and limits on affinity across namespaces, in the API server's own form, as far as CEL can say them.
+"""Scheduling policies, and limits on affinity across namespaces, as objects of the API server, as far as CEL can express them.
 
-A scheduling policy becomes a MutatingAdmissionPolicy with its binding. Only JSON patches are made: the apply configurations of
-these policies may not change atomic lists, which tolerations are.
-https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/
-
-ResourceQuotas count pods with affinity across namespaces from their creation. A ValidatingAdmissionPolicy refuses them wherever
-no number was allowed, which otherwise takes a file of the API server (limitedResources), and which a quota of the same scope
-cannot satisfy by its name alone. https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/
+1. A scheduling policy becomes a MutatingAdmissionPolicy with its binding. It uses JSON patches only, because apply configurations
+   may not change atomic lists such as tolerations.
+   https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/
+2. A limit becomes a ResourceQuota, which counts pods with affinity across namespaces from their creation.
+3. A ValidatingAdmissionPolicy refuses such pods in each namespace without an allowed number, because a quota limits only its own
+   namespace. A quota alone does not lift the refusal. The alternative is a configuration file of the API server
+   (limitedResources). https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _NOT_SAID: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NativePolicy:
-    """The objects, none where nothing can be said; what is left out, with the reason; and notes about the rest."""
+    """The objects (none where CEL can express nothing of the policy); what is left out, with the reason; notes about the rest."""
 
     documents: tuple[JsonObject, ...]
     left_out: tuple[str, ...]
@@ -70,7 +70,7 @@ class _Draft:
 
 
 def native_policy(policy: Policy, spec: JsonObject, exempt: Exempt) -> NativePolicy:
-    """The policy in the API server's own form. ``spec`` is the JSON that it was read from. O(its size)."""
+    """The policy as objects of the API server. ``spec``: the JSON from which the policy was read. O(its size)."""
     unknown = islice(unknown_fields(spec, SPEC_FIELDS, "spec"), _SHOWN)
     draft = _Draft(left_out=[f"{path}: unknown field" for path in unknown])
     spec = with_known_fields(spec)  # the name of another field is free text, and would become a part of an expression
@@ -182,7 +182,7 @@ def _gates(names: Iterable[str], draft: _Draft) -> None:
 
 
 def _list(name: str, items: list[tuple[JsonObject, str]], draft: _Draft, *, unless: str = "false") -> None:
-    """Appends each item unless one of the pod is the same by its condition, in which `e` is that of the pod."""
+    """Appends each item for which the pod has no equal element. ``items``: with the CEL condition of equality to an element `e`."""
     if not items:
         return
     parts = [_unless(_has(name), _add(f"/spec/{name}", "[]"))]
@@ -211,7 +211,7 @@ def _typed(value: Any, kind: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """A text, number or list as CEL, which has the literals of JSON."""
+    """A text, number or list as a CEL literal. CEL has the literals of JSON."""
     return orjson.dumps(value).decode()
 
 
@@ -223,7 +223,7 @@ def _has(name: str) -> str:
 
 
 def _name(policy: Policy) -> str:
-    """Of the cluster-scoped objects, in which the namespace is a part."""
+    """The name of the objects. They are cluster-scoped, so the policy's namespace is a part of it."""
     return ".".join(part for part in ("placement", policy.key.namespace, policy.key.name) if part)
 
 
@@ -262,7 +262,7 @@ def _documents(policy: Policy, spec: JsonObject, draft: _Draft, exempt: Exempt) 
 
 
 def _with(selector: JsonObject, key: str, values: list[str]) -> JsonObject:
-    """A selector that also keeps away objects with one of these values of a label."""
+    """The selector, without objects that have one of these values of a label."""
     if not values:
         return selector
     added = {"key": key, "operator": "NotIn", "values": values}
@@ -319,9 +319,9 @@ _MESSAGE: Final = (
 def native_quotas(
     namespaces: Collection[str], allowed: Mapping[str, int], settings: Quota, *, audits: bool = False
 ) -> list[JsonObject]:
-    """The policy with its binding, and a quota for each namespace that is not exempt: 0 pods where no number is allowed.
+    """The policy with its binding, and a quota for each namespace that is not exempt: of 0 pods where no number is allowed.
 
-    ``namespaces``: those that exist, or none where that is not known; then only those with a number get a quota.
+    ``namespaces``: the existing ones. Where they are not known only namespaces with a number get a quota.
     """
     exempt = settings.exempt_namespaces
     names = sorted({*namespaces, *allowed} - set(exempt))
@@ -335,7 +335,7 @@ def native_quotas(
 
 
 def _quota(namespace: str, pods: int) -> JsonObject:
-    """Its scope is in `scopes`, which cannot change, and not in `scopeSelector`, which can."""
+    """The quota. Its scope is in `scopes`, because that field is immutable and `scopeSelector` is not."""
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -371,7 +371,7 @@ def _quota_policy(free: Collection[str], classes: Collection[str]) -> JsonObject
 
 
 def _quota_conditions(classes: Collection[str]) -> JsonObject:
-    """Pods of exempt priority classes are no concern of the policy."""
+    """Match conditions: the policy skips pods of exempt priority classes."""
     if not classes:
         return {}
     listed = orjson.dumps(list(classes)).decode()
@@ -389,7 +389,7 @@ def _quota_binding(*, audits: bool) -> JsonObject:
 
 
 def _quota_lists() -> Iterator[str]:
-    """Whether a term of one of the four lists is in the scope, as CEL: the predicate of `model/constraints/terms.py`."""
+    """CEL: a term of one of the four lists is in the scope. The same predicate as in `model/constraints/terms.py`."""
     for kind in ("podAffinity", "podAntiAffinity"):
         for need, term in (("required", "t"), ("preferred", "t.podAffinityTerm")):
             path = f"object.spec.affinity.{kind}"

@@ -1,8 +1,10 @@
-"""The scheduling fields of a pod while policies are applied to them, and what each policy did.
+"""The scheduling fields of a pod while policies are applied to them, and the changes of each policy.
 
-At admission they are read from the JSON of a pod spec, and what has changed is written back to it: the JSON patch is the
-difference. At scheduling the lists are those of a pod that exists, with model objects as elements (`verbs/effective_pod.py`). So a
-directive has one meaning at both moments.
+- At admission the fields are read from the JSON of a pod spec. Changed fields are written back to it, and the JSON patch is the
+  difference.
+- At scheduling the lists come from an existing pod, with model objects as elements (`verbs/effective_pod.py`).
+
+Both use the same code, so a directive has the same meaning at both moments.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ _LAST_READ: Final = 500  # elements of a list that is above a limit
 
 @dataclass(frozen=True, slots=True)
 class FieldConflict:
-    """A pod and a policy that contradict each other in one field; ``resolution``: what was done.
+    """A pod and a policy that contradict each other in one field, and how it was resolved.
 
-    Where a limit leaves no room for a directive, the policy's `failurePolicy` is the resolution.
+    A limit that leaves no room for a directive is a conflict too: its ``resolution`` is the policy's `failurePolicy`.
     """
 
     policy: PolicyKey
@@ -44,7 +46,7 @@ class FieldConflict:
 
 
 class RejectedError(Exception):
-    """A conflict with a policy that rejects pods for it, or a limit that keeps out one that must not fail."""
+    """Raised for a conflict with a policy that rejects pods for it, or for a limit on a policy that must not fail."""
 
     def __init__(self, conflict: FieldConflict) -> None:
         super().__init__(f"{conflict.policy}: {conflict.field}: {conflict.message}")
@@ -53,9 +55,12 @@ class RejectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """``limits``: what a pod may have in all. ``max_terms``: how many required node terms policies may make of it.
+    """The bounds of one injection.
 
-    ``max_policies``: how many are applied to it. ``rejects_excess``: pods above a limit are rejected when they are scheduled (offload mode).
+    - ``limits``: the limits of a pod.
+    - ``max_terms``: how many required node terms a pod may have after policies were joined with it.
+    - ``max_policies``: how many policies are applied to one pod.
+    - ``rejects_excess``: a pod above a limit is rejected when it is scheduled (offload mode).
     """
 
     limits: ConstraintLimits = DEFAULT_LIMITS
@@ -65,14 +70,14 @@ class Bounds:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Those of the configuration."""
+        """The bounds of the configuration."""
         policies = settings.policies
         return cls(settings.limits, policies.max_terms, settings.mode == "offload", policies.max_per_pod)
 
 
 @dataclass(slots=True)
 class Changes:
-    """What one policy did to a pod. ``added`` and ``replaced`` are part of the annotation: see `injected`."""
+    """The changes of one policy to a pod. ``added`` and ``replaced`` go into the annotation: see `injected`."""
 
     policy: Policy
     added: JsonObject = field(default_factory=dict)
@@ -103,9 +108,9 @@ def short(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The lists of a pod that exists, by path: model objects, with keys that equal elements share; and the pod's size.
+    """An existing pod: its lists by path, and its size.
 
-    ``excess`` names a limit that the pod is above.
+    The elements are model objects; equal elements have equal keys. ``excess``: the limit that the pod is above, or empty.
     """
 
     lists: Mapping[str, Sequence[InjectedItem]]
@@ -114,11 +119,15 @@ class Held:
 
 
 class PodFields:
-    """The fields as they are now. Each is read when it is first asked for, replaced as a whole, and never changed in place.
+    """The current fields. A field is read at its first use, replaced as a whole, and never changed in place.
 
-    ``excess`` names a limit that the pod is above by itself: then its lists are not read, and it gets what selects nodes at most
-    (`is_unlimited`). ``held``: the lists of a pod that exists, in place of those of the spec. ``apart``: required node terms of
-    policies that are held to beside those of the pod. ``claims``: the fields that have the value of a policy. Reading all costs O(the spec's scheduling fields), once.
+    - ``excess``: the limit that the pod is above by itself, or empty. Then its lists are not read, and policies add at most
+      directives that select nodes (`is_unlimited`).
+    - ``held``: the lists of an existing pod, in place of the lists of the spec.
+    - ``apart``: required node terms of policies that a node must match beside the pod's own.
+    - ``claims``: the fields that have the value of a policy.
+
+    Reading all fields costs O(scheduling fields of the spec), once.
     """
 
     def __init__(self, spec: JsonObject, bounds: Bounds, budget: AdmissionBudget, held: Held | None = None) -> None:
@@ -152,7 +161,7 @@ class PodFields:
         return few and not self._excess(counts_of(put({}, TERMS_PATH, terms)))
 
     def save(self) -> tuple[Any, ...]:
-        """What `restore` needs. O(fields)."""
+        """The state for `restore`. O(fields)."""
         claims = len(self.claims)
         sizes = self._size, self._let
         return self.scalars, self.node_selector, dict(self._lists), self._terms, self.apart, sizes, claims
@@ -185,15 +194,15 @@ class PodFields:
         return items
 
     def _unread(self, path: str) -> list[Any]:
-        """The elements of a list that are left alone, as the pod is above a limit: those in front of the last ones.
+        """The elements of a list that are not read, because the pod is above a limit: all but the last ones.
 
-        Policies append theirs, so they are found when the pod is asked about again.
+        Policies append their elements, so these are among the last ones when the pod is reviewed again.
         """
         values = get(self._spec, path.split(".")) if self.excess and path != GATES else None
         return values[:-_LAST_READ] if isinstance(values, list) else []
 
     def known(self, path: str) -> set[str]:
-        """The keys of the elements that stand in a list."""
+        """The keys of the elements of a list."""
         keys = self._keys.get(path)
         if keys is None:
             keys = self._keys[path] = {item.key for item in self.items(path)}
@@ -206,7 +215,7 @@ class PodFields:
         known.update(item.key for item in items)
 
     def replace(self, path: str, items: Sequence[InjectedItem]) -> None:
-        """Puts another list in the place of one."""
+        """Replaces a list."""
         self._lists[path] = items
         self._keys.pop(path, None)
 
@@ -233,7 +242,7 @@ class PodFields:
 
     @property
     def spec(self) -> JsonObject:
-        """The spec with all that was changed. Parts that were not changed are the same objects as before. O(changes)."""
+        """The spec with all changes. Unchanged parts are the same objects as before. O(changes)."""
         spec = self._with_terms
         for path, items in self._lists.items():
             spec = put(spec, path.split("."), [*self._unread(path), *(item.value for item in items)])
@@ -262,7 +271,7 @@ class PodFields:
 
     @property
     def created(self) -> list[str]:
-        """The dotted paths of lists and objects that the spec did not have."""
+        """The dotted paths of lists and objects that were created in the spec."""
         return list(dict.fromkeys(name for path in self._written() for name in missing_parents(self._spec, path)))
 
     def _written(self) -> Iterator[tuple[str, ...]]:
@@ -275,11 +284,11 @@ class PodFields:
     # ---- conflicts and limits
 
     def claim(self, where: str) -> None:
-        """Notes that a policy's value stands in a field: a policy that applies later does not override it."""
+        """Marks a field as set by a policy, so that a later policy does not override it."""
         self.claims[where] = None
 
     def conflict(self, changes: Changes, where: str, message: str) -> ConflictPolicy:
-        """Records a conflict; returns how it is resolved, or raises `RejectedError`."""
+        """Records a conflict. Returns the resolution, or raises `RejectedError`."""
         resolution = changes.policy.conflict_policy
         if where in self.claims and resolution is ConflictPolicy.OVERRIDE:
             resolution = ConflictPolicy.KEEP_POD
@@ -291,30 +300,31 @@ class PodFields:
         return resolution
 
     def leave_out(self, changes: Changes, where: str, message: str) -> None:
-        """Records a directive that a limit keeps out of the pod; raises `RejectedError` where the policy must not fail."""
+        """Records a directive for which a limit leaves no room. Raises `RejectedError` if the policy must not fail."""
         conflict = FieldConflict(changes.policy.key, where, message, changes.policy.failure_policy)
         if conflict.resolution is FailurePolicy.FAIL:
             raise RejectedError(conflict)
         changes.conflicts.append(conflict)
 
     def is_unlimited(self, policy: Policy) -> bool:
-        """Whether what a cluster policy says about nodes is applied whatever the pod has: a tenant could fill it up beforehand.
+        """Whether a cluster policy's directives about nodes are applied although the pod is at a limit.
 
-        A pod that exists does not grow by what it is held to, and in augment mode no pod is rejected for its size.
+        Else a tenant could fill the pod up to the limit, so that the policy has no room. It is safe in two cases: an existing pod
+        does not grow by directives, and in augment mode no pod is rejected for its size.
         """
         return not policy.key.namespace and (self.held is not None or not self.bounds.rejects_excess)
 
     def fits(self, growth: Size, where: str, changes: Changes, *, selects_nodes: bool = False) -> bool:
-        """Whether the pod stays within the limits with so much more; else the policy fails, and the pod stays as it is."""
+        """Whether the pod stays within the limits if it grows by a size. If not, the policy fails and the pod stays unchanged."""
         above = self.grow(growth, changes.policy, selects_nodes=selects_nodes)
         if above:
             self.leave_out(changes, where, above)
         return not above
 
     def grow(self, growth: Size, policy: Policy, *, selects_nodes: bool) -> str:
-        """Makes the pod larger. Returns the limit that forbids it, or an empty text.
+        """Adds to the size of the pod. Returns the limit that forbids it, or an empty text.
 
-        A pod above a limit would be rejected in offload mode. What is unlimited by the pod has the limits to itself.
+        In offload mode a pod above a limit would be rejected. Unlimited directives are measured without the pod's own size.
         """
         is_let = selects_nodes and self.is_unlimited(policy)
         if self.excess and not is_let:
@@ -328,7 +338,7 @@ class PodFields:
         return above
 
     def _excess(self, size: Size, growth: Size | None = None) -> str:
-        """The first limit that is exceeded, and that grows where a growth is given; empty where there is none."""
+        """The text of the first exceeded limit; empty where there is none. With a growth only limits count that it adds to."""
         if all(map(le, size, self._most)):
             return ""
         for name, count, more, most in zip(Size._fields, size, growth or size, self._most, strict=True):
@@ -338,7 +348,7 @@ class PodFields:
 
     @property
     def size(self) -> Size:
-        """What the pod counts against the limits now."""
+        """The size of the pod now, as limits count it."""
         if self._size is None:
             self._size = size_of(self._spec)
         return self._size

@@ -1,7 +1,7 @@
-"""Reviews of policy objects: invalid ones are refused with every error, and valid ones may draw warnings.
+"""Reviews of policy objects. An invalid policy is refused with all of its errors; a valid one may get warnings.
 
-A warning is about what is legal and probably a mistake; the API server shows it to the author. Costs O(policies + nodes);
-policies are seldom written.
+A warning is about something legal that is probably a mistake. The API server shows it to the author. A review costs
+O(policies + nodes), which is fine because policies are seldom written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class NodeReader(Protocol):
     """The nodes of the cluster."""
 
     def are_matched(self, affinity: NodeAffinity) -> bool | None:
-        """Whether an affinity matches any node now; None where that is not known, or takes too long to tell."""
+        """Whether an affinity matches any node now. None where that is not known, or takes too long to find out."""
 
 
 LabelsOf = Callable[[str], Labels | None]
@@ -42,10 +42,10 @@ LabelsOf = Callable[[str], Labels | None]
 def review_policy(
     request: Request, policies: PoliciesView, labels_of: LabelsOf, nodes: NodeReader | None, settings: Settings
 ) -> JsonObject:
-    """The answer to a policy that is created or updated.
+    """The answer to the creation or update of a policy.
 
-    An update that leaves the spec as it was is not refused for it: the policy may have been stored under an older
-    schema, and must lose its finalizers nevertheless.
+    An update that leaves the spec unchanged is not refused for errors of the spec. The policy may have been stored under an older
+    schema, and it must be possible to remove its finalizers nevertheless.
     """
     if request.operation not in ("CREATE", "UPDATE") or request.subresource:
         return allowed(request.uid)
@@ -79,7 +79,7 @@ _MOST_UNKNOWN: Final = 100  # more are not shown
 def _warnings_of(
     policy: Policy, spec: JsonObject, policies: PoliciesView, labels_of: LabelsOf, nodes: NodeReader | None
 ) -> Iterator[str]:
-    """Every warning about a policy that is written now. ``spec`` is the JSON that it was read from."""
+    """All warnings about a policy. ``spec``: the JSON from which it was read."""
     yield from _own_warnings(policy, spec)
     if (
         nodes is not None
@@ -98,7 +98,7 @@ def _without_effect(directives: Directives) -> Iterator[str]:
 
 
 def _missing_levels(policy: Policy, nodes: NodeReader | None) -> Iterator[str]:
-    """A group lands in no domain of a key that no node has."""
+    """Warns of topology keys that no node has: no pod group can be released into a domain of such a key."""
     for number, key in enumerate(policy.release.topology if policy.release is not None else ()):
         term = NodeSelectorTerm((NodeRequirement(key, Operator.EXISTS),))
         if nodes is not None and nodes.are_matched(NodeAffinity(terms=(term,))) is False:
@@ -128,7 +128,7 @@ def _own_warnings(policy: Policy, spec: JsonObject) -> Iterator[str]:
 
 
 def _domain_warnings(release: ReleaseSpec) -> Iterator[str]:
-    """Quotas that contradict each other, or the size of every group; domains that may grow and never do."""
+    """Warns of quotas that contradict each other or the size of a pod group; and of a mayGrow that has no effect."""
     path, size = "spec.release", release.size.count
     if release.max_per_domain and release.max_per_domain < size:
         yield f"{path}.maxPerDomain: is less than the size {size}, so no group is ever released"
@@ -143,7 +143,7 @@ def _domain_warnings(release: ReleaseSpec) -> Iterator[str]:
 
 
 def _unknown_fields(spec: Any) -> Iterator[str]:
-    """They are named in the order of the alphabet, as the API server does it."""
+    """Warns of unknown fields, in alphabetical order as the API server does."""
     for path in sorted(islice(unknown_elsewhere(spec), _MOST_UNKNOWN)):
         yield f"{path}: unknown field, it has no effect"
 
@@ -182,7 +182,7 @@ def _pairs(directives: Directives) -> list[Clause]:
 
 
 def _quota_warnings(spec: JsonObject) -> Iterator[str]:
-    """A term over other namespaces counts against the quota scope CrossNamespacePodAffinity of the pod's own namespace.
+    """Warns of terms over other namespaces: pods with them are charged to quotas with the scope CrossNamespacePodAffinity.
 
     https://kubernetes.io/docs/concepts/policy/resource-quotas/#cross-namespace-pod-affinity-scope
     """
@@ -195,7 +195,7 @@ def _quota_warnings(spec: JsonObject) -> Iterator[str]:
 
 
 def _contradictions(policy: Policy, policies: PoliciesView, labels_of: LabelsOf) -> Iterator[str]:
-    """Other policies that may select the same pod and direct the opposite. Node terms are compared as far as one budget allows."""
+    """Warns of policies that may select the same pod and direct the opposite. Node terms are compared within one budget."""
     count, budget = 0, AdmissionBudget()
     for other in policies:
         where = contradiction_between(policy, other, labels_of, budget) if other.key != policy.key else ""
@@ -210,11 +210,11 @@ def _contradictions(policy: Policy, policies: PoliciesView, labels_of: LabelsOf)
 def contradiction_between(one: Policy, other: Policy, labels_of: LabelsOf, budget: AdmissionBudget) -> str:
     """The field in which two policies that may select the same pod direct the opposite; empty where there is none.
 
-    Of a namespaced and a cluster-wide policy only where the latter selects the namespace by its labels: otherwise a tenant could
-    find out by guessing what policies direct for others.
+    A namespaced policy is compared with a cluster-wide one only if that selects the namespace by its labels. Otherwise a tenant
+    could find out, by guessing, what policies direct for other tenants.
 
-    About 2 µs for policies that do not contradict each other. Node terms are compared where they are about the same labels and the
-    budget allows: one with 64 terms that has 1,999 others of 64 beside it took 10 s.
+    About 2 µs for policies that do not contradict each other. Node terms are compared only if they are about the same labels, and
+    within the budget. Without a budget one policy of 64 terms among 1,999 others of 64 terms took 10 s.
     """
     where = _contradiction(one.directives, other.directives, budget)
     if one.release is not None and other.release is not None and one.release != other.release:
@@ -227,7 +227,7 @@ def _name(policy: Policy) -> str:
 
 
 def _may_meet(one: Policy, other: Policy, labels_of: LabelsOf) -> bool:
-    """Whether a pod can exist that both select at a moment that they share. Match conditions are not looked at."""
+    """Whether a pod can exist that both policies select, at the same moment. Match conditions are not compared."""
     mine, its = one.scope, other.scope
     if not one.when & other.when or (mine.namespace and its.namespace and mine.namespace != its.namespace):
         return False
@@ -252,7 +252,7 @@ def _both(one: LabelSelector, other: LabelSelector) -> tuple[Any, ...]:
 
 
 def _contradiction(mine: Directives, its: Directives, budget: AdmissionBudget) -> str:
-    """The field in which two policies direct the opposite; empty where there is none."""
+    """The field in which the directives are opposite; empty where there is none."""
     if mine.node_name and its.node_name and mine.node_name != its.node_name:
         return "spec.nodeName"
     if mine.priority_class and its.priority_class and mine.priority_class != its.priority_class:

@@ -1,8 +1,8 @@
 """AdmissionReviews: the request, the response that an API server understands, and the pod templates of the object.
 
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-request-and-response
-A pod and the template of a Job are immutable, so policies are injected when they are created. The other templates are
-injected at every update too. Custom resources are configured by the path of their template: `policies.templates`.
+Policies are injected into a pod and into the template of a Job at creation only, because both are immutable. Other templates are
+injected at every update too. For a custom resource the setting `policies.templates` gives the path of its template.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from extender.wire.policies.field_errors import FieldError
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 
-# The API server cuts off what is longer: at 256 characters a warning, and at 4,096 all of them. Clients show them on one line.
+# The API server cuts warnings: one at 256 characters, all together at 4,096. Clients show each on one line.
 _LONGEST_WARNING: Final = 250
 _ALL_WARNINGS: Final = 4000
 _LONGEST_NOTE: Final = 4000
 _LONGEST_MESSAGE: Final = 4000
-_MOST_CAUSES: Final = 100  # errors of one object that are told
+_MOST_CAUSES: Final = 100  # errors of one object that the answer names
 
 MALFORMED: Final = 400
 FORBIDDEN: Final = 403
@@ -51,7 +51,7 @@ class ReviewError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is read of a request. ``obj`` is the object as it would be stored, ``old`` the one before an update."""
+    """The fields that are read of a request. ``obj``: the object as it would be stored. ``old``: the object before an update."""
 
     uid: str
     kind: JsonObject
@@ -65,13 +65,13 @@ class Request:
 
     @property
     def name(self) -> str:
-        """The object's name, or how it begins where the API server will complete it."""
+        """The object's name, or its generateName where the API server completes it."""
         metadata = self.obj["metadata"]
         return str(metadata.get("name") or metadata.get("generateName") or "")
 
 
 def uid_of(review: Any) -> str:
-    """The UID that a response must repeat; empty where there is none to read."""
+    """The UID that the response must repeat; empty where it cannot be read."""
     request = review.get("request") if isinstance(review, dict) else None
     uid = request.get("uid") if isinstance(request, dict) else None
     return uid if isinstance(uid, str) else ""
@@ -163,7 +163,7 @@ def _review(response: JsonObject, warnings: Iterable[str], notes: Mapping[str, s
 
 
 def short_warnings(warnings: Iterable[str]) -> list[str]:
-    """As many as an API server shows, each once and on one line; the last one says how many were left out."""
+    """The warnings that an API server shows: each once and on one line. The last says how many were left out."""
     texts = list(dict.fromkeys(_cut(" ".join(text.split()), _LONGEST_WARNING) for text in warnings))
     shown: list[str] = []
     room = _ALL_WARNINGS
@@ -196,7 +196,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "batch/v1/CronJob": "/spec/jobTemplate/spec/template",
 }
 _IMMUTABLE: Final = (POD, "batch/v1/Job")
-# Their controller compares the template with its own, and makes another one as long as they differ.
+# Not injected: the controller of these objects compares the template with its own, and replaces it as long as they differ.
 _COPIES: Final = ("apps/v1/ReplicaSet", "v1/ReplicationController")
 _EACH: Final = "*"  # of a list, as in JobSet's /spec/replicatedJobs/*/template/spec/template
 
@@ -207,7 +207,7 @@ def kind_name(kind: JsonObject) -> str:
 
 
 def why_not(kind: str, operation: str, obj: JsonObject, templates: Mapping[str, str]) -> str:
-    """Why an object is left as it is, empty where it may be changed."""
+    """The reason why an object is left unchanged; empty if it may be changed."""
     if kind != POD and kind not in BUILT_IN and kind not in templates:
         return f"{kind} has no pod template that is known; policies.templates names others"
     if operation not in (CREATE, UPDATE):
@@ -231,9 +231,9 @@ def controller_of(obj: JsonObject) -> JsonObject:
 
 
 def template_paths(kind: str, obj: JsonObject, templates: Mapping[str, str], most: int) -> list[Path]:
-    """Where the pod templates of an object lie; the empty path for a pod. Templates that are missing are left out.
+    """The paths of an object's pod templates. The path of a pod is empty. A missing template is left out.
 
-    Raises `TooManyTemplatesError` where there are more than ``most``: each costs what its policies cost.
+    Raises `TooManyTemplatesError` for more than ``most`` templates, because the policies are applied to each.
     """
     if kind == POD:
         return [()]
@@ -268,14 +268,14 @@ def path_text(path: Path) -> str:
 
 
 def read(value: Any, path: Path) -> Any:
-    """What stands at a path that exists."""
+    """The value at an existing path."""
     for name in path:
         value = value[name]
     return value
 
 
 def written(value: Any, changes: Mapping[Path, Any]) -> Any:
-    """A copy with other values at paths that exist. What is on the way to several of them is copied once."""
+    """A copy with other values at existing paths. An object on several of the paths is copied once."""
     if () in changes:
         return changes[()]
     below: dict[str | int, dict[Path, Any]] = {}
@@ -295,7 +295,7 @@ _SET_LATER: Final = (("status",), ("metadata", "uid"), ("metadata", "resourceVer
 
 @dataclass(frozen=True, slots=True)
 class NodeMatch:
-    """The names of the nodes that a pod fits by cordon, taints, node selector and node affinity; the others by reason."""
+    """The nodes that admit a pod by cordon, taints, node selector and node affinity; and the number of others by reason."""
 
     matching: tuple[str, ...]
     rejected: Mapping[str, int]
@@ -307,7 +307,7 @@ class NodeMatch:
 
 
 def review_of(obj: JsonObject, namespace: str, user: str = "") -> JsonObject:
-    """The AdmissionReview of an object that a user creates in a namespace; empty for one of the cluster."""
+    """The AdmissionReview for an object that a user creates. ``namespace``: empty for a cluster-scoped object."""
     group, _, version = str(obj.get("apiVersion") or "").rpartition("/")
     request = {
         "uid": "trial",
@@ -322,7 +322,7 @@ def review_of(obj: JsonObject, namespace: str, user: str = "") -> JsonObject:
 
 
 def as_created(pod: JsonObject) -> JsonObject:
-    """A pod of a cluster as it would be created again: without status, its node, and what policies had injected."""
+    """A pod as it would be created again: without its status, its node and the values that policies injected."""
     was_bound = bool(pod.get("status"))
     for path in _SET_LATER:
         pod = drop(pod, path)
@@ -335,7 +335,7 @@ def as_created(pod: JsonObject) -> JsonObject:
 
 
 def match_nodes(pod: Pod, nodes: Iterable[Node]) -> NodeMatch:
-    """Which nodes could take the pod if they were empty. O(nodes × (taints + terms))."""
+    """The nodes that would take the pod if they were empty. O(nodes × (taints + terms))."""
     matching: list[str] = []
     rejected: Counter[str] = Counter()
     for node in nodes:

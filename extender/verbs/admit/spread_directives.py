@@ -1,17 +1,15 @@
-"""The directives `spread` of policies: what holds for the spread constraints that a pod has, of its own or of a policy.
+"""The directives `spread` of policies. They complete spread constraints that a pod has, its own or those added by a policy.
 
-At admission they complete the constraints of a new pod. At scheduling they are applied to the constraints of the effective pod,
-also of one that admission missed. Of two policies that say the same of one topology key the first one holds, and what a
-constraint says itself stays.
+At admission they complete the constraints of a new pod. At scheduling they complete the constraints of the effective pod, so they
+also hold for a pod that admission missed. A field that the constraint has already stays. Of several policies that set the same field
+for one topology key the first counts.
 
-`matchLabelKeys: IfMissing`: only pods of the same revision are counted (KEP-3243), so that after a rollout the old pods have
-not counted. The key is the one that the pod's controller writes (`revision_key`). It is left out where the selector of the
-constraint says anything of the key, or selects no pod.
-
-`minDomains`: a hard constraint without it gets the number, or that of the declared domains. An autoscaler sees the number. The
-filter reads the declared domains anew for each decision, also for a pod that got the number earlier.
-
-What else a directive says of domains is for the filter alone: `rules/excluded_domains.py`.
+- `matchLabelKeys: IfMissing`: only pods of the same revision are counted (KEP-3243). So the pods of the old revision do not count
+  during a rollout. The key is the label that the pod's controller writes (`revision_key`). It is not added where the selector of
+  the constraint has a requirement for the key, or selects no pod.
+- `minDomains`: a hard constraint without it gets the policy's number, or the number of declared domains. An autoscaler sees it in
+  the pod. Filter counts the declared domains again for each decision, also for a pod that has the number from an earlier time.
+- The other fields of a directive are for filter alone: `rules/excluded_domains.py`.
 """
 
 from __future__ import annotations
@@ -41,10 +39,10 @@ def _none_declared(_topology_key: str) -> int:
 
 
 class NewPod(NamedTuple):
-    """What completes the constraints of a new pod: the policies' directives in their order.
+    """The directives that complete the constraints of a new pod, in the order of their policies.
 
-    ``revision``: the label key of the pod's revision, empty where it has none. ``declared`` tells how many domains are declared
-    for a topology key.
+    - ``revision``: the label key of the pod's revision, empty without one.
+    - ``declared``: the number of declared domains of a topology key.
     """
 
     revision: str = ""
@@ -56,10 +54,7 @@ NO_COMPLETIONS: Final = NewPod()
 
 
 def completions(constraint: JsonObject, directive: SpreadDirective, new: NewPod) -> JsonObject:
-    """The fields that a constraint of a new pod gets, by name, with their whole values; empty where it lacks nothing.
-
-    O(requirements).
-    """
+    """The fields to write into a constraint of a new pod, with their whole values. Empty where it lacks nothing. O(requirements)."""
     fields: JsonObject = {}
     revision = new.revision
     if constraint.get("whenUnsatisfiable") == "DoNotSchedule" and constraint.get(MIN_DOMAINS) is None:
@@ -72,7 +67,10 @@ def completions(constraint: JsonObject, directive: SpreadDirective, new: NewPod)
 
 
 def _lacks_key(constraint: JsonObject, key: str) -> bool:
-    """Whether a constraint selects pods and says nothing of a label key, which the API server would refuse twice."""
+    """Whether to add a label key to a constraint: it selects pods, and has no requirement for the key.
+
+    The API server refuses a key in `matchLabelKeys` that the selector has too.
+    """
     selector, keys = constraint.get("labelSelector"), constraint.get(MATCH_LABEL_KEYS) or ()
     if not isinstance(selector, dict) or not isinstance(keys, list | tuple) or key in keys:
         return False
@@ -84,7 +82,7 @@ def _lacks_key(constraint: JsonObject, key: str) -> bool:
 def complete(
     items: Sequence[InjectedItem], directives: Iterable[SpreadDirective], new: NewPod
 ) -> tuple[list[InjectedItem], dict[str, JsonObject], Size]:
-    """The constraints of a new pod as one policy completes them, what they got by topology key, and by how much the pod grows."""
+    """The constraints of a new pod completed by one policy; by topology key the fields that were added; the growth of the pod."""
     made, recorded, growth = list(items), dict[str, JsonObject](), Size()
     by_key = {directive.topology_key: directive for directive in directives}
     for place, item in enumerate(items):
@@ -98,7 +96,7 @@ def complete(
 
 
 def completed(constraint: JsonObject, new: NewPod) -> JsonObject:
-    """The constraint of a new pod with what the directives about its topology key give it; itself where it lacks nothing."""
+    """The constraint of a new pod, completed by the directives for its topology key. The same object where it lacks nothing."""
     for directive in new.directives:
         if directive.topology_key == constraint.get("topologyKey") and (
             more := completions(constraint, directive, new)
@@ -108,7 +106,7 @@ def completed(constraint: JsonObject, new: NewPod) -> JsonObject:
 
 
 def of_revision(constraint: SpreadConstraint, key: str, labels: Mapping[str, str]) -> SpreadConstraint:
-    """The constraint with the label key of the pod's revision, where it selects pods and says nothing of the key."""
+    """The constraint with the label key of the pod's revision. Unchanged where it selects no pods, or has a requirement for the key."""
     selector = constraint.selector
     if not key or selector.nothing or any(requirement.key == key for requirement in selector.requirements):
         return constraint
@@ -116,7 +114,10 @@ def of_revision(constraint: SpreadConstraint, key: str, labels: Mapping[str, str
 
 
 class Directed(NamedTuple):
-    """Constraints as policies direct: those that should have completed them at admission, and those with rules about domains."""
+    """Completed constraints.
+
+    ``missed``: the policies that should have completed them at admission. ``ruling``: the policies with rules about domains.
+    """
 
     spread: SpreadConstraints
     missed: tuple[PolicyKey, ...] = ()
@@ -129,10 +130,10 @@ NOTHING_DIRECTED: Final = Directed(NO_SPREAD)
 def directed(
     spread: SpreadConstraints, policies: Iterable[Policy], signature: PodSignature, completed_before: Mapping[str, int]
 ) -> Directed:
-    """The constraints of an effective pod as the policies direct; the same constraints where the policies change nothing.
+    """The constraints of an effective pod, completed by the policies. The same constraints where the policies change nothing.
 
-    ``completed_before``: the minDomains that admission has given to the
-    pod, by topology key. They are those of a policy and not the pod's own. O(constraints × directives).
+    ``completed_before``: by topology key the minDomains that admission gave to the pod. They do not count as the pod's own.
+    O(constraints × directives).
     """
     revision = revision_key(signature.owner_kind, signature.labels)
     missed: list[PolicyKey] = []
@@ -166,7 +167,7 @@ def _of_revision(
 def _with_rules(
     constraint: SpreadConstraint, directive: SpreadDirective, completed_before: Mapping[str, int]
 ) -> SpreadConstraint:
-    """A hard constraint with what one directive says of its domains, where no policy before it has said the same."""
+    """A hard constraint with one directive's rules about domains. A rule that an earlier policy has set stays."""
     if constraint.topology_key != directive.topology_key:
         return constraint
     rules = constraint.domains or DomainRules()

@@ -3,7 +3,7 @@
 The list is kept in a normal form, so that joining the same policy again changes nothing, for any number of terms:
 
 1. A term of the pod that contains a term of the policy stays as it is: the policy holds for it already.
-2. Any other term becomes one term for each term of the policy: its own requirements first, then those it lacks.
+2. Any other term becomes one term for each term of the policy: its own requirements first, then the policy's that it lacks.
 3. Terms that can match no node are left out, and so are terms that another one covers (absorption).
 
 A term without any requirement matches no node and stays, as the API says:
@@ -24,17 +24,19 @@ CLAUSES_READ: Final = 12_000
 """How many clauses are read to find contradictions. Beyond that none are found, and the requirements are joined."""
 
 DIRECTIVES: Final = 20_000
-"""The weight of the directives of all policies. 1,000 policies of six directives with two elements each weigh 18,000."""
+"""The allowed weight of the directives of all policies. 1,000 policies of six directives with two elements each weigh 18,000."""
 
 
 class AdmissionBudget:
-    """How much work one admission may still do beyond what grows with the object.
+    """How much work one admission may still do, beyond the work that grows with the object alone.
 
-    1,000 policies of 64 required terms each would join 64 × 64 terms 1,000 times. An operation compares two node selector
-    terms, or reads one clause; they are counted, so that the same object and policies always get the same answer.
-    ``directives``: the weight of directives that is left. It counts them by their number alone, whatever the object has of
-    them, so that applying the same policies again stops at the same one. Policies of a namespace have a budget of their own,
-    half as large (`share`): what a tenant's policies cost takes nothing from those of the cluster.
+    - Operations: comparing two node selector terms, or reading one clause. Without a limit 1,000 policies of 64 required terms
+      would join 64 × 64 terms 1,000 times. They are counted and not timed, so that the same object and policies always get the
+      same answer.
+    - ``directives``: the rest of the allowed weight of directives. A directive weighs the same whether the object has it already or
+      not, so that applying the same policies again stops at the same policy.
+    - Policies of a namespace have a budget of their own, half as large (`share`), so a tenant's policies take nothing from the
+      policies of the cluster.
     """
 
     def __init__(self, operations: int = OPERATIONS, directives: int = DIRECTIVES) -> None:
@@ -43,7 +45,7 @@ class AdmissionBudget:
         self._of_namespaces: AdmissionBudget | None = None
 
     def share(self, policy: PolicyKey) -> AdmissionBudget:
-        """The budget of policies of that kind."""
+        """The budget for a policy: cluster-wide policies share one, the policies of the namespace another."""
         if not policy.namespace:
             return self
         if self._of_namespaces is None:
@@ -51,14 +53,14 @@ class AdmissionBudget:
         return self._of_namespaces
 
     def spend(self, operations: int) -> bool:
-        """Takes operations; False, and none taken, where there are not enough left."""
+        """Takes operations. False, and takes none, where too few are left."""
         if operations > self.left:
             return False
         self.left -= operations
         return True
 
     def spend_directives(self, weight: int) -> bool:
-        """Takes the weight of one policy. False where it is not left; then no later policy is applied either."""
+        """Takes the weight of one policy. False where too little is left; then no later policy is applied either."""
         self.directives -= weight
         return self.directives >= 0
 
@@ -75,7 +77,7 @@ class TooManyTermsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JoinedTerm:
-    """A term, the position of the object's own term that it began as (-1: it is the policy's), and what was added to it."""
+    """A term; the position of the object's own term that it began as (-1: a policy's term); and the added requirements."""
 
     value: JsonObject
     clauses: frozenset[Clause]
@@ -85,7 +87,7 @@ class JoinedTerm:
 
 
 def own_terms(terms: Iterable[NodeTerm]) -> list[JoinedTerm]:
-    """The terms that an object brings."""
+    """The terms of an object."""
     return [JoinedTerm(term.value, term.clauses, number, size=term.size) for number, term in enumerate(terms)]
 
 
@@ -104,7 +106,7 @@ def _contains_one(mine: JoinedTerm, theirs: Sequence[NodeTerm]) -> bool:
 
 
 def join(mine: list[JoinedTerm], theirs: Sequence[NodeTerm], most: int, budget: AdmissionBudget) -> list[JoinedTerm]:
-    """Both lists as one, ``mine`` itself where nothing changes; empty where no node can match.
+    """Both lists joined. ``mine`` itself where nothing changes; empty where no node can match.
 
     ``theirs`` is in normal form. Raises `TooManyTermsError`. O(mine × theirs) at most, bounded by ``most`` and the budget.
     """
@@ -143,7 +145,7 @@ def _in_order(
     most: int,
     budget: AdmissionBudget,
 ) -> list[JoinedTerm]:
-    """What absorption leaves, in the order of the object's own terms; empty ones keep their place."""
+    """The terms that remain after absorption, in the order of the object's own terms. Empty terms keep their place."""
     if not joined:
         return []
     made = list(joined.values())
@@ -160,7 +162,7 @@ def _in_order(
 
 
 def _product(mine: JoinedTerm, other: NodeTerm) -> JoinedTerm | None:
-    """Both terms as one, None where no node can match it or where they cannot be written as one term."""
+    """Both terms as one. None where no node can match it, or where they cannot be written as one term."""
     if not other.clauses:
         return None
     value, added = dict(mine.value), {name: list(items) for name, items in mine.added.items()}
@@ -185,7 +187,7 @@ def _product(mine: JoinedTerm, other: NodeTerm) -> JoinedTerm | None:
 
 
 def impossible_term(mine: list[JoinedTerm], theirs: Sequence[NodeTerm]) -> list[JoinedTerm]:
-    """One term that no node matches and that holds the requirements of both sides, to show the contradiction."""
+    """One term that no node matches. It has the requirements of both sides, so that a reader sees the contradiction."""
     first = next((term for term in mine if term.clauses), None)
     if first is None or not theirs[0].clauses:
         return mine[:1] if first is None else policy_terms(theirs[:1])
