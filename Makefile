@@ -76,11 +76,11 @@ lock: ## what the image installs, with hashes, in deploy/requirements; to the ne
 
 image: ## the image, by buildah or podman; or make image BASE=docker.io/library/python@sha256:... IMAGE=REGISTRY/placement-extender
 	@test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }
-	"$(PYTHON)" -m tests.tools.release.image $(if $(BASE),--base "$(BASE)") $(if $(IMAGE),--name "$(IMAGE)")
+	"$(PYTHON)" -m deploy.release.image $(if $(BASE),--base "$(BASE)") $(if $(IMAGE),--name "$(IMAGE)")
 
 release: $(READY) ## a release in dist/: wheel, sdist, image, manifests, bills of materials, checksums; BASE and IMAGE as for image
 	rm -rf dist
-	$(BIN)/python -m tests.tools.release --out dist $(if $(BASE),--base "$(BASE)") $(if $(IMAGE),--name "$(IMAGE)")
+	$(BIN)/python -m deploy.release --out dist $(if $(BASE),--base "$(BASE)") $(if $(IMAGE),--name "$(IMAGE)")
 
 $(READY): EXTRA := dev
 $(VENV)/run-ready: EXTRA := uvloop

@@ -35,7 +35,7 @@ from extender.settings.rules import Rules
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "extender"
 # What writes the files of a folder stands in it: programs of a checkout, which no wheel holds.
-GENERATORS = ("grafana",)
+GENERATORS = ("deploy", "grafana")
 MODULES = sorted(path for folder in ("extender", "tests", *GENERATORS) for path in (ROOT / folder).rglob("*.py"))
 PURE_FLOORS = (
     "model",

@@ -43,10 +43,10 @@ def test_after_run_the_tools_are_still_installed_for_what_needs_them(tmp_path: P
 def test_the_image_is_built_without_any_tool_and_on_the_base_and_under_the_name_that_are_given(tmp_path: Path) -> None:
     assert would_install(tmp_path, "image") == []
     *_, last = would_run(tmp_path, "image", "BASE=any/python:3", "IMAGE=registry.example/a")
-    assert last.endswith('-m tests.tools.release.image --base "any/python:3" --name "registry.example/a"')
-    assert would_run(tmp_path, "image")[-1].rstrip().endswith("-m tests.tools.release.image")
+    assert last.endswith('-m deploy.release.image --base "any/python:3" --name "registry.example/a"')
+    assert would_run(tmp_path, "image")[-1].rstrip().endswith("-m deploy.release.image")
 
 
 def test_a_release_has_the_base_and_the_name_of_its_image(tmp_path: Path) -> None:
     *_, last = would_run(tmp_path, "release", "BASE=any/python:3", "IMAGE=registry.example/a")
-    assert last.endswith('-m tests.tools.release --out dist --base "any/python:3" --name "registry.example/a"')
+    assert last.endswith('-m deploy.release --out dist --base "any/python:3" --name "registry.example/a"')

@@ -1,8 +1,12 @@
 """The dry run of a preemption on one node: which pods have to leave it so that the preemptor passes every rule there.
 
-As in kube-scheduler (SelectVictimsOnNode): remove every pod of lower priority. Where the preemptor fits then, put pods
-back from the most important down, those that a disruption budget protects first. The victims are the pods with which
-it does not fit. The dry run works on the live counts inside a what-if, so the rules that filter also decide here.
+As in kube-scheduler (SelectVictimsOnNode):
+
+1. Remove every pod of lower priority. If the preemptor does not fit then, the node does not help.
+2. Put the pods back one by one: first pods that a disruption budget protects, then the others, each from the most important down.
+3. A pod with which the preemptor does not fit stays removed: it is a victim.
+
+The dry run works on the live counts inside a what-if, so the rules that filter also decide here.
 """
 
 from __future__ import annotations
@@ -26,31 +30,31 @@ from extender.settings.configuration import Settings
 _NOT_STARTED = datetime.max.replace(tzinfo=UTC)
 
 MOST_WORK = 250_000
-"""What the dry runs for one preemptor may cost together, in groups read: about 40 ms.
+"""What the dry runs for one preemptor may cost together: about 40 ms. The unit is one count group read.
 
-A pod may have thousands of terms, and its dry run tries many nodes with many pods. A pod for which nothing is found
-within the budget does not preempt this time. Measured: to read a group takes 0.15 us, to change its count five times
-that; a check of a node takes 6 us besides, and to remove a pod 1.5 us.
+A pod may have thousands of terms, and its dry run tries many nodes with many pods. Where nothing is found within the budget the
+pod does not preempt this time. Measured: reading a group takes 0.15 us, changing its count 0.75 us, checking a node 6 us more,
+removing a pod 1.5 us.
 """
 _CHECK, _CHANGE, _CHANGE_OF_GROUP, _READ = 40, 10, 5, 6
 
 
 @dataclass(frozen=True, slots=True)
 class NodeVictims:
-    """The pods to remove for one node, most important first, and how many of them a budget protects."""
+    """The pods to remove for one node, most important first, and how many of these removals violate a disruption budget."""
 
     node: str
     victims: tuple[Pod, ...]
     pdb_violations: int = 0
 
     def candidate(self) -> Candidate:
-        """The form in which nodes are compared."""
+        """The same removal in the form that `best_candidates` compares."""
         victims = tuple(Victim(victim.uid, victim.priority, victim.start_time) for victim in self.victims)
         return Candidate(self.node, victims, self.pdb_violations)
 
 
 def is_bound(pod: Pod, view: ClusterView) -> bool:
-    """Whether the watch shows the pod on a node. One that is assumed there may wait at Permit, or run its PreBind."""
+    """Whether the watch shows the pod on a node. A pod that is only assumed there may still wait at Permit or run its PreBind."""
     shown = view.pod(pod.uid)
     return shown is not None and bool(shown.node)
 
@@ -72,11 +76,11 @@ class DryRunBudget:
 
 
 def violating_budgets(pods: Iterable[Pod], view: ClusterView, work: DryRunBudget | None = None) -> list[Pod]:
-    """Those of the pods whose removal in this order would violate a disruption budget, as kube-scheduler counts.
+    """The pods whose removal in this order would violate a disruption budget, as kube-scheduler counts.
 
-    A terminating pod uses up a disruption too, an empty selector selects no pod, and no selector one without labels
-    (filterPodsWithPDBViolation). A pod of a namespace with more budgets than can be read violates one.
-    ``work`` is charged. O(pods × `MOST_BUDGETS`), and O(`MOST_READ`) for each signature that is new.
+    As in filterPodsWithPDBViolation: a terminating pod uses up a disruption too, an empty selector selects no pod, and a pod
+    without labels is selected by no budget. In a namespace with more budgets than can be read every removal counts as a violation.
+    ``work`` is charged. O(pods × `MOST_BUDGETS`), and O(`MOST_READ`) for each new signature.
     """
     left: dict[str, int] = {}
     violating: list[Pod] = []
@@ -97,9 +101,9 @@ def violating_budgets(pods: Iterable[Pod], view: ClusterView, work: DryRunBudget
 
 
 def is_forbidden(victims: Iterable[Pod], view: ClusterView) -> bool:
-    """Whether the Eviction API would refuse one of the pods: its budget allows no more, or it has more than one.
+    """Whether the Eviction API would refuse to evict one of the pods: its budget is used up, or it has several budgets.
 
-    It looks at no budget of a terminating pod, and an empty selector selects every pod there. O(pods × `MOST_BUDGETS`).
+    As in that API: a terminating pod needs no budget, and an empty selector selects every pod. O(pods × `MOST_BUDGETS`).
     """
     left: dict[str, int] = {}
     for pod in victims:
@@ -114,12 +118,16 @@ def is_forbidden(victims: Iterable[Pod], view: ClusterView) -> bool:
 
 
 class DryRun:
-    """The dry run for one preemptor. ``across``: victims may be on other nodes, where a rule says that this helps.
+    """The dry runs for one preemptor. Valid until the index changes.
 
-    It is valid until anything changes. ``done`` are the nodes that were checked to the end. All nodes take their cost
-    from one budget; once it is spent no node helps. ``groups``: those that a rule reads; trials change no others, as one tenant may
-    have a thousand groups that count the pods of all others. ``fits_nowhere``: the pod fits nowhere, whichever pods
-    leave. ``has_constraints``: a rule may reject the pod on some node; ``counts_pods``: one that counts pods by domain may.
+    All nodes take their cost from one budget. Once it is spent no node helps.
+
+    - ``done``: the nodes that were checked to the end.
+    - ``groups``: the count groups that a rule reads. Trials change only these, because one tenant may have a thousand groups
+      that count the pods of all others.
+    - ``fits_nowhere``: a rule rejects the pod on every node, whichever pods leave.
+    - ``has_constraints``: a rule may reject the pod on some node.
+    - ``counts_pods``: a rule that counts pods by domain may reject it.
     """
 
     def __init__(
@@ -134,10 +142,13 @@ class DryRun:
         budget: DryRunBudget | None = None,
         meter: tuple[RuleMeter, str] | None = None,
     ) -> None:
-        """``has_nominated``: the nominated pods count on their nodes already; see `beside_nominated`.
+        """Prepares the rules once for all nodes.
 
-        ``beside``: pods without a node that will be on each node too, and that count already. ``has_rules``: false for node fit alone: what the scheduler's own victims are needed for. ``meter`` counts and times the
-        rules, in the verb of this name.
+        - ``across``: victims may be on other nodes, where a rule says that this helps.
+        - ``has_nominated``: the nominated pods count on their nodes already; see `beside_nominated`.
+        - ``has_rules``: False checks node fit alone, to find out whether node fit needs the victims of the scheduler.
+        - ``beside``: pods that take room on every node that is tried, and that the counts contain already.
+        - ``meter``: counts and times the rules, in the verb of this name.
         """
         self.pod = pod
         self.view = view
@@ -159,18 +170,19 @@ class DryRun:
             self.watch.point = POST_FILTER
         self.fits_nowhere = catalog.prepare(active, pod, view, IndexFrame(), self.watch).failed is not None
         self.has_constraints = bool(active) and not self.fits_nowhere
-        # Filters that read the live counts are prepared once, the others again after each change.
+        # Preparing a filter costs more than a check. So filters that read the live counts are prepared once, and only filters that
+        # compute something from the counts when they are prepared are prepared again after each change.
         self._lasting = catalog.prepare(catalog.lasting_parts(compiled, view), pod, view, IndexFrame(), self.watch)
         self._recounted = catalog.recounted_parts(compiled, view)
         self.counts_pods = bool(self._lasting.filters or self._recounted) and not self.fits_nowhere
 
     @property
     def most_nodes(self) -> int:
-        """How many nodes can be checked within what is left of the budget at most."""
+        """How many nodes the rest of the budget is enough for, at most."""
         return self.budget.left // (_CHECK + len(self.groups))
 
     def charge_change(self) -> None:
-        """Charges the removal or return of a pod: it may be counted in every group."""
+        """Charges the removal or return of one pod. Every group may count the pod, so each of them is charged."""
         self.budget.left -= _CHANGE + _CHANGE_OF_GROUP * len(self.groups)
 
     def _charge_check(self) -> None:
@@ -178,11 +190,12 @@ class DryRun:
 
     @contextmanager
     def beside_nominated(self) -> Iterator[DryRun]:
-        """Inside the block a dry run for the same pod in which all nominated pods count on their nodes.
+        """Yields a dry run for the same pod in which all nominated pods count on their nodes, until the block ends.
 
-        kube-scheduler counts them on the candidate node alone (RunFilterPluginsWithNominatedPods). Then several preemptors
-        that must be spread are sent to one zone, and all but one of them preempt again elsewhere. Yields this dry run
-        itself where no nominated pod could change its outcome. O(nominated pods × groups); from the same budget.
+        kube-scheduler counts nominated pods on the candidate node alone (RunFilterPluginsWithNominatedPods). Then several
+        preemptors that must be spread are sent to one zone, and all but one of them preempt again elsewhere.
+
+        Yields this dry run itself where no nominated pod can change the outcome. O(nominated pods × groups), from the same budget.
         """
         nominated = list(self._nominated())
         if not nominated:
@@ -218,11 +231,13 @@ class DryRun:
         checks_fit: bool = False,
         first: Container[str] = (),
     ) -> NodeVictims | None:
-        """The pods to remove for the node, with ``taken``, which leave anyway; None where nothing helps or the budget ends.
+        """The pods to remove for the node. None where no removal helps, or where the budget ends.
 
-        ``checks_fit``: node fit is checked too, as the scheduler has not done so. Beside nominated pods it always is, as
-        the scheduler may not know of their nominations yet. ``first``: of pods that are equally important, those with these
-        UIDs leave first.
+        - ``taken``: pods that leave in any case. They are part of the result.
+        - ``checks_fit``: check node fit too, where the scheduler has not checked it. Beside nominated pods it is always checked,
+          because the scheduler may not know their nominations yet.
+        - ``first``: UIDs of pods that leave first among equally important pods.
+
         O(pods of lower priority on the node × (groups that count them + clauses)).
         """
         node = self.view.node(number)
@@ -237,7 +252,9 @@ class DryRun:
         if not all(trial.can_pass for trial in trials):
             return None
         possible = self._possible(number, {victim.uid for victim in taken}, any_pod=bool(trials))
-        # Equals in an order by which the first ones leave: they use up budgets before the others, and are put back after them.
+        # Two orders of equally important pods, so that pods in `first` leave first:
+        # 1. `order`: they use up the disruption budgets before the others, so the budgets protect the others.
+        # 2. `possible`: they are put back after the others, so the others get the room.
         order = sorted((*taken, *possible), key=lambda victim: (importance(victim), victim.uid not in first))
         violating = {victim.uid for victim in violating_budgets(order, self.view, self.budget)}
         possible.sort(key=lambda victim: (importance(victim), victim.uid in first))
@@ -258,7 +275,7 @@ class DryRun:
         return NodeVictims(node.name, chosen, sum(victim.uid in violating for victim in victims))
 
     def passes(self, number: NodeNumber) -> bool:
-        """Whether our rules let the pod pass on the node as the counts are now."""
+        """Whether the pod passes our rules on the node with the current counts."""
         self._charge_check()
         if not self.has_constraints:
             return True
@@ -267,7 +284,10 @@ class DryRun:
         return catalog.prepare(self._recounted, self.pod, self.view, IndexFrame(), self.watch).reason(number) is None
 
     def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: IndexTrial) -> bool:
-        """The same beside conflicting nominated pods. They may have new terms, so the constraints are compiled again."""
+        """As `passes`, with conflicting nominated pods placed on the node.
+
+        A nominated pod may bring terms that no existing pod has, so the constraints are compiled again.
+        """
         if not self._has_rules:
             return True
         if not self.counts_pods and not any(nominee.signature.affinity.required_anti for nominee in conflicting):
@@ -283,9 +303,9 @@ class DryRun:
         return passes
 
     def _possible(self, number: NodeNumber, taken: set[str], *, any_pod: bool) -> list[Pod]:
-        """The pods that may be removed and whose removal could help, most important first.
+        """The pods that may be removed and whose removal may help, most important first.
 
-        ``any_pod``: the removal of every pod of the node could, not only of those that a group counts.
+        ``any_pod``: the removal of any pod on the node may help (it frees room), not only of pods that a count group counts.
         """
         here = self.view.pods_on(number).values()
         victims = [
@@ -296,7 +316,7 @@ class DryRun:
         return sorted({victim.uid: victim for victim in victims}.values(), key=importance)
 
     def _may_leave(self, pod: Pod, taken: set[str]) -> bool:
-        """Not a pod that is only assumed on its node: the scheduler cancels such a pod, and would lose it by a deletion."""
+        """Whether the pod may be a victim. Not a pod that is only assumed: the scheduler cancels it and does not delete it."""
         return pod.priority < self.pod.priority and pod.uid not in taken and is_bound(pod, self.view)
 
     def _is_counted(self, pod: Pod) -> bool:
@@ -307,14 +327,14 @@ class DryRun:
         return known
 
     def _elsewhere(self, number: NodeNumber) -> Iterable[Pod]:
-        """Pods that a group counts, on the other nodes whose pods may be why the node is rejected."""
+        """Counted pods on other nodes, where these pods may be the reason why the node is rejected."""
         for other in catalog.other_nodes(self._compiled, number):
             yield from filter(self._is_counted, self.view.pods_on(other).values())
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One node in a what-if: pods leave and return in the counts and in the trials on the node together."""
+    """One node in a what-if. A pod leaves, or returns, in the counts and in the node's trials (its room) at the same time."""
 
     run: DryRun
     node: Node
@@ -324,7 +344,7 @@ class _Attempt:
     conflicting: Sequence[Pod]
 
     def take(self, pod: Pod) -> None:
-        """Removes the pod; does nothing once the budget is spent, as the node is given up then."""
+        """Removes the pod. Does nothing once the budget is spent, because the node is given up then."""
         if self.run.budget.is_spent():
             return
         self.run.charge_change()
@@ -351,10 +371,10 @@ class _Attempt:
         return not self.conflicting or self.run.passes_beside(self.conflicting, self.number, self.tried)
 
     def reprieve(self, pods: Sequence[Pod]) -> Sequence[Pod]:
-        """Puts the pods back one by one where the preemptor still fits; returns the others, the victims.
+        """Puts each pod back with which the preemptor still fits. Returns the others: the victims.
 
-        Repeated until no further pod is put back: under spread constraints one that returns can let another one return.
-        Without a meaning once the budget is spent.
+        Repeated until no further pod can be put back. Example: a pod that returns to zone-b raises the minimum of a spread
+        constraint, so another pod can return to zone-a. The result has no meaning once the budget is spent.
         """
         while not self.run.budget.is_spent():
             victims = [pod for pod in pods if not self._can_stay(pod)]
@@ -375,24 +395,23 @@ class _Attempt:
 
 # -- the choice among nodes -------------------------------------------------------------------------------------------
 
-# The choice among nodes for a preemption, and the plan for the chosen node.
-#
-# Shared by the two ways into a preemption: the preempt verb, and the filter that rejects every node.
+# The choice among nodes for a preemption, and the plan for the chosen node. Two callers: the preempt verb, and filter where it
+# rejects every node.
 
-# As kube-scheduler: a dry run ends when so many candidates are found (minCandidateNodesPercentage and -Absolute).
+# As in kube-scheduler: the search ends once so many candidates are found (minCandidateNodesPercentage and -Absolute).
 _LEAST_PERCENT = 10
 _LEAST_NODES = 100
-# The most nodes tried for that: a limit of time by count, as there is no clock here.
+# The most nodes tried for that. It limits the time by a count, because verbs have no clock.
 MOST_VISITED = 1000
 
 _MOST_EXCLUDED = 3
 
 Search = Callable[[DryRun, Collection[str]], NodeVictims | None]
-"""The best removal by a dry run, on none of the nodes with these names."""
+"""A search: the best removal by a dry run on any node except nodes with these names."""
 
 
 def may_plan(pod: Pod, view: ClusterView, settings: Settings) -> bool:
-    """Whether pods may be preempted for this pod at all, if it is rejected on every node. O(distinct priorities)."""
+    """Whether pods may be preempted for a pod that is rejected on every node. O(distinct priorities)."""
     return settings.preemption.mode == "execute" and not pod.never_preempts and view.has_below(pod.priority)
 
 
@@ -404,10 +423,12 @@ def best_among(
     checks_fit: bool = False,
     evicts: bool = False,
 ) -> NodeVictims | None:
-    """The best removal on one of many nodes, tried from a random one on; None where none of those tried helps.
+    """The best removal on one of many nodes; None where no tried node helps. O(nodes tried × dry run).
 
-    Until enough are found to choose from, or the budget is spent. ``evicts``: one that disruption budgets forbid only where
-    they forbid all; ``seed`` also chooses among equals. O(nodes tried × dry run).
+    Nodes are tried until there are enough removals to choose from, or the budget is spent.
+
+    - ``seed``: chooses the node to begin with, and one of equally good removals.
+    - ``evicts``: pods are evicted. A removal that disruption budgets forbid is chosen only where they forbid all of them.
     """
     removals: list[NodeVictims] = []
     wanted = max(len(nodes) * _LEAST_PERCENT // 100, _LEAST_NODES)
@@ -426,9 +447,10 @@ def best_among(
 
 
 def found_beside_nominated(run: DryRun, search: Search) -> NodeVictims | None:
-    """The removal that a search finds and that helps beside all nominated pods and without them; None where none does.
+    """The removal that a search finds and that helps in two cases: beside all nominated pods, and without them. Else None.
 
-    Without them too, as a nominated pod may never be bound. The search is repeated without a node on which that fails.
+    It has to help without them too, because a nominated pod may never be bound. Where a removal fails that check, the search is
+    repeated without its node.
     """
     excluded: set[str] = set()
     while len(excluded) < _MOST_EXCLUDED:
@@ -451,12 +473,14 @@ def plan_of(pod: Pod, removal: NodeVictims, view: ClusterView) -> PreemptionPlan
 
 
 def node_of_running_plan(pod: Pod, view: ClusterView) -> str:
-    """The node of a preemption that still runs for the pod, else empty. Meanwhile no other pod is preempted for it.
+    """The node of a preemption that still runs for the pod, else empty. While one runs no other pod is preempted for the pod.
 
-    A preemption runs while victims of its plan exist. Without a plan of ours it runs, as for kube-scheduler, while a
-    preempted pod is still terminating on the nominated node. After a plan of ours it runs on while the node would take
-    the pod once all victims of plans have left it: the scheduler's cache may be behind ours, or another nominated pod
-    of the same priority is bound first.
+    A preemption runs:
+
+    1. while victims of its plan exist;
+    2. without a plan of ours: while a preempted pod is terminating on the nominated node, as for kube-scheduler;
+    3. after a plan of ours: while the node would take the pod after all victims of plans have left. The scheduler's cache may be
+       older than our index, or another nominated pod of the same priority is bound first.
     """
     clearing = node_being_cleared(pod, view)
     if clearing:
@@ -467,9 +491,10 @@ def node_of_running_plan(pod: Pod, view: ClusterView) -> str:
 
 
 def keeps_room(pod: Pod, node: str, view: ClusterView) -> bool:
-    """Whether the node still takes the preemptor once its victims, and all terminating pods of lower priority, have left.
+    """Whether the node will take the preemptor after its victims and all terminating pods of lower priority have left.
 
-    False where the node is deleted, closed or smaller, and where other pods have the room. O(pods of the node + victims × groups).
+    False where the node was deleted, cordoned or made smaller, or where other pods have the room.
+    O(pods of the node + victims × groups).
     """
     number = view.known.get(node)
     if number is None:
@@ -480,7 +505,7 @@ def keeps_room(pod: Pod, node: str, view: ClusterView) -> bool:
 
 
 def node_being_cleared(pod: Pod, view: ClusterView) -> str:
-    """The node where victims of this pod still exist, empty where none do."""
+    """The node where victims of this pod still exist, else empty."""
     uncleared = view.uncleared_node(pod.uid)
     if uncleared:
         return uncleared
@@ -496,7 +521,7 @@ def node_being_cleared(pod: Pod, view: ClusterView) -> str:
 
 
 def _takes(number: NodeNumber, pod: Pod, view: ClusterView, leaving: Iterable[Pod]) -> bool:
-    """Whether the node takes the pod and our rules let it pass, without those of the leaving pods that have lower priority."""
+    """Whether the pod fits and passes our rules on the node after the leaving pods of lower priority have left."""
     node = view.node_names[number]
     leaving = [other for other in leaving if other.priority < pod.priority]
     trials = catalog.node_trials(pod, view, number, conflicting_nominated_pods(pod, node, view), checks_fit=True)

@@ -1,31 +1,30 @@
-"""The effective pod: the pod that the watch shows, with what the policies that select it direct and it lacks.
+"""The effective pod: the pod that the watch shows, plus each directive of its policies that the pod lacks.
 
-Policies with ``when: Scheduling`` hold a pod that was not injected, as it was created before the policy or while the webhook was
-down. Their directives are applied to the pod's signature by the code that admission uses. So conflicts have the outcome that
-they have at admission, and an injected pod lacks nothing, as applying a policy again changes nothing. The exceptions are policies
-that override and contradict each other, which draw a warning when they are written: admission judges them beside the pod's own
-value until one replaces it, later they are judged without it, and another of them may win. The lists of the pod
-(terms and spread constraints) are model objects, and so are the elements that policies add, with the namespace and labels of the
-pod. For example, a pod and a policy have the same required term: the pod's element gets the key of the policy's, so the policy
-finds it in the pod and adds nothing.
+A policy with ``when: Scheduling`` also holds pods that were not injected: pods that are older than the policy, or that were
+created while the webhook was down. The code of admission applies the policy to the pod's signature. Facts:
 
-The constraints of the effective pod are compiled and applied like those of any pod. Tolerations, gates, scheduler names and
-priority classes are left out: nothing can add them to a pod that exists. Soft constraints with minDomains, which no pod can
-carry, are part of every effective pod.
+1. A conflict ends as it does at admission. An injected pod lacks nothing, because applying a policy again changes nothing.
+   Exception: two policies that override and contradict each other. Admission compares each with the pod's own value until one
+   replaces it. Here the pod's own value is not considered any more, so the other policy may win. Writing such policies draws a
+   warning.
+2. Terms and spread constraints are model objects, in the pod and in the policies. The elements of a policy are parsed with the
+   namespace and labels of the pod. Example: the pod and the policy have the same required term. The pod's element gets the key
+   of the policy's element, so the policy finds its term in the pod and adds nothing.
+3. Tolerations, gates, scheduler names and priority classes are left out: nothing can add them to a pod that exists.
+4. Soft constraints with minDomains are part of every effective pod, because the API server accepts them in no pod.
+5. An invalid policy with failurePolicy Fail refuses the pods that it selects, as at admission. A policy whose selectors cannot be
+   read refuses pods at admission only: here it would stop every pod that exists.
+6. A pod on a node counts against other pods by its own terms and by the terms that policies add (`policy_terms`). The policies of
+   today decide, also about pods that were bound before the policy was written.
+7. An annotation of the pod records what policies injected. A value that an earlier version of a policy injected, or a policy that
+   was deleted, is not the user's wish. Where such a value conflicts with a policy of today, the policies are applied to the pod
+   without it: the version of today holds, whatever its `conflictPolicy`. The pod still carries the value, and kube-scheduler
+   applies it. Example: version 1 of a policy injected zone a, version 2 directs zone b. No node is left, and the pod is pending
+   until it is created again.
+8. The record of a pod template is an annotation of the workload, not of the pod. So the pod's values from the template count as
+   the pod's own.
 
-An invalid policy with failurePolicy Fail refuses the pods that it selects, as at admission. One whose selectors cannot be read
-refuses pods at admission only: at scheduling it would stop every pod that exists.
-
-Once the pod is on a node, its own terms about other pods count against these, and those that policies add (`policy_terms`), as
-they would if it had been injected. That is asked of the pod as it is now, so it holds for every pod that a policy of today
-selects, also for those that were bound before the policy was written.
-
-An annotation of the pod records what policies injected. What an earlier version of a policy, or a policy that was deleted,
-injected is no wish of the user. Where it conflicts with a policy of today, the policies are judged by the pod without it: the
-version of today holds, whatever its `conflictPolicy`. What the pod carries stays, as nothing can take it out of a pod that
-exists, and kube-scheduler applies it. For example, version 1 of a policy injected zone a, and version 2 directs zone b: no node is
-left, and the pod is pending until it is created again. The record of a template is at the object that holds it, so what came to
-a pod by its template counts as the pod's own.
+The constraints of the effective pod are compiled and applied like the constraints of any pod.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ _SEEN: Final = 10_000
 
 
 def effective_pod(pod: Pod, view: ClusterView, settings: Settings) -> Pod:
-    """The pod with the signature that decisions are made by: the same pod where no policy holds it to anything.
+    """The pod with the signature for decisions. It is the same object where no policy adds anything.
 
     O(1) for a signature that was seen since the last change of a policy, else O(policies that may select the pod).
     """
@@ -120,7 +119,7 @@ def known_effective_pod(pod: Pod, view: ClusterView) -> Pod:
 
 
 def policy_terms(signature: PodSignature, view: ClusterView, settings: Settings) -> PodAffinity:
-    """The terms about other pods that policies add to pods of a signature: for pods on a node, against which others count.
+    """The terms about other pods that policies add to pods of a signature. Used for pods on a node: incoming pods count them.
 
     O(1) where no policy is about other pods, else O(policies that may select the pods).
     """
@@ -140,7 +139,7 @@ def policy_terms(signature: PodSignature, view: ClusterView, settings: Settings)
 
 
 def enforced_directives(signature: PodSignature, view: ClusterView, settings: Settings) -> Iterator[SpreadDirective]:
-    """The directives `spread` that hold for such pods, in the order of their policies. O(policies that may select the pods)."""
+    """The directives `spread` of the policies that enforce, in the order of the policies. O(policies that may select the pods)."""
     if _is_exempt(signature, settings):
         return
     subject = signature.subject(view.namespace_labels(signature.namespace))
@@ -175,7 +174,10 @@ def _made(signature: PodSignature, labels: Labels | None, view: ClusterView, set
 
 
 def _selecting(signature: PodSignature, subject: Subject, view: ClusterView) -> list[Policy]:
-    """The policies that hold such pods. Where labels are too large to be read, that is each one that selects pods of the namespace."""
+    """The policies that hold pods of the signature, in order.
+
+    Labels that are too large are not read: then every policy counts that may select a pod of the namespace.
+    """
     if signature.excess is None or not signature.excess.hides_labels:
         return [
             policy for policy in view.policies.select(subject, Moment.SCHEDULING) if policy.is_for(signature.owner_kind)
@@ -187,7 +189,10 @@ def _selecting(signature: PodSignature, subject: Subject, view: ClusterView) -> 
 
 
 def _releasing(subject: Subject, view: ClusterView) -> tuple[PolicyKey, ...]:
-    """The policy that releases such pods. Who created one of a DaemonSet, and whether it has a schedulingGroup, is not known here."""
+    """The policy that releases pods of the signature.
+
+    Unlike admission it does not know the creator of the pod, and not whether the pod has a schedulingGroup.
+    """
     if subject.owner_kind == DAEMON_SET:
         return ()
     policies = gating(view.policies.select(subject, Moment.RELEASE))
@@ -199,11 +204,13 @@ MISSED, AUDITED, ESCAPED = "missed", "audited", "escaped"
 
 @dataclass(slots=True)
 class PolicyCounts:
-    """Pods that lacked what a policy directs when they were to be scheduled, by kind of policy and result.
+    """Counts pods that lack a directive of a policy when they are scheduled, by kind of policy and result.
 
-    ``missed``: the policy should have been injected at admission. ``audited``: the policy is in mode Audit. ``escaped``: the
-    policy's gate should have held the pod until its group is released. Each pod counts once, however often it is tried,
-    unless 10,000 others came between.
+    - ``missed``: admission should have injected the policy.
+    - ``audited``: the policy is in mode Audit.
+    - ``escaped``: the policy's gate should have held the pod until its pod group is released.
+
+    Each pod counts once, however often it is tried, unless 10,000 other pods came between.
     """
 
     counts: Counter[tuple[str, str]]
@@ -216,9 +223,9 @@ class PolicyCounts:
         return cls(Counter(dict.fromkeys(every, 0)), BoundedCache(_SEEN))
 
     def record(self, pod: Pod, view: ClusterView) -> tuple[PolicyKey, ...]:
-        """Counts a pod as the watch shows it, after its effective pod was made; returns what it missed where that is new.
+        """Counts a pod of the watch. Call it after `effective_pod`. Returns the policies that the pod missed, the first time only.
 
-        O(1) unless it lacks something.
+        O(1), or O(policies) for a pod that lacks something.
         """
         made = view.policies.made_of(pod.signature)
         if made is None:
@@ -242,13 +249,16 @@ _POD: Final = ""  # the pointer of a pod's own record
 def _enforce(
     signature: PodSignature, policies: Sequence[Policy], settings: Settings
 ) -> tuple[PodSignature | None, tuple[PolicyKey, ...]]:
-    """The signature with what the policies direct and it lacks, None where it lacks nothing; and the policies that audit.
+    """The effective signature, None where the pod lacks nothing; and the policies in mode Audit that would change it.
 
-    O(elements of the pod and of the policies); twice that where a pod with a record conflicts with a policy.
+    O(elements of the pod and of the policies). The double where a pod with a record conflicts with a policy.
     """
     bounds = Bounds.of(settings)
+    # 1. Apply the policies to the pod with all that it carries.
     first = _Enforcement(signature, policies, bounds)
     audited = tuple(first.audited)
+    # 2. Apply them again to the pod without the injected values, where an old value may be in the way: it conflicts with a policy,
+    #    or it stands where a policy has a soft constraint with minDomains.
     if (
         signature.injected
         and signature.excess is None
@@ -256,8 +266,10 @@ def _enforce(
     ):
         again = _without_injected(signature, policies, bounds)
         if again is not None:
+            # 3. The pod is held by each policy that adds something, and by each policy whose conflict the injected values caused.
             held = dict.fromkeys((*first.held, *(key for key, _ in first.conflicts - again.conflicts)))
-            # What comes after a policy that refuses was not tried; and one field may have had two conflicts.
+            # The first pass can know less than the second. A policy that refused ended it, so no policy after it was tried. Or a
+            # policy has two conflicts about one field, one of them with an injected value: the set holds both as one.
             if first.refused_by is not None or not (held or _implies(signature.node_affinity, again.nodes)):
                 held |= again.held
             return again.effective(settings.rules, held, keeps_nodes=True), audited
@@ -270,7 +282,7 @@ def _refused(signature: PodSignature, policy: PolicyKey, reason: Reason) -> PodS
 
 
 def _without_injected(signature: PodSignature, policies: Sequence[Policy], bounds: Bounds) -> _Enforcement | None:
-    """The same for the pod without what was injected earlier; None without a record that can be read."""
+    """The policies applied to the pod without the values that its record names. None where the record cannot be used."""
     recorded = read_records(signature.injected).get(_POD)
     if recorded is None:
         return None
@@ -284,10 +296,12 @@ def _without_injected(signature: PodSignature, policies: Sequence[Policy], bound
 
 
 class _Enforcement:
-    """The policies applied to a signature, as far as decisions about nodes read it.
+    """Policies applied to one signature: only the directives that decide about nodes.
 
-    ``injected``: what does not count as the pod's own. Of its spread constraints, those stay part of the pod, and are no part of
-    the lists to which directives are applied.
+    ``injected``: the record of earlier injections. Its values do not count as the pod's own:
+
+    - node selector and required node terms: taken out of the pod before the policies are applied;
+    - spread constraints: they stay in the pod, but policies do not see them in its list.
     """
 
     def __init__(
@@ -299,12 +313,15 @@ class _Enforcement:
     ) -> None:
         """Applies the policies, up to a conflict that rejects the pod. O(elements of the pod and of the policies)."""
         self._signature = signature
+        # 1. The policies, with elements parsed for this pod: `matchLabelKeys` depend on its labels, terms on its namespace.
         outcome = self._outcome = InjectionOutcome()
         policies = outcome.within(bounds, policies)
         self._enforcing = [policy for policy in policies if policy.mode is Mode.ENFORCE]
-        self._crossing: set[int] = set()  # the identities of the elements that put a pod into the scope of quotas
+        self._crossing: set[int] = set()  # ids of elements with terms across namespaces: quotas charge pods for them
         self._keys: dict[tuple[str, Element], str] = {}
-        self._policies = [self._of_pod(policy) for policy in policies]  # kept, as identities of their elements are
+        # Kept alive in an attribute, because `_crossing` has the ids of the elements.
+        self._policies = [self._of_pod(policy) for policy in policies]
+        # 2. The pod, without the injected values. Above a limit only its node selector is read.
         is_read = signature.excess is None
         spec = _node_json(signature.node_affinity if is_read else NodeAffinity(signature.node_affinity.node_selector))
         items: list[JsonObject] = []
@@ -314,18 +331,21 @@ class _Enforcement:
             constraint for item in items if isinstance(constraint := _parse(SPREAD, item, signature), SpreadConstraint)
         ]
         self._injected = [*added, *(self._of_revision(constraint) for constraint in added)]
+        # 3. Both together. `held`: the policies that added something, so the pod lacked it.
         self._injection = Injection(spec, bounds, AdmissionBudget(), is_pod=True, held=self._held())
         changes = outcome.apply(self._injection, self._policies, Moment.SCHEDULING)
         self.held = {change.policy.key: None for change in changes if not change.is_empty}
         self.audited = [
             change.policy.key for change in outcome.audited if not change.is_empty or change.has(ConflictPolicy.REJECT)
         ]
+        # 4. The directives `spread` of policies in mode Audit. `effective` applies those of the policies that enforce.
         auditing = [policy for policy in policies if policy.mode is Mode.AUDIT]
         would = directed(signature.spread, auditing, signature, {}) if auditing else NOTHING_DIRECTED
         self.audited += [key for key in dict.fromkeys((*would.missed, *would.ruling)) if key not in self.audited]
         conflicts = [*(conflict for done in changes for conflict in done.conflicts), *filter(None, [outcome.conflict])]
         self.conflicts = {(conflict.policy, conflict.field) for conflict in conflicts}
-        # kube-scheduler applies what the pod carries itself, also where a policy would have overridden it at admission.
+        # 5. A policy overrides the pod's own requirement of nodes. kube-scheduler applies that requirement nevertheless, because
+        #    the pod carries it. So `effective` keeps it: else the pod would be nominated to a node that kube-scheduler rejects.
         self._overrides_nodes = any(
             conflict.resolution is ConflictPolicy.OVERRIDE and not conflict.field.startswith(SPREAD)
             for done in changes
@@ -334,7 +354,7 @@ class _Enforcement:
 
     @property
     def _min_domains(self) -> Mapping[str, int]:
-        """What the pod's record says that its constraints got at admission. Read only where a policy of today has its say too."""
+        """The minDomains that admission gave to the pod, by topology key. Read only where a policy with `spread` enforces."""
         text = self._signature.injected
         if not text or not any(policy.directives.spread for policy in self._enforcing):
             return {}
@@ -348,7 +368,7 @@ class _Enforcement:
         return self._outcome.refused_by
 
     def _of_pod(self, policy: Policy) -> Policy:
-        """The policy with the elements of its lists as the pod would have them. One that cannot be parsed is left out."""
+        """The policy with its elements parsed as if they stood in the pod. An element that cannot be parsed is left out."""
         lists = {
             path: Items(self._elements(path, items))
             for path, items in policy.directives.lists.items()
@@ -369,7 +389,7 @@ class _Enforcement:
                 yield made
 
     def _of_revision(self, constraint: SpreadConstraint) -> SpreadConstraint:
-        """A constraint of a policy as the pod has it where admission has completed it."""
+        """The constraint of a policy as admission completes it in the pod: with the label key of the revision."""
         own = self._signature
         return of_revision(constraint, revision_key(own.owner_kind, own.labels), own.labels)
 
@@ -400,16 +420,18 @@ class _Enforcement:
 
     @property
     def nodes(self) -> NodeAffinity:
-        """What is required of nodes after that. O(requirements)."""
+        """The node requirements of pod and policies together. O(requirements)."""
         fields = self._injection.fields
         spec = put({}, TERMS_PATH, terms) if (terms := fields.required_terms) is not None else {}
         _, (nodes, _) = parse_affinity(orjson.dumps(spec.get("affinity")), "")
         return NodeAffinity(node_selector(fields.node_selector), nodes.terms, fields.apart)
 
     def effective(self, rules: Rules, held: Collection[PolicyKey], *, keeps_nodes: bool) -> PodSignature | None:
-        """The signature with all that was applied; None where ``held``, the policies that the pod lacks a part of, is empty.
+        """The effective signature; None where no policy changes it.
 
-        ``keeps_nodes``: the pod itself may exclude nodes that policies would leave it.
+        - ``held``: the policies with a directive that the pod lacks.
+        - ``keeps_nodes``: the pod's own node requirements stay in the signature, injected values included, because kube-scheduler
+          applies them.
         """
         signature, outcome = self._signature, self._outcome
         if outcome.refused_by is not None:
@@ -440,7 +462,10 @@ class _Enforcement:
         )
 
     def _about_nodes(self, held: Collection[PolicyKey]) -> PodSignature | None:
-        """The same of a pod above a limit in augment mode, whose own constraints are left to kube-scheduler."""
+        """The effective signature of a pod above a limit in augment mode: node requirements only.
+
+        kube-scheduler decides the pod's own constraints.
+        """
         if not held:
             return None
         signature, node_name = self._signature, self._injection.fields.scalars["nodeName"]
@@ -456,7 +481,7 @@ class _Enforcement:
         return tuple(item.value for item in self._injection.fields.items(path))
 
     def _affinity(self, rules: Rules) -> PodAffinity:
-        """Where the in-tree plugin scores what the pod prefers itself, only the preferences that were added are in it."""
+        """The terms of pod and policies. Where the in-tree plugin scores, the pod's own preferences are left out: it scores them."""
         own = self._signature.affinity
         required, required_anti, preferred, preferred_anti = map(self._values, _TERM_LISTS)
         if not rules.inter_pod_affinity.enabled:
@@ -466,7 +491,7 @@ class _Enforcement:
         return PodAffinity(required, required_anti, preferred, preferred_anti, own.errors, is_cross)
 
     def _spread(self, rules: Rules) -> SpreadConstraints:
-        """The same of spread."""
+        """The constraints of pod and policies. Where the in-tree plugin scores, the pod's own soft ones are left out."""
         own = self._signature.spread
         carried = [constraint for constraint in (*own.hard, *own.soft) if constraint in self._injected]
         constraints = tuple(dict.fromkeys((*carried, *self._values(SPREAD))))
@@ -481,10 +506,10 @@ class _Enforcement:
 
 
 def _with_soft_min_domains(spread: SpreadConstraints, policies: Iterable[Policy], labels: Labels) -> SpreadConstraints:
-    """The constraints with the policies' soft ones that have minDomains, which the API server refuses in a pod.
+    """The constraints with the policies' soft constraints that have minDomains. The API server refuses these in a pod.
 
-    How they score is said in `rules/topology_spread.py`. Where the pod has a soft constraint of the same key, the policy
-    gives way unless it overrides. None of them rejects a pod.
+    `rules/topology_spread.py` says how they score. They reject no pod. Where the pod has a soft constraint with the same topology
+    key, the pod's constraint stays unless the policy overrides.
     """
     soft, added = list(spread.soft), set[str]()
     for policy in policies:
@@ -500,7 +525,7 @@ def _with_soft_min_domains(spread: SpreadConstraints, policies: Iterable[Policy]
 
 
 def _implies(one: NodeAffinity, other: NodeAffinity) -> bool:
-    """Whether the requirements of one contain those of the other: each of its terms has all clauses of one of them."""
+    """Whether every node that matches ``one`` matches ``other`` too: each term of ``one`` has all clauses of a term of ``other``."""
     if not set(other.node_selector) <= set(one.node_selector):
         return False
     if one.terms is None or other.terms is None:
@@ -529,7 +554,7 @@ def _node_json(affinity: NodeAffinity) -> JsonObject:
 
 
 def _parse(path: str, value: JsonObject, signature: PodSignature) -> Element | None:
-    """An element of a policy as the pod would have it; None where it cannot be parsed, which validation has ruled out."""
+    """An element of a policy, parsed as if it stood in the pod. None where it cannot be parsed; validation rules that out."""
     if path == SPREAD:
         constraints = parse_spread(orjson.dumps([value]), signature.labels)
         return next(iter((*constraints.hard, *constraints.soft)), None)

@@ -47,15 +47,17 @@ from extender.verbs.offered_nodes import OfferedNodes
 from extender.verbs.ranking import best_passing
 from extender.verbs.request import RequestedNodes, RequestSearch, prepared, requested_nodes
 from extender.verbs.select_host import answers_one, find_node_elsewhere, select_hosts
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 _NO_NODES: AbstractSet[str] = frozenset()
 
 
 class FilterDecision(msgspec.Struct, frozen=True, gc=False):
-    """The answer, the plan that is to be carried out because of it, if any, and the policies that admission missed.
+    """What follows from one filter request.
 
-    ``missed`` is empty where an earlier decision has told of the pod.
+    - ``result``: the answer.
+    - ``plan``: the preemption to carry out because of the answer, if any.
+    - ``missed``: the policies that admission missed. Empty where an earlier decision has reported the pod.
     """
 
     result: FilterResult
@@ -64,11 +66,15 @@ class FilterDecision(msgspec.Struct, frozen=True, gc=False):
 
 
 class FilterVerb:
-    """The filter verb over one view and one set of settings; only its two caches and its counts change.
+    """The filter verb over one view and one set of settings. Only its two caches and its counts change.
 
-    ``rejections`` answers a repeated rejection without a new decision. ``unhelpful`` knows the nodes where a preemption
-    was found not to help. ``policies`` counts pods that lacked what a policy directs, ``quotas`` those over a quota.
-    ``meter`` counts and times the rules. Without ``plans`` a rejected pod gets no preemption plan.
+    - ``plans``: without them a rejected pod gets no preemption plan.
+    - ``rejections``: the cache that answers a repeated rejection without a new decision.
+    - ``unhelpful``: the cache of nodes where preemption was found not to help.
+    - ``policies``: counts pods that lack a directive of a policy.
+    - ``quotas``: counts pods that are above a quota.
+    - ``meter``: counts and times the rules.
+    - ``offered``: which nodes the scheduler seldom offers.
     """
 
     def __init__(self, view: ClusterView, settings: Settings, *, plans: bool = True) -> None:
@@ -83,36 +89,36 @@ class FilterVerb:
         self.offered = OfferedNodes()
 
     def should_wait(self, args: ExtenderArgs, scored_since: float = inf) -> bool:
-        """Whether waiting for assumed pods may make the answer better. O(groups) without undetermined pods, else two searches.
+        """Whether the answer may be better once the nodes of assumed pods are known. O(groups), else two searches.
 
-        Only assumed pods that can change the result are worth it. The request is decided at once where as many nodes
-        pass in the worst case, and as good ones by our own score, as could pass in the best case, or where none could:
-        `decide` takes the worst case, so a node that passes is right wherever the assumed pods are bound. Where
-        nominated pods may take nodes out of the answer, or a rejection would start a preemption, the request waits for
-        every assumed pod that it may depend on: both depend on more than the names that pass.
+        `decide` takes the worst case, so a node that passes is right wherever the assumed pods are bound. The request waits:
 
-        Where the scheduler chooses among several nodes, their scores are to count the pods that it placed just before: the
-        request waits too for pods answered after ``scored_since`` that its scores count. A pod with a slot waits for its siblings
-        where they may have taken all room of the group among the requested nodes.
+        1. for pods answered after ``scored_since`` that its scores count. The scheduler then chooses among several nodes, and
+           their scores should count the pods that it placed just before;
+        2. for siblings, where the pod has a slot and siblings may have taken all room of the pod group on the requested nodes;
+        3. for each assumed pod that the result may depend on, where nominated pods may take nodes out of the answer or a rejection
+           would start a preemption. Both depend on more than the names that pass;
+        4. for the same pods otherwise only where more or better nodes pass in the best case than in the worst case.
         """
         view, settings = self._view, self.settings
         pod = effective_pod(args.pod, view, settings) if view.policies.version else args.pod
         compiled = view.compiled(pod.signature)
         if scored_since < inf and view.is_score_undetermined(compiled, scored_since):
-            return True
+            return True  # 1.
         if view.reserved.node_of(pod.uid) and self._lacks_room_of_siblings(pod, args):
-            return True
+            return True  # 2.
         if not view.is_undetermined(compiled):
             return False
         if view.nominated and settings.preemption.mode != "off":
-            return True
+            return True  # 3., nominated pods
+        # 4. Where no node passes in the best case, the request is rejected at once, unless that starts a preemption (3.).
         requested = requested_nodes(args, view)
         best = catalog.prepare_filters(pod, compiled, view, requested.frame.best_case(view))
         at_best = _ranks(RequestSearch(compiled, best, requested, view, settings))
         return _ranks(prepared(pod, requested, view, settings)) != at_best if at_best else may_plan(pod, view, settings)
 
     def _lacks_room_of_siblings(self, pod: Pod, args: ExtenderArgs) -> bool:
-        """Whether no node passes while siblings are on their way to one of several nodes. O(assumed pods + names × clauses)."""
+        """Whether no node passes while the node of an assumed sibling is undetermined. O(assumed pods + names × clauses)."""
         view = self._view
         siblings = view.reserved.siblings_of(pod.uid)
         if not any(assumed.uid in siblings and not is_doubted for assumed, _, is_doubted in view.undetermined()):
@@ -120,12 +126,12 @@ class FilterVerb:
         return not prepared(pod, requested_nodes(args, view), view, self.settings).first_passing(1, 0)
 
     def would_pass(self, args: ExtenderArgs) -> bool:
-        """Whether `decide` would let a node of a request by names pass now. Counts and caches nothing. O(names × clauses)."""
+        """Whether a node of a request by names would pass in `decide` now. Counts and caches nothing. O(names × clauses)."""
         search = self._search(args)
         return search is not None and bool(search.first_passing(1, 0))
 
     def still_passing(self, args: ExtenderArgs) -> Sequence[str]:
-        """The names that `decide` would let pass now, if the nodes are not out themselves (deleted, cordoned, tainted, relabelled)."""
+        """The names that would pass in `decide` now, without nodes that were deleted, cordoned, tainted or relabelled meanwhile."""
         search = self._search(args)
         if search is None:
             return []
@@ -134,7 +140,7 @@ class FilterVerb:
         return search.requested.names_at(search.passing(left))
 
     def _search(self, args: ExtenderArgs) -> RequestSearch | None:
-        """A request by names as `decide` would search it, beside nominated pods; None where it is rejected on every node."""
+        """The search that `decide` would make for a request by names; None where the pod is rejected on every node."""
         view, settings = self._view, self.settings
         pod = effective_pod(args.pod, view, settings)
         request = structs.replace(args, pod=pod)
@@ -144,10 +150,12 @@ class FilterVerb:
         return None if search.filters.rejects_every_node else search
 
     def decide(self, args: ExtenderArgs, seed: int, avoid: str = "") -> FilterDecision:
-        """Decides the requested nodes. O(names × clauses), and the dry runs of `plan_for_rejected_pod` if none passes.
+        """Decides which of the requested nodes pass. O(names × clauses), and the dry runs of a preemption plan if none passes.
 
-        ``seed`` chooses among equal nodes. ``avoid`` is the node of an earlier answer where the pod was not bound;
-        only decisive placement uses it. Assumed pods whose node is undetermined count wherever that is worst.
+        - ``seed``: chooses among equal nodes.
+        - ``avoid``: the node of an earlier answer, where the pod was not bound. Only decisive placement uses it.
+
+        An assumed pod of undetermined node counts on the node that is the worst for the incoming pod.
         """
         meter = self.meter
         meter.left -= 1
@@ -159,52 +167,58 @@ class FilterVerb:
         pod = effective_pod(args.pod, self._view, self.settings)
         missed = self.policies.record(args.pod, self._view)
         decision = self._decide(args if pod is args.pod else structs.replace(args, pod=pod), seed, avoid)
-        # A plan is about the pod as the watch shows it.
+        # The plan is carried out for the pod of the watch: its writes name the pod, and the effective pod exists here only.
         plan = None if decision.plan is None else replace(decision.plan, preemptor=args.pod)
         return FilterDecision(decision.result, plan, missed if pod is not args.pod else ())
 
     def _decide(self, args: ExtenderArgs, seed: int, avoid: str) -> FilterDecision:
-        """The same for an effective pod."""
+        """Decides for an effective pod. A decision with hosts ends at step 4; a rejection gets its texts, and its plan, at step 5."""
         pod, view, settings = args.pod, self._view, self.settings
-        # Nodes of the request itself may not exist, so no pod is nominated to them or can leave them.
+        # A request with whole nodes may bring nodes that do not exist. No pod is nominated to such a node, and none can leave it.
         preempts = args.nodes is None and settings.preemption.mode != "off"
         if pod.signature.affinity.cross_namespace:
             self.quotas.record(pod, view)
 
-        # 1. Nominated pods of equal or higher priority keep their nodes.
+        # 1. Nominated pods of equal or higher priority keep their nodes. Kept nodes are left out of the request first, so the cache
+        #    and the search do not see them. Their text is added in step 5.
         kept: AbstractSet[str] = _NO_NODES
         if preempts and view.nominated:
             kept = KeptNodes(pod, view, settings).among(set(args.node_names or ()))
         request = _without_nodes(args, kept) if kept else args
 
-        # 2. The rejection cache, while everything that the rejection depends on is unchanged.
+        # 2. The rejection cache. An entry is valid while everything that the rejection depends on is unchanged. The signature is
+        #    looked up first, because most pods have no entry, and the whole key needs the bytes of all names.
+        #    Not used while the result depends on undetermined pods: entries are made without such pods.
         compiled = view.compiled(pod.signature)
         is_undetermined = view.is_undetermined(compiled)
         result = None
         if pod.signature in self.rejections.signatures and not is_undetermined:
             result = self.rejections.find(request, compiled, view)
         if result is None:
-            # 3. The rules, prepared once for all nodes.
+            # 3. The rules, prepared once for all nodes. The worst-case frame counts undetermined pods wherever that is worst.
             requested = requested_nodes(request, view)
             frame = requested.frame.worst_case(view) if is_undetermined else requested.frame
             search = self._metered_search(pod, compiled, requested, frame)
 
-            # 4. Selection of the host, or of a shortlist of hosts.
+            # 4. The hosts: one node or a shortlist. Texts by node cost more than the search, so they are made only without hosts.
             hosts = select_hosts(search, pod, seed, avoid)
             if hosts:
                 return FilterDecision(FilterResult(hosts))
             result = _rejection(search)
-            # Reserved room counts beside pods of undetermined node too.
+            # Not cached: a rejection that undetermined pods may change (reserved room counts them too), and a rejection that is
+            # certain without a look at any node, because it costs nothing to decide again.
             is_certain = Reason.RESERVED not in result.reasons or not view.undetermined()
             if is_certain and not (is_undetermined or search.filters.rejects_all):
                 self.rejections.add(request, compiled, view, result)
         if result.error or not (self._plans and preempts and args.node_names):
             return FilterDecision(result)
 
-        # 5. The preemption plan. kube-scheduler makes none for a pod that only an extender rejects.
+        # 5. The preemption plan: kube-scheduler makes none for a pod that only an extender rejects. The plan considers all requested
+        #    nodes, kept nodes too, because victims may make room beside the nominated pods.
         awaited = node_of_running_plan(pod, view)
         plan = None if awaited else _plan_for_rejected_pod(args, view, settings, self.unhelpful, seed, self.meter)
-        # A plan that disruption budgets forbid is not carried out before they change.
+        # `awaited`: the node that goes under `failed`, so that kube-scheduler keeps the nomination. Not for a plan that disruption
+        # budgets forbid: it is not carried out before they change.
         if plan is not None and not (settings.preemption.eviction == "evict" and is_forbidden(plan.victims, view)):
             awaited = plan.node
         return FilterDecision(_with_nominations(result, args, kept, awaited, view), plan)
@@ -212,7 +226,7 @@ class FilterVerb:
     def _metered_search(
         self, pod: Pod, compiled: CompiledConstraints, requested: RequestedNodes, frame: Frame
     ) -> RequestSearch:
-        """The search of a decision, whose rules are counted, and timed if it is one of the sample."""
+        """The search of a decision. Its rules are counted, and timed if the decision is one of the sample."""
         view, meter = self._view, self.meter
         parts = catalog.active(compiled, view)
         if parts:
@@ -226,7 +240,7 @@ class FilterVerb:
 
 
 def _ranks(search: RequestSearch) -> list[float]:
-    """How the nodes of the answer rank under our own score, best first. One that is chosen is chosen among all."""
+    """The ranks of the nodes of the answer under our own score, best first. A single node is chosen among all requested nodes."""
     most, settings = len(search.requested), search.settings
     if settings.answers.shortlist and not answers_one(search.compiled, search.view, settings):
         most = min(most, settings.answers.shortlist)
@@ -235,15 +249,14 @@ def _ranks(search: RequestSearch) -> list[float]:
 
 # -- rejections -------------------------------------------------------------------------------------------------------
 
-# The answer where no node passes, with a text for each requested node, and the cache that gives it again.
+# The answer where no node passes, with a text for each requested node, and the cache that repeats it.
 #
-# Rejected nodes go under ``unresolvable`` even where removing pods would help: kube-scheduler answers a plain rejection
-# with preemption attempts that cannot see our rules, and retries them in a hot loop (measured).
-#
-# Every cluster event makes kube-scheduler try every rejected pod again (measured: 200 rejected pods and 20 bindings
-# are 4,000 calls). A cached rejection is valid for the same names and the same dependencies, which change whenever the
-# answer may have changed, so it is never stale. The pipeline adds no answer that depends on assumed pods whose node is
-# undetermined, and none that is certain without a look at any node: to decide it again costs no more.
+# 1. Rejected nodes go under ``unresolvable``, even where removing pods would help. kube-scheduler answers a plain rejection
+#    with preemption attempts that cannot see our rules, and repeats them in a hot loop (measured).
+# 2. Every cluster event makes kube-scheduler try every rejected pod again. Measured: 200 rejected pods and 20 bindings are
+#    4,000 calls.
+# 3. A cached rejection is never stale. It is valid for the same names and the same dependencies, and the dependencies change
+#    whenever the answer may have changed.
 
 _OVERHEAD = 500
 
@@ -287,8 +300,10 @@ class _CachedRejection:
 class RejectionCache:
     """The rejections of the most recent requests, up to ``most_bytes`` together; 0 caches nothing.
 
-    The key is the pod's signature with the bytes of the node names as they came. ``hits`` counts answers from here.
-    ``signatures`` counts the entries of each signature; `find` is for those: most requests are about other pods.
+    The key is the pod's signature with the bytes of the node names as they were received.
+
+    - ``hits``: how many answers came from the cache.
+    - ``signatures``: how many entries each signature has. Call `find` only for these: most requests are about other pods.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -302,7 +317,7 @@ class RejectionCache:
         return len(self._held)
 
     def find(self, args: ExtenderArgs, compiled: CompiledConstraints, view: ClusterView) -> FilterResult | None:
-        """The cached rejection where it still holds, else None. O(body)."""
+        """The cached rejection if it is still valid, else None. O(body)."""
         key = (args.pod.signature, args.raw_names())
         known = self._held.get(key)
         if known is None:
@@ -314,7 +329,10 @@ class RejectionCache:
         return None
 
     def add(self, args: ExtenderArgs, compiled: CompiledConstraints, view: ClusterView, result: FilterResult) -> None:
-        """Caches the result if it is a rejection that is worth it. O(size of the answer)."""
+        """Caches a result that rejects every node as unresolvable. Not for a request without a body: nodes were left out of it.
+
+        O(size of the answer).
+        """
         if not (self._most_bytes and args.body):
             return
         if result.unresolvable and not (result.failed or result.error):
@@ -322,9 +340,8 @@ class RejectionCache:
             self._put(key, dependencies(args.pod, compiled, view), result)
 
     def _put(self, key: tuple[PodSignature, bytes], version: Dependencies, result: FilterResult) -> None:
-        encoded = encode_filter(result)
-        size = len(key[1]) + len(encoded) + key[0].size + _OVERHEAD
-        brief = FilterResult((), encoded=encoded, reasons=result.reasons)
+        brief, answer_size = result.brief()
+        size = len(key[1]) + answer_size + key[0].size + _OVERHEAD
         self._held[key] = _CachedRejection(version, brief, size)
         self.signatures[key[0]] = self.signatures.get(key[0], 0) + 1
         self.bytes += size
@@ -340,7 +357,7 @@ class RejectionCache:
 
 # -- nominated pods ---------------------------------------------------------------------------------------------------
 
-# What nominated pods change in an answer: the request without the nodes that they keep, and the texts of a rejection.
+# Nominated pods change an answer twice: the request is decided without the nodes that they keep, and a rejection gets other texts.
 
 
 def _without_nodes(args: ExtenderArgs, names: AbstractSet[str]) -> ExtenderArgs:
@@ -351,15 +368,15 @@ def _without_nodes(args: ExtenderArgs, names: AbstractSet[str]) -> ExtenderArgs:
 def _with_nominations(
     result: FilterResult, args: ExtenderArgs, kept: AbstractSet[str], awaited: str, view: ClusterView
 ) -> FilterResult:
-    """The rejection with its own texts for nodes ``kept`` for nominated pods and for the ``awaited`` node of a plan.
+    """The rejection with texts for the nodes ``kept`` for nominated pods and for the node ``awaited`` by a running plan.
 
-    While a plan runs, the awaited node alone goes under ``failed``, all others stay unresolvable. Anything else makes
+    While a plan runs, only the awaited node goes under ``failed``; all others stay under ``unresolvable``. Any other form makes
     kube-scheduler clear the nomination, or try preemption over and over (measured). O(nodes × clauses).
     """
     names = args.node_names or []
     if not kept and awaited not in names:
         return result
-    if not result.unresolvable:  # a cached rejection holds its encoded form only
+    if not result.unresolvable:  # a brief result from the cache: the texts by node are made again
         filters = catalog.prepare_filters(args.pod, view.compiled(args.pod.signature), view, IndexFrame())
         left = [name for name in names if name not in kept]
         result = _rejection_by_node(filters, RequestedNodes(left, IndexFrame(), view))
@@ -376,10 +393,8 @@ def _with_nominations(
 
 # -- the preemption plan ----------------------------------------------------------------------------------------------
 
-# The preemption plan for a pod that the filter rejects on every requested node.
-#
-# A pod rejected only because of pods of lower priority gets a plan from the filter itself: kube-scheduler never asks for
-# preemption on nodes that only an extender rejects.
+# The preemption plan for a pod that filter rejects on every requested node, because of pods of lower priority. Filter makes the
+# plan itself: kube-scheduler never requests a preemption on nodes that only an extender rejects.
 
 _MOST_BYTES: Final = 8 * 2**20
 
@@ -389,24 +404,24 @@ _Version: TypeAlias = tuple[Dependencies, int]
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """A byte for each node that was tried, valid while the result depends on the same and claims are unchanged."""
+    """A byte for each node: 1 where it was tried. Valid while the dependencies and the claims (``version``) are unchanged."""
 
     version: _Version
     nodes: bytearray
 
 
 class UnhelpfulNodeCache:
-    """By equal pods, the nodes where a dry run found that preemption does not help; at most ``most_bytes`` together.
+    """The nodes where a dry run found that preemption does not help, for equal pods; at most ``most_bytes`` together.
 
-    So many rejected pods cost no dry runs at every event. It is by node and not by request, since each request has
-    another sample of names: a node is tried once for equal pods, until something changes.
+    Without it many rejected pods would cost dry runs at every event. The entries are by node and not by request, because each
+    request has another sample of names. So a node is tried once for equal pods, until something changes.
     """
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._held: BoundedCache[_Key, _Tried] = BoundedCache(most_bytes)
 
     def without(self, pod: Pod, nodes: list[NodeNumber], view: ClusterView) -> list[NodeNumber]:
-        """Those of the nodes where preemption may help. O(nodes)."""
+        """The given nodes, except nodes where preemption is known not to help. O(nodes)."""
         known = self._held.get(_key(pod, view))
         if known is None or known.version != _version(pod, view):
             return nodes
@@ -425,7 +440,7 @@ class UnhelpfulNodeCache:
 
 
 def _key(pod: Pod, view: ClusterView) -> _Key:
-    """The signature with what node fit reads of the pod: its priority and its requests."""
+    """Equal pods: the same signature, priority and requests (node fit reads these two)."""
     return pod.signature, catalog.NODE_FIT.pod_key(pod, view)
 
 
@@ -452,14 +467,15 @@ def _plan_for_rejected_pod(
     if removal is None:
         return None
     if not view.known.keys() <= set(names) and find_node_elsewhere(pod, view, settings, seed)[0]:
-        return None  # a node outside of the scheduler's sample passes as it is: no preemption is needed
+        # A node outside of the scheduler's sample passes without a preemption, and the pod is nominated to it.
+        return None
     return plan_of(pod, removal, view)
 
 
 def _removal(
     run: DryRun, names: Sequence[str], unhelpful: UnhelpfulNodeCache, seed: int, *, evicts: bool
 ) -> NodeVictims | None:
-    """The best removal on one of the nodes. O(names + nodes not found unhelpful before × dry run)."""
+    """The best removal on one of the nodes. O(names + dry runs on nodes that are not known to be unhelpful)."""
     pod, view = run.pod, run.view
     filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame(), run.watch)
     certain = filters.rejects_all
@@ -477,7 +493,8 @@ def _removal(
         return best_among(left_over, beside, seed, evicts=evicts)
 
     removal = found_beside_nominated(run, search)
-    # One that the budgets forbid helps only after they have changed, which the version of the cache contains.
+    # A removal that disruption budgets forbid does not help either, until they change: the version of the cache has them.
+    # Nodes that were not checked to the end, because the budget of work was spent, are tried again next time.
     if removal is None or (evicts and is_forbidden(removal.victims, view)):
         abandoned = set(curable) - run.done if run.budget.is_spent() else set[NodeNumber]()
         unhelpful.add(pod, (number for number in tried if number not in abandoned), view)

@@ -1,13 +1,12 @@
 """What a request is about: the pod that the watch shows, and the requested nodes as positions.
 
-A request identifies a pod, and nothing else that it says of the pod is used. Priority, preemption policy, scheduling gates,
-node, requests and constraints are those of the pod that the watch shows, so the sender of a request can neither
-preempt by a priority that the API server never admitted, nor take up room for a pod that does not exist.
-
-Constraints come from the watch too. Those of a pod without gates do not change any more, except labels, owners and
-added tolerations (KEP-3838), so where they differ from the request's, one of the two is behind by an update. The
-watch's version is the one that counts for other pods, now and once the pod is bound, so the decision is made by it.
-Where the watch may be the one behind, `tasks/filter_service.py` waits for it first.
+1. A request only identifies a pod. Priority, preemption policy, scheduling gates, node, requests and constraints are read from the
+   pod that the watch shows. So the sender of a request cannot preempt by a priority that the API server never admitted, and cannot
+   take up room for a pod that does not exist.
+2. A pod without gates keeps its constraints, except labels, owners and added tolerations (KEP-3838). So where the request and the
+   watch differ, one of them is older by an update.
+3. The decision is made by the pod of the watch, because that pod counts for other pods, now and once it is bound. Where the watch
+   may be the older one, `tasks/filter_service.py` waits for it first.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from extender.verbs.offered_nodes import OfferedNodes
 from extender.wire.extender_v1 import ExtenderArgs
 
 _NONE: AbstractSet[int] = frozenset()
-WINDOW = 100  # names that are read at once to choose from: as many as the smallest sample of kube-scheduler
-SPARE = 4  # a first piece a quarter larger than what is wanted mostly saves a second one
+WINDOW = 100  # names that are read at once to choose from: the size of kube-scheduler's smallest sample
+SPARE = 4  # the first piece is a quarter larger than the wanted number, which mostly saves a second piece
 
 
 class Unconfirmed(Enum):
-    """Why a pod is not decided for the moment: a stable text, and whether the next watch event may change that.
+    """Why a pod is not decided now: a stable text, and whether the next watch event may change that (``may_pass``).
 
     The scheduler tries the pod again after its own back-off. https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/
     """
@@ -54,7 +53,7 @@ class Unconfirmed(Enum):
 
 
 def watched_pod(uid: str, namespace: str, name: str, view: ClusterView) -> Pod | Unconfirmed:
-    """The pending pod without gates that the watch shows, or why there is none. O(1)."""
+    """The pod if the watch shows it pending and without gates, else the reason. O(1)."""
     shown = view.pod(uid)
     if shown is None:
         return Unconfirmed.DELETED if uid in view.deleted else Unconfirmed.NOT_SHOWN
@@ -68,7 +67,7 @@ def watched_pod(uid: str, namespace: str, name: str, view: ClusterView) -> Pod |
 
 
 def has_same_constraints(one: PodSignature, other: PodSignature) -> bool:
-    """Whether two signatures have the same constraints. O(1) for one object, else O(size)."""
+    """Whether two signatures have the same constraints. O(1) for the same object, else O(size)."""
     return one is other or _parts(one) == _parts(other)
 
 
@@ -78,9 +77,10 @@ def _parts(signature: PodSignature) -> tuple[object, ...]:
 
 
 class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
-    """The nodes of a request: the names in the request's order, and how positions find their domains.
+    """The nodes of a request: their names in the request's order, and for each the position by which rules find its domain.
 
-    ``view`` is None where the request brought its own ``nodes``.
+    - Request by names: a position is the number of the node in the index (``view``).
+    - Request with whole ``nodes``: ``view`` is None, and a position is an index into ``nodes``.
     """
 
     names: Sequence[str]
@@ -92,7 +92,7 @@ class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
         return len(self.names)
 
     def positions(self, start: int = 0, stop: int | None = None) -> list[int]:
-        """Positions of a slice of the names, without names that the index does not know. O(names)."""
+        """Positions of a slice of the names. Names that the index does not know are left out. O(names)."""
         if self.view is None:
             return list(range(len(self.names)))[start:stop]
         names = self.names[start:stop] if start or stop is not None else self.names
@@ -104,7 +104,7 @@ class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
         return self.view is None or all(map(self.view.known.__contains__, self.names))
 
     def position(self, name: str) -> int | None:
-        """The position of one name, None where neither the request nor the index knows it. O(names) without an index."""
+        """The position of a name, None for an unknown name. O(1), or O(names) for a request with whole nodes."""
         if self.view is not None:
             return self.view.known.get(name)
         return self.names.index(name) if name in self.names else None
@@ -124,16 +124,19 @@ class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
         return [names[position] for position in positions]
 
     def known_from(self, start: int, most: int) -> list[str]:
-        """Up to ``most`` of the names that have a position, from the name number ``start`` on. O(most) where all have one.
+        """Up to ``most`` names of known nodes, from the name number ``start`` on. O(most) where all are known.
 
-        They are the request's own objects: the way over positions to the names of the index takes three times as long.
+        The strings are the request's own objects. To go over positions to the strings of the index takes three times as long.
         """
         names = chain(islice(self.names, start, None), islice(self.names, start))
         known = names if self.view is None else filter(self.view.known.__contains__, names)
         return list(islice(known, most))
 
     def pieces(self, start: int, size: int, growth: int = 2) -> Iterator[list[int]]:
-        """All positions from the name number ``start`` to the one before it: those of ``size`` names, then of more."""
+        """All positions in pieces, from the name number ``start`` round to the name before it.
+
+        The first piece has ``size`` names, each following piece ``growth`` times as many.
+        """
         total, passed = len(self.names), 0
         while passed < total:
             first, stop = (start + passed) % total, start + min(passed + size, total)
@@ -147,7 +150,7 @@ def _without_none(positions: list[int | None]) -> list[int]:
 
 
 def requested_nodes(args: ExtenderArgs, view: ClusterView) -> RequestedNodes:
-    """The request's nodes, in either form. O(1) for names."""
+    """The nodes of a request by names or with whole nodes. O(1) for names."""
     if args.nodes is not None:
         return RequestedNodes([node.name for node in args.nodes], RequestFrame(args.nodes), nodes=args.nodes)
     return RequestedNodes(args.node_names or [], IndexFrame(), view)
@@ -158,16 +161,18 @@ Ranked = list[tuple[float, int]]
 
 
 def worst_case(frame: Frame, compiled: CompiledConstraints, view: ClusterView) -> Frame:
-    """The frame in which assumed pods whose node is undetermined count wherever that is worst for the incoming pod."""
+    """The frame for a decision: each assumed pod of undetermined node counts where it is the worst for the incoming pod."""
     return frame.worst_case(view) if view.is_undetermined(compiled) else frame
 
 
 class RequestSearch(msgspec.Struct, frozen=True, gc=False):
-    """One request ready to be searched: the requested nodes, the constraints, and the filters that a node must pass.
+    """One request, ready to be searched.
 
-    ``excluded`` are positions that the search leaves out, though they may pass. ``meter`` counts and times the rules
-    that score. ``offered`` knows which nodes are seldom requested; without it nodes of equal preference are equal. ``shares``: what is
-    requested of the nodes, in place of what the index counts.
+    - ``compiled``, ``filters``: the constraints of the pod, and the filters that a node must pass.
+    - ``excluded``: positions that the search leaves out, though they may pass.
+    - ``meter``: counts and times the rules that score.
+    - ``offered``: which nodes the scheduler seldom requests. Without it nodes of equal preference are equal.
+    - ``shares``: the requested shares of the nodes, in place of the shares of the index.
     """
 
     compiled: CompiledConstraints
@@ -186,7 +191,7 @@ class RequestSearch(msgspec.Struct, frozen=True, gc=False):
         return None if self.meter is None else self.meter.watch
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those of the positions that pass and are not excluded, in their order."""
+        """The positions that pass and are not excluded, in their order."""
         passing, excluded = self.filters.passing(nodes), self.excluded
         return [node for node in passing if node not in excluded] if excluded else passing
 
@@ -215,12 +220,12 @@ class RequestSearch(msgspec.Struct, frozen=True, gc=False):
 
 
 def prepared(pod: Pod, requested: RequestedNodes, view: ClusterView, settings: Settings) -> RequestSearch:
-    """The search for an effective pod, with undetermined pods wherever that is worst. O(terms + constraints)."""
+    """The search for an effective pod, in the worst case of undetermined pods (`worst_case`). O(terms + constraints)."""
     compiled = view.compiled(pod.signature)
     frame = worst_case(requested.frame, compiled, view)
     return RequestSearch(compiled, catalog.prepare_filters(pod, compiled, view, frame), requested, view, settings)
 
 
 def every_node(view: ClusterView) -> RequestedNodes:
-    """All nodes of the index. Names are not copied; those without a node have no position."""
+    """All nodes of the index. The names are not copied. A name whose node was deleted has no position."""
     return RequestedNodes(view.node_names, IndexFrame(), view)

@@ -1,15 +1,22 @@
 """The hosts to answer: one node in decisive placement, else a shortlist of the best nodes or all that pass.
 
-Where the node of a pod can change the result for other pods, decisive placement answers exactly one node: the node is
-known at once, and no other request has to wait for the pod. It does so too where our rules have scores: then the
-scheduler need not request them. The choice is by our own score, then by what the in-tree plugins would have scored:
-preferred node affinity, PreferNoSchedule taints, requested resources; and among nodes that these leave equal it is the one that
-the scheduler seldom offers (`verbs/offered_nodes.py`). Answers are short on purpose: the length of an answer
-costs the scheduler more than our decision does.
+Decisive placement answers exactly one node in two cases:
 
-Where every requested node is rejected, a node outside of the scheduler's sample may still take the pod. At 5,000 nodes
-kube-scheduler asks about 500 of them; a pod that fits elsewhere only stays pending until unrelated events move the
-sample (measured). A nomination makes the scheduler look at that node first, at once.
+1. The node of the pod can change the result for other pods. With one node in the answer the node is known at once, so no other
+   request has to wait for the pod.
+2. Our rules have scores for the pod. With one node in the answer the scheduler need not request the scores.
+
+The node is chosen by these criteria in order; each decides among the nodes that the criteria before it leave equal:
+
+1. our own score;
+2. the scores of the in-tree plugins: preferred node affinity, PreferNoSchedule taints, requested resources;
+3. the node that the scheduler offered the longest time ago (`verbs/offered_nodes.py`).
+
+Answers are short on purpose, because the length of an answer costs the scheduler more time than our decision takes.
+
+Where every requested node is rejected, a node outside of the scheduler's sample may still take the pod. Example: of 5,000 nodes
+kube-scheduler asks about 500. A pod that fits only on another node stays pending until unrelated events move the sample
+(measured). `find_node_elsewhere` finds such a node. A nomination makes the scheduler try it first, at once.
 """
 
 from __future__ import annotations
@@ -42,20 +49,20 @@ from extender.verbs.ranking import best_equals, best_passing
 from extender.verbs.request import WINDOW, RequestedNodes, RequestSearch, every_node, prepared
 from extender.verbs.slots.exchange import GroupTrial, trial_of
 
-# How many equal nodes are enough to choose from by their resources. Names are read by the hundred, so it is mostly more.
+# How many equal nodes are enough to choose from by resources. Names are read by the hundred, so mostly there are more.
 ENOUGH = 32
 
-# How many nodes that pass our rules and have too little room are tried elsewhere, best first, before giving up.
+# How many nodes `find_node_elsewhere` tries that pass our rules and have too little room, best first, before it gives up.
 TRIED = 64
-# How many passing nodes of the whole cluster are searched at first: mostly one of a few has room. Then more, and then all.
+# How many passing nodes of the whole cluster are ranked at first, because mostly one of a few has room; then more, then all.
 _FIRST_TRIED, _FIRST_RANKED = 8, 4 * TRIED
 _NONE: AbstractSet[int] = frozenset()
 
 
 def answers_one(compiled: CompiledConstraints, view: ClusterView, settings: Settings) -> bool:
-    """Whether a request is answered with one node. All pods for which our rules have scores are such pods.
+    """Whether a request is answered with one node (see the module).
 
-    With several schedulers every pod is: it takes room that another scheduler would give away.
+    With several schedulers each request is: the node is known at once, so no other scheduler's pod gets the same room.
     """
     if settings.placement != "decisive":
         return False
@@ -69,18 +76,22 @@ def select_hosts(search: RequestSearch, pod: Pod, seed: int, avoid: str) -> Sequ
     requested, settings, filters = search.requested, search.settings, search.filters
     if filters.rejects_every_node:
         return ()
+    # 1. A pod with a slot: the nodes on which the rest of its pod group still fits.
     if search.view.reserved.by_node and (trial := trial_of(pod, search.view)) is not None:
         hosts = _hosts_that_leave_room(search, pod, seed, avoid, trial)
         if hosts:
             return hosts
     most = settings.answers.shortlist
+    # 2. Decisive placement: one node.
     if len(requested) > 1 and _answers_one(search, pod):
         return requested.names_at(select_host(search, pod, seed % len(requested), avoid))
+    # 3. A shortlist. Nodes that nothing tells apart are taken from a random name on, without a search: this is the usual request.
     if most and len(requested) > most:
         start = seed % len(requested)
         if _are_alike(search, pod):
             return requested.known_from(start, most)
         return requested.names_at(_shortlist(search, pod, most, start))
+    # 4. All nodes that pass. The request's own list goes into the answer where all of them do.
     nodes = requested.positions()
     if filters.passes_all and len(nodes) == len(requested):
         return requested.names
@@ -97,8 +108,8 @@ def _are_alike(search: RequestSearch, pod: Pod) -> bool:
 def _shortlist(search: RequestSearch, pod: Pod, most: int, start: int) -> list[int]:
     """Up to ``most`` positions that pass, best first: by our own score, then by the pod's preferred node terms.
 
-    kube-scheduler scores only the nodes that are answered, so a node that it would prefer must not be cut off. Nodes with
-    soft taints are at the end of the list, where it is not full without them.
+    kube-scheduler scores only the nodes of the answer, so the answer must hold the nodes that it would prefer. Nodes with
+    PreferNoSchedule taints come last, and only where the list is not full without them.
     """
     reluctant = _reluctant(search, pod)
     if not reluctant:
@@ -129,7 +140,7 @@ def _reluctant(search: RequestSearch, pod: Pod) -> AbstractSet[int]:
 
 
 def _best_for_scheduler(search: RequestSearch, pod: Pod, most: int, start: int) -> list[int]:
-    """The same without a look at soft taints."""
+    """As `_shortlist`, but nodes with PreferNoSchedule taints rank like all others."""
     signature, requested = pod.signature, search.requested
     if not signature.preferred_nodes:
         return [node for _, node in best_passing(search, most, start)]
@@ -141,16 +152,16 @@ def _best_for_scheduler(search: RequestSearch, pod: Pod, most: int, start: int) 
 
 
 def _answers_one(search: RequestSearch, pod: Pod) -> bool:
-    """The same for a pod that may have a slot: it takes room that a sibling may have to leave for it."""
+    """As `answers_one`, and true in decisive placement for a pod with a slot: a sibling may have to move to another slot for it."""
     if answers_one(search.compiled, search.view, search.settings):
         return True
     return search.settings.placement == "decisive" and bool(search.view.reserved.node_of(pod.uid))
 
 
 def _hosts_that_leave_room(search: RequestSearch, pod: Pod, seed: int, avoid: str, trial: GroupTrial) -> Sequence[str]:
-    """The same of the nodes on which the group of the pod still fits; empty where the node of its slot does not pass.
+    """The names to answer for a pod with a slot: only nodes on which the rest of its pod group still fits, best first.
 
-    As many others are tried as the trial has time for, the best first.
+    Empty where the node of the pod's slot does not pass. Other nodes are tried, best first, as far as the trial has time.
     """
     requested, filters = search.requested, search.filters
     own = requested.position(trial.own) if trial.own in requested.names else None
@@ -172,8 +183,11 @@ def _hosts_that_leave_room(search: RequestSearch, pod: Pod, seed: int, avoid: st
 def select_host(search: RequestSearch, pod: Pod, start: int, avoid: str) -> Sequence[int]:
     """The position to answer, as a list of one, or an empty list where no node passes.
 
-    ``avoid`` is the node of an earlier answer where the pod was not bound: it is chosen only where no other passes. So are
-    nodes with taints PreferNoSchedule that the pod does not tolerate: TaintToleration has more weight than each of our rules.
+    ``avoid``: the node of an earlier answer, where the pod was not bound. Nodes are chosen in this order:
+
+    1. nodes without PreferNoSchedule taints that the pod does not tolerate, except ``avoid``;
+    2. nodes with such taints, because TaintToleration has more weight than each of our rules;
+    3. ``avoid``.
     """
     reluctant = _reluctant(search, pod)
     avoided = search.requested.position(avoid) if avoid else None
@@ -189,7 +203,7 @@ def select_host(search: RequestSearch, pod: Pod, start: int, avoid: str) -> Sequ
 
 
 def _select(search: RequestSearch, pod: Pod, start: int, *, weighs_taints: bool = False) -> Sequence[int]:
-    """The same without a look at what is better not chosen."""
+    """The best position that is not excluded, as a list of one. ``weighs_taints``: PreferNoSchedule taints are part of the score."""
     strategy = search.settings.answers.scoring_strategy
     if pod.signature.preferred_nodes or weighs_taints:
         equals: Sequence[int] = _weighed_best(search, pod, start)
@@ -199,7 +213,8 @@ def _select(search: RequestSearch, pod: Pod, start: int, *, weighs_taints: bool 
             search.watch.switch(None)
     if len(equals) <= 1:
         return equals
-    # Where all nodes of a sample pass there are enough for the pods that come next.
+    # Seldom offered nodes come first only where passing nodes are scarce: where all nodes of a window pass, enough are left for
+    # the pods that come next.
     names = len(search.requested)
     all_read = names if names < 2 * WINDOW else WINDOW
     is_scarce = len(equals) < all_read and not search.filters.passes_all and search.requested.view is not None
@@ -212,16 +227,14 @@ def _select(search: RequestSearch, pod: Pod, start: int, *, weighs_taints: bool 
 
 
 def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: int) -> tuple[str, bool]:
-    """The best node of the whole cluster that passes our rules and node fit, or "" where there is none.
+    """The best node of the whole cluster that passes our rules and node fit, or ""; and whether any node passes our rules.
 
-    A node that filter keeps for nominated pods does not pass: a pod that is nominated there would be rejected again.
+    1. For a pod with a slot it is the node of the slot, if that node still passes.
+    2. A node that filter keeps for nominated pods does not pass: filter would reject the pod there again.
+    3. A pod with needs that the index does not hold (volumes, devices) gets no node, because they cannot be checked.
+    4. The second value is False where no node passes our rules: then only a change that these rules depend on can help.
 
-    For a pod with a slot that is the node of its slot, if it still passes.
-
-    The second value tells whether any node passes *our* rules: where none does, only a change of what they depend on can
-    help. A pod with needs that the index does not hold (volumes, devices) gets no node, as they cannot be
-    checked. O(nodes) at worst; where most nodes pass it reads a few hundred, as there may be a hundred thousand. A node with
-    nominated pods costs a dry run.
+    O(nodes) at worst. Where most nodes pass it reads a few hundred of them. A node with nominated pods costs a dry run.
     """
     pod = effective_pod(pod, view, settings)
     search = prepared(pod, every_node(view), view, settings)
@@ -238,7 +251,8 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
         reason = fit.reason(number)
         return Reason.NOMINATED if reason is None and names[number] in kept else reason
 
-    own = view.reserved.node_of(pod.uid)  # where its group was placed with the pod there: before any better node
+    # The node of the slot comes before any better node, because the slots of the siblings were found with the pod there.
+    own = view.reserved.node_of(pod.uid)
     if own in view.known and filters.reason(view.known[own]) is None and obstacle(view.known[own]) is None:
         return own, True
     seen = tried = 0
@@ -259,19 +273,21 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
 
 # -- what in-tree plugins would have preferred ------------------------------------------------------------------------
 
-# What in-tree plugins would still have preferred, where filter answers one node and they have no choice left.
+# Where filter answers one node, the in-tree plugins have no choice left. So their preferences are applied here:
 #
-# NodeAffinity and TaintToleration are weighed against our own rules with the weights of kube-scheduler's defaults. Only pods
-# with preferred node terms pay for that, and those that only nodes with taints PreferNoSchedule are left for. Resources decide
-# among equals: their plugins have half the weight of one of our rules, and a look at all nodes costs more than it is worth.
-# ImageLocality is left out, as the index does not know images.
+# 1. NodeAffinity and TaintToleration are added to our own score, with the weights of kube-scheduler's defaults. It costs time
+#    for two kinds of pods only: pods with preferred node terms, and pods for which only nodes with PreferNoSchedule taints are left.
+# 2. Resources decide only among equal nodes. Their plugins have half the weight of one of our rules, and to score all nodes
+#    by them costs more than it is worth.
+# 3. ImageLocality is left out, because the index does not know images.
 
 _NODE_AFFINITY: Final = 2
 _TAINT_TOLERATION: Final = 3
 TAINT_POINTS: Final = _TAINT_TOLERATION * MAX_SCORE
 """What a node without taints PreferNoSchedule gets (TaintToleration)."""
 
-# The share of a node that a pod may take before each node is looked at with it, which is four look-ups in place of one.
+# A pod that takes less than this share of the emptiest node goes there. For a larger pod each node is compared with the pod on
+# it, which takes four look-ups a node in place of one.
 _SMALL: Final = 0.03
 
 
@@ -304,7 +320,7 @@ def affinity_points(weight: int, most: int) -> int:
 
 
 def node_preferences(nodes: Sequence[Node | None], signature: PodSignature) -> list[int]:
-    """Of each node the weights of the pod's preferred terms that match it (NodeAffinity). O(nodes × clauses)."""
+    """For each node the sum of the weights of the pod's preferred terms that match it (NodeAffinity). O(nodes × clauses)."""
     weights = [0] * len(nodes)
     if not signature.preferred_nodes:
         return weights
@@ -325,11 +341,13 @@ def untolerated_preferences(taints: Sequence[Taint], pod: Pod) -> int:
 def _preferred_by_resources(
     positions: Sequence[int], search: RequestSearch, pod: Pod, strategy: ScoringStrategy
 ) -> int:
-    """The first of the positions that NodeResourcesFit and balanced allocation prefer, with the pod on it. O(positions).
+    """The position that NodeResourcesFit and balanced allocation prefer with the pod on it; the first of equals. O(positions).
 
-    Where the pod takes little of the node that is the emptiest without it, no other node is better by more than that.
-    With LeastAllocated that is the node whose larger requested share is the smallest, with MostAllocated the one whose
-    smaller share is the largest (`index/nodes/requested_shares.py`).
+    LeastAllocated: the node whose larger requested share (of CPU and memory) is the smallest. MostAllocated: the node whose
+    smaller share is the largest. See `index/nodes/requested_shares.py`.
+
+    With LeastAllocated a small pod goes to the node that is the emptiest without it: no other node can be better by more than
+    the share that the pod takes.
     """
     requested, view = search.requested, search.view
     shares: SharesView = search.shares or view.shares
@@ -341,7 +359,7 @@ def _preferred_by_resources(
     first = min(positions, key=shares.larger.__getitem__)
     if max(_with_pod(shares, first, cpu, memory)) - shares.larger[first] < _SMALL:
         return first
-    # As `_with_pod`, without a call for each.
+    # As `_with_pod`, written out: a call for each node would cost more than the arithmetic.
     cpus, memories, per_cpu, per_memory = shares.cpu, shares.memory, shares.per_cpu, shares.per_memory
     larger = [
         max((cpus[node] + cpu) * per_cpu[node], (memories[node] + memory) * per_memory[node]) for node in positions
@@ -350,24 +368,24 @@ def _preferred_by_resources(
 
 
 def _equally_free(positions: Sequence[int], preferred: int, shares: SharesView) -> list[int]:
-    """The positions as large as the preferred one, with as large a requested share. O(positions)."""
+    """The positions of nodes with the size and the requested share of the preferred node. O(positions)."""
     larger, per_cpu, per_memory = shares.larger, shares.per_cpu, shares.per_memory
     share, size = larger[preferred], (per_cpu[preferred], per_memory[preferred])
     return [node for node in positions if larger[node] == share and (per_cpu[node], per_memory[node]) == size]
 
 
 def _with_pod(shares: SharesView, node: int, cpu: int, memory: int) -> tuple[float, float]:
-    """The requested shares of CPU and memory with so much more on the node."""
+    """The requested shares of CPU and memory on the node after this much more is requested there."""
     return (shares.cpu[node] + cpu) * shares.per_cpu[node], (shares.memory[node] + memory) * shares.per_memory[node]
 
 
 def _smaller(cpu: float, memory: float) -> float:
-    """The smaller of the shares; the other one where a node does not offer a resource, of which its share is 0."""
+    """The smaller share. A node that does not offer a resource has share 0 of it: then the share of the other resource."""
     return min(cpu, memory) or max(cpu, memory)
 
 
 class _SharesOfRequest:
-    """The columns of `RequestedShares` for nodes that a request brings along, by position: the index may not know them."""
+    """The columns of `RequestedShares` by position, for a request with whole nodes: the index may not know these nodes."""
 
     def __init__(self, positions: Sequence[int], requested: RequestedNodes, view: ClusterView) -> None:
         self.cpu: dict[int, int] = {}

@@ -54,8 +54,7 @@ class FilterResult(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The names of nodes that passed, best first, and the rejection texts of the others.
 
     ``unresolvable`` are rejections that removing pods cannot change; both maps are empty unless no node passed.
-    ``reasons`` are those of all rejected nodes. ``encoded`` is set for an answer from the rejection cache; then the
-    maps are empty and the reasons are not.
+    ``reasons``: why nodes were rejected, over all nodes. ``encoded``: the whole answer as bytes, set in a brief result.
     """
 
     passed: Sequence[str]
@@ -69,6 +68,14 @@ class FilterResult(msgspec.Struct, frozen=True, eq=False, gc=False):
         return isinstance(other, FilterResult) and self._answer == other._answer
 
     __hash__ = None  # type: ignore[assignment]  # the maps have none either
+
+    def brief(self) -> tuple[FilterResult, int]:
+        """The result as a cache keeps it, with its size in bytes: the encoded answer and the reasons, without the maps.
+
+        O(size of the answer).
+        """
+        encoded = encode_filter(self)
+        return FilterResult((), encoded=encoded, reasons=self.reasons), len(encoded)
 
     @property
     def _answer(self) -> tuple[object, ...]:

@@ -97,7 +97,7 @@ def test_the_image_is_made_in_two_stages_from_one_base_and_does_not_run_as_root(
 
 
 def test_pip_of_the_image_reads_the_index_of_this_machine_where_the_build_is_given_it() -> None:
-    """By `tests/tools/release/image.py`, under these names; a secret that is not given is none."""
+    """By `deploy/release/image.py`, under these names; a secret that is not given is none."""
     (first,) = [line for line in lines() if "requirements/run.txt" in line and line.startswith("RUN ")]
     assert re.findall(r"--mount=type=secret,id=(\S+)", first) == ["pip.conf", "pip.pem"]
     assert any("PIP_CONFIG_FILE=/run/secrets/pip.conf" in line for line in lines() if line.startswith("ENV "))

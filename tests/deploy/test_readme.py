@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deploy.release.image import version
+from deploy.release.manifests import write_manifests
 from extender.settings.configuration import Settings, parse_settings
 from tests.deploy.building import DEPLOY, DEPLOYED, ROOT, built, load, load_all, of_kind, templates
 from tests.deploy.reading import README, blocks, section
 from tests.programs import tool
-from tests.tools.release.image import version
-from tests.tools.release.manifests import write_manifests
 
 PATCH = "overlays/sidecar/patches/kube-scheduler0+strategic.yaml"
 

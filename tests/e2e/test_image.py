@@ -2,7 +2,7 @@
 
 The base is a Debian of this machine's archive, made by mmdebstrap, as no registry need be reachable. The image is built without a
 daemon. It is run from the OCI archive of the release by podman and runc, with the user, the root and the mounts of the manifest.
-Where one of these programs is missing a test is skipped and names it. `tests/tools/release` tests a release without its image.
+Where one of these programs is missing a test is skipped and names it. `deploy/release` tests a release without its image.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deploy.release.__main__ import CHECKSUMS, main
+from deploy.release.image import version
+from deploy.release.manifests import write_manifests
 from extender.simulator.json_objects import JsonObject, name_of
 from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, of_kind
 from tests.deploy.test_image import locked
@@ -33,9 +36,6 @@ from tests.e2e.granting import kubeconfig_of_account
 from tests.e2e.programs import Program, free_ports, our_command
 from tests.e2e.test_overlays import FOREIGN, installed, place_apart
 from tests.programs import tool
-from tests.tools.release.__main__ import CHECKSUMS, main
-from tests.tools.release.image import version
-from tests.tools.release.manifests import write_manifests
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

@@ -7,8 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.page.browser import window
-from tests.tools.page.pictures import (
+from grafana.generate.page import (
     PENDING,
     SCHEMES,
     TOPOLOGY,
@@ -20,6 +19,7 @@ from tests.tools.page.pictures import (
     text_in,
     with_text,
 )
+from tests.page.browser import window
 
 README: Final = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
 MOST_BYTES: Final = 300_000
@@ -39,7 +39,7 @@ async def test_it_shows_what_the_page_shows_now(driver: str, view: View) -> None
     async with window(driver) as browser, serving(view) as url:
         now = await shown(browser, url, view)
     for scheme in SCHEMES:
-        assert text_in(path_of(view, scheme).read_bytes()) == now, "run `python -m tests.tools.page`"
+        assert text_in(path_of(view, scheme).read_bytes()) == now, "run `python -m grafana.generate page`"
 
 
 def test_a_text_is_found_again_in_a_picture() -> None:

@@ -1,1 +1,1 @@
-"""Programs for those who change the project: the bench, and what writes documents, manifests and pictures. A package for each."""
+"""Programs for those who change the project, a package for each. What writes files of deploy/ and grafana/ stands there."""

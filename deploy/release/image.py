@@ -1,4 +1,4 @@
-"""`python -m tests.tools.release.image`: the image, by buildah or podman. `make image` calls it; needs nothing that is installed.
+"""`python -m deploy.release.image`: the image, by buildah or podman. `make image` calls it; needs nothing that is installed.
 
 pip inside of the build uses the index, the proxy and the certificate authorities that pip of this machine is configured with.
 They are given to the build as secrets, so that neither a file of the project nor a layer of the image names them.
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 NAME = "placement-extender"
 BUILDERS = ("buildah", "podman")
 _SETTING = re.compile(r"(?P<level>.+)\.(?P<name>[a-z-]+)=(?P<value>.+)")
@@ -130,6 +130,7 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None, fo
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Build the image, and print its name. 1 where that fails."""
     parser = argparse.ArgumentParser(prog="make image", description="Build the image.")
     parser.add_argument("--base", default="", help="an image with Python 3.11 or newer and its venv module")
     parser.add_argument("--name", default=NAME, help=f"its name without a tag (default {NAME})")

@@ -1,4 +1,7 @@
-"""A generated cluster of any size, as the objects of the API: for the picture of a topology, and to measure large ones."""
+"""Pictures of the page that README shows, in Chromium: `python -m grafana.generate page`.
+
+The picture of a topology has a generated cluster. `tests/page/measuring.py` takes larger ones from here.
+"""
 
 import re
 import struct
@@ -87,7 +90,7 @@ def _created(pod: Json, number: int) -> Json:
     return pod
 
 
-FOLDER: Final = Path(__file__).resolve().parents[3] / "grafana" / "pictures"
+FOLDER: Final = Path(__file__).resolve().parents[1] / "pictures"
 SCHEMES: Final = ("light", "dark")
 _SIZE: Final = (1200, 760)
 _NODES, _PODS = 420, 6000
@@ -150,7 +153,8 @@ def steady(text: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"for [\d ]+(s|min|h|d)\b( \d+ (min|h))?", "for a while", text)).strip()
 
 
-async def write_pictures() -> None:
+async def write_page_pictures() -> None:
+    """Write each view in each scheme, with its text in the file."""
     async with browser() as window:
         for view in (PENDING, TOPOLOGY):
             async with serving(view) as url:

@@ -25,8 +25,8 @@ from packageurl import PackageURL
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.tools.release.contents import Contents
-from tests.tools.release.image import NAME, version
+from deploy.release.contents import Contents
+from deploy.release.image import NAME, version
 
 _EXTRAS: Final = ("", "uvloop")  # what the image installs of the project
 _LOCKED: Final = re.compile(r"(?P<name>[\w.-]+)==(?P<version>[^\s;]+)")

@@ -10,7 +10,7 @@ from email.message import Message
 from email.parser import Parser
 from pathlib import Path, PurePosixPath
 
-from tests.tools.release.image import ReleaseError
+from deploy.release.image import ReleaseError
 
 _WANTED = re.compile(
     r"(.*/)?[^/]+\.dist-info/METADATA|var/lib/dpkg/status(\.d/[^/]+)?|usr/lib/os-release|opt/extender/pyvenv\.cfg"

@@ -18,13 +18,13 @@ import pytest
 import yaml
 from cyclonedx.schema import SchemaVersion
 
+from deploy.release.__main__ import CHECKSUMS, main
+from deploy.release.bill import bill_of_image
+from deploy.release.contents import contents_of
+from deploy.release.image import ROOT, ReleaseError, build, index_settings, version
+from deploy.release.manifests import write_manifests
 from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, templates
 from tests.programs import tool
-from tests.tools.release.__main__ import CHECKSUMS, main
-from tests.tools.release.bill import bill_of_image
-from tests.tools.release.contents import contents_of
-from tests.tools.release.image import ROOT, ReleaseError, build, index_settings, version
-from tests.tools.release.manifests import write_manifests
 
 DIGEST = f"sha256:{'0' * 63}1"
 WHEEL = f"placement_extender-{version()}-py3-none-any.whl"
@@ -251,5 +251,5 @@ def test_a_builder_that_fails_is_told_with_what_it_was_asked(tmp_path: Path, mon
 
 def test_the_image_can_be_built_by_a_python_without_any_package() -> None:
     """`make image` must not wait for the tools of development."""
-    command = [sys.executable, "-S", "-m", "tests.tools.release.image", "--help"]
+    command = [sys.executable, "-S", "-m", "deploy.release.image", "--help"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)

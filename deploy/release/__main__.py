@@ -1,4 +1,4 @@
-"""`python -m tests.tools.release`: everything that a release consists of, in a folder; `make release` calls it.
+"""`python -m deploy.release`: everything that a release consists of, in a folder; `make release` calls it.
 
 Equal sources and an equal base give equal bytes: the time of everything is that of the last commit, or `SOURCE_DATE_EPOCH`.
 """
@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from tests.tools.release.bill import bill_of_image, bill_of_wheel
-from tests.tools.release.contents import contents_of
-from tests.tools.release.image import NAME, ROOT, ReleaseError, build, builder, epoch, run, version, write_archive
-from tests.tools.release.manifests import kubectl, write_manifests
+from deploy.release.bill import bill_of_image, bill_of_wheel
+from deploy.release.contents import contents_of
+from deploy.release.image import NAME, ROOT, ReleaseError, build, builder, epoch, run, version, write_archive
+from deploy.release.manifests import kubectl, write_manifests
 
 CHECKSUMS = "SHA256SUMS"
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -69,6 +69,7 @@ def changes() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Make a release. 1 where that fails; the text on standard error says why."""
     parser = argparse.ArgumentParser(prog="make release", description="Write the files of a release into a folder.")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="an empty folder (default dist)")
     parser.add_argument("--base", default="", help="the image to build on")

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from tests.tools.release.image import NAME, ROOT, ReleaseError
+from deploy.release.image import NAME, ROOT, ReleaseError
 
 OVERLAYS = ROOT / "deploy" / "overlays"
 

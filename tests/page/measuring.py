@@ -1,4 +1,4 @@
-"""How long the page takes to open on a large cluster: `python -m tests.tools.page measure [NODES PODS]`.
+"""How long the page takes to open on a large cluster: `python -m tests.page.measuring [NODES PODS]`.
 
 `extender serve --snapshot` in a process of its own answers from a generated cluster. For each view: milliseconds from the
 start of the navigation until its answer is on the screen, with an empty cache, and then what the tab holds and how long a
@@ -17,8 +17,8 @@ from typing import Final
 
 import orjson
 
+from grafana.generate.page import cluster_json
 from tests.page.browser import Browser, browser
-from tests.tools.page.pictures import cluster_json
 
 # By address: the selector of an element that is there once the view has its answer.
 VIEWS: Final = {
@@ -34,6 +34,7 @@ VIEWS: Final = {
     "whatif?nodes=node-0001": "tbody tr",
 }
 _ANNOUNCED: Final = re.compile(rb'answering url="?(http://[^" ]+)')
+LARGE: Final = (5000, 150_000)
 _TIMES: Final = 3
 
 _OPENED: Final = """
@@ -96,3 +97,7 @@ async def _announced(process: asyncio.subprocess.Process) -> str:
         if found := _ANNOUNCED.search(line):
             return found[1].decode()
     raise RuntimeError("the service ended")
+
+
+if __name__ == "__main__":
+    asyncio.run(measure(*map(int, sys.argv[1:3] or LARGE)))
