@@ -41,6 +41,9 @@ LINGERING_SECONDS: Final = 2.0  # so that a client that still sends can read the
 _READ_AHEAD: Final = 2**16  # bytes that a connection holds of what no handler reads; twice that before it stops reading
 _LONGEST_PROBLEM: Final = 100
 _SHORT_ANSWER: Final = 2**14  # bytes; 500 node names
+# Bytes. Read, decoded, decided, encoded and encrypted in one step, 7 MiB took 40 to 66 ms of processor. A longer answer is written in a
+# step of its own. Not in pieces: with pieces the allocator kept twice the memory (158 MiB after six rounds of 60 answers, 78 without).
+_LONG_ANSWER: Final = 2**18
 _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nDate: %s\r\n\r\n%s"
 _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"\r\ncontent-length:"
@@ -234,6 +237,8 @@ class ServerConnection(web.RequestHandler):
             if isinstance(resp, JSONAnswer):
                 if may_stay and self._write_at_once(request, resp):
                     return cast(web.StreamResponse, resp), False
+                if len(resp.body) > _LONG_ANSWER:
+                    await asyncio.sleep(0)
                 resp = resp.response()
             if not may_stay:
                 resp.force_close()  # what follows is not parsed, or has no place
