@@ -1,5 +1,5 @@
 """Pages of what the cluster holds, for people: domains, workloads, pods that wait, policies, groups.
 
-Each function works in steps of a millisecond at most, between which the index may change: a page is not a snapshot. It
-reads objects and sums, and leaves nothing behind in the index, whatever is asked for.
+Each function works in steps of at most a millisecond. The index may change between steps, so a page is not a snapshot. The functions
+read objects and sums, and leave nothing behind in the index, whatever a client requests.
 """

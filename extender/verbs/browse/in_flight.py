@@ -1,4 +1,4 @@
-"""What is under way, and what directs it: preemptions, groups of gated pods that are not all bound, and policies."""
+"""Rows for preemptions in progress, for pod groups that are not bound completely, and for policies."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def _victim_state(pod: Pod | None) -> str:
 def large_group_overview(
     key: GroupKey, size: int, pods: int, released: int, bound: int, placement: GroupPlacement | None
 ) -> GroupOverview:
-    """A group of thousands of pods, as the leader describes it: to find the next step would take milliseconds. O(1)."""
+    """The overview of a group of thousands of pods, from its status alone: computing its next step would take milliseconds. O(1)."""
     status, levels = (PlacementStatus(), ()) if placement is None else (placement.status, placement.levels)
     text = status.message or "the leader has said nothing about this group yet"
     return GroupOverview(key, status.phase, levels, size, pods, released, bound, None, 0, status.reason, text)
 
 
 def group_row(group: GroupOverview) -> GroupRow:
-    """One group."""
+    """The row of one pod group."""
     return GroupRow(
         policy=group.key.policy,
         namespace=group.key.namespace,
@@ -85,7 +85,7 @@ def group_row(group: GroupOverview) -> GroupRow:
 
 
 def held_group(group: GroupOverview | None) -> HeldGroup | None:
-    """The same as a part of the explanation of one of its pods."""
+    """The pod group as a part of the explanation of one of its pods."""
     if group is None:
         return None
     return HeldGroup(
@@ -111,7 +111,7 @@ _LONGEST_DIRECTIVE: Final = 200
 
 
 class _Selected:
-    """The pods of one policy. ``signatures`` are the first of theirs."""
+    """The pods that one policy selects: how many, and the first few signatures."""
 
     __slots__ = ("pods", "signatures")
 
@@ -123,7 +123,7 @@ class _Selected:
 def policy_page(
     asked: PageOf, view: ClusterView, exempt: Exempt, uses: Callable[[Policy], Sequence[DomainUse]]
 ) -> Steps[PolicyPage]:
-    """The page. ``exempt``: the pods to which no policy applies. ``uses``: what pods of a policy have of its domains.
+    """The page. ``exempt``: pods to which no policy applies. ``uses``: how much of its domains the pods of a policy use.
 
     O(policies + signatures × policies that may select them).
     """
@@ -158,7 +158,7 @@ def policy_page(
 
 
 def _selected(keys: Collection[PolicyKey], view: ClusterView, exempt: Exempt) -> Steps[dict[PolicyKey, _Selected]]:
-    """What the policies of these keys select."""
+    """The pods that the policies of these keys select."""
     by_policy: dict[PolicyKey, _Selected] = {}
     looked = 0
     for signature in list(view.pods_of) if len(view.policies) else ():

@@ -1,4 +1,4 @@
-"""Pods: by workload (equal labels), single ones by name, and those without a node. And what cuts rows into pages."""
+"""Pages of pods: workloads (pods with equal labels), single pods by name, and pods without a node. And how rows become pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from extender.verbs.request import worst_case
 _SIGNATURES_A_STEP: Final = 60  # at 3 µs
 _ROWS_A_STEP: Final = 12  # at 15 µs
 _SETS: Final = 64
-_MOST_SIGNATURES: Final = 8  # of a workload, whose constraints are looked at
+_MOST_SIGNATURES: Final = 8  # signatures of one workload whose constraints are shown
 _WAITING_A_STEP: Final = 1000  # at 0.15 µs
 
 # Labels that controllers give to the pods of one revision, of one run, or to one pod.
@@ -46,7 +46,7 @@ _OWN: Final = frozenset(
 
 
 class _Workload:
-    """Pods with equal labels. ``signatures`` are the first of theirs, with different constraints perhaps."""
+    """Pods with equal labels. ``signatures``: the first few of them; their constraints may differ."""
 
     __slots__ = ("labels", "pending", "pods", "signatures", "waiting")
 
@@ -61,7 +61,7 @@ def workload_page(asked: PageOf, view: ClusterView) -> Steps[WorkloadPage]:
     """The page. O(signatures + pods without a node)."""
     waiting = yield from _waiting(view)
     page: FirstRows[_Workload] = FirstRows(asked.after, asked.limit)
-    # Hashes of positions: there may be a workload for each pod, and one large set would take milliseconds to grow.
+    # Hashes of positions, in several sets: there may be a workload for each pod, and a large set takes milliseconds when it grows.
     seen: list[set[int]] = [set() for _ in range(_SETS)]
     for signatures in in_steps(list(view.pods_of), _SIGNATURES_A_STEP):
         for signature in signatures:
@@ -108,7 +108,7 @@ def _add(
 
 
 def _waiting(view: ClusterView) -> Steps[Mapping[PodSignature, tuple[int, str]]]:
-    """By signature how many of its pods have no node, and the name of one of them. O(pods without a node)."""
+    """By signature the number of its pods without a node, and the name of one of them. O(pods without a node)."""
     waiting: dict[PodSignature, tuple[int, str]] = {}
     for piece in in_steps(list(view.unplaced.values()), _WAITING_A_STEP):
         for pod in piece:
@@ -150,11 +150,11 @@ def _constraints(signature: PodSignature) -> Iterator[tuple[str, int]]:
 
 # -- single pods ------------------------------------------------------------------------------------------------------
 
-# Single pods: by their names, one of each signature, and what the hard constraints of one count for a further pod like it.
+# Single pods: by name, an example of each signature, and the counts of a pod's hard constraints for one more pod like it.
 
 MOST_DOMAINS: Final = 200
 _REMEMBERED: Final = 256
-_FINDS_A_STEP: Final = 600  # at 0.3 µs: they are all over the memory
+_FINDS_A_STEP: Final = 600  # at 0.3 µs, because the objects are scattered in memory
 
 
 def constraints_page(pod: Pod, view: ClusterView, settings: Settings) -> Steps[ConstraintsPage]:
@@ -178,7 +178,7 @@ def constraints_page(pod: Pod, view: ClusterView, settings: Settings) -> Steps[C
 
 
 class PodFinder:
-    """Finds pods by their names, and remembers those that it found last: who looks at a pod looks again."""
+    """Finds pods by their names. It remembers the last ones, because a user who looks at a pod mostly looks again."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -197,9 +197,9 @@ class PodFinder:
 
 
 def find_pod(namespace: str, name: str, view: ClusterView) -> Steps[Pod | None]:
-    """The pod of a name; where the watch still shows an earlier one, the one that is not leaving. O(pods).
+    """The pod of a name. Where the watch still shows an earlier, terminating pod of the name, the new one. O(pods).
 
-    It looks at one node after the other: a list of all pods is visited by the garbage collector for as long as it exists.
+    It reads one node after the other and keeps no list of all pods: the garbage collector would visit such a list again and again.
     """
     named: list[Pod] = []
     for piece in in_steps(list(view.unplaced.values()), _FINDS_A_STEP):
@@ -215,7 +215,7 @@ def find_pod(namespace: str, name: str, view: ClusterView) -> Steps[Pod | None]:
             yield
     shown = [
         pod for earlier in named if (pod := view.pod(earlier.uid)) is not None
-    ]  # as it is now, not as it is assumed
+    ]  # as the watch shows it, not as it is assumed
     return min(shown, key=lambda pod: (pod.terminating, bool(pod.node)), default=None)
 
 
@@ -242,7 +242,7 @@ def example_pods(signatures: Collection[PodSignature], view: ClusterView) -> Ste
 
 # -- pods without a node ----------------------------------------------------------------------------------------------
 
-# The pods without a node: how many are in which state, and a page of them, those that wait longest first.
+# The pods without a node: how many are in which state, and a page of them. The pod that waits longest comes first.
 
 _PODS_A_STEP: Final = 300  # at 0.5 µs
 
@@ -270,7 +270,10 @@ def count_states(view: ClusterView, assumed: Container[str]) -> Steps[Counter[st
 def pending_page(
     asked: PageOf, view: ClusterView, assumed: Container[str], unasked: Callable[[Pod], str]
 ) -> Steps[PendingPage]:
-    """The page without what was answered about the pods. ``unasked``: that no scheduler looks at one. O(pods without a node)."""
+    """The page, without the last answers about the pods. O(pods without a node).
+
+    ``unasked``: the text about a pod that no scheduler schedules, else empty.
+    """
     page: FirstRows[Pod] = FirstRows(asked.after, asked.limit)
     for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):
         for pod in piece:
@@ -298,7 +301,7 @@ def _pending_row(pod: Pod, state: str, view: ClusterView, unasked: Callable[[Pod
 
 # -- pages ------------------------------------------------------------------------------------------------------------
 
-# Cuts rows into pages in the order of their positions, without sorting all of them, and works through lists in steps.
+# Pages of rows in the order of their positions, without sorting all rows; and lists in steps.
 
 T = TypeVar("T")
 
@@ -306,7 +309,7 @@ _KEPT: Final = 500  # rows beside a page; sorting twice as many takes a quarter 
 
 
 class FirstRows(Generic[T]):
-    """The ``limit`` rows with the least positions after ``after``, out of all that are added. Positions are unique texts.
+    """Keeps the ``limit`` rows with the lowest positions after ``after``. Positions are unique texts.
 
     O(1) for each row, amortised, and O(limit) in memory.
     """
@@ -351,12 +354,12 @@ class FirstRows(Generic[T]):
 
     @property
     def next(self) -> str:
-        """What the next page begins after; empty after the last one. Read it after `rows`."""
+        """The position after which the next page begins; empty on the last page. Read it after `rows`."""
         return next(reversed(self._rows), "") if self.more else ""
 
 
 def in_steps(items: Iterable[T], a_step: int) -> Iterator[list[T]]:
-    """The items in pieces of ``a_step``, after each of which the caller yields."""
+    """The items in pieces of ``a_step``. The caller yields after each piece."""
     iterator = iter(items)
     while piece := list(islice(iterator, a_step)):
         yield piece

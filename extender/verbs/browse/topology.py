@@ -1,7 +1,7 @@
-"""The domains of a label key of nodes, with what is on their nodes and what is free there, and the nodes of one domain.
+"""The domains of a label key of nodes, with the pods and the free resources of their nodes; and the nodes of one domain.
 
-Labels are read from the nodes and not from the index of domains: that keeps every key that it was asked for, and a client
-may ask for any.
+Labels are read from the nodes and not from the index of domains. That index keeps every key that it was asked for, and a client may
+request any key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_KEYS: Final = 50
 
 
 def _amounts(number: NodeNumber, node: Node, matching: int, view: ClusterView) -> dict[str, int]:
-    """What is on a node and what is free there, by the fields that both rows have. O(1)."""
+    """The used and the free resources of a node, as the fields that both kinds of rows have. O(1)."""
     offered, requested = node.allocatable, view.requested(number)
     return {
         "pods": len(view.pods_on(number)),
@@ -83,7 +83,7 @@ def _is_matching(asked: TopologyQuestion, signature: PodSignature) -> bool:
 
 
 def _matching(asked: TopologyQuestion, view: ClusterView) -> Steps[Mapping[NodeNumber, int]]:
-    """How many of the pods that are asked for are on each node. O(signatures + nodes with such a pod), or O(nodes) for all."""
+    """The number of matching pods on each node. O(signatures + nodes with such a pod), or O(nodes) if all pods match."""
     if not asked.page.namespace and asked.selector is None:
         yield
         return {number: len(view.pods_on(number)) for number in view.known.values()}

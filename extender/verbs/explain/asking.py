@@ -1,7 +1,8 @@
-"""Whether a scheduler looks at a pod, from what schedulers have asked: one whose schedulerName no scheduler has waits for ever.
+"""Whether any scheduler schedules a pod, judged by the requests of schedulers.
 
-kube-scheduler asks the extender about each pod that its own plugins let pass somewhere. So a pending pod that no scheduler of its
-name has asked about, while others ask, has a misspelt name, or its scheduler does not run or does not call the extender.
+kube-scheduler requests filter for each pod that passes its own plugins on some node. If no scheduler with the pod's schedulerName
+sends requests while others do, then the name is misspelt, or that scheduler does not run, or it does not call the extender. A pod
+whose schedulerName belongs to no scheduler stays pending for ever.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _LONGEST_NAME: Final = 100  # of a scheduler, in a sentence; seven of them fit i
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What this replica has heard from schedulers until ``now``, in ``seconds`` of answers.
+    """The requests of schedulers that this replica has received until ``now``, after ``seconds`` of answering.
 
-    ``ages``: by the name of a scheduler the seconds since it last asked about any pod. ``is_whole``: no name is left out.
-    ``elsewhere``: schedulers that have not asked and have pods on nodes, so they exist.
+    - ``ages``: by schedulerName the seconds since the last request about any of its pods. ``is_whole``: no name is left out.
+    - ``elsewhere``: schedulers without requests that have pods on nodes, so they exist.
     """
 
     now: datetime
@@ -38,14 +39,14 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class LastAnswer:
-    """The last answer about a pod that is kept: its age in seconds, and what it says."""
+    """The last kept answer about a pod: its age in seconds, and its text."""
 
     age: float
     text: str
 
 
 def is_unasked(pod: Pod, heard: Heard) -> bool:
-    """Whether no scheduler has the name that the pod gives, as far as others have asked for long enough. O(1)."""
+    """Whether no scheduler has the pod's schedulerName. Only True after other schedulers have sent requests for a while. O(1)."""
     if pod.node or pod.gated or pod.terminating or pod.rejection or pod.nominated_node:
         return False
     if pod.scheduler in heard.ages or pod.scheduler in heard.elsewhere:
@@ -54,7 +55,7 @@ def is_unasked(pod: Pod, heard: Heard) -> bool:
 
 
 def asked_about(pod: Pod, heard: Heard, last: LastAnswer | None) -> Asked:
-    """What is known about the requests for a pending pod. O(schedulers)."""
+    """What is known about requests for a pending pod. O(schedulers)."""
     latest = sorted(heard.ages, key=heard.ages.__getitem__)
     unasked = last is None and is_unasked(pod, heard)
     return Asked(

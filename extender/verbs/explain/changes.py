@@ -1,8 +1,9 @@
 """The changes that would let a pod pass, each tried before it is offered. At most one or two of each kind.
 
-More room on a node, a node without its cordon or taints or with other labels, deleting pods of lower priority, one more node,
-moving one pod, other labels on a namespace, another field of a spread constraint. Each search tries a bounded number of candidates, so an empty result means that none
-of those helps, not that nothing could.
+The kinds: more room on a node; a node without its cordon or taints, or with other labels; deleting pods of lower priority; one more
+node; moving one pod; other labels on a namespace; another field of a spread constraint.
+
+Each search tries a limited number of candidates. So an empty result means that none of these candidates helps; another one may.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _DRY_RUNS: Final = 30
 _DRY_RUN_WORK: Final = 10_000  # as `MOST_WORK` of `verbs/dry_run.py`: about 1.5 ms for each node
 _A_STEP: Final = 120
 _RESOURCES_A_STEP: Final = 2000
-_MOST_RESOURCES: Final = 1000  # of a pod that more room is looked for; nodes offer some ten
+_MOST_RESOURCES: Final = 1000  # resources of a pod for which more room is searched; nodes offer about ten
 
 
 def find_changes(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[list[TriedChange]]:
@@ -45,7 +46,7 @@ def find_changes(incoming: Incoming, constraints: Sequence[ConstraintState]) -> 
 
 
 def _more_room(incoming: Incoming) -> Steps[list[TriedChange]]:
-    """The node that the rules let pass and that lacks least."""
+    """More room on the node that lacks the least, among nodes where the pod passes the rules."""
     best: tuple[tuple[int, float], NodeNumber, dict[str, int]] | None = None
     resources = len(incoming.pod.requests)
     if resources > _MOST_RESOURCES:
@@ -69,12 +70,12 @@ def _more_room(incoming: Incoming) -> Steps[list[TriedChange]]:
 
 
 def _rank(missing: Mapping[str, int], pod: Pod) -> tuple[int, float]:
-    """How many resources are missing, and how much in parts of what is requested; less is better."""
+    """How many resources are missing, and the sum of their missing shares of the request. Less is better."""
     return len(missing), sum(amount / max(pod.requests.get(name, 1), 1) for name, amount in missing.items())
 
 
 def _least_rank(incoming: Incoming, number: NodeNumber) -> tuple[int, float]:
-    """A rank that the node's cannot be below: that of the one resource which node fit has told already."""
+    """A lower bound of the node's rank: the rank of the one resource that node fit found missing."""
     rejection = incoming.rejections.get(number)
     if rejection is None or rejection.limit is None or not rejection.blamed:
         return 0, 0.0
@@ -86,7 +87,7 @@ def _amount(resource: str, amount: int) -> str:
 
 
 def _deletions(incoming: Incoming) -> Steps[list[TriedChange]]:
-    """The deletion of the fewest pods of lower priority on one node, without violating a disruption budget if possible."""
+    """Deleting pods of lower priority on one node: without violating a disruption budget if possible, then as few as possible."""
     view, pod = incoming.view, incoming.pod
     if not view.has_below(pod.priority):
         return []
@@ -119,7 +120,7 @@ def _listed(names: Sequence[str], most: int = 3) -> str:
 
 
 def _moves(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[list[TriedChange]]:
-    """Moving one pod away from a domain that rejects because of this one pod."""
+    """Moving one pod away from a domain that rejects the incoming pod because of a single pod."""
     view, tried = incoming.view, 0
     for state in constraints:
         if state.limit is None:
@@ -134,7 +135,7 @@ def _moves(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[
             targets = yield from _targets(there, incoming)
             for pod in movable:
                 home = view.known.get(pod.node)
-                # The place that the pod frees itself comes first.
+                # The moved pod's own node comes first, because the move frees room there.
                 for place in dict.fromkeys([number for number in there if number == home] + places):
                     yield
                     if view.pod(pod.uid) is not pod or not incoming.may_fit(place):
@@ -154,7 +155,7 @@ def _move(pod: Pod, target: str, place: str) -> TriedChange:
 
 
 def _pods_named(names: set[str], nodes: Sequence[NodeNumber], incoming: Incoming) -> Steps[list[Pod]]:
-    """The pods of these names that the watch shows on the nodes and that do not terminate. O(pods), until all are found."""
+    """The pods of these names on the nodes, without terminating and assumed pods. O(pods), until all are found."""
     view, pods = incoming.view, list[Pod]()
     for at, number in enumerate(nodes):
         if at % _A_STEP == _A_STEP - 1:
@@ -167,7 +168,7 @@ def _pods_named(names: set[str], nodes: Sequence[NodeNumber], incoming: Incoming
 
 
 def _targets(avoided: Sequence[NodeNumber], incoming: Incoming) -> Steps[list[NodeNumber]]:
-    """Nodes to move a pod to: outside of the domain first, from different parts of the cluster, then inside of it."""
+    """Nodes to move a pod to: first nodes outside of the domain, from different parts of the cluster, then nodes inside of it."""
     inside = set(avoided)
     outside = [number for number in incoming.rejections if number not in inside]
     yield

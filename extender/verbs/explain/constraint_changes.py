@@ -1,7 +1,7 @@
-"""Changes of a pod's own hard spread constraints that would let it pass, by fields whose defaults surprise.
+"""Changes of a pod's own hard spread constraints that would let it pass: fields whose defaults surprise users.
 
-A domain of tainted nodes counts by default (`nodeTaintsPolicy: Ignore`), and so do the pods of the earlier revision of a workload
-while it is rolled out (no `matchLabelKeys`).
+By default a domain of tainted nodes counts (`nodeTaintsPolicy: Ignore`), and during a rollout the pods of the old revision count
+(no `matchLabelKeys`).
 https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/#spread-constraint-definition
 """
 
@@ -46,7 +46,7 @@ def change_a_constraint(incoming: Incoming) -> Steps[list[TriedChange]]:
 def _variants(
     constraint: SpreadConstraint, signature: PodSignature
 ) -> Iterator[tuple[Mapping[str, str], SpreadConstraint]]:
-    """Fields with the values that the user might set, and the constraint with them."""
+    """The fields that the user might set, with their values, and the constraint after that."""
     if not constraint.honor_taints:
         yield {"nodeTaintsPolicy": "Honor"}, replace(constraint, honor_taints=True)
     if not constraint.honor_affinity:

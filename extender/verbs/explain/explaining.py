@@ -1,8 +1,8 @@
 """Why a pod is pending: the verdict of filter for every node, what each rule counts, and what would help.
 
-The verdict is that of the rules that filter, prepared in the same way, so both agree. Beside it stands node fit, which
-kube-scheduler decides itself. Each step takes about a millisecond, so that the caller can serve requests in between. The
-verdict is taken in one step for each piece of the nodes; if the cluster changes meanwhile, the explanation says so.
+The verdict comes from the rules of filter, prepared in the same way, so both agree. Node fit is reported beside it, because
+kube-scheduler decides that itself. Each step takes about a millisecond, so that the caller can serve requests between the steps.
+Each step decides a piece of the nodes. If the cluster changes meanwhile, the explanation says so.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def explain(
 
 
 def _version(incoming: Incoming) -> Hashable:
-    """Equal while nothing changes that the explanation depends on."""
+    """A value that stays equal while everything is unchanged that the explanation depends on."""
     view, compiled = incoming.view, incoming.compiled
     return catalog.dependencies(incoming.pod, compiled, view), catalog.NODE_FIT.version(compiled, view), len(view.known)
 
@@ -119,7 +119,7 @@ def _prepared(incoming: Incoming) -> Iterator[tuple[Rule, PreparedFilter]]:
 
 
 def _rule_obstacles(incoming: Incoming) -> Steps[list[Obstacle]]:
-    """What each rule alone rejects, by reason, also where another rule rejects the same nodes."""
+    """The nodes that each rule rejects by itself, by reason. Several rules may reject the same node."""
     obstacles: list[Obstacle] = []
     for rule, prepared in _prepared(incoming):
         by_reason: dict[Reason, list[NodeNumber]] = {}
@@ -133,7 +133,7 @@ def _rule_obstacles(incoming: Incoming) -> Steps[list[Obstacle]]:
 
 
 def _of_rule(rule: Rule, prepared: PreparedFilter, reason: Reason, nodes: Sequence[NodeNumber]) -> Rejection:
-    """The rejection with the parts that it has on the first of the nodes, unless constraint states show these."""
+    """The rejection with its details on the first of the nodes, unless the constraint states show these details."""
     rejection = None
     if not (rule.counts_by_domain and reason.resolvable):
         rejection = prepared.verdict(nodes[0])
@@ -146,7 +146,7 @@ def _of_rule(rule: Rule, prepared: PreparedFilter, reason: Reason, nodes: Sequen
 
 
 def _excluded(prepared: PreparedFilter, nodes: Sequence[NodeNumber]) -> tuple[str, ...]:
-    """The excluded domains of the nodes that are named as examples, since when and why."""
+    """The excluded domains of the example nodes, with the time and the reason of the exclusion."""
     verdicts = [prepared.verdict(number) for number in nodes[:_EXAMPLES]]
     blamed = [
         verdict.blamed for verdict in verdicts if verdict is not None and verdict.reason is Reason.DOMAIN_EXCLUDED
@@ -163,7 +163,7 @@ def _check_fit(incoming: Incoming) -> Steps[None]:
 
 
 def _with_unmet(rejection: Rejection | None, number: NodeNumber, incoming: Incoming) -> Rejection | None:
-    """The rejection, for node affinity with the clause that the node does not satisfy."""
+    """The rejection. For node affinity: with the clause that the node does not satisfy."""
     node = incoming.view.node(number)
     if rejection is None or rejection.reason is not Reason.NODE_AFFINITY or node is None:
         return rejection
@@ -171,7 +171,7 @@ def _with_unmet(rejection: Rejection | None, number: NodeNumber, incoming: Incom
 
 
 def _with_holder(rejection: Rejection, nodes: Sequence[NodeNumber], incoming: Incoming) -> Rejection:
-    """The rejection, for a host port with a pod that holds it on the first of the nodes. O(pods on it)."""
+    """The rejection. For a host port: with a pod that uses it on the first of the nodes. O(pods on that node)."""
     if rejection.reason is not Reason.HOST_PORTS:
         return rejection
     wanted = UsedPorts(incoming.asked.host_ports)
@@ -184,12 +184,12 @@ def _with_holder(rejection: Rejection, nodes: Sequence[NodeNumber], incoming: In
 
 
 def _fit_obstacles(incoming: Incoming) -> Iterator[Obstacle]:
-    """What keeps nodes from taking the pod by themselves: by taint, by resource."""
+    """Why nodes do not take the pod by node fit: one obstacle for each taint, resource, ..."""
     groups: dict[tuple[Reason, tuple[str, ...]], dict[NodeNumber, Rejection]] = {}
     for number, rejection in incoming.rejections.items():
         if rejection is not None:
             groups.setdefault((rejection.reason, rejection.blamed), {})[number] = rejection
-    for nodes in groups.values():  # for a resource: of the node with most of it left
+    for nodes in groups.values():  # for a resource: the rejection of the node with the most free
         rejection = max(nodes.values(), key=lambda rejection: rejection.limit or 0)
         yield _as_obstacle(_with_holder(rejection, list(nodes), incoming), list(nodes), incoming.view)
 
@@ -222,17 +222,18 @@ def _as_obstacle(rejection: Rejection, nodes: Sequence[NodeNumber], view: Cluste
 
 
 def _names(nodes: Iterable[NodeNumber], view: ClusterView) -> list[str]:
-    there = (node.name for number in nodes if (node := view.node(number)) is not None)  # the others went since
+    there = (node.name for number in nodes if (node := view.node(number)) is not None)  # the others were deleted since
     return list(islice(there, _EXAMPLES))
 
 
 # -- the note of an event ---------------------------------------------------------------------------------------------
 
-# What an event on a rejected pod says: the parts of its rejection that kube-scheduler's own line lacks.
+# The note of an event on a rejected pod: the details that kube-scheduler's own message lacks.
 #
-# The line of kube-scheduler counts nodes by reason. The note has the rules, the domains with what they count and what would
-# pass, and the objects to blame. Its length is bounded, as events.k8s.io/v1 rejects a note above 1 KiB. Users who may read
-# the pod's namespace may read the note, so it names no object of another namespace.
+# 1. kube-scheduler's message counts nodes by reason. The note has the rules, the domains with their counts and limits, and the
+#    objects that cause the rejection.
+# 2. The length is limited, because events.k8s.io/v1 rejects a note above 1 KiB.
+# 3. Users who may read the pod's namespace may read the note. So it names no object of another namespace.
 
 MOST_BYTES: Final = 900  # leaves room for how often the pod was rejected
 _MOST_DOMAINS: Final = 4
@@ -244,7 +245,7 @@ _NAMESPACED: Final = re.compile(r"([a-z0-9-]+)/")
 _POD, _OBJECT = "a pod", "an object"
 _OTHERS: Final = {_POD: "pods", _OBJECT: "objects"}
 
-# A kind that is not here, as that of a rule of your own, is its own head.
+# The text for each kind of constraint. A kind without an entry (a custom rule) is its own text.
 _HEADS: Final = {
     "podAffinity": "pod affinity",
     "podAntiAffinity": "pod anti-affinity",
@@ -254,7 +255,7 @@ _HEADS: Final = {
 
 
 def rejection_note(explanation: Explanation) -> str:
-    """The note; empty where a node passes filter now, or nothing rejects the pod. Equal explanations have equal notes."""
+    """The note. Empty where a node passes filter, or where nothing rejects the pod. Equal explanations have equal notes."""
     if explanation.passing:
         return ""
     shown = [state for state in explanation.constraints if _rejects(state)]
@@ -266,7 +267,7 @@ def rejection_note(explanation: Explanation) -> str:
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """As many whole parts as fit, and how many more there are; the first one is cut where it does not fit alone."""
+    """As many whole parts as fit, and the number of the others. The first part is cut if it does not fit alone."""
     text = ""
     for at, part in enumerate(parts):
         longer = f"{text}; {part}" if text else part
@@ -283,7 +284,7 @@ def _rejects(state: ConstraintState) -> bool:
 
 
 def _constraint(state: ConstraintState, namespace: str) -> str:
-    """One constraint with the domains that reject, the fullest first."""
+    """One constraint with the domains that reject the pod, the fullest first."""
     return f"{_head(state, namespace)}: {', '.join(_domains(state, namespace))}"
 
 
@@ -304,7 +305,7 @@ def _domains(state: ConstraintState, namespace: str) -> Iterator[str]:
     for domain in rejecting[:_MOST_DOMAINS]:
         yield f"{shown_domain(domain.domain)}: {_count(state, domain, namespace)}"
     if (more := len(rejecting) - _MOST_DOMAINS) > 0:
-        # Those that reject are listed first, so further ones may reject only where all that are listed do.
+        # Rejecting domains are listed first. So unlisted domains may reject only if all listed ones do.
         least = "at least " if state.more_domains and len(rejecting) == len(state.domains) else ""
         yield f"{least}{counted(more, 'more domain')}"
     if state.lacking and state.rejects_lacking:
@@ -312,7 +313,7 @@ def _domains(state: ConstraintState, namespace: str) -> Iterator[str]:
 
 
 def _count(state: ConstraintState, domain: DomainState, namespace: str) -> str:
-    """What a domain counts and what would pass, with the pods."""
+    """The count of a domain, the count that would pass, and the counted pods."""
     if state.limit is None:
         return "no such pod"
     return (
@@ -322,7 +323,7 @@ def _count(state: ConstraintState, domain: DomainState, namespace: str) -> str:
 
 def _obstacle(obstacle: Obstacle, namespace: str) -> str:
     limit = "" if obstacle.limit is None else f", {obstacle.count} counted and {obstacle.limit} would pass"
-    # A limit that the text has named already, as "17 topology keys, limits.topologyKeys is 16", is not named again.
+    # A limit in the text, such as "17 topology keys, limits.topologyKeys is 16", is not named a second time.
     blamed = _readable(
         [name for name in obstacle.blamed if f"limits.{name}" not in obstacle.text], namespace, what=_OBJECT
     )
@@ -348,7 +349,7 @@ def _short(text: str) -> str:
 
 
 def _readable(names: Sequence[str], namespace: str, count: int = 0, what: str = _POD) -> str:
-    """The names without objects of other namespaces, which are only counted."""
+    """The names of objects in the namespace. Objects of other namespaces are only counted."""
     own = [name for name in names if not _is_of_another(name, namespace)]
     if names and not own:
         return f"{what} of another namespace" if max(len(names), count) == 1 else f"{_OTHERS[what]} of other namespaces"
@@ -356,7 +357,10 @@ def _readable(names: Sequence[str], namespace: str, count: int = 0, what: str = 
 
 
 def _is_of_another(name: str, namespace: str) -> bool:
-    """Whether this is `namespace/name` of another namespace; a resource has a dot before the slash, a policy a capital."""
+    """Whether a name is `namespace/name` of another namespace.
+
+    Other names do not match: a resource (`example.com/gpu`) has a dot before the slash, a policy has a capital letter.
+    """
     match = _NAMESPACED.match(name)
     return match is not None and match[1] != namespace
 

@@ -1,4 +1,7 @@
-"""Labels of a namespace that would let a pod pass: its terms, or those of existing pods, reach the namespace or no longer do."""
+"""Labels of a namespace that would let a pod pass, because a term selects the namespace then, or does not select it any more.
+
+The term may be the pod's own, or an existing pod's.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ _A_STEP: Final = 120
 
 
 class _Candidate(NamedTuple):
-    """Labels that a namespace might have instead of its own, and nodes on which the pod may then pass."""
+    """Other labels for a namespace, and nodes on which the pod may pass then."""
 
     namespace: str
     labels: Labels
@@ -73,7 +76,10 @@ def _change(candidate: _Candidate, old: Labels, node: str) -> TriedChange:
 
 
 def _to_be_reached(incoming: Incoming) -> Steps[list[_Candidate]]:
-    """Namespaces with pods that required affinity selects by their labels and does not reach. O(signatures)."""
+    """Labels that bring a namespace into the pod's required affinity: it has pods that the term's pod selector selects.
+
+    O(signatures).
+    """
     own, signature = own_terms(incoming.compiled), incoming.pod.signature
     terms = [term for term in signature.affinity.required if term.namespace_selector is not None]
     if not own.affinity or own.matches_itself or not terms:
@@ -101,7 +107,7 @@ def _to_be_reached(incoming: Incoming) -> Steps[list[_Candidate]]:
 
 
 def _to_be_left(incoming: Incoming) -> Steps[list[_Candidate]]:
-    """Namespaces that the pod's anti-affinity reaches by a selector, and that have pods which reject it. O(signatures)."""
+    """Labels that take a namespace out of the pod's anti-affinity: pods of the namespace reject the pod now. O(signatures)."""
     own, view, relabelled = own_terms(incoming.compiled), incoming.view, list[_Candidate]()
     for term, group in zip(own.anti_terms, own.anti, strict=True):
         if term.namespace_selector is None or term.covers_all:
@@ -126,7 +132,7 @@ def _to_be_left(incoming: Incoming) -> Steps[list[_Candidate]]:
 
 
 def _to_leave_others(incoming: Incoming) -> Steps[list[_Candidate]]:
-    """Labels with which anti-affinity of existing pods would no longer reach the pod's own namespace. O(terms)."""
+    """Labels that take the pod's own namespace out of the anti-affinity of existing pods. O(terms)."""
     view, namespace, candidates = incoming.view, incoming.pod.signature.namespace, list[_Candidate]()
     known = view.namespace_labels(namespace)
     if known is None or not incoming.settings.rules.inter_pod_affinity.enabled:
@@ -149,7 +155,7 @@ def _nodes_in(group: GroupView, domains: Iterable[int], incoming: Incoming) -> I
 
 
 def _selected_by(selector: LabelSelector, labels: Labels) -> dict[str, str] | None:
-    """The labels changed so that the selector selects them; None where that cannot be. O(requirements)."""
+    """The labels, changed so that the selector selects them. None where that is impossible. O(requirements)."""
     changed = dict(labels)
     for clause in selector.requirements:
         if clause.matches(changed):
@@ -166,7 +172,7 @@ def _selected_by(selector: LabelSelector, labels: Labels) -> dict[str, str] | No
 
 
 def _not_selected_by(selector: LabelSelector, labels: Labels) -> Iterator[dict[str, str]]:
-    """The labels with one change each, after which the selector, which selects them now, does not. O(requirements)."""
+    """Labels with one change each, so that the selector does not select them any more. O(requirements)."""
     for clause in selector.requirements:
         if clause.key == NAMESPACE_NAME_LABEL:
             continue
@@ -182,7 +188,7 @@ def _not_selected_by(selector: LabelSelector, labels: Labels) -> Iterator[dict[s
 
 
 def _passing_with(candidate: _Candidate, old: Labels, incoming: Incoming) -> str:
-    """The first node that the pod passes and fits on if the namespace has these labels; "" without one. O(nodes tried)."""
+    """The first node on which the pod passes and fits if the namespace has these labels; "" without one. O(tried nodes)."""
     view, signature, namespace = incoming.view, incoming.pod.signature, candidate.namespace
     if _is_asked_by_policies(candidate, old, view):
         return ""
@@ -206,7 +212,7 @@ def _passing_with(candidate: _Candidate, old: Labels, incoming: Incoming) -> str
 
 
 def _is_asked_by_policies(candidate: _Candidate, old: Labels, view: ClusterView) -> bool:
-    """Whether a scheduling policy would select pods of the namespace differently, which is not tried. O(policies)."""
+    """Whether a policy would select other pods of the namespace after the change. Such a change is not tried. O(policies)."""
     scopes = [policy.scope for policy in (*view.policies, *view.policies.invalid()) if policy.scope is not None]
     return any(
         scope.namespace_selector.matches(old) != scope.namespace_selector.matches(candidate.labels)
@@ -225,10 +231,13 @@ def _with_affinity(compiled: CompiledConstraints) -> Iterator[NodeNumber]:
 def with_labelled_namespace(
     signature: PodSignature, namespace: str, old: Labels, new: Labels, view: ClusterView
 ) -> PodSignature | None:
-    """The signature as if a namespace had the new labels: terms that reach it then, or no longer do, name what they reach.
+    """The signature as if a namespace had the new labels: affected terms name namespaces.
 
-    The same object where no term differs. None where a term would have to name too many. O(terms), and O(namespaces) for each
-    that no longer reaches it.
+    - a term that selects the namespace then gets its name;
+    - a term that does not select it any more names all other namespaces that it selects.
+
+    The same object where no term is affected. None where a term would have to name too many namespaces. O(terms), and O(namespaces)
+    for each term of the second kind.
     """
 
     def reaching(term: AffinityTerm) -> AffinityTerm | None:

@@ -1,7 +1,7 @@
 """Changes of nodes that would let a pod pass: one more node, no cordon, no taints, other labels.
 
-What the kubelet, the cloud provider and the controllers of Kubernetes keep at a node is not changed: taints such as
-``node.kubernetes.io/not-ready``, the host name, and well-known labels that are there.
+Labels and taints that the kubelet, the cloud provider or a controller of Kubernetes maintains are not changed: taints such as
+``node.kubernetes.io/not-ready``, the host name, and well-known labels that the node has.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NEW_DOMAIN: Final = "new"
 
 # Bounds of the searches, each some milliseconds in all.
 _TEMPLATES: Final = 8
-_EXAMPLES: Final = 16  # nodes whose domains others are put in
+_EXAMPLES: Final = 16  # nodes into whose domains other nodes are put
 _NEW_NODES: Final = 100  # labels that a new node is tried with
 _TRIALS: Final = 40  # nodes, for each kind of change
 _TERMS: Final = 4  # of required node affinity
@@ -41,7 +41,7 @@ _CLAUSES_A_STEP: Final = 2000
 
 
 def one_more_node(incoming: Incoming) -> Steps[list[TriedChange]]:
-    """A node like an existing one: first in the same domains, then in those of another node, then in new ones."""
+    """One more node like an existing one: first in the same domains, then in another node's domains, then in new domains."""
     pod, compiled, view = incoming.pod, incoming.compiled, incoming.view
     keys = sorted({group.key.key for group in compiled.filter_groups()} - {HOSTNAME})
     name = next(name for name in (_NEW_NODE, *(f"{_NEW_NODE}-{n}" for n in range(1000))) if name not in view.known)
@@ -60,7 +60,7 @@ def one_more_node(incoming: Incoming) -> Steps[list[TriedChange]]:
 def _variants(
     templates: Sequence[Node], examples: Sequence[Node], keys: Sequence[str]
 ) -> Iterator[tuple[Node, Mapping[str, str]]]:
-    """What a new node is like, and the labels of domains that it is put in."""
+    """The template of a new node, and the labels of the domains into which it is put."""
     yield from ((template, {}) for template in templates)
     for example in examples:
         there = {key: example.labels[key] for key in keys if key in example.labels}
@@ -75,7 +75,7 @@ def _variants(
 
 
 def _where(moved: Mapping[str, str]) -> str:
-    """Words for the domains of a new node that are not those of its template."""
+    """The text for domains of a new node that differ from its template's."""
     if not moved:
         return ""
     if set(moved.values()) == {_NEW_DOMAIN}:
@@ -84,7 +84,7 @@ def _where(moved: Mapping[str, str]) -> str:
 
 
 def _templates(incoming: Incoming, keys: Sequence[str]) -> Steps[list[Node]]:
-    """Nodes that could take the pod were they empty and not cordoned, of different domains."""
+    """Nodes of different domains that would take the pod if they were empty and not cordoned."""
     view, nodes = incoming.view, dict[tuple[str | None, ...], Node]()
     for at, (number, rejection) in enumerate(incoming.rejections.items()):
         if at % _A_STEP == _A_STEP - 1:
@@ -102,7 +102,10 @@ def _templates(incoming: Incoming, keys: Sequence[str]) -> Steps[list[Node]]:
 
 
 def _examples(incoming: Incoming, keys: Sequence[str]) -> Steps[list[Node]]:
-    """Nodes of different domains of these keys, in whose domains others may pass: first those that the rules let pass."""
+    """Nodes of different domains of these keys. Other nodes may pass if they were in these domains.
+
+    Nodes that pass the rules come first, then nodes near pods that required affinity selects.
+    """
     nodes: dict[tuple[str | None, ...], Node] = {}
     near = (
         next(iter(group.key.nodes_in.get(domain, ())), None)
@@ -122,7 +125,7 @@ def _examples(incoming: Incoming, keys: Sequence[str]) -> Steps[list[Node]]:
 
 
 def change_a_node(incoming: Incoming) -> Steps[list[TriedChange]]:
-    """One of each kind at most: a node that is uncordoned, freed of taints, labelled. Nodes that the rules let pass come first."""
+    """At most one change of each kind: uncordon a node, remove its taints, change its labels. Nodes that pass the rules come first."""
     affinities = _required(incoming)
     clauses = sum(
         len(affinity.node_selector) + sum(len(t.expressions) for t in affinity.terms or ()) for affinity in affinities
@@ -157,7 +160,7 @@ def change_a_node(incoming: Incoming) -> Steps[list[TriedChange]]:
 def _changes_of(
     node: Node, rejection: Rejection | None, incoming: Incoming, labellings: Callable[[Node], _Changes], *, passes: bool
 ) -> _Changes:
-    """The changes of one node that are worth a trial, each with the node as it would be. ``passes``: the rules."""
+    """The changes of one node that are worth a trial, each with the changed node. ``passes``: the node passes the rules now."""
     reason = None if rejection is None else rejection.reason
     if reason is Reason.CORDONED:
         change = TriedChange(kind="uncordonNode", text=f"uncordon {node.name}", node=node.name)
@@ -168,7 +171,7 @@ def _changes_of(
 
 
 def uncordoned(node: Node) -> Node:
-    """The node that can be scheduled on. The node lifecycle controller taints a cordoned node, and takes that taint back."""
+    """The node without its cordon, and without the taint that the node lifecycle controller gives to a cordoned node."""
     if not node.unschedulable:
         return node
     taints = tuple(taint for taint in node.taints if taint != CORDON)
@@ -190,7 +193,7 @@ def _without_taints(node: Node, incoming: Incoming) -> _Changes:
 
 
 def _required(incoming: Incoming) -> list[NodeAffinity]:
-    """What the pod and the policies that hold it require of nodes."""
+    """The node requirements of the pod and of the policies that hold it."""
     signature = incoming.pod.signature
     enforced = () if signature.enforced is None else (signature.enforced.nodes,)
     return [affinity for affinity in (signature.node_affinity, *enforced) if not affinity.admits_all]
@@ -199,7 +202,7 @@ def _required(incoming: Incoming) -> list[NodeAffinity]:
 def _labellings(
     node: Node, affinities: Sequence[NodeAffinity], examples: Sequence[Node], keys: Sequence[str]
 ) -> _Changes:
-    """Labels with which the node meets what is required of nodes, then also in other domains."""
+    """Changed labels with which the node meets the requirements: in its own domains, then in other domains."""
     free = [key for key in keys if key not in node.labels or not _is_kept_by_kubernetes(key)]
     for labels in _meeting(dict(node.labels), affinities):
         if labels != node.labels:
@@ -217,7 +220,7 @@ def _labellings(
 
 
 def _meeting(labels: dict[str, str], affinities: Sequence[NodeAffinity]) -> Iterator[dict[str, str]]:
-    """The labels with the fewest changes for each alternative of each of the affinities."""
+    """Changed labels for each combination of alternatives: one term of each affinity. Each with as few changes as possible."""
     if not affinities:
         yield labels
         return
@@ -231,7 +234,7 @@ def _meeting(labels: dict[str, str], affinities: Sequence[NodeAffinity]) -> Iter
 
 
 def with_clauses_met(labels: Labels, clauses: Iterable[NodeRequirement]) -> dict[str, str] | None:
-    """The labels changed so that each clause is met; None where that is not for people to change. O(clauses)."""
+    """The labels, changed so that each clause is met. None where users should not change these labels. O(clauses)."""
     changed, clauses = dict(labels), list(clauses)
     for clause in clauses:
         if clause.matches(changed):
@@ -264,7 +267,7 @@ def _labelling(node: Node, labels: Labels) -> tuple[TriedChange, Node]:
 
 
 def labelling(wanted: Mapping[str, str], lost: Sequence[str], of: str) -> str:
-    """A sentence about labels that are set and removed."""
+    """The text about labels that are set and removed."""
     pairs = ",".join(f"{key}={value}" for key, value in wanted.items())
     if not lost:
         return f"label {pairs} on {of}"

@@ -1,6 +1,6 @@
-"""Trials: whether a pod would pass on a node after a change. All that is changed on the counts is undone in the same step.
+"""Trials: whether a pod would pass on a node after a change. A trial changes the live counts and undoes it in the same step.
 
-A change is tried with the rules that filter, never guessed. What a trial cannot express exactly is not offered.
+The rules of filter decide each trial; nothing is guessed. A change that a trial cannot express exactly is not offered.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from extender.verbs.request import worst_case
 
 
 class Incoming:
-    """A pod that is on no node: its effective form, its constraints, and what is known of each node.
+    """A pod without a node: its effective form, its constraints, and the state of each node for it.
 
-    ``asked`` is the pod without what policies direct, as kube-scheduler checks it against nodes. ``kept`` are nodes kept for
-    nominated pods, ``passing`` those that filter lets pass, ``rejections`` are those of node fit.
+    - ``asked``: the pod without directives of policies, as kube-scheduler checks it.
+    - ``kept``: nodes that are kept for nominated pods.
+    - ``passing``: nodes that pass filter.
+    - ``rejections``: by node the rejection by node fit, None where it fits.
     """
 
     def __init__(self, asked: Pod, view: ClusterView, settings: Settings) -> None:
@@ -40,7 +42,7 @@ class Incoming:
         self.rejections: dict[NodeNumber, Rejection | None] = {}
 
     def may_fit(self, number: NodeNumber) -> bool:
-        """Whether nothing but room keeps the pod off the node, as far as node fit tells."""
+        """Whether node fit rejects the node for nothing but room (or not at all)."""
         if number in self.kept or self.view.node(number) is None:
             return False
         rejection = self.rejections.get(number)
@@ -48,7 +50,7 @@ class Incoming:
 
 
 def passes(pod: Pod, compiled: CompiledConstraints, number: NodeNumber, view: ClusterView) -> bool:
-    """Whether the rules let the pod pass on a node as the counts are now. O(clauses)."""
+    """Whether the pod passes the rules on a node with the current counts. O(clauses)."""
     return (
         catalog.prepare_beside_fit(pod, compiled, view, worst_case(IndexFrame(), compiled, view)).reason(number) is None
     )
@@ -63,7 +65,7 @@ def passes_on_new_node(pod: Pod, compiled: CompiledConstraints, node: Node, view
 
 
 def passes_on_changed_node(incoming: Incoming, number: NodeNumber, node: Node) -> bool:
-    """Whether the pod would pass and fit on a node of the index if the node had these labels and taints, or were not cordoned.
+    """Whether the pod would pass and fit on a node of the index if the node were changed to ``node`` (labels, taints, cordon).
 
     O(clauses × pods on the node).
     """
@@ -83,8 +85,9 @@ def passes_on_changed_node(incoming: Incoming, number: NodeNumber, node: Node) -
 
 
 def _may_begin_to_count(key: str, number: NodeNumber, pod: Pod, view: ClusterView) -> bool:
-    """Whether anti-affinity over a label key, which has no counts while no node carries the key, may reject the pod on a node.
+    """Whether anti-affinity over a label key may reject the pod on a node once the node has the key.
 
+    While no node carries the key there are no counts for it, so the terms themselves are compared.
     O(terms of the pods on the node) for a key that no node carries, else O(1).
     """
     if view.is_carried(key):
@@ -105,12 +108,12 @@ def _keeps_away(one: Pod, other: Pod, key: str, view: ClusterView) -> bool:
 
 
 def empty(node: Node) -> FreeResources:
-    """What a node without pods offers."""
+    """The free resources of a node without pods."""
     return FreeResources(dict(node.allocatable), node.allocatable.get(PODS, 0))
 
 
 def fits_without(pod: Pod, number: NodeNumber, leaving: Iterable[Pod], view: ClusterView) -> bool:
-    """Whether the node has room for the pod, and nothing else keeps it off, once these pods have left it. O(resources)."""
+    """Whether the pod passes node fit on the node after these pods have left it. O(resources)."""
     node = view.node(number)
     if node is None or static_rejection(pod, node) is not None:
         return False
@@ -122,7 +125,7 @@ def fits_without(pod: Pod, number: NodeNumber, leaving: Iterable[Pod], view: Clu
 
 
 def missing_room(pod: Pod, number: NodeNumber, view: ClusterView) -> dict[str, int]:
-    """By resource how much more the node would have to offer for the pod. O(resources)."""
+    """By resource how much more the node would need for the pod. Empty where more room would not help. O(resources)."""
     node = view.node(number)
     if node is None:
         return {}
@@ -138,14 +141,14 @@ def missing_room(pod: Pod, number: NodeNumber, view: ClusterView) -> dict[str, i
 
 
 def is_helped_by_moving(incoming: Incoming, moved: Pod, number: NodeNumber, targets: Iterable[NodeNumber]) -> str:
-    """The first of the target nodes to which ``moved`` may go so that the incoming pod passes and fits on a node; else "".
+    """The first target node to which ``moved`` may go so that the incoming pod passes and fits on node ``number``; "" if none.
 
-    The moved pod passes its own rules and fits there. O(targets × clauses).
+    The moved pod has to pass its own rules and fit on the target. O(targets × clauses).
     """
     view, pod = incoming.view, incoming.pod
     if not fits_without(pod, number, (moved,), view):
         return ""
-    # Compiled before anything is taken: a group that is made in the trial would count the pod that left.
+    # Compiled before the trial takes the pod: a count group that is made inside the trial would count the pod that left.
     own, placed = view.compiled(moved.signature), moved.recreated()
     if view.is_undetermined(own):
         return ""

@@ -1,10 +1,10 @@
-"""The choice of a domain for a group of gated pods: the first, by the policy's strategy, that holds all of its pods.
+"""The choice of a domain for a pod group: the first domain, in the order of the policy's strategy, that holds all of its pods.
 
-From the coarsest key of the topology to finer ones: a finer domain is taken where one holds the group too. Of domains that
-are equal to the strategy it is the one that the pods prefer, then the first by name, so that everything is deterministic. Domains
-that are single nodes are slots: `Strategy.BEST_FIT` orders them by filter's own score. Within the domain the pods are placed by
-that score (`verbs/release/scoring.py`). What is found has room when the last step ends, and its caller reserves it before it
-awaits anything.
+1. The search goes from the coarsest topology key to finer ones. Where a finer domain holds the group too, it is taken.
+2. Domains that are equal to the strategy are ordered by the pods' preferences, then by name, so the choice is deterministic.
+3. Domains that are single nodes are slots: `Strategy.BEST_FIT` orders them by filter's own score.
+4. Within the domain the pods are placed by filter's own score (`verbs/release/scoring.py`).
+5. The room is free when the last step ends. The caller reserves it before it awaits anything.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ from extender.verbs.slots.placing import (
     tolerations_of,
 )
 
-_MOST_TRIES: Final = 3  # of one proposal, where others took the room meanwhile
+_MOST_TRIES: Final = 3  # tries of one proposal, where other pods took the room between its steps
 MOST_REJECTED: Final = 16
-"""Rejected domains that a proposal names, those that hold most of the group: a topology by hostname has thousands."""
+"""How many rejected domains a proposal names, the domains that hold most first. A topology by hostname has thousands."""
 
 Rooms: TypeAlias = Mapping[Hashable, Sequence[NodeRoom]]
-"""By shape of pod, the nodes of a domain, also those that hold no such pod."""
+"""By kind of pod the nodes of a domain, also nodes that hold no such pod."""
 
 
 def _no_quota(_: Sequence[Level]) -> str:
@@ -70,12 +70,13 @@ def _no_quota(_: Sequence[Level]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """The pods of a group that have no node yet and get one together. ``siblings``: those that were released before.
+    """The pods of a pod group that have no node yet and get one together.
 
-    ``levels``: the domain that is decided for the group; None where one is to be chosen, which is that of the siblings if
-    there are any. ``taken``: the domains of other groups of the policy, where it gives each group a domain of its own.
-    ``excess``: what would be above the quota of a domain of the first key, empty where nothing is. ``preempts``: pods of lower
-    priority may be removed where no domain holds the pods.
+    - ``siblings``: pods of the group that were released before.
+    - ``levels``: the decided domain; None where it has to be chosen. With siblings it is the siblings' domain.
+    - ``taken``: the domains of the policy's other groups, where each group gets a domain of its own.
+    - ``excess``: a text about what would be above the quota of a domain of the first key; empty where nothing is.
+    - ``preempts``: pods of lower priority may be removed where no domain holds the pods.
     """
 
     key: GroupKey
@@ -89,7 +90,7 @@ class Rest:
 
 
 def propose(rest: Rest, view: ClusterView, settings: Settings) -> Proposal:
-    """Where the pods may go together, and why each other domain does not hold them, in one step.
+    """As `propose_in_steps`, in one step.
 
     O(nodes × (terms + resources)) for equal pods without constraints; else also the search in each domain that is tried.
     """
@@ -103,9 +104,10 @@ def propose(rest: Rest, view: ClusterView, settings: Settings) -> Proposal:
 
 
 def propose_in_steps(rest: Rest, view: ClusterView, settings: Settings) -> Trials[Proposal]:
-    """The same in steps. What is proposed has room at the end, whatever happened between them.
+    """Where the pods may go together, and why other domains do not hold them, in steps.
 
-    Constraints are those of the moment at which a pod was tried; they are asked again when it is scheduled.
+    The proposed slots have room at the end, whatever happened between the steps. Constraints were checked when each pod was tried;
+    filter checks them again when the pod is scheduled.
     """
     if not rest.pods:
         return Proposal(tuple(rest.levels or ()))
@@ -121,7 +123,7 @@ def propose_in_steps(rest: Rest, view: ClusterView, settings: Settings) -> Trial
 
 
 def _brought(rest: Rest) -> dict[str, tuple[Toleration, ...]]:
-    """The tolerations that pods get with a domain, by each of its values: as decided, else as the policy says. O(values)."""
+    """By value of a domain the tolerations that its pods get: as decided, else from the policy. O(values)."""
     release = rest.release
     levels = rest.levels[:1] if rest.levels is not None else map(release.level_of, release.domains)
     return {value: tolerations_of((level,)) for level in levels if level.tolerations for value in level.admitted}
@@ -157,7 +159,7 @@ class _Choice:
         self._is_free = all(is_unconstrained(pod, self._view) for pod in self._examples.values())
 
     def still_fit(self, slots: Sequence[Slot]) -> bool:
-        """Whether there is room for all slots as the cluster is now. O(slots + nodes × claims)."""
+        """Whether all slots still have room. O(slots + nodes × claims)."""
         by_node: dict[str, list[Pod]] = {}
         by_uid = {pod.uid: pod for pod in self._pods}
         for slot in slots:
@@ -166,7 +168,7 @@ class _Choice:
         return all(capacity.holds(name, pods) for name, pods in by_node.items())
 
     def in_decided(self, levels: tuple[Level, ...]) -> Trials[Proposal]:
-        """Slots in the domain that is decided, or why it holds the pods no more."""
+        """Slots in the decided domain, or why it does not hold the pods any more."""
         rooms = yield from self._all_rooms(levels)
         placed = yield from self._place(rooms, levels)
         if placed.slots or not levels:
@@ -174,7 +176,8 @@ class _Choice:
         return Proposal(levels, rejected=(self._rejection(levels[-1], rooms, placed.most, placed.reasons),))
 
     def any_domain(self) -> Trials[Proposal]:
-        """The best domain that holds all pods."""
+        """The best domain that holds all pods; else what is possible without one."""
+        # 1. A domain with room. The siblings' domain (``prefix``) is the only one if there are siblings; None: they share none.
         rooms, prefix = (yield from self._all_rooms()), self._siblings_domain()
         best = None
         if prefix is not None:
@@ -183,10 +186,13 @@ class _Choice:
         rejected = tuple(nsmallest(MOST_REJECTED, self._rejected, key=lambda domain: (-domain.holds, domain.domain)))
         if best is not None:
             return Proposal(best[0], best[1], rejected)
+        # 2. A domain to which an autoscaler may add nodes: without slots, as the nodes do not exist yet.
         if (growing := self._growing(prefix)) is not None:
             return Proposal((growing,), (), rejected)
+        # 3. Room by preemption. The domain is decided later, when the victims have left.
         if self._rest.preempts and prefix is not None and (removal := (yield from self._removal(rooms, prefix))):
             return Proposal((), removal.slots, rejected, tuple(victim.uid for victim in removal.victims))
+        # 4. Without any domain: on nodes anywhere, where the policy only prefers one.
         if self._rest.release.mode is ReleaseMode.REQUIRED or prefix:
             return Proposal(rejected=rejected)
         placed = yield from self._place(rooms, ())
@@ -195,7 +201,7 @@ class _Choice:
     def _best(
         self, path: tuple[Level, ...], rooms: Rooms, keys: Sequence[str], prefix: Sequence[Level]
     ) -> Trials[tuple[tuple[Level, ...], tuple[Slot, ...]] | None]:
-        """The domain of the first key, or a finer one in it, that holds all pods, by the strategy; None without any."""
+        """The first domain by the strategy that holds all pods: of the first key, or a finer one in it. None without any."""
         if not keys:
             return None
         domains = self._holding_all(keys[0], rooms) if path else rooms
@@ -226,7 +232,7 @@ class _Choice:
         return None
 
     def _removal(self, rooms: Rooms, prefix: Sequence[Level]) -> Trials[GroupRemoval | None]:
-        """The least important pods whose removal makes room for all pods in one domain, of the first domains that are tried."""
+        """The least important victims whose removal makes room for all pods in one domain. Only the first domains are tried."""
         if not may_preempt(self._pods, self._view, self._settings):
             return None
         key, removals = self._rest.release.topology[0], list[GroupRemoval]()
@@ -246,14 +252,14 @@ class _Choice:
         return min(removals, key=lambda removal: removal.rank, default=None)
 
     def _closed(self, path: Sequence[Level]) -> RejectedDomain | None:
-        """Why the group may not get a domain, whatever room it has: another group has it, or its quota is used up."""
+        """Why the group may not have a domain, whatever room it has: another group has it, or its quota is used up."""
         if (owner := self._taken(path, whole=False)) is not None:
             return RejectedDomain(path[-1], len(self._pods), taken_by=str(owner))
         excess = self._rest.excess(path) if len(path) == 1 else ""
         return RejectedDomain(path[-1], len(self._pods), excess=excess) if excess else None
 
     def _growing(self, prefix: Sequence[Level] | None) -> Level | None:
-        """The first domain of the policy to which nodes may be added for the pods, and in which they may be. O(domains × values)."""
+        """The policy's first domain to which nodes may be added and that the pods' node affinity admits. O(domains × values)."""
         release = self._rest.release
         if release.when_no_room is not WhenNoRoom.RELEASE or prefix is None:
             return None
@@ -268,9 +274,9 @@ class _Choice:
         return None
 
     def _holding_all(self, key: str, rooms: Rooms) -> Rooms:
-        """The nodes of those domains of a key that have room for all pods; the others need not be looked at. O(nodes).
+        """The nodes of a key's domains, without domains that have too little room for all pods. O(nodes).
 
-        Within a domain only: of the coarsest key each domain that is rejected is named.
+        Used for finer keys only. Of the coarsest key every domain is tried, because rejected ones are named in the proposal.
         """
         common: set[str] | None = None
         for kind, kind_rooms in rooms.items():
@@ -294,7 +300,7 @@ class _Choice:
         return None if node is None else node.labels.get(key)
 
     def _ordered(self, key: str, rooms: Rooms, *, is_first: bool) -> Trials[list[tuple[Level, Rooms]]]:
-        """The domains of a key in the order of the strategy; of the first key those of the policy, if it lists any. O(nodes)."""
+        """The domains of a key in the order of the strategy. Of the first key only the policy's domains, if it lists any. O(nodes)."""
         release = self._rest.release
         listed = [release.level_of(domain) for domain in release.domains] if is_first else []
         level_of = {value: level for level in listed for value in level.admitted}
@@ -326,12 +332,12 @@ class _Choice:
         names = [level.value for level, _ in items]
         order = sorted(range(len(items)), key=names.__getitem__)
         yield True
-        order.sort(key=ranks.__getitem__)  # equals stay in the order of their names
+        order.sort(key=ranks.__getitem__)  # stable: equal domains stay in the order of their names
         yield True
         return [items[at] for at in order]
 
     def _ranks(self, domains: Mapping[Level, Rooms]) -> Trials[list[tuple[float, float]]]:
-        """Of each domain what the strategy orders them by, and then how much the pods prefer less of it. O(nodes)."""
+        """The rank of each domain, the best first: the strategy's number, then the negative preference of the pods. O(nodes)."""
         strategy, ranks = self._rest.release.strategy, list[tuple[float, float]]()
         has_preferences = bool(self._view.soft_taints) or any(
             pod.signature.preferred_nodes for pod in self._examples.values()
@@ -356,7 +362,7 @@ class _Choice:
         return total
 
     def _ranks_of_nodes(self, domains: Mapping[Level, Rooms]) -> Trials[list[tuple[float, float]]]:
-        """The same of domains that are single nodes: with `Strategy.BEST_FIT` they are slots, and ordered by filter's own score."""
+        """The ranks of domains that are single nodes. `Strategy.BEST_FIT` orders them by filter's own score, because they are slots."""
         if self._rest.release.strategy is not Strategy.BEST_FIT:
             return (yield from self._ranks(domains))
         ranks = []
@@ -377,7 +383,11 @@ class _Choice:
         return ranks
 
     def _times(self, rooms: Rooms, lost: Mapping[Hashable, int] = MappingProxyType({})) -> float:
-        """How many times the domain holds the pods of the shape for which it has the least room, less those that are lost."""
+        """How many times the room of the domain is enough for all pods. The kind of pod with the least room counts.
+
+        ``lost``: by kind, how many pods fewer the domain holds because of pods in doubt. Example: 8 workers need room and the domain
+        holds 12 of them, 2 are lost: 1.25.
+        """
         holds = {kind: sum(room.holds for room in rooms.get(kind, ())) - lost.get(kind, 0) for kind in self._counts}
         return min(holds[kind] / count for kind, count in self._counts.items())
 
@@ -405,7 +415,7 @@ class _Choice:
         return (yield from SlotSearch(self._pods, self._kinds, open_, self._capacity, checks, self._budget).run())
 
     def _by_score(self, placed: SlotAssignment, rooms: Rooms, path: Sequence[Level]) -> Trials[tuple[Slot, ...]]:
-        """The slots by filter's own score, and where the pods do not fit that way, as they were placed."""
+        """The slots by filter's own score. Where the pods do not fit that way, the slots as they were placed."""
         by_uid = {pod.uid: pod for pod in self._pods}
         pods = [by_uid[slot.pod] for slot in placed.slots]  # in the order of the search
         if not pods:
@@ -415,7 +425,7 @@ class _Choice:
         return tuple((yield from scoring.run(rooms, path))) or placed.slots
 
     def _narrowed(self, path: Sequence[Level]) -> Mapping[PodSignature, PodSignature]:
-        """What pods with spread constraints are once they are released into the domain."""
+        """By signature of a pod with spread constraints: its signature after the release into the domain."""
         signatures = [pod.signature for pod in self._examples.values()]
         return {
             signature: narrowed(signature, path)
@@ -424,7 +434,7 @@ class _Choice:
         }
 
     def _taken(self, path: Sequence[Level], *, whole: bool) -> GroupKey | None:
-        """The group that has this domain or one around it; with ``whole`` one inside of it."""
+        """The other group that has this domain or a coarser one; with ``whole`` the group that has this domain or a finer one in it."""
         if not self._rest.release.exclusive:
             return None
         for key, levels in self._rest.taken:
@@ -435,7 +445,7 @@ class _Choice:
         return None
 
     def _siblings_domain(self) -> tuple[Level, ...] | None:
-        """The levels that all released siblings share; None where they have not even the first one in common."""
+        """The levels that all released siblings share. Empty without siblings, None where they do not share the first level."""
         if not self._rest.siblings:
             return ()
         paths = [self._domain_of(pod) for pod in self._rest.siblings]
@@ -447,7 +457,7 @@ class _Choice:
         return tuple(shared) or (None if any(paths) else ())
 
     def _domain_of(self, pod: Pod) -> list[Level]:
-        """What a released pod is narrowed to; without that, the coarsest domain of its node."""
+        """The levels to which a released pod is narrowed. Without any: the coarsest domain of its node."""
         release, nodes = self._rest.release, pod.signature.node_affinity
         number = self._view.known.get(pod.node)
         node = None if number is None else self._view.node(number)
@@ -471,7 +481,7 @@ class _Choice:
             self._rejected.append(rejected)
 
     def _rejection(self, domain: Level, rooms: Rooms, most: int, reasons: Sequence[tuple[str, int]]) -> RejectedDomain:
-        """Why the domain does not hold the pods. ``reasons`` are those of a search, else those of the nodes count."""
+        """Why the domain does not hold the pods. ``reasons``: from a search; without one the reasons of the nodes are counted."""
         if not reasons:
             rejects: dict[NodeNumber, Reason] = {}  # each node once, by the first kind of pods that it rejects
             for kind, kind_rooms in rooms.items():
@@ -484,7 +494,7 @@ class _Choice:
 
 
 def narrowed(signature: PodSignature, levels: Sequence[Level]) -> PodSignature:
-    """The signature with the levels in its node selector, those of several values in its node affinity, and their tolerations."""
+    """The signature after a release: with the levels in node selector or node affinity (several values), and their tolerations."""
     nodes = signature.node_affinity
     pinned = {level.key: level.value for level in levels if not level.values} | dict(nodes.node_selector)
     for level in levels:

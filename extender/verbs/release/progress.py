@@ -1,7 +1,7 @@
-"""What happens next with a group: a function of what the watch shows, what is decided, and what was sent and not seen yet.
+"""The next step of a pod group, as a function of three things: the pods of the watch, the decision, and the releases that were sent.
 
-A pod whose release was sent counts as released, whatever the watch shows of it. So a late watch never leads to more
-released pods than the group has. The pods are released in the order of their numbers, then of their names.
+A pod whose release was sent counts as released, whatever the watch shows. So a late watch never leads to more released pods than
+the group has. Pods are released in the order of the numbers in their names, then of their names.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from extender.model.release import (
 )
 from extender.model.units import agreeing, counted
 
-_MOST_NAMED: Final = 3  # pods or domains that a message names
+_MOST_NAMED: Final = 3  # pods or domains in one message
 _HAVE: Final = ("has", "have")
 _DIGITS: Final = re.compile(r"(\d+)")
 
 
 class WaitReason(StrEnum):
-    """Why a group waits, or that it does not. The reason of the condition, of events and of metrics: a closed set."""
+    """Why a pod group waits, or that it does not wait. A closed set: the reason of conditions, events and metrics."""
 
     INCOMPLETE = "Incomplete"
     NO_SIZE = "SizeUnknown"
@@ -74,11 +74,13 @@ STUCK: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """The pods of a group that exist and have not finished, by what they wait for. A terminating pod is in none of them.
+    """The pods of a pod group, by what they wait for. Without finished and terminating pods.
 
-    ``waiting``: the group's gate is their last one. ``blocked``: they have gates of others too, which are given.
-    ``released``: without the gate and without a node. ``size`` is 0 where the pods do not tell one that can be read.
-    ``created``: when the oldest pod that is still gated was created.
+    - ``waiting``: gated, and the group's gate is the last one.
+    - ``blocked``: gated, and other controllers' gates are left too; each pod with these gates.
+    - ``released``: without the gate and without a node.
+    - ``size``: 0 where the pods give no size that can be read.
+    - ``created``: when the oldest gated pod was created.
     """
 
     key: GroupKey
@@ -97,14 +99,14 @@ class GroupState:
 
     @property
     def priority(self) -> int:
-        """That of the least important of its pods without a node: what is due to the group is due to each of them. O(its pods)."""
+        """The lowest priority of its pods without a node, because all of them are decided together. O(pods)."""
         return min((pod.priority for pod in (*self.waiting, *self.released)), default=0)
 
 
 class Do(StrEnum):
-    """What the reconciler does next.
+    """The next action of the reconciler.
 
-    ``GROW``: release the first of the pods, as many as the domain has room for. ``PREEMPT``: remove pods that hold the room.
+    ``GROW``: release as many of the pods as the domain has room for. ``PREEMPT``: remove pods that use the room.
     """
 
     WAIT = "wait"
@@ -116,9 +118,11 @@ class Do(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """What to do next and what to say of the group meanwhile. ``pods``: those to decide for or to release, in their order.
+    """The next action, and the status of the group until then.
 
-    ``levels``: the domain to write down as the decision, None where none is made. ``victims``: the UIDs of pods to remove.
+    - ``pods``: the pods to decide for or to release, in order.
+    - ``levels``: the domain to write as the decision, None where none is made.
+    - ``victims``: the UIDs of pods to remove.
     """
 
     do: Do
@@ -133,9 +137,9 @@ class GroupStep:
 def next_step(
     group: GroupState, decision: GroupDecision | None, sent: Collection[str], refused: Mapping[str, str] | None = None
 ) -> GroupStep:
-    """The next step. ``sent``: UIDs of pods whose release was sent. ``refused``: by UID, why the API server refuses it.
+    """The next step. O(pods of the group).
 
-    O(pods of the group).
+    ``sent``: UIDs of pods whose release was sent. ``refused``: by UID, why the API server refuses the release.
     """
     refused = refused or {}
     left = [pod for pod in group.waiting if pod.uid not in sent]
@@ -189,12 +193,12 @@ def _decided(group: GroupState, size: int, out: int) -> GroupStep:
 
 
 def beyond(pods: int) -> str:
-    """`2 more than the size wait`: pods of a group that is decided without them."""
+    """`2 more than the size wait`: pods that are not part of a decided group."""
     return f"{pods} more than the size {agreeing(pods, 'waits', 'wait')}"
 
 
 def _of(count: int, size: int, one: str, more: str, noun: str = "pod") -> str:
-    """`1 of 2 pods has`, `2 of 3 pods have`, `0 of 1 pod has`: the part and the verb, in the number of the part."""
+    """`1 of 2 pods has`, `2 of 3 pods have`, `0 of 1 pod has`: the verb agrees with the count."""
     return f"{count} of {counted(size, noun)} {agreeing(1 if size == 1 else count, one, more)}"
 
 
@@ -203,19 +207,19 @@ def _exist(count: int, size: int) -> str:
 
 
 def status_of(group: GroupState, step: GroupStep, reason: str = "") -> PlacementStatus:
-    """What the object of a group tells after a step."""
+    """The status for the object of a group after a step."""
     bound = len(group.bound)
     released = len(group.released) + bound
     return PlacementStatus(step.phase, group.ready, released, bound, reason or step.reason, step.message)
 
 
 def in_order(pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """By the numbers in their names, so that web-2 is before web-10."""
+    """The pods by the numbers in their names, so that web-2 is before web-10."""
     return tuple(sorted(pods, key=lambda pod: (_natural(pod.name), pod.uid)))
 
 
 def _natural(name: str) -> list[Any]:
-    """Texts and numbers in turns."""
+    """A sort key of alternating texts and numbers."""
     parts: list[Any] = _DIGITS.split(name)
     parts[1::2] = map(int, parts[1::2])
     return parts
@@ -239,7 +243,7 @@ def _refusals(left: list[Pod], refused: Mapping[str, str]) -> str:
 
 
 def coarser_levels(proposal: Proposal) -> tuple[Level, ...]:
-    """The domain of the first topology key that was proposed, or else that holds most of the group."""
+    """The proposed domain of the first topology key; without a proposal the rejected domain that holds most of the group."""
     if proposal.slots:
         return proposal.levels[:1]
     ranked = sorted(proposal.rejected, key=lambda rejected: (-rejected.holds, rejected.domain))
@@ -247,7 +251,7 @@ def coarser_levels(proposal: Proposal) -> tuple[Level, ...]:
 
 
 def message_of(proposal: Proposal) -> str:
-    """Why no domain holds a group, the domains that hold most of it first. O(domains)."""
+    """Why no domain holds a group. The domains that hold most of it come first. O(domains)."""
     best = sorted(proposal.rejected, key=lambda rejected: (-rejected.holds, rejected.domain))
     parts = []
     for rejected in best[:_MOST_NAMED]:
@@ -265,23 +269,25 @@ def message_of(proposal: Proposal) -> str:
 
 # -- groups as commands show them -------------------------------------------------------------------------------------
 
-# What a group of gated pods looks like from outside: how far it is, where it goes, and why it waits.
+# A pod group for commands that read a cluster once: its progress, its domain, and why it waits.
 #
-# For commands that read a cluster once. The leader writes what it knows into the status of the GroupPlacement: which
-# domains have no room, that a timeout has passed. Where the status is about fewer or more pods than there are now, or
-# there is none, the next step of the group says why it waits.
+# The leader writes into the status of the GroupPlacement what only it knows: domains without room, a passed timeout. Where there is
+# no status, or where it is about another number of pods, the next step of the group says why it waits.
 
 UNDECIDED: Final = "Undecided"
-"""The reason of a group that is complete while no leader has said anything about it."""
+"""The reason of a complete group without a status from a leader."""
 
 _OWN_GATES: Final = f"{GROUP}/"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOverview:
-    """One group. ``pods`` exist, ``released`` of them have no gate of ours any more, and ``bound`` of these have a node.
+    """One pod group.
 
-    ``size`` is 0 where the pods tell none. ``since``: when its oldest pod was created. ``timeout``: the policy's, in seconds.
+    - ``pods``: how many exist; ``released``: how many have no gate of ours; ``bound``: how many have a node.
+    - ``size``: 0 where the pods give none.
+    - ``since``: when its oldest pod was created.
+    - ``timeout``: the policy's, in seconds.
     """
 
     key: GroupKey
@@ -298,7 +304,7 @@ class GroupOverview:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a pod of it is held at the gate."""
+        """Whether a pod of the group is still gated."""
         return self.released < self.pods
 
     def age(self, now: datetime) -> float:
@@ -306,7 +312,7 @@ class GroupOverview:
         return max((now - self.since).total_seconds(), 0.0) if self.since is not None else 0.0
 
     def is_overdue(self, now: datetime) -> bool:
-        """Whether pods of it are held for longer than the policy lets a decision take."""
+        """Whether pods of the group are gated for longer than the policy's timeout."""
         return self.is_waiting and self.age(now) > self.timeout
 
 
@@ -320,7 +326,7 @@ class StrayPod:
 
 
 def group_overview(group: GroupState, placement: GroupPlacement | None, *, is_partial: bool = False) -> GroupOverview:
-    """The group as its pods and its object show it. ``is_partial``: its bound pods are not known. O(pods of the group)."""
+    """The group by its pods and its object. ``is_partial``: its bound pods were not read. O(pods of the group)."""
     decision = None if placement is None else placement.decision
     step = next_step(group, decision, ())
     if step.do is Do.DECIDE:
@@ -351,7 +357,7 @@ def _counts(status: PlacementStatus) -> tuple[int, int, int]:
 
 
 def stray_pods(pods: Iterable[Pod], grouped: set[str]) -> Iterator[StrayPod]:
-    """The pods that wait at a gate of ours and are in no group; ``grouped`` are the UIDs of those that are."""
+    """The pods that have a gate of ours and are in no group. ``grouped``: the UIDs of pods that are in a group."""
     for pod in pods:
         if pod.gating is None or pod.terminating or pod.uid in grouped:
             continue
@@ -362,12 +368,13 @@ def stray_pods(pods: Iterable[Pod], grouped: set[str]) -> Iterator[StrayPod]:
 
 # -- the patch that releases a pod ------------------------------------------------------------------------------------
 
-# The patch that releases a gated pod: narrows it to the decided domain and removes the gate, in one request.
+# The patch that releases a gated pod. It cannot be undone.
 #
-# One request leaves the scheduler no moment in which the pod is free and not narrowed. It is a strategic merge patch, which
-# removes exactly one gate, whatever other gates the pod has by then. Of a domain with one value only a node selector key is
-# added. Several values are a clause at the end of each required node term, which is what the API server accepts of a gated
-# pod (KEP-3838): terms stay in their places, and one that matches no node stays empty. It cannot be undone.
+# 1. One request narrows the pod to the decided domain and removes the gate. So the scheduler never sees a pod that is free and not
+#    narrowed.
+# 2. A strategic merge patch removes exactly one gate, whatever other gates the pod has by then.
+# 3. A domain with one value becomes a node selector key. Several values become a clause at the end of each required node term,
+#    because the API server accepts nothing else of a gated pod (KEP-3838): terms stay in their places, an empty term stays empty.
 
 _WEIGHT: Final = 100
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -376,7 +383,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(frozen=True, slots=True)
 class Inexpressible:
-    """No patch can narrow the pod: its node selector has other values for these levels, and they cannot be changed."""
+    """No patch can narrow the pod: its node selector has other values for these levels, and the API server lets none change."""
 
     levels: tuple[Level, ...]
     node_selector: Mapping[str, str]
@@ -387,7 +394,7 @@ class Inexpressible:
 
 
 def _narrowed_affinity(spec: JsonObject, levels: Iterable[Level]) -> JsonObject:
-    """The lists of the node affinity that change: what a merge patch replaces as a whole. O(terms + values)."""
+    """The changed lists of the node affinity, whole, because a merge patch replaces lists as a whole. O(terms + values)."""
     nodes: JsonObject = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     clauses = [_clause(level.key, level.values) for level in levels if level.values]
     lists: JsonObject = {}
@@ -416,16 +423,16 @@ def _matches_any(term: JsonObject) -> bool:
 
 
 def _lacking(present: Sequence[JsonObject], levels: Iterable[Level]) -> list[JsonObject]:
-    """The tolerations of a domain that a pod does not have, whatever their seconds: these cannot be made longer. O(tolerations)."""
+    """The tolerations of a domain that a pod lacks. Seconds are not compared, because they cannot be made longer. O(tolerations)."""
     known = {brought_toleration(toleration)._replace(seconds=None) for toleration in present}
     every = dict.fromkeys(toleration for level in levels for toleration in level.tolerations)
     return [toleration_body(toleration) for toleration in every if toleration._replace(seconds=None) not in known]
 
 
 def release_patch(pod: JsonObject, decision: GroupDecision) -> JsonObject | Inexpressible | None:
-    """The strategic merge patch for a pod as the API server has it; None if it does not have the gate any more.
+    """The strategic merge patch for a pod of the API server; None if the pod does not have the gate any more.
 
-    The patch names the UID and the version of the pod, so it fails with 409 if the pod has changed or is another one.
+    The patch has the pod's UID and resourceVersion, so it fails with 409 if the pod was changed or replaced meanwhile.
     """
     metadata, spec = pod["metadata"], pod["spec"]
     if all(gate["name"] != decision.gate for gate in spec.get("schedulingGates") or ()):

@@ -1,11 +1,10 @@
-"""Slots where filter would place the pods of a group: by its own score, one pod after the other.
+"""Slots for the pods of a pod group by filter's own score, one pod after the other.
 
-It begins once the pods are known to fit (`verbs/slots/placing.py`, which takes as few nodes as possible). Each pod gets the node
-that decisive placement would answer, with the pods before it counted on their nodes. Of equal nodes it is the tightest. Where
-the last pods find no room that way, all slots stay where they fit.
-
-Equal pods without constraints and preferences are placed by resources alone, on any node of the domain. Other pods are placed on
-the `_MOST_NODES` nodes that are best before any of them is placed. kube-scheduler looks at fewer.
+1. The pods are known to fit: `verbs/slots/placing.py` has placed them on as few nodes as possible.
+2. Each pod gets the node that decisive placement would answer, with the pods before it counted on their nodes. Of equal nodes it
+   gets the tightest. Where the last pods find no room that way, all slots stay as they were.
+3. Equal pods without constraints and preferences are placed by resources alone, on any node of the domain.
+4. Other pods are placed on the `_MOST_NODES` nodes that are the best before any pod is placed. kube-scheduler scores fewer nodes.
 """
 
 from __future__ import annotations
@@ -48,15 +47,16 @@ from extender.verbs.slots.placing import (
     with_tolerations,
 )
 
-_MOST_PODS: Final = 500  # of a group that is placed by score: 0.3 ms each
+_MOST_PODS: Final = 500  # pods of a group that are placed by score: 0.3 ms each
 _MOST_NODES: Final = 500
 _NODES_A_STEP: Final = 2_000
-_PODS_AN_ORDER: Final = 32  # after so many pods the nodes are ordered anew: a window of them is looked at for each pod
+# The nodes are ordered again after so many pods, because only a window of them is read for each pod.
+_PODS_AN_ORDER: Final = 32
 _WEIGHT_OF_DOMAIN: Final = 100  # of `Level.preferred`, as released pods have it
 
 
 class Rank(NamedTuple):
-    """What orders nodes before any pod of the group is placed, the best first: as `select_host` chooses, then the tightest."""
+    """The order of nodes before any pod of the group is placed, the best first: the criteria of `select_host`, then the tightest."""
 
     taints: int
     less_preferred: int
@@ -71,10 +71,10 @@ class Rank(NamedTuple):
 
 
 class SharesOnTrial:
-    """`RequestedShares` of some nodes, with room that is reserved for others and with pods that are placed on the trial."""
+    """The requested shares of some nodes, with the reserved room of other pods and the pods of the trial."""
 
     def __init__(self, view: ClusterView, own: Collection[str]) -> None:
-        """``own``: the UIDs of the pods of the group, whose slots do not count."""
+        """``own``: the UIDs of the group's pods. Their slots do not count."""
         self._view = view
         self._own = own
         self.cpu: dict[int, int] = {}
@@ -103,7 +103,7 @@ class SharesOnTrial:
         self.larger[number] = max(cpu * self.per_cpu[number], memory * self.per_memory[number])
 
     def used(self, number: NodeNumber, more: tuple[int, int], strategy: str) -> float:
-        """How good a node is by resources with so much more CPU and memory on it: the less, the better."""
+        """The rank of a node by resources after this much more CPU and memory; less is better."""
         if strategy == "Ignored":
             return 0.0
         cpu = (self.cpu[number] + more[0]) * self.per_cpu[number]
@@ -112,7 +112,7 @@ class SharesOnTrial:
 
 
 def with_preferred(pod: Pod, path: Sequence[Level]) -> Pod:
-    """The pod with what its domain prefers, and the tolerations that it brings, as it will be released."""
+    """The pod as it will be released: with the preferences and the tolerations of its domain."""
     pod = with_tolerations(pod, tolerations_of(path))
     clauses = [NodeRequirement(level.key, Operator.IN, level.preferred) for level in path if level.preferred]
     if not clauses:
@@ -131,7 +131,7 @@ def _ranked(
     view: ClusterView,
     settings: Settings,
 ) -> list[tuple[Rank, NodeRoom]]:
-    """Nodes that hold such a pod with their ranks, with so much more CPU and memory on each. O(nodes × (terms + taints))."""
+    """The nodes that hold such a pod, with their ranks after this much more CPU and memory. O(nodes × (terms + taints))."""
     rooms = [room for room in rooms if room.holds]
     nodes = [view.node(room.number) for room in rooms]
     strategy, ranked = settings.answers.scoring_strategy, []
@@ -150,7 +150,7 @@ def _first(
     view: ClusterView,
     settings: Settings,
 ) -> Trials[list[tuple[Rank, NodeRoom]]]:
-    """The best of them, at most `_MOST_NODES`, in order."""
+    """As `_ranked`, in order, and only the best `_MOST_NODES`."""
     best: list[tuple[Rank, NodeRoom]] = []
     for start in range(0, len(rooms), _NODES_A_STEP):
         piece = _ranked(pod, rooms[start : start + _NODES_A_STEP], more, shares, view, settings)
@@ -161,9 +161,9 @@ def _first(
 
 @dataclass(slots=True)
 class _Kinds:
-    """Kinds of pods with the same preferences. ``wanted``: one of them, with what its domain prefers.
+    """Kinds of pods with equal preferences.
 
-    ``rooms`` are the best nodes, ``names`` their names in order.
+    ``wanted``: a pod of one kind, with the domain's preferences. ``rooms``: the best nodes; ``names``: their names in order.
     """
 
     wanted: Pod
@@ -197,7 +197,7 @@ class Scoring:
         self._chosen: list[NodeRoom] = []
 
     def run(self, rooms: Mapping[Hashable, Sequence[NodeRoom]], path: Sequence[Level]) -> Trials[Sequence[Slot]]:
-        """A slot for each pod on the nodes of a domain, none where the last pods find no room.
+        """A slot for each pod on the nodes of a domain. Empty where the last pods find no room.
 
         O(nodes + pods log nodes) by resources alone, else O(kinds × nodes + pods × (terms + `_MOST_NODES`)) at worst.
         """
@@ -238,7 +238,7 @@ class Scoring:
         return self._view.compiled(self._as_released(pod).signature)
 
     def _by_resources(self, rooms: Sequence[NodeRoom]) -> Trials[Sequence[Slot]]:
-        """Equal pods without constraints and preferences: each on the node that is the best with it."""
+        """Slots for equal pods without constraints and preferences: each pod on the node that is the best with it."""
         strategy, shares = self._settings.answers.scoring_strategy, self._shares
         if strategy == "Ignored":
             return ()
@@ -267,7 +267,7 @@ class Scoring:
         return slots
 
     def _add(self, kind: Hashable, wanted: Pod, rooms: Sequence[NodeRoom]) -> Trials[None]:
-        """Finds the best nodes for a kind of pods, or those of them that kinds with the same preferences have already."""
+        """Finds the best nodes for a kind of pods. Kinds with equal preferences share one search."""
         signature = wanted.signature
         key = signature.preferred_nodes, signature.tolerations
         order = self._orders.get(key)
@@ -281,7 +281,7 @@ class Scoring:
         yield True
 
     def _place(self, tried: IndexTrial | None) -> Trials[Sequence[Slot] | None]:
-        """The slots, none where a pod finds no room, None where the search is to pause."""
+        """The slots. Empty where a pod finds no room, None where the search pauses."""
         while len(self._chosen) < len(self._pods):
             if not len(self._chosen) % _PODS_AN_ORDER:
                 for order in self._orders.values():
@@ -306,9 +306,9 @@ class Scoring:
         order.names = [room.name for _, room in sorted(ranked, key=itemgetter(0))]
 
     def _pick(self, pod: Pod) -> NodeRoom | None:
-        """The node that decisive placement would answer for a pod, None without any that holds it.
+        """The node that decisive placement would answer for a pod. None where no node holds it.
 
-        O(a window of nodes), or O(`_MOST_NODES`) where preferred node terms are weighed; once more for each node that is full.
+        O(a window of nodes), or O(`_MOST_NODES`) with preferred node terms. Repeated for each node that turns out to be full.
         """
         kind, view = self._kinds[pod.uid], self._view
         order, full = self._order_of[kind], self._full[kind]
@@ -337,9 +337,9 @@ class Scoring:
 def best_nodes(
     pods: Sequence[Pod], rooms: Sequence[NodeRoom], view: ClusterView, settings: Settings
 ) -> Trials[list[str]]:
-    """The names of the nodes that are best for all of these pods together, at most `_MOST_NODES`, in order.
+    """The names of the best nodes for all of these pods on one node, at most `_MOST_NODES`, in order.
 
-    By the points and preferences of the first pod, and by what is requested of a node with all of them. O(nodes × (terms + taints)).
+    Points and preferences are the first pod's; the requested resources are those of all pods. O(nodes × (terms + taints)).
     """
     first, shares = pods[0], SharesOnTrial(view, {pod.uid for pod in pods})
     cpu, memory = zip(*(scored_requests(pod.requests) for pod in pods), strict=True)
@@ -359,9 +359,9 @@ def best_nodes(
 
 
 def preference_of(pod: Pod, count: int, rooms: Sequence[NodeRoom], view: ClusterView) -> Trials[float]:
-    """How much so many such pods prefer a domain: the mean points of the nodes that they would have there. O(nodes × (terms + taints)).
+    """How much ``count`` equal pods prefer a domain: the mean points of the nodes that they would get. O(nodes × (terms + taints)).
 
-    By their preferred node affinity and by taints PreferNoSchedule alone.
+    Only preferred node affinity and PreferNoSchedule taints count.
     """
     most = sum(preference.weight for preference in pod.signature.preferred_nodes) or 1
     holds: dict[int, int] = {}

@@ -1,8 +1,8 @@
-"""Room for a whole group by preemption: which pods of lower priority have to leave one domain so that all of its pods fit there.
+"""Preemption for a whole pod group: which pods of lower priority have to leave one domain so that all pods of the group fit there.
 
-The pods are placed one after the other, as kube-scheduler preempts for each of them: on a node without a victim if there is one,
-else on the node whose victims are the least important (`verbs/dry_run.py`). Pods that are placed and victims that are chosen
-count for those that follow. A victim has a lower priority than every pod of the group.
+The pods are placed one after the other, as kube-scheduler preempts for a single pod: on a node without victims if there is one, else
+on the node with the least important victims (`verbs/dry_run.py`). Placed pods and chosen victims count for the pods after them. A
+victim has a lower priority than every pod of the group.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from extender.settings.configuration import Settings
 from extender.verbs.dry_run import DryRun, DryRunBudget, importance, is_forbidden, may_plan, violating_budgets
 from extender.verbs.slots.placing import NodeRoom, RuleChecks, Trials
 
-MOST_DOMAINS: Final = 8  # that are tried for one group
-_MOST_NODES: Final = 128  # that are tried in a domain for one kind of pods
+MOST_DOMAINS: Final = 8  # domains that are tried for one group
+_MOST_NODES: Final = 128  # nodes that are tried in a domain for one kind of pods
 _MOST_PODS: Final = 200
 _NO_VICTIM: Final[RemovalRank] = (0, -(2**32), 0, 0, float("-inf"))  # before every other
 _MOST_WORK: Final = 1_000_000  # 160 ms for a group, in steps of one node
@@ -31,7 +31,7 @@ _MOST_WORK: Final = 1_000_000  # 160 ms for a group, in steps of one node
 
 @dataclass(frozen=True, slots=True)
 class GroupRemoval:
-    """Slots for all pods of a group, and the pods that have to leave them first, the most important first."""
+    """Slots for all pods of a group, and the victims that have to leave before, the most important first."""
 
     slots: tuple[Slot, ...]
     victims: tuple[Pod, ...]
@@ -39,14 +39,14 @@ class GroupRemoval:
 
 
 def may_preempt(pods: Sequence[Pod], view: ClusterView, settings: Settings) -> bool:
-    """Whether pods may be preempted for a group of these pods: each of them may preempt the same pods."""
+    """Whether pods may be preempted for a group of these pods: every one of them must be allowed to preempt."""
     least = min(pods, key=lambda pod: pod.priority)
     return len(pods) <= _MOST_PODS and all(may_plan(pod, view, settings) for pod in (least, *pods))
 
 
 @dataclass(slots=True)
 class _Placed:
-    """What is chosen until now: the nodes of pods, and by node the pods that are placed there."""
+    """The choice so far: the slots, the victims, and by node the pods that are placed there."""
 
     slots: list[tuple[Pod, NodeRoom]] = field(default_factory=list)
     on: dict[NodeNumber, list[Pod]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class GroupDryRun:
         self._budget = DryRunBudget(_MOST_WORK)
 
     def in_domain(self, rooms: Mapping[Hashable, Sequence[NodeRoom]]) -> Trials[GroupRemoval | None]:
-        """The removal for the nodes of a domain; None where none helps, budgets forbid it, or the time ends. O(pods × dry run)."""
+        """The removal in a domain. None where none helps, disruption budgets forbid it, or the work budget ends. O(pods × dry run)."""
         placed = _Placed()
         known: dict[tuple[Hashable, NodeNumber], tuple[Pod, ...] | None] = {}
         for pod in self._pods:
@@ -108,20 +108,20 @@ class GroupDryRun:
         return GroupRemoval(slots, victims, self._rank(victims))
 
     def _rank(self, victims: Sequence[Pod]) -> RemovalRank:
-        """By which removals are compared. Pods that are leaving anyway cost nothing."""
+        """The rank for comparing removals. Terminating pods leave anyway, so they cost nothing."""
         ordered = sorted([victim for victim in victims if not victim.terminating], key=importance)
         if not ordered:
             return _NO_VICTIM
         return removal_rank(ordered, len(violating_budgets(ordered, self._view, self._budget)))
 
     def _candidates(self, rooms: Sequence[NodeRoom]) -> Sequence[NodeRoom]:
-        """The nodes with room first, then those that have pods of lower priority or terminating ones. O(nodes)."""
+        """The nodes to try: nodes with room, then nodes where removing pods may help. O(nodes)."""
         free = [room for room in rooms if room.holds]
         rest = [room for room in rooms if not room.holds and (room.reason is None or room.reason.resolvable)]
         return [*free, *rest][:_MOST_NODES]
 
     def _victims_on(self, pod: Pod, room: NodeRoom, placed: _Placed) -> tuple[Pod, ...] | None:
-        """The pods that have to leave a node for one more pod, terminating ones with them; None where nothing helps."""
+        """The pods that have to leave a node for one more pod, terminating pods included. None where no removal helps."""
         view, checks = self._view, self._checks
         here = view.pods_on(room.number).values()
         leaving = {other.uid: other for other in here if other.terminating and other.priority < self._priority}

@@ -1,8 +1,8 @@
-"""Whether a released pod may leave its slot for a better node: only if its group still fits then.
+"""Whether a released pod may leave its slot for a better node: only if the rest of its pod group still fits then.
 
-A slot is room, so a pod may go to any node that holds it beside the slots of others (`rules/reserved_room.py`). Where pods of
-the group have required constraints, room is not enough: in another rack a pod may leave its siblings no place. Then the
-siblings are placed again on a trial, in the slots of the group, with the pod on the other node.
+1. A slot is reserved room. So a pod may go to any node that holds it beside the slots of others (`rules/reserved_room.py`).
+2. Where pods of the group have required constraints, room is not enough. Example: a pod in another rack may leave its siblings
+   without a place. Then the siblings are placed again on a trial, in the group's slots, with the pod on the other node.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from extender.verbs.slots.placing import (
 
 T = TypeVar("T")
 
-_MOST_PLACED: Final = 128  # siblings that are placed on trials for one request: 80 µs each
+_MOST_PLACED: Final = 128  # siblings placed in all trials of one request: 80 µs each
 _MOST_VISITS: Final = 500  # nodes that are looked at again in one trial
-_ITSELF: Final = "the pod itself"  # a kind of its own: it has one node
+_ITSELF: Final = "the pod itself"  # the pod is a kind of its own, because it has one node only
 
 
 @dataclass(slots=True)
 class GroupTrial:
-    """Trials of other nodes for one pod. ``siblings``: the pods of its group with slots that are on no node."""
+    """Trials of other nodes for one pod.
+
+    ``siblings``: pods of its group that have a slot and are on no node yet. ``left``: how many may still be placed in trials.
+    """
 
     view: ClusterView
     pod: Pod
@@ -46,7 +49,7 @@ class GroupTrial:
         return self.left >= len(self.siblings)
 
     def allows(self, name: str) -> bool:
-        """Whether the siblings fit in the slots of the group with the pod on this node; no, where there is no time left.
+        """Whether the siblings fit in the group's slots with the pod on this node. False where no time is left.
 
         O(siblings × (clauses + slots)).
         """
@@ -67,14 +70,14 @@ class GroupTrial:
         return bool(_result(search.run()).slots)
 
     def _narrowed(self) -> Mapping[PodSignature, PodSignature]:
-        """Siblings that are still at their gate, as they are once they are released like the pod."""
+        """By signature of a sibling that is still gated: its signature after a release into the pod's domain."""
         reserved, nodes = self.view.reserved, self.pod.signature.node_affinity
         alike = [sibling.signature for sibling in self.siblings if reserved.are_alike(self.pod.uid, sibling.uid)]
         return {signature: replace(signature, node_affinity=nodes) for signature in alike}
 
 
 def trial_of(pod: Pod, view: ClusterView) -> GroupTrial | None:
-    """What a pod has to pass to leave its slot; None where it has none, or room is enough for its group. O(siblings)."""
+    """The trial of a pod that has a slot. None without a slot, or where no pod of the group has constraints. O(siblings)."""
     own = view.reserved.node_of(pod.uid)
     if not own:
         return None
@@ -93,7 +96,7 @@ def _is_placed(pod: Pod, view: ClusterView) -> bool:
 
 
 def _result(steps: Trials[T]) -> T:
-    """Goes through all steps at once."""
+    """The result, with all steps at once."""
     while True:
         try:
             next(steps)

@@ -1,9 +1,9 @@
 """Places all pods of a group on the nodes of one domain, or finds that they do not fit there.
 
-Equal pods without constraints are integer arithmetic: the sum of what the nodes hold. Otherwise the pods are placed one
-after the other, the largest first, with backtracking as far as a budget of steps allows. Where they have constraints, or
-those of existing pods concern them, the filter's own rules decide for each pod on trial counts, so that affinity and spread
-among the pods of the group hold too.
+1. Equal pods without constraints need arithmetic only: the sum of the numbers of pods that the nodes hold.
+2. Other pods are placed one after the other, the largest first, with backtracking as far as a budget of steps allows.
+3. Where constraints of the pods, or of existing pods about them, apply, filter's own rules decide for each pod on trial counts. So
+   affinity and spread among the pods of the group are kept too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class NodeRoom(msgspec.Struct, frozen=True, gc=False):
-    """A node for pods of one shape: how many it holds, and why it holds none."""
+    """A node for pods of one kind: how many of them it holds, and why it holds none."""
 
     number: NodeNumber
     name: str
@@ -51,27 +51,28 @@ class NodeRoom(msgspec.Struct, frozen=True, gc=False):
 
 
 MOST_VISITS = 10_000
-"""Nodes that are looked at again for one group, after a first pod that fits nowhere: about 15 ms. Where the budget ends, pods
-that are unequal or constrained are rejected although another order of placing them might fit."""
+"""How many nodes backtracking may try for one group: about 15 ms. At the end of this budget the group is rejected, although another
+order of placing its pods might fit. Pods of case 1 never need it."""
 
 
 @dataclass(slots=True)
 class VisitBudget:
-    """What is left of `MOST_VISITS`, for all domains that are tried for a group."""
+    """The rest of `MOST_VISITS`, shared by all domains that are tried for a group."""
 
     left: int = MOST_VISITS
 
 
 _name = attrgetter("name")
-_FIRST_PIECE, _PIECE = 4, 64  # nodes that are looked at together: a pod mostly passes on the first
+_FIRST_PIECE, _PIECE = 4, 64  # nodes that are checked together. A pod mostly passes on the first
 _ANYWHERE: Final[AbstractSet[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class SlotAssignment:
-    """Where all pods go, empty if they do not fit; ``most`` is how many pods were placed at best.
+    """The slots of all pods; empty if they do not fit.
 
-    ``reasons``: why the nodes do not take the first pod that fits nowhere, where a search found that.
+    - ``most``: how many pods were placed at best.
+    - ``reasons``: why nodes do not take the first pod that fits nowhere, with counts; empty without a search.
     """
 
     slots: tuple[Slot, ...]
@@ -80,7 +81,11 @@ class SlotAssignment:
 
 
 def place_equal(pods: Sequence[Pod], rooms: Sequence[NodeRoom]) -> SlotAssignment:
-    """Equal pods without constraints on as few nodes as possible, and the last of them on the tightest. O(nodes + pods log pods)."""
+    """Equal pods without constraints on as few nodes as possible. O(nodes + pods log pods).
+
+    Example: 7 pods, nodes that hold 4, 4, 3 and 2: two nodes, 4 + 3. The last node is the tightest that takes all remaining pods.
+    """
+    # The roomiest nodes first. All nodes that hold the same number are one step, so the loop is O(distinct numbers).
     by_holds: dict[int, list[NodeRoom]] = {}
     for room in rooms:
         if room.holds in by_holds:
@@ -97,7 +102,8 @@ def place_equal(pods: Sequence[Pod], rooms: Sequence[NodeRoom]) -> SlotAssignmen
             slots += [Slot(pod.uid, room.name) for pod in pods[len(slots) : len(slots) + most]]
             left -= most
         tightest = min((count for count in by_holds if left <= count < most), default=most)
-        if left and left < most:  # this node, if there is still one, would take all that are left
+        # One more node takes all remaining pods: the tightest that can, or the next of these if no other is tighter.
+        if left and left < most:
             last = next(here, None) if tightest == most else nsmallest(1, by_holds[tightest], key=_name)[0]
             if last is not None:
                 slots += [Slot(pod.uid, last.name) for pod in pods[len(slots) :]]
@@ -108,22 +114,24 @@ def place_equal(pods: Sequence[Pod], rooms: Sequence[NodeRoom]) -> SlotAssignmen
 
 
 Trials: TypeAlias = Generator[bool, bool | None, T]
-"""Work that pauses: it yields whether nothing is tried on the counts just now. Where that is not so and something else is to
-happen, True is sent; then what was tried is taken back, and the next value is True."""
+"""Work in steps on trial counts. Each step yields whether the live counts are free of the trial.
+
+Protocol: after a step that yields False (pods of the trial are in the counts) the caller must not let other work run. To do so it
+sends True: the trial is taken back, and the next step yields True."""
 
 
 def kinds_of(pods: Sequence[Pod], view: ClusterView) -> Trials[dict[str, Hashable]]:
-    """By UID what is equal for pods that fit alike and count alike, whatever other labels they carry.
+    """By UID the kind of a pod. Pods of one kind fit alike and count alike, whatever other labels they have. O(signatures).
 
-    A Job and a StatefulSet give each pod a label of its own, so that each has a signature of its own. No selector reads
-    that label as a rule: then all are of one kind, and what is found for one holds for all. O(signatures).
+    A Job and a StatefulSet give each pod a label of its own, so each pod has its own signature. Mostly no selector reads that
+    label: then all pods are of one kind, and a result for one of them is valid for all.
     """
     compiled: dict[PodSignature, CompiledConstraints] = {}
     for pod in pods:
         if pod.signature not in compiled:
             compiled[pod.signature] = view.compiled(pod.signature)
             yield True
-    # After all are compiled: the terms of one pod of the group may count another.
+    # After all are compiled, because the terms of one pod of the group may count another pod of it.
     alike: dict[PodSignature, Hashable] = {}
     for signature, constraints in compiled.items():
         read = (
@@ -144,32 +152,32 @@ def kinds_of(pods: Sequence[Pod], view: ClusterView) -> Trials[dict[str, Hashabl
 
 @dataclass(frozen=True, slots=True)
 class RuleChecks:
-    """The rules of the catalog on a trial, for pods that are narrowed to the domain: only its nodes count for spread."""
+    """The rules on trial counts, for pods as they are after their release: narrowed to the domain, so only its nodes count."""
 
     view: ClusterView
     narrowed: Mapping[PodSignature, PodSignature]
 
     def filters(self, pod: Pod) -> PreparedFilters | None:
-        """The filters for the next pod, as the last one may have new terms; None where no rule applies."""
+        """The filters for the next pod, prepared again because the last placed pod may have new terms. None without any rule."""
         pod = self.as_released(pod)
         compiled = self.view.compiled(pod.signature)
         parts = catalog.counted_parts(compiled, self.view)
         return catalog.prepare(parts, pod, self.view, worst_case(IndexFrame(), compiled, self.view)) if parts else None
 
     def only_repels(self, pod: Pod) -> bool:
-        """Whether a node that rejects such a pod rejects the next one too: nothing but anti-affinity applies. O(groups)."""
+        """Whether a node that rejects such a pod rejects every later pod of the kind: only anti-affinity applies. O(groups)."""
         pod = self.as_released(pod)
         compiled, affinity = self.view.compiled(pod.signature), pod.signature.affinity
         rules = {type(rule) for rule, _ in catalog.counted_parts(compiled, self.view)}
         return not affinity.required and pod.signature.enforced is None and rules <= {InterPodAffinity}
 
     def as_released(self, pod: Pod) -> Pod:
-        """The pod as it is once it is narrowed to the domain."""
+        """The pod after its release: narrowed to the domain."""
         return msgspec.structs.replace(pod, signature=self.narrowed.get(pod.signature, pod.signature))
 
 
 class RoomLeft:
-    """What nodes hold beside all claims and the pods of the group that are placed there already."""
+    """The room of nodes beside all claims and the pods of the group that are placed there."""
 
     def __init__(self, capacity: Capacity) -> None:
         self._capacity = capacity
@@ -177,7 +185,7 @@ class RoomLeft:
         self._free: dict[tuple[Hashable, NodeNumber], FreeResources] = {}
 
     def fits(self, pod: Pod, kind: Hashable, room: NodeRoom) -> bool:
-        """Whether a node holds one more pod of a kind of which it holds any. O(resources + ports)."""
+        """Whether a node holds one more pod of a kind, given that it holds at least one by itself. O(resources + ports)."""
         used = self._used.get(room.number)
         if used is None or not used.slots:
             return True
@@ -196,7 +204,7 @@ class RoomLeft:
         return True
 
     def count(self, pod: Pod, number: NodeNumber, sign: int) -> None:
-        """A pod is placed on a node (``sign`` 1), or no longer is (-1). O(resources)."""
+        """Counts a pod that is placed on a node (``sign`` 1) or taken back (-1). O(resources)."""
         self._used.setdefault(number, FreeResources()).count(pod, sign)
 
 
@@ -204,9 +212,9 @@ _NO_MORE: Final = (-1, NodeRoom(-1, "", 0))
 
 
 class SlotSearch:
-    """The search for slots of unequal or constrained pods, depth first. ``rooms``: by kind, the nodes that hold any.
+    """The search for slots of unequal or constrained pods, depth first. Each pod is tried on the tightest node first.
 
-    ``checks``: the rules, None for pods that no rule concerns. Each pod is tried on the tightest node first.
+    ``rooms``: by kind, the nodes that hold any such pod. ``checks``: the rules; None where no rule applies to the pods.
     """
 
     def __init__(
@@ -236,7 +244,10 @@ class SlotSearch:
         self._most = 0
 
     def run(self) -> Trials[SlotAssignment]:
-        """Slots for all pods, or none. O(pods × nodes × clauses) where no pod is moved again; a pause costs O(pods placed)."""
+        """Slots for all pods, or none. O(pods × nodes × clauses) without backtracking. A pause costs O(placed pods).
+
+        A pause takes the trial off the live counts and keeps the choices. After it the placed pods are put back.
+        """
         levels: list[Iterator[tuple[int, NodeRoom] | None]] = []
         if self._checks is None:
             return (yield from self._go_on(levels, None)) or self._failure()
@@ -244,7 +255,7 @@ class SlotSearch:
             with self._checks.view.what_if() as tried:
                 for kind, (_, room) in zip(self._kinds, self._chosen, strict=False):
                     tried.place(self._checks.as_released(self._examples[kind]), room.number)
-                yield False  # a step of its own, after which there is at least one more before the next pause
+                yield False  # so at least one step follows before the next pause, and the search makes progress
                 assignment = yield from self._go_on(levels, tried)
             if assignment is not None:
                 return assignment
@@ -253,7 +264,7 @@ class SlotSearch:
     def _go_on(
         self, levels: list[Iterator[tuple[int, NodeRoom] | None]], tried: IndexTrial | None
     ) -> Trials[SlotAssignment | None]:
-        """The end of the search, None where it is to pause."""
+        """The result of the search, None where it pauses."""
         levels += [] if levels else [self._candidates(0)]
         while levels:
             choice = next(levels[-1], _NO_MORE)
@@ -275,25 +286,26 @@ class SlotSearch:
         return SlotAssignment((), self._most, most_frequent(self._reasons))
 
     def _order(self, pod: Pod, rooms: Sequence[NodeRoom]) -> tuple[bool, int, int]:
-        """Pods that need no other pod first, then those of which the roomiest node and all nodes hold the fewest."""
+        """The order of a kind: pods that need no other pod first; then pods of which one node, and all nodes, hold the fewest."""
         needs = bool(pod.signature.affinity.required)
         return needs, rooms[-1].holds if rooms else 0, sum(room.holds for room in rooms)
 
     def _candidates(self, at: int) -> Iterator[tuple[int, NodeRoom] | None]:
-        """The nodes for the next pod, with their positions among those of its kind; None after each piece without one."""
+        """The nodes for the next pod, each with its position in the list of its kind. None after each piece without any."""
         kind = self._kinds[at]
         rooms = self._rooms[kind]
         filters = None if self._checks is None else self._checks.filters(self._examples[kind])
         first, size, is_dead_end = 0, _FIRST_PIECE, True
         if at and self._kinds[at - 1] == kind and self._only_repels[kind]:
-            first = self._chosen[-1][0]  # of equal pods: another order of the same nodes is no other placement
+            # Equal pods: another order of the same nodes is the same placement, so go on from the last pod's node.
+            first = self._chosen[-1][0]
         start = first
         while start < len(rooms):
             piece = range(start, min(start + size, len(rooms)))
             start, size = piece.stop, min(2 * size, _PIECE)
             open_ = {rooms[place].number: place for place in piece if self._fits(at, rooms[place])}
             passing = open_ if filters is None else filters.passing(list(open_))
-            if not self._is_first:  # what it takes to get to the first dead end is free
+            if not self._is_first:  # the way to the first dead end is not charged
                 self._budget.left -= len(piece) if filters is None else _PIECE
             for number in passing:
                 if self._budget.left < 0:
@@ -309,7 +321,7 @@ class SlotSearch:
                 self._reasons[reason.text] += len(nodes)
 
     def _fits(self, at: int, room: NodeRoom) -> bool:
-        """Whether the node holds the pod beside those of the group that are placed there."""
+        """Whether the node holds the pod beside the pods of the group that are placed there."""
         return self._left.fits(self._pods[at], self._kinds[at], room)
 
     def _place(self, choice: tuple[int, NodeRoom], tried: IndexTrial | None) -> None:
@@ -331,24 +343,25 @@ class SlotSearch:
 
 # How many whole pods of a group each node holds, and why a node holds none.
 #
-# Counted by node and then summed: room on two nodes for half a pod each is room for none. What a pod requests is what the
-# scheduler counts: init containers, sidecars, overhead and resources of the pod are part of `Pod.requests`. Pods that claim
-# room and are on no node yet count on every node where they may be: those with slots, those nominated, and assumed pods of
-# undetermined node. Assumed pods in doubt count once in each domain, where they take most (`lost_to_doubted`): else one pod
-# that passed on all nodes and is never bound would keep the groups of all tenants waiting.
+# 1. Counted by node and then summed: room for half a pod on two nodes is room for none.
+# 2. Requests are counted as in the scheduler: init containers, sidecars, overhead and pod-level resources are in `Pod.requests`.
+# 3. Pods that claim room and are on no node yet count on every node where they may be: pods with slots, nominated pods, and assumed
+#    pods of undetermined node.
+# 4. An assumed pod in doubt counts once in each domain, on the node where it takes most (`lost_to_doubted`). Else one pod that
+#    passed on all nodes and is never bound would keep the pod groups of all tenants waiting.
 
 _NO_CLAIMS: Mapping[str, Pod] = {}
 
 
 NODES_A_STEP: Final = 10_000
-"""Nodes that are looked at before other work may come between: about 5 ms."""
+"""How many nodes one step reads, before other work may run: about 5 ms."""
 
 MOST_LOCATED: Final = 200
-"""Pods in doubt of which it is known in which domains they may be; more of them count in each domain."""
+"""For how many pods in doubt the possible domains are known. More of them count in every domain."""
 
 
 def tolerations_of(levels: Iterable[Level]) -> tuple[Toleration, ...]:
-    """What pods get with a domain, as it decides which taints they tolerate. O(tolerations)."""
+    """The tolerations that pods get with a domain: they decide which tainted nodes hold the pods. O(tolerations)."""
     return tuple(Toleration(*toleration[:4]) for level in levels for toleration in level.tolerations)
 
 
@@ -359,10 +372,10 @@ def with_tolerations(pod: Pod, more: Sequence[Toleration]) -> Pod:
 
 
 class Capacity:
-    """The room for the pods of one group over the nodes of the index. Valid until anything changes.
+    """The room for the pods of one group over the nodes of the index. Valid until the index changes.
 
-    ``own``: the UIDs of these pods, whose claims do not count against them. ``brought``: by value of ``key``, the tolerations that
-    they get with the domain.
+    - ``own``: the UIDs of these pods. Their claims do not count.
+    - ``brought``: by value of the label ``key``, the tolerations that the pods get with the domain.
     """
 
     def __init__(
@@ -390,16 +403,16 @@ class Capacity:
                 self._undetermined.setdefault(name, {})[pod.uid] = pod
 
     def over(self, pod: Pod, levels: Sequence[Level] = ()) -> Trials[Sequence[NodeRoom]]:
-        """The room for pods like this one on each node, or on those in a domain. O(nodes × (terms + resources + claims)).
+        """The room for pods like this one on each node, or on each node of a domain. O(nodes × (terms + resources + claims)).
 
-        For a usual node 0.5 µs, and a quarter of that for one that is not in the domain; a step looks at `NODES_A_STEP`.
+        0.5 µs for a usual node, a quarter of that for a node outside of the domain. A step reads `NODES_A_STEP` nodes.
         """
         view, rooms = self._view, list[NodeRoom]()
         amounts = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and name != PODS]
         goes_anywhere = pod.signature.node_affinity.admits_all
         claimed = {*self._reserved, *self._undetermined, *view.nominated}
         wanted = [(level.key, level.admitted) for level in levels]
-        # No function call for a usual node: this is most of a decision.
+        # A usual node costs no function call here, because this loop takes most of the time of a decision.
         for at, (name, number) in enumerate(list(view.known.items()), start=1):
             if not at % NODES_A_STEP:
                 yield True
@@ -426,7 +439,7 @@ class Capacity:
         return rooms
 
     def _rejection(self, pod: Pod, node: Node) -> Rejection | None:
-        """What keeps a pod off a node whichever pods leave it, with the tolerations that it gets there. O(taints + terms)."""
+        """What rejects a pod on a node even if all pods leave it, with the tolerations that the pod gets there. O(taints + terms)."""
         value = node.labels.get(self._key, "")
         if more := self._brought.get(value):
             known = self._tolerant.get((pod.signature, value))
@@ -436,9 +449,9 @@ class Capacity:
         return static_rejection(pod, node)
 
     def lost_to_doubted(self, rooms: Sequence[NodeRoom], pod: Pod) -> int:
-        """How many pods like this one the nodes of a domain hold less at most, on whichever of them pods in doubt are bound.
+        """By how many pods like this one the room of a domain shrinks at most, on whichever nodes the pods in doubt are bound.
 
-        So the domain has room for the group wherever they are; slots that they take are moved. O(nodes + pods in doubt).
+        The rest is enough for the group wherever they are. A slot that such a pod takes is moved. O(nodes + pods in doubt).
         """
         if not self._doubted:
             return 0
@@ -449,7 +462,7 @@ class Capacity:
         return min(one_by_one, sum(min(room.holds, all_at_once) for room in rooms))
 
     def free(self, room: NodeRoom, pod: Pod) -> FreeResources:
-        """What is free on a node beside all claims. O(resources + claims)."""
+        """The free resources of a node beside all claims. O(resources + claims)."""
         node = self._view.node(room.number)
         if node is None:
             return FreeResources()
@@ -468,7 +481,7 @@ class Capacity:
         return self._beside_claims(number, node, pod)
 
     def holds(self, name: str, pods: Sequence[Pod]) -> bool:
-        """Whether a node takes all of these pods together. O(pods + claims)."""
+        """Whether a node takes all of these pods at the same time. O(pods + claims)."""
         number = self._view.known.get(name)
         node = None if number is None else self._view.node(number)
         if number is None or node is None or self._rejection(pods[0], node) is not None:
@@ -501,10 +514,7 @@ class Capacity:
         return {uid: claim for uid, claim in claims.items() if uid not in self._own and uid not in here}
 
     def free_share(self, rooms: Iterable[NodeRoom], pod: Pod) -> float:
-        """The share of what the nodes offer that is free for such pods, of the resource of which the least is.
-
-        O(nodes × resources).
-        """
+        """The free share of the nodes for such pods: of all requested resources the smallest share. O(nodes × resources)."""
         free: dict[str, int] = {}
         offered: dict[str, int] = {}
         for room in rooms:
@@ -519,7 +529,7 @@ class Capacity:
 
 
 def _displaced(requests: Resources, pod: Pod) -> int:
-    """How many pods like this one a node holds less, at most, where such requests are added. O(resources)."""
+    """By how many pods like this one the room of a node shrinks, at most, if these requests are added. O(resources)."""
     wanted = pod.requests.items()
     return max(
         (-(-requests.get(name, 0) // amount) for name, amount in wanted if amount > 0 and name != PODS), default=0
@@ -539,7 +549,7 @@ _COUNTED: Final = (None, Reason.NO_ROOM, Reason.RESERVED)
 
 
 def is_alone_on_its_node(pod: Pod, view: ClusterView) -> bool:
-    """Whether a node takes only one such pod, by the pod's own anti-affinity, whatever its room. O(terms)."""
+    """Whether the pod's own anti-affinity allows only one such pod on a node, whatever the room. O(terms)."""
     signature = pod.signature
     labels = view.namespace_labels(signature.namespace)
     return any(
@@ -549,14 +559,14 @@ def is_alone_on_its_node(pod: Pod, view: ClusterView) -> bool:
 
 
 def is_unconstrained(pod: Pod, view: ClusterView) -> bool:
-    """Whether no rule that counts pods can reject a node for the pod, whatever pods of its group are placed."""
+    """Whether no rule that counts pods can reject a node for the pod, wherever the pods of its group are placed."""
     compiled = view.compiled(pod.signature)
     is_rejected = compiled.is_malformed or compiled.excess is not None
     return not (is_rejected or compiled.filter_groups() or pod.signature.enforced is not None)
 
 
 def whole_pods(free: FreeResources, requests: Resources) -> int:
-    """How many pods with these requests the free room holds. O(resources)."""
+    """How many pods with these requests fit into the free resources. O(resources)."""
     most = free.slots
     for name, amount in requests.items():
         if amount > 0 and name != PODS:
