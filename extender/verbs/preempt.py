@@ -47,6 +47,7 @@ from extender.verbs.dry_run import (
     is_bound,
     node_of_running_plan,
     plan_of,
+    violating_budgets,
 )
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.kept_nodes import fits_somewhere
@@ -230,19 +231,25 @@ class _Offer:
     - ``victims``: the victims of the offer that the index knows.
     - ``is_whole``: the index knows all victims that were not deleted meanwhile.
     - ``outcome``: None until the offer is examined.
+    - ``least_violations``: how many violated budgets the victims have at least. The request or the index may be out of date.
     """
 
     number: NodeNumber
     candidate: Candidate
     victims: tuple[Pod, ...]
     is_whole: bool
+    least_violations: int
     outcome: Outcome | None = None
 
     def rank(self) -> RemovalRank:
-        """The rank for comparisons: by the computed victims, or by the offered victims until the offer is examined."""
+        """The rank for comparisons: by the computed victims, or by the offered victims until the offer is examined.
+
+        The rank before the examination is the lower bound of the rank after it.
+        """
         if isinstance(self.outcome, NodeVictims):
             return removal_rank(self.outcome.victims, self.outcome.pdb_violations)
-        return removal_rank(self.victims or self.candidate.victims, self.candidate.pdb_violations)
+        violations = self.least_violations if self.outcome is None else self.candidate.pdb_violations
+        return removal_rank(self.victims or self.candidate.victims, violations)
 
 
 # The order of the heap: better offers first; of equal ranks examined offers first; then a random order.
@@ -302,7 +309,11 @@ class Examination:
             if any(victim.priority >= self.run.pod.priority for victim in victims):
                 continue
             pods = tuple(sorted(victims, key=importance))
-            offer = _Offer(number, candidate, pods, is_whole=len(victims) == len(there))
+            # Computed only where the request names violations, as there is nothing less than none.
+            least = candidate.pdb_violations
+            if least:
+                least = min(least, len(violating_budgets(pods, view, self.run.budget)))
+            offer = _Offer(number, candidate, pods, len(victims) == len(there), least)
             if there:
                 yield offer
             elif (examined := self._examined(offer)) is not None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from extender.model.objects import Object
 from extender.model.preemption import Candidate, RemovalRank
-from extender.verbs.dry_run import DryRun, NodeVictims
+from extender.verbs.dry_run import DryRun, NodeVictims, importance
 from extender.verbs.preempt import Examination, Outcome
 from tests.builders import preempting
 from tests.contenders import cluster, contender_json
@@ -35,8 +35,8 @@ def test_no_offered_node_is_better_than_the_one_chosen(
     def rank(outcome: Outcome) -> RemovalRank:
         if isinstance(outcome, NodeVictims):
             return outcome.candidate().rank()
-        victims = tuple(held.pods[each.uid] for each in outcome.candidate.victims)
-        return NodeVictims("", victims, outcome.candidate.pdb_violations).candidate().rank()
+        victims = sorted((held.pods[each.uid] for each in outcome.candidate.victims), key=importance)
+        return NodeVictims("", tuple(victims), outcome.candidate.pdb_violations).candidate().rank()
 
     every = [found for each in args.candidates if (found := best(each)) is not None]
     chosen = best(*args.candidates)

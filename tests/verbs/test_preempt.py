@@ -68,6 +68,11 @@ class TestExecute:
         plan = decide_preemption(args, held.view, EXECUTE, 0).plan
         assert told(plan) == ("n1", ["a"])
 
+    def test_a_budget_that_the_request_names_and_the_index_no_longer_has_makes_no_node_worse(self) -> None:
+        guarded = [*FULL[:3], contender("b", on="n2", cpu=4000, priority=3, app="db"), budget(app="db")]
+        decision = decide({"n1": ["a"], "n2": ["b"]}, *guarded, violations=1)
+        assert told(decision.plan) == ("n1", ["a"])
+
     def test_equal_nodes_are_chosen_by_the_seed(self) -> None:
         equal: list[Object] = [
             stage("n1"),
