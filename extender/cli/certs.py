@@ -1,6 +1,6 @@
-"""`extender certs --out DIR`: writes a certificate authority, a server certificate and one for each role of a client.
+"""`extender certs --out DIR`: writes a certificate authority, a server certificate and a client certificate for each role.
 
-For clusters without other tools for certificates. A second run keeps the authority and renews the others, which a
+For clusters without other tools for certificates. A second run keeps the authority and renews the certificates, which a
 running service reloads. The authority's key has a folder of its own: it can sign a certificate for any role, so it must
 not be on the machines of the extender and its clients.
 """
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _authority(folder: Path, in_use: Path, now: datetime) -> Authority:
-    """The authority in the folder, or a new one unless a certificate of another one is in use."""
+    """The authority in the folder, or a new one. Raises CommandError if a certificate of a third authority is in use."""
     certificate, key = folder / "ca.crt", folder / "ca.key"
     if not certificate.exists() and not key.exists():
         if in_use.exists():  # running clients and servers trust another authority
@@ -110,7 +110,7 @@ def _authority(folder: Path, in_use: Path, now: datetime) -> Authority:
 
 
 def _write_pair(folder: Path, name: str, pair: Pair) -> None:
-    # A service that reloads between the two writes finds a mismatch, and keeps the certificate that it has.
+    # A service that reloads between the two writes finds a mismatch, and keeps its present certificate.
     _write(folder / f"{name}.key", pair.key_pem, _SECRET)
     _write(folder / f"{name}.crt", pair.certificate_pem, _PUBLIC)
 

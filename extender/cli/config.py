@@ -1,9 +1,9 @@
 """`extender config`: checks configuration files, and prints kube-scheduler's configuration for one.
 
 `validate FILE...` prints for each file that it is valid, or all its problems. `generate` prints the
-KubeSchedulerConfiguration for a configuration of the extender and a layout, or those of several schedulers and the policy
-that distributes pods over them. It never prints https without a CA: kube-scheduler would then not verify the extender's
-certificate.
+KubeSchedulerConfiguration for a configuration of the extender and a layout. With `--schedulers` it prints a document for each
+scheduler, and the policy that distributes pods over them. It never prints https without a CA, because kube-scheduler would not
+verify the extender's certificate then.
 https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 """
 
@@ -172,7 +172,7 @@ def distributing_policy(names: Sequence[str], namespace: str) -> str:
 def scheduler_configuration(settings: Settings, arguments: argparse.Namespace, name: str = "") -> str:
     """The document as text with comments. Raises CommandError for settings that would not work or not be secure.
 
-    ``name``: of one of several schedulers; empty for that of the layout.
+    ``name``: the name of one of several schedulers; empty for the only scheduler of the layout.
     """
     _check(settings, arguments)
     layout, kubeconfig = arguments.layout, arguments.scheduler_kubeconfig
@@ -190,7 +190,11 @@ def scheduler_configuration(settings: Settings, arguments: argparse.Namespace, n
         lines += ["", "clientConnection:"]
         lines += [f"  kubeconfig: {kubeconfig} # with --config the scheduler ignores its flag --kubeconfig"]
     if name:
-        lines += ["", "leaderElection: # another Lease than that of the first scheduler", "  leaderElect: true"]
+        lines += [
+            "",
+            "leaderElection: # a Lease of its own: the first scheduler has another one",
+            "  leaderElect: true",
+        ]
         lines += [f"  resourceName: {name}", "  resourceNamespace: kube-system"]
     lines += [*_profiles(settings, name), "", "extenders: # they apply to all profiles of this scheduler"]
     return "\n".join([*lines, *_extender_entry(settings, arguments)]) + "\n"
@@ -215,8 +219,8 @@ def _sampling(settings: Settings) -> Iterator[str]:
         yield "percentageOfNodesToScore: 100 # with a sample a pod that fits few nodes waits long: rejectedPods.nominateElsewhere is off"
     elif settings.mode == "offload":
         yield "# A sample of 2 % of the nodes, at least 100: the scheduler filters them for each pod. If no node of the sample fits,"
-        yield "# rejectedPods.nominateElsewhere nominates the pod to a node outside of it. More, or a profile of its own with more,"
-        yield "# for pods that prefer few nodes. Measured in config/explanation/placement.md, Sampling."
+        yield "# rejectedPods.nominateElsewhere nominates the pod to a node outside of it. Pods that prefer few nodes need a larger"
+        yield "# sample, here or in a profile of their own. Measured in config/explanation/placement.md, Sampling."
         yield f"percentageOfNodesToScore: {SAMPLED_PERCENTAGE}"
     else:
         yield "# percentageOfNodesToScore keeps its default, which samples the nodes and is fast. If no node of the sample fits,"
@@ -244,8 +248,8 @@ def _profiles(settings: Settings, name: str) -> Iterator[str]:
 def _plugin_config(settings: Settings) -> Iterator[str]:
     """Arguments of plugins that go with the settings.
 
-    Fewer dry runs in the scheduler where the extender chooses the victims, see "What preemption costs"; and bin packing
-    also of the pods for which the scheduler chooses the node.
+    1. Fewer dry runs in the scheduler if the extender chooses the victims, see "What preemption costs".
+    2. Bin packing for the pods whose node the scheduler chooses.
     """
     executes, packs = settings.preemption.mode == "execute", settings.answers.scoring_strategy == "MostAllocated"
     if settings.mode != "offload" or not (executes or packs):

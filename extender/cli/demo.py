@@ -34,7 +34,7 @@ _ADDRESS: Final = "127.0.0.1:8888"
 
 
 def add_parser(commands: Commands) -> None:
-    """Adds the parser. The defaults are those of `make run`."""
+    """Adds the parser, with the defaults of `make run`."""
     parser = commands.add_parser("demo", help="run the extender with a small simulated cluster")
     parser.add_argument("--once", action="store_true", help="play the scenario once, check the placements, and exit")
     parser.add_argument("--scenario", metavar="FILE", help=f"scenario file (config/{_SCENARIO})")
@@ -80,7 +80,7 @@ async def _show(path: str, seed: int | None, address: Address) -> None:
 
 
 async def _play_on(player: Player) -> None:
-    """Runs the steps once, then those of `forever` repeatedly, until cancelled."""
+    """Runs the steps once, then the steps of `forever` again and again, until cancelled."""
     play = player.simulated.play
     await player.run(play.steps)
     while play.forever:

@@ -27,7 +27,10 @@ _PATIENCE: Final = 3.0  # seconds for a connection
 
 
 async def read_deployment(connection: Connection, namespace: str) -> Deployment:
-    """Raises KubeError. ``namespace``: that of the extender, empty where it is not known: then the only one of those that has its pods."""
+    """The replicas and the schedulers. Raises KubeError.
+
+    ``namespace``: the namespace of the extender. If it is empty, the only namespace of deploy/ that has pods of the extender.
+    """
     by_namespace = {
         name: pods
         for name in ([namespace] if namespace else _NAMESPACES)
@@ -54,7 +57,7 @@ def _containers(pod: JsonObject) -> Iterable[JsonObject]:
 
 
 async def _guard(connection: Connection) -> str:
-    """What is missing of the admission policy of deploy/base/admission.yaml; its name may end with that of an overlay."""
+    """What is missing of the admission policy of deploy/base/admission.yaml. An overlay may append a suffix to its name."""
     policies = await _listed(connection, f"{_ADMISSION}ies")
     bindings = await _listed(connection, f"{_ADMISSION}ybindings")
     if policies is None or bindings is None:

@@ -108,7 +108,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     facts = replace(facts, url=url)
     try:
         state = read_service(url, trust_of(arguments))
-        # From here on the settings are those of the running service; the file may have changed since its start.
+        # From here on the settings of the running service count, because the file may have changed since its start.
         clocks = {"the service": state.date - facts.now} if state.date is not None else {}
         facts = replace(facts, settings=state.settings, readiness=state.readiness, samples=state.samples, clocks=clocks)
         facts = replace(facts, knows_settings=True)
@@ -148,7 +148,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
 
 
 def _examine_scheduler(scheduler: KubeSchedulerConfiguration, url: str, facts: Facts) -> tuple[list[Finding], str]:
-    """What is found in the scheduler's configuration, and what was not compared."""
+    """The findings in the scheduler's configuration, and what was not compared."""
     nodes = int(facts.total("extender_index_entries", kind="nodes"))
     findings = examine_scheduler(scheduler, facts.settings if facts.knows_settings else None, nodes, url)
     how = "" if facts.knows_settings else " alone, without the settings of the extender"
@@ -164,7 +164,7 @@ def _profiles(scheduler: KubeSchedulerConfiguration | None) -> frozenset[str]:
 
 def _is_here(arguments: argparse.Namespace, url: str, settings: Settings) -> bool:
     """Whether the service runs on this machine, as far as its address tells."""
-    # Only in a pod the leader keeps the Service; its loopback address is that of a port-forward.
+    # The leader writes the Service only if it runs in a pod. Then a loopback address is the end of a port-forward.
     return urlsplit(url).hostname in LOCAL and not settings.leader_election.service and not arguments.forward
 
 
@@ -188,7 +188,7 @@ class _ClusterAccess(NamedTuple):
 
     @classmethod
     def of(cls, arguments: argparse.Namespace, url: str, settings: Settings) -> "_ClusterAccess":
-        """The service's own access if it is known, so that its permissions are reviewed, not those of the user.
+        """The service's own access if it is known, so that its permissions are reviewed and not the user's.
 
         It is known if this machine has the kubeconfig of the running settings, or if a service without one runs on this
         machine and so uses the default.
@@ -266,7 +266,7 @@ async def _denied(reviews: AccessReviews, settings: Settings) -> Sequence[Permis
 async def _queue(
     session: Session, facts: Facts, scheduler: KubeSchedulerConfiguration | None, *, is_called: bool
 ) -> SchedulerCalls:
-    """What the pods of this scheduler's profiles show. Raises KubeError."""
+    """The queue of this scheduler's profiles, by their pods. Raises KubeError."""
     pods = await read_pod_conditions(session.reads, "spec.nodeName=")
     pods += [] if is_called else await read_pod_conditions(session.reads, "spec.nodeName!=")
     started, profiles = facts.total("process_start_time_seconds"), _profiles(scheduler)
@@ -281,7 +281,7 @@ async def _queue(
     return SchedulerCalls(
         scheduled=sum(pod.scheduled_at > started for pod in ours),
         rejected=tuple(sorted({pod.rejection for pod in ours if pod.rejection})),
-        # Without the scheduler's configuration those of all schedulers, which name the address that they call.
+        # Without the scheduler's configuration: the events of all schedulers, which name the address that they call.
         failed=tuple(
             pod.failure
             for pod in (pods if scheduler is None else ours)

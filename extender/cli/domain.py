@@ -1,7 +1,7 @@
 """`extender domain`: lists topology domains, and excludes one from spread constraints for a time, as when a zone is drained.
 
-Reads and writes the TopologyDomains of a cluster, and nothing else. Which pods leave an excluded domain out is said by the
-directive `spread` of policies.
+Reads and writes only the TopologyDomains of a cluster. The directive `spread` of a policy says which pods leave out an excluded
+domain.
 """
 
 import argparse
@@ -40,14 +40,14 @@ def add_parser(commands: Commands) -> None:
     """Adds the parser."""
     parser = commands.add_parser("domain", help="list topology domains, and exclude one from spread for a time")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    exclude = actions.add_parser("exclude", help="let a domain take no pod and count for no minimum")
+    exclude = actions.add_parser("exclude", help="exclude a domain: it takes no pods, and spread constraints ignore it")
     exclude.add_argument("domain", metavar="DOMAIN", help="the value of the topology key, such as a zone")
     exclude.add_argument(
-        "--for", dest="duration", metavar="DURATION", default="", help="until when, such as 2h; else for good"
+        "--for", dest="duration", metavar="DURATION", default="", help="how long, such as 2h (default: without end)"
     )
     exclude.add_argument("--reason", metavar="TEXT", default="", help="why, for explanations")
     exclude.set_defaults(run=run_exclude)
-    include = actions.add_parser("include", help="take an exclusion back")
+    include = actions.add_parser("include", help="end the exclusion of a domain")
     include.add_argument("domain", metavar="DOMAIN")
     include.set_defaults(run=run_include)
     listing = actions.add_parser("list", help="show the domains that are declared or excluded")
@@ -155,7 +155,7 @@ def _changed(arguments: argparse.Namespace, change: Callable[[list[JsonObject]],
             return await _create(session, arguments.key, change([]), others={obj["metadata"]["name"] for obj in read})
         name, version = changed["metadata"]["name"], changed["metadata"]["resourceVersion"]
         if not _NAME.fullmatch(name):
-            raise CommandError(f"TopologyDomains {name}: is no name that can be in a path")
+            raise CommandError(f"TopologyDomains {name}: this name cannot be part of a URL path")
         body = {"metadata": {"resourceVersion": version}, "spec": {"excluded": change(_excluded(changed))}}
         path = f"{TOPOLOGY_DOMAINS.path}/{name}"
         await session.writes.call("PATCH", path, body=body, content_type=MERGE_PATCH, limit=_LIMIT)
@@ -168,9 +168,13 @@ async def _create(session: Session, key: str, excluded: list[JsonObject], others
     """A TopologyDomains for the key that declares no domain; returns its name. Raises CommandError."""
     name = re.sub("[^a-z0-9.]+", "-", key.lower())
     if name in others:
-        raise CommandError(f"no TopologyDomains is about {key}, and {name} is about another key: create one by hand")
+        raise CommandError(
+            f"no TopologyDomains has the key {key}, and the name {name} is taken: create an object for this key by hand"
+        )
     if len(others) >= MOST_TOPOLOGY_DOMAINS:
-        raise CommandError(f"no TopologyDomains is about {key}, and no more than {MOST_TOPOLOGY_DOMAINS} are read")
+        raise CommandError(
+            f"no TopologyDomains has the key {key}, and a further object has no effect: only {MOST_TOPOLOGY_DOMAINS} are read"
+        )
     body = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": DOMAINS_KIND,

@@ -204,7 +204,7 @@ def _verdict(explanation: Explanation) -> str:
 
 
 def _obstacle_rows(obstacles: Sequence[Obstacle], *, is_wide: bool) -> list[tuple[str, ...]]:
-    """``is_wide``: with the code of the reason, which metrics and decisions have, and the topology key."""
+    """``is_wide``: with the topology key and the code of the reason, by which metrics and decisions name it."""
     more = ("CODE", "TOPOLOGY KEY") if is_wide else ()
     rows: list[tuple[str, ...]] = [("RULE", "NODES", "REASON", *more, "BECAUSE OF", "SUCH AS")]
     return rows + [
@@ -267,7 +267,7 @@ def _constraint(state: ConstraintState) -> Iterator[str]:
         yield f"and {state.more_terms} more terms of existing pods"
 
 
-# A kind that is not here, as that of a rule of your own, is its own head.
+# A kind that is not in the table, such as the kind of a rule of your own, is its own heading.
 _HEADS: Final = {
     "podAffinity": "Required pod affinity",
     "podAntiAffinity": "Required pod anti-affinity",

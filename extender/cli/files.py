@@ -80,12 +80,12 @@ def read_yaml(path: str) -> object:
 
 
 def read_yaml_documents(path: str, most_values: int = MOST_VALUES_OF_OBJECTS) -> list[object]:
-    """All documents of a YAML or JSON file, each as `read_yaml` reads one."""
+    """All documents of a YAML or JSON file, as `read_yaml`."""
     return _parsed(path, lambda body: _StrictLoader(body, most_values).documents())
 
 
 def read_documents(path: str, most_values: int = MOST_VALUES_OF_OBJECTS) -> list[dict[str, Any]]:
-    """The objects of a YAML or JSON file with one or more documents, and those in its Lists, as plain JSON."""
+    """The objects of all documents of a YAML or JSON file, also in Lists, as plain JSON."""
     items = [item for document in read_yaml_documents(path, most_values) for item in _listed(_plain(path, document))]
     if not items or not all(isinstance(item, dict) for item in items):
         raise CommandError(f"{path}: expected Kubernetes objects")
@@ -101,7 +101,7 @@ def _plain(path: str, document: object) -> Any:
 
 
 def _listed(value: Any, depth: int = 0) -> Iterator[Any]:
-    """An object, or those of a List, also of one within a List."""
+    """An object, or the objects of a List. Lists may be nested."""
     if isinstance(value, dict) and str(value.get("kind")).endswith("List") and depth < _DEEPEST_LIST:
         items = value.get("items")
         for item in items if isinstance(items, list) else ():
@@ -113,7 +113,8 @@ def _listed(value: Any, depth: int = 0) -> Iterator[Any]:
 def read_listed(path: str) -> bytes:
     """The objects of a file in any form that kubectl prints, as JSON: JSON or YAML, with a byte order mark, in UTF-16.
 
-    Of a folder, such as `kubectl cluster-info dump --output-directory` makes, the objects of all its files. Raises CommandError.
+    The path may be a folder, such as `kubectl cluster-info dump --output-directory` makes: then the objects of all its files.
+    Raises CommandError.
     """
     if path != STDIN and Path(path).is_dir():
         files = sorted(file for file in Path(path).rglob("*") if file.suffix in _OBJECT_FILES)
@@ -131,7 +132,7 @@ def read_listed(path: str) -> bytes:
 
 
 def _as_utf8(path: str, body: bytes) -> bytes:
-    """The text in UTF-8, whatever the byte order mark says. What a shell of Windows writes is UTF-16."""
+    """The text converted to UTF-8. Shells of Windows write UTF-16 with a byte order mark."""
     if body.startswith(_GZIP):
         raise CommandError(f"{path}: is compressed with gzip, unpack it first")
     encoding = next((name for mark, name in _MARKS if body.startswith(mark)), "")
@@ -140,7 +141,7 @@ def _as_utf8(path: str, body: bytes) -> bytes:
     try:
         return body.decode(encoding).encode() if encoding else body
     except UnicodeDecodeError:
-        raise CommandError(f"{path}: begins as {encoding}, and is not") from None
+        raise CommandError(f"{path}: begins with the byte order mark of {encoding}, but is not {encoding}") from None
 
 
 def _parsed(path: str, parse: Callable[[bytes], T]) -> T:
@@ -181,7 +182,7 @@ def is_file(path: str) -> bool:
 
 
 def kubectl_file(given: str) -> str:
-    """The kubeconfig that kubectl takes: the one that is given, or that of the environment; else empty, for its default."""
+    """The kubeconfig that kubectl takes: the given one, or the environment's; empty for the default."""
     return given or os.environ.get("KUBECONFIG", "")
 
 
@@ -212,7 +213,7 @@ def own_pod() -> OwnPod | None:
 
 
 class _StrictLoader(BoundedLoader):
-    """A YAML loader that rejects a field that is set twice, of which the base class takes the last one."""
+    """A YAML loader that rejects a field that is set twice. The base class takes the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 (overrides)
         """Builds a mapping. Called for each one, with the arguments of the base class."""
@@ -238,7 +239,7 @@ class _StrictLoader(BoundedLoader):
 
 
 class _OwnLoader(_StrictLoader):
-    """For the project's own documents: refuses a number that most readers take for another one.
+    """For the project's own documents: refuses a number such as 010, which YAML 1.1 reads as 8.
 
     In objects of Kubernetes `defaultMode: 0644` is usual, and means what YAML 1.1 says.
     """

@@ -1,6 +1,6 @@
 """`extender groups`: lists the groups of gated pods: how far each is, where it goes, how long it waits, and why.
 
-Below them it lists the domains of policies that list or limit them, and what pods have of each.
+Below them it lists the domains of policies that list or limit domains, and what pods use of each.
 
 Reads policies, pods and GroupPlacements from a cluster or a snapshot, and changes nothing.
 """
@@ -130,8 +130,8 @@ async def _read_cluster(kube: Kube, limits: ConstraintLimits) -> list[Object]:
 async def read_groups(connection: Connection, limits: ConstraintLimits, **pods: str) -> list[Object]:
     """The objects that groups are made from. Raises ``KubeError``; a kind that is not served has no objects.
 
-    ``pods``: parameters of the query for pods, such as ``fieldSelector``. Of a page of pods only those are kept that wait at a
-    gate or were released, so that the pods of a large cluster are never held all at once.
+    ``pods``: parameters of the query for pods, such as ``fieldSelector``. Pods that never waited at a gate are dropped after each
+    page, so that the pods of a large cluster are never held all at once.
     """
     objects: list[Object] = []
     for watched in WATCHED_KINDS:
@@ -155,7 +155,7 @@ def _decoded(kind: Kind[Any], bodies: Iterable[bytes]) -> Iterator[Object]:
 
 
 def _is_of_groups(obj: Object) -> bool:
-    """Groups depend on nothing else, and counting the constraints of all other pods would take the most time."""
+    """Whether groups depend on the object. Others are dropped, because to count their constraints would take the most time."""
     return (
         obj.gating is not None if isinstance(obj, Pod) else isinstance(obj, Namespace | PolicyObject | GroupPlacement)
     )
@@ -188,7 +188,7 @@ def _print_table(listed: Groups, now: datetime, *, is_wide: bool) -> None:
 
 
 def _use_row(key: PolicyKey, use: DomainUse, *, is_wide: bool) -> tuple[str, ...]:
-    """What is used, and what may be: ``4 of 40``."""
+    """What is used of the quota, such as ``4 of 40``."""
 
     def text(resource: str) -> str:
         used, most = use.used.get(resource, 0), use.quota.get(resource)

@@ -1,13 +1,16 @@
 """`kubectl placement`: the commands about pods and the service, with the context and the namespace of kubectl.
 
-kubectl runs `kubectl-placement`, and asks `kubectl_complete-placement` what a word may become. The commands are those of
-`extender`; this module gives them kubectl's cluster, and leads them to the service by `kubectl port-forward` to one of its pods.
-The API server's proxy would not do: it shows no client certificate, it passes on a Host that the service does not know, its
-address is not loopback, which alone may ask without a certificate, and a NetworkPolicy may keep it out.
+kubectl runs `kubectl-placement`, and `kubectl_complete-placement` for completions. The commands are the commands of `extender`.
+This module gives them kubectl's cluster, and connects them to the service by `kubectl port-forward` to a pod. The API server's
+proxy cannot be used:
 
-The Service has no selector, so a pod is chosen: of several ready ones that which the EndpointSlice of the leader names. The labels of
-a pod, its account and the objects of a namespace are what a tenant can write, and so is the Secret that would go with them. So pods
-are asked in the namespaces of deploy/ alone, in one that the user names, and in those of the accounts that the extender's
+1. It shows no client certificate, and its address is not loopback, which alone may ask without a certificate.
+2. It passes on a Host that the service does not know.
+3. A NetworkPolicy may keep it out.
+
+The Service has no selector, so this module chooses the pod: among ready pods the leader, which the EndpointSlice names. A tenant
+can write the labels of a pod, its account, the objects of a namespace and a Secret for them. So pods are searched only in the
+namespaces of deploy/, in a namespace that the user names, and in the namespaces of the accounts that the extender's
 ClusterRoleBinding names.
 https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/
 """
@@ -46,7 +49,7 @@ JsonObject = dict[str, Any]
 
 PROGRAM: Final = "kubectl placement"
 COMMANDS: Final = frozenset({"explain", "whatif", "groups", "quota", "policy", "doctor"})
-# Those of deploy/overlays. Elsewhere the labels prove nothing: a tenant may give a pod of its own any label.
+# The namespaces of deploy/overlays. Elsewhere labels prove nothing: a tenant may give any label to a pod.
 NAMESPACES: Final = ("placement-extender", "placement-shared", "kube-system")
 LABELS: Final = "app.kubernetes.io/name=placement-extender,app.kubernetes.io/component=extender"
 BINDING: Final = (
@@ -87,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(chosen: str) -> _Parser:
-    """That of one subcommand; of all of them, for help, if `chosen` is none."""
+    """The parser of one subcommand; of all subcommands, for help, if `chosen` is none."""
     parser = _Parser(prog=PROGRAM, description="Where pods go, why they wait, and what would help.")
     commands = add_commands(parser, chosen, () if chosen == "completion" else sorted(COMMANDS))
     for name in COMMANDS & parser.inner().keys():
@@ -177,7 +180,7 @@ class ServicePod(NamedTuple):
             probe.get("scheme", "HTTP").lower(),
             status.get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"],
             conditions.get("Ready") == "True",
-            # A static pod has no account; its kubeconfig is that of the user of deploy/overlays/sidecar.
+            # A static pod has no account: its kubeconfig names the user of deploy/overlays/sidecar.
             _ACCOUNT
             if container["name"] == _ACCOUNT
             else f"system:serviceaccount:{pod['metadata']['namespace']}:{_ACCOUNT}",
@@ -198,7 +201,7 @@ def _lack_image(pods: Sequence[ServicePod]) -> bool:
 
 
 def _find_pod(kube: Kube, namespace: str) -> ServicePod:
-    """The pod to ask: the leader, or any that is ready, or runs at least. Raises CommandError."""
+    """The pod to ask: the leader, else a ready pod, else a running pod. Raises CommandError."""
 
     async def find() -> ServicePod:
         async with open_session(access_to(kube), SystemClock()) as session:
@@ -224,7 +227,10 @@ def _find_pod(kube: Kube, namespace: str) -> ServicePod:
 
 
 async def _pods(connection: Connection, namespace: str) -> list[ServicePod]:
-    """The pods of the extender in this namespace, else in those of deploy/, else where its permissions are. Raises CommandError for none."""
+    """The pods of the extender in the given namespace. Raises CommandError for none.
+
+    Without a namespace: in the namespaces of deploy/, then in the namespaces of the accounts with the extender's permissions.
+    """
     denied = list[str]()
     if pods := await _pods_in(connection, [namespace] if namespace else NAMESPACES, denied):
         return pods
@@ -249,7 +255,7 @@ async def _pods(connection: Connection, namespace: str) -> list[ServicePod]:
 
 
 async def _pods_in(connection: Connection, namespaces: Iterable[str], denied: list[str]) -> list[ServicePod]:
-    """The pods with the labels; "" is every namespace. Adds those that may not be read to ``denied``."""
+    """The pods with the labels; "" is every namespace. Adds namespaces that may not be read to ``denied``."""
     pods = list[ServicePod]()
     for place in namespaces:
         path = f"/api/v1/namespaces/{place}/pods" if place else "/api/v1/pods"
@@ -265,7 +271,7 @@ async def _pods_in(connection: Connection, namespaces: Iterable[str], denied: li
 
 
 async def _granted(connection: Connection) -> list[str]:
-    """The namespaces of the accounts that may read what the extender needs; none where the user may not read that."""
+    """The namespaces of the accounts in the extender's ClusterRoleBinding; empty if the user may not read it."""
     try:
         items = await read_list(connection, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings")
     except KubeError:
@@ -287,7 +293,10 @@ def _some(names: Sequence[str]) -> str:
 
 
 async def _leader(connection: Connection, namespace: str) -> str:
-    """The pod to which the Service leads; empty where that is not known. Every replica explains, but what it assumed only the leader knows."""
+    """The name of the leader's pod, by the EndpointSlice; empty if unknown.
+
+    Every replica explains, but only the leader knows which pods are assumed.
+    """
     path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{LEADER_SLICE}"
     try:
         slice_ = orjson.loads(await connection.call("GET", path))
@@ -368,7 +377,7 @@ def _forward(kube: Kube, pod: ServicePod) -> Iterator[tuple[str, Callable[[], li
 
 
 class _Parser(argparse.ArgumentParser):
-    """The parser of a command; those of its subcommands are of this class too."""
+    """The parser of a command. Parsers of its subcommands are of this class too."""
 
     def add_options(self) -> None:
         """Adds to each command the options of kubectl that it lacks."""
@@ -385,7 +394,9 @@ class _Parser(argparse.ArgumentParser):
             if action.dest == "url":
                 action.help = "URL of the service, in place of a port-forward to one of its pods"
         if "url" in known:
-            text = "namespace of the extender (found in those of deploy/, and by its ClusterRoleBinding)"
+            text = (
+                "namespace of the extender (default: found in the namespaces of deploy/, or by its ClusterRoleBinding)"
+            )
             self.add_argument("--extender-namespace", metavar="NS", default="", help=text)
 
     def inner(self) -> Mapping[str, _Parser]:
@@ -395,7 +406,7 @@ class _Parser(argparse.ArgumentParser):
     def completions(
         self, words: Sequence[str], begun: str, given: argparse.Namespace | None = None
     ) -> list[str] | None:
-        """What the word that has begun may become after these words; None where it is a file, which the shell completes."""
+        """The completions of ``begun`` after these words; None for a file, which the shell completes."""
         given = given or argparse.Namespace(kubeconfig="", context="", namespace="")
         awaited: argparse.Action | None = None
         for number, word in enumerate(words, 1):
@@ -430,7 +441,7 @@ def complete(argv: Sequence[str] | None = None) -> int:
 
 
 def _values(action: argparse.Action, given: argparse.Namespace) -> list[str]:
-    """The values that an argument may have. None of the cluster where it does not answer: a completion reports no errors."""
+    """The values that an argument may have. No names if the cluster does not answer: a completion reports no errors."""
     if action.choices is not None:
         return list(map(str, action.choices))
     if action.dest in _FREE:

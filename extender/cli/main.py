@@ -1,6 +1,7 @@
 """The `extender` command: its parser and its exit codes. Each subcommand but `version` is a module.
 
-A module adds its parser and the function to run. This one imports only the subcommand that is called: without the Kubernetes client `config validate` takes a third of the time.
+A module adds its parser and the function to run. Only the module of the called subcommand is imported: without the Kubernetes
+client `config validate` takes a third of the time.
 
 Exit codes: 0 success, 1 an error or a failed check, 2 wrong usage, 130 interrupted. In `doctor` 2 means errors found.
 """

@@ -1,9 +1,9 @@
 """`extender policy`: tries out policies by the code of the webhook, and writes them in the API server's own form.
 
-`test` changes nothing. The pods are those of files and those that their workloads would have, or those of a namespace of a snapshot or a cluster, each as if it were created again. Only
-the policies that are given apply, not those of the cluster. Exit codes: 0 applied or nothing to do; 1 a conflict, an
-invalid policy, a refused pod, or a pod that fits no node; 2 wrong usage. `export` gives 1 where it
-leaves something out.
+`test` changes nothing. It tests pods of files, pods that workloads of files would have, or the pods of a namespace of a snapshot
+or a cluster, each as if it were created again. Only the given policies apply, not the policies of the cluster. Exit codes: 0
+applied or nothing to do; 1 a conflict, an invalid policy, a refused pod, or a pod that fits no node; 2 wrong usage. `export`
+returns 1 if it leaves something out.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 @dataclass(slots=True)
 class Surroundings:
-    """What is known of a cluster: the labels of its namespaces, its nodes (None: not known), and the pods of one namespace.
+    """The known objects of a cluster: labels of namespaces, nodes (None: not known), and the pods of one namespace.
 
-    ``objects``: nodes, pods and GroupPlacements, where a policy releases pods into the room that these leave.
+    ``objects``: nodes, pods and GroupPlacements. Needed only if a policy releases pods into the room that they leave.
     """
 
     namespaces: dict[str, Labels] = field(default_factory=dict)
@@ -198,9 +198,9 @@ def run_export(arguments: argparse.Namespace) -> int:
 
 
 def _policies(paths: Iterable[str], settings: Settings, index: ClusterIndex, namespace: str = "") -> list[PolicyFound]:
-    """The policies of the files. The index gets them, the invalid ones apart, as in the service, and the TopologyDomains.
+    """The policies of the files. They are added to the index, as in the service, and so are TopologyDomains.
 
-    ``namespace``: of namespaced policies that name none.
+    ``namespace``: the namespace of policies that name none.
     """
     policies, table = list[PolicyFound](), index.policies
     for path in paths:
@@ -264,7 +264,7 @@ def _tested(
     is_new: bool,
     count: int = 1,
 ) -> JsonObject:
-    """``is_new``: a person gives the object, so that the API server may refuse it. ``count``: how many of it are made."""
+    """``is_new``: the object comes from a file, so the API server may refuse it. ``count``: how many copies are made."""
     creator = next(iter(settings.policies.exemptions.daemon_sets_by), "")  # asked of pods of a DaemonSet alone
     admission = verb.admit(review_of(obj, _namespace_of(obj), creator))
     response, metadata = admission.review["response"], obj["metadata"]
@@ -334,7 +334,7 @@ def _made_pods(workload: JsonObject, settings: Settings) -> list[JsonObject]:
 
 
 def _add_groups(tested: Iterable[JsonObject], known: Surroundings, settings: Settings, index: ClusterIndex) -> None:
-    """Tells of each tested pod the group that it waits in. O(pods of the cluster), if a policy releases pods."""
+    """Adds to each tested pod the group that it waits in. O(pods of the cluster), if a policy releases pods."""
     if not any(policy.release for policy in index.policies):
         return
     admitted = [
@@ -351,7 +351,7 @@ def _nodes_document(match: NodeMatch) -> JsonObject:
 
 
 def _is_good(document: JsonObject) -> bool:
-    """Whether it is admitted without a conflict or an error, and fits a node as far as that is known."""
+    """Whether the object is admitted without a conflict or an error, and fits a node if the nodes are known."""
     nodes, held = document["nodes"], document["scheduling"]
     if nodes is not None and not nodes["matching"]:
         return False
@@ -363,7 +363,7 @@ def _is_good(document: JsonObject) -> bool:
 
 
 def _pod(obj: JsonObject, settings: Settings) -> Pod | None:
-    """The pod as the index would read it of a cluster; None for another object. Raises CommandError."""
+    """The pod as the index would read it from a cluster; None for another object. Raises CommandError."""
     if obj.get("kind") != "Pod":
         return None
     obj = deepcopy(obj)
@@ -538,7 +538,7 @@ def _dump(value: Any) -> str:
 def held_at_scheduling(
     pod: Pod, index: ClusterIndex, nodes: Sequence[Node] | None, settings: Settings
 ) -> JsonObject | None:
-    """What policies hold a pod to later, as the document for scripts; None where that is nothing. O(nodes × terms).
+    """The directives that hold a pod at scheduling, as the document for scripts; None without any. O(nodes × terms).
 
     ``refused``: why no node is left. ``scores``: the sum of the weights by node. The index has the policies and the namespaces.
     """
@@ -574,7 +574,7 @@ def _directives(own: PodSignature, signature: PodSignature, enforced: Enforced) 
 
 
 def _matched(pod: Pod, enforced: Enforced, nodes: Sequence[Node]) -> NodeMatch:
-    """The nodes that the pod fits by itself and that the policies leave it."""
+    """The nodes that the pod fits by itself and that the policies allow."""
     own = match_nodes(pod, nodes)
     if enforced.refused_for is not None:
         return NodeMatch((), {enforced.refused_for.text: own.total})

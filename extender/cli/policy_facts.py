@@ -1,4 +1,4 @@
-"""What `doctor` reads of a cluster about scheduling policies: kinds, webhook configurations, the way to the webhook, policies."""
+"""The facts that `doctor` reads about scheduling policies: kinds, policies, webhook configurations, and whether they work."""
 
 import asyncio
 import base64
@@ -97,7 +97,10 @@ async def read_policy_facts(connection: Connection, settings: Settings, *, is_he
 
 
 async def _call_fault(connection: Connection) -> str | None:
-    """What the API server says of its call of the webhook: a policy that selects nothing is created in a dry run, which stores nothing."""
+    """The error of the API server's call of the webhook; empty if it succeeded.
+
+    A dry run creates a policy that selects nothing: it calls the webhook and stores nothing.
+    """
     nothing = {"matchLabels": {"placement.extender.dev/doctor": "dry-run"}}
     body = {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -115,7 +118,7 @@ async def _call_fault(connection: Connection) -> str | None:
 
 
 async def _selecting_nothing(get: _Get, configurations: Mapping[str, JsonObject | None]) -> dict[str, str]:
-    """The selectors of the mutating webhook that an administrator narrowed until nothing is left."""
+    """The selectors of the mutating webhook that an administrator narrowed so far that they select nothing."""
     (mutating,) = (
         configuration for name, configuration in configurations.items() if name.startswith(_CONFIGURATIONS[MUTATING])
     )
@@ -129,7 +132,7 @@ async def _selecting_nothing(get: _Get, configurations: Mapping[str, JsonObject 
 
 
 async def _is_none(get: _Get, what: str, query: Mapping[str, str]) -> bool:
-    """Whether a list is empty; what may not be read is not."""
+    """Whether a list is empty; False if it may not be read."""
     page = await get(f"/api/v1/{what}s", {**query, "limit": "1"})
     return page is not None and not page.get("items")
 
@@ -157,7 +160,7 @@ def _policy(item: JsonObject, kind: str, settings: Settings) -> Policy | Invalid
 
 
 def _dropped(openapi: JsonObject | None) -> dict[str, tuple[str, ...]]:
-    """By kind the fields of a spec that the published schema does not have; nothing where no schema is published."""
+    """By kind: the fields of a spec that the published schema lacks. Empty if no schema is published."""
     lacking = {}
     for name, schema in ((openapi or {}).get("components") or {}).get("schemas", {}).items():
         kind = name.rpartition(".")[2]
@@ -179,7 +182,7 @@ def _services(clients: Mapping[str, list[JsonObject]]) -> list[str]:
 
 
 async def _ready_endpoints(get: _Get, namespace: str, name: str) -> int | None:
-    """How many endpoints are ready; None without the Service. What may not be read counts as one."""
+    """How many endpoints are ready; None without the Service. 1 if the endpoints may not be read."""
     service = await get(f"/api/v1/namespaces/{namespace}/services/{name}")
     if service == {}:
         return None
@@ -197,7 +200,7 @@ async def _serving_certificate(get: _Get, settings: Settings, clients: Mapping[s
     webhook = settings.policies.webhook
     if webhook.certificates != "own":
         return content_of(webhook.cert_file)
-    # The leader writes the Service's namespace, which is that of the Secret, into the configurations.
+    # The leader writes the Service's namespace into the configurations. The Secret is in the same namespace.
     spaces = [name.partition("/")[0] for name in _services(clients)] or [own_namespace()]
     space = webhook.service_namespace or spaces[0]
     secret = await get(f"/api/v1/namespaces/{space}/secrets/{webhook.secret}")

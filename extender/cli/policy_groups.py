@@ -1,7 +1,7 @@
 """`extender policy test`: the groups that tested pods would wait in, and the domains that these would get.
 
-The domain is the release's own choice (`verbs/release/choice.py`) in the cluster of a snapshot, with the room that its pods leave,
-for each group by itself. Quotas and domains that are taken are those of the GroupPlacements that the snapshot has.
+The release itself chooses the domain (`verbs/release/choice.py`), for each group alone, in the room that the pods of the snapshot
+leave. The GroupPlacements of the snapshot show which quotas are used and which domains are taken.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TestedPods(NamedTuple):
 
 
 def add_pods(index: ClusterIndex, objects: Iterable[Object], tested: Sequence[TestedPods]) -> None:
-    """Adds the objects of the cluster to an index that has the policies, then the tested pods in place of those of the same name."""
+    """Adds the objects of the cluster to an index with policies, then the tested pods. They replace pods of the same name."""
     copies = [pod for pods in tested for pod in _copies(pods)]
     names = {pod.full_name for pod in copies}
     for obj in objects:
@@ -43,14 +43,17 @@ def add_pods(index: ClusterIndex, objects: Iterable[Object], tested: Sequence[Te
 
 
 def _copies(tested: TestedPods) -> Iterator[Pod]:
-    """The pods of one template, of which the first has its name and UID."""
+    """The pods of one template. The first one has the name and UID of the tested pod."""
     for number in range(min(tested.made, _MOST_PODS)):
         name = f"{tested.pod.name}-{number}" if number else tested.pod.name
         yield replace(tested.pod, uid=f"tested/{tested.pod.namespace}/{name}", name=name)
 
 
 def group_of(pod: Pod, index: ClusterIndex, settings: Settings, *, is_known: bool) -> JsonObject | None:
-    """The group that a tested pod waits in, as the document for scripts; None where it waits in none. ``is_known``: the cluster is."""
+    """The group that a tested pod waits in, as the document for scripts; None if it waits in none.
+
+    ``is_known``: whether the nodes of the cluster are known.
+    """
     group = index.gated.group_of(f"tested/{pod.namespace}/{pod.name}")
     if group is None:
         return None
@@ -95,12 +98,12 @@ def _proposed(
 
 
 def _excess(state: GroupState, index: ClusterIndex) -> Callable[[Sequence[Level]], str]:
-    """What would be above the quota of a domain, by the pods that are released in the snapshot."""
+    """A function: how the quota of a domain would be exceeded, by the released pods of the snapshot."""
     return lambda levels: quota_excess(state, levels, index.gated.charges, {}) if state.spec.has_quotas else ""
 
 
 def group_lines(document: JsonObject) -> Iterator[str]:
-    """What people read of it."""
+    """The line for people."""
     size = f"{document['pods']} of {counted(document['size'], 'pod')}"
     name = f"held at the gate of {document['policy']} with its group {document['group']}"
     if document["domain"] and document["nodes"]:

@@ -1,6 +1,6 @@
 """`extender quota`: reports what affinity across namespaces does in a cluster, and writes objects that limit it at admission.
 
-Changes nothing. The objects are those of a snapshot, or of a cluster by a kubeconfig. Exit codes: 0 reported or written, 1 the
+Changes nothing. The objects come from a snapshot, or from a cluster by a kubeconfig. Exit codes: 0 reported or written, 1 the
 objects cannot be read, 2 wrong usage.
 """
 

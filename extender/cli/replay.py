@@ -49,7 +49,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--redact-key-file",
         metavar="FILE",
-        help="the key of a redacted recording: names in the configuration are replaced as those in the recording were",
+        help="the key of a redacted recording: gives names in the configuration the pseudonyms of the recording",
     )
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="json: every difference")
     parser.set_defaults(run=run)

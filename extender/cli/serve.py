@@ -80,7 +80,7 @@ def warn_of_unreadable(path: str, problems: Sequence[str]) -> None:
     for problem in problems[:_MOST_PROBLEMS]:
         _LOG.warning("%s: skipped: %s", path, problem)
     if len(problems) > _MOST_PROBLEMS:
-        _LOG.warning("%s: %d objects skipped, of which %d are named", path, len(problems), _MOST_PROBLEMS)
+        _LOG.warning("%s: %d objects skipped; the first %d are logged", path, len(problems), _MOST_PROBLEMS)
 
 
 async def _serve_cluster(settings: Settings, access: Access) -> None:
@@ -127,7 +127,7 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
             supervisor.add_drain("webhook endpoint", service.admission.withdraw, _WITHDRAWAL_SECONDS)
         if service.what_ifs is not None:
             supervisor.add_drain("what-if", service.what_ifs.stop, 1.0)
-        # With a Service calls that come meanwhile wait, and are sent to the next leader: the socket stays open until then.
+        # With a Service, calls that come meanwhile wait and are redirected to the next leader. So the socket stays open.
         handover, drained = service.leader_endpoint, service.verbs.traffic.drained
         supervisor.add_drain("answers in flight", drained if handover else server.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
         if service.preemption is not None:
@@ -147,7 +147,7 @@ def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
     """The TLS of the socket, and a job that reloads changed files; None for plain HTTP."""
     if not service.settings.server.tls.cert_file:
         return None
-    # With what reads certificates, 9 MB that plain HTTP does not need.
+    # Imported here: the library that reads certificates takes 9 MB, which plain HTTP does not need.
     from extender.server.transport.tls import ServerTls, TlsError  # noqa: PLC0415 - see above
 
     try:

@@ -35,7 +35,7 @@ _CONFIGZ_NAME: Final = "placement.extender.dev"
 
 
 class ServiceError(Exception):
-    """Raised when the service cannot be read. `check` and `remedy` are those of doctor's finding."""
+    """Raised when the service cannot be read. `check` and `remedy`: for doctor's finding."""
 
     def __init__(self, check: str, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -49,10 +49,10 @@ class NoAnswerError(ServiceError):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Paths for HTTPS: the trusted CA (empty: those of the system) and the client certificate (empty: none).
+    """Paths for HTTPS: the trusted CA (empty: the CAs of the system) and the client certificate (empty: none).
 
-    ``checks_name``: whether the server's certificate must have the URL's name. One of `extender certs` has that of a Service, which
-    the end of a port-forward is not; its CA signs the certificates of servers for the extender alone.
+    ``checks_name``: whether the server's certificate must have the URL's name. Not behind a port-forward: the URL has a loopback
+    address there, and the certificate the name of a Service. A CA of `extender certs` signs no other servers.
     """
 
     ca_file: str = ""
@@ -111,7 +111,7 @@ def trust_of(arguments: argparse.Namespace) -> Trust:
 
 
 def fetch(url: str, trust: Trust, path: str, body: bytes, remedy: str) -> bytes:
-    """What the service answers at this path. Raises ServiceError, with this remedy for an error that the service answers.
+    """The answer of the service at this path. Raises ServiceError; ``remedy`` is for an error that the service answers.
 
     Waits as long as the longest what-if computes, see `whatIf.seconds`.
     """
@@ -189,7 +189,7 @@ def try_as_scheduler(url: str, name: str, pem: Mapping[str, bytes], end: float |
 
 
 def webhook_fault(url: str, authorities: bytes) -> tuple[str, bool]:
-    """Why a URL does not lead to an admission webhook, and whether that is so from everywhere. Empty where it does."""
+    """Why a URL does not lead to an admission webhook, and whether that is certain for every caller. Empty if it does."""
     context = ssl.create_default_context(cadata=authorities.decode("ascii", "replace") or None)
     try:
         _open(url, context, b"", {}, _SECONDS).close()
@@ -235,7 +235,7 @@ def _rejection(url: str, status: int) -> ServiceError:
 def _checks(text: str) -> dict[str, str]:
     """The lines of `/readyz?verbose`: "[+]pods ok", "[-]pods failed: not listed yet", "[+]leadership ok (standby, ...)".
 
-    A remark is what keeps calls from being answered, though the pod is ready.
+    A remark explains why calls are not answered although the pod is ready.
     """
     checks: dict[str, str] = {}
     for line in text.splitlines():

@@ -1,10 +1,14 @@
 """`extender simulate`: plays a scenario with a simulated cluster and the real service, and checks the result.
 
-The last line is `placed P, pending Q, violations V`. The exit code is 1 if a constraint was violated or the result
-differs from what the scenario expects. A scenario with a `comparison` is played with and without some pods, to measure what
-they cost the others, in rounds of one run without and one run with them. Memory is compared too, so every run has a process of its
-own; the last one is that of the caller. The two runs of a round follow each other, and the median of the rounds is judged: a
-hundredth of the calls is the ten longest of a thousand, so a single round shows the noise of the machine as well.
+The last line is `placed P, pending Q, violations V`. The exit code is 1 if a constraint was violated or the result differs from
+what the scenario expects.
+
+A scenario with a `comparison` measures what some pods cost the others:
+
+1. A round is one run without these pods and one run with them.
+2. Each run has a process of its own, because memory is compared too. The last run uses the process of the caller.
+3. The median of the rounds is judged. The 99th percentile of a thousand calls depends on the ten longest, so a single round
+   would show the noise of the machine.
 """
 
 from __future__ import annotations
@@ -81,7 +85,7 @@ def simulate(
     narrate: Narrator = _to_stderr if as_json else say
     used = play.scenario.seed if seed is None else seed
     comparison = play.scenario.comparison if without is None else None
-    # All runs of a comparison but the last: that is the one of this process.
+    # All runs of a comparison except the last one, which this process plays.
     runs = [comparison.without, ""] * comparison.rounds if comparison else []
     costs = [measure(path, used, run, short=short) for run in runs[:-1]]
     try:
@@ -118,7 +122,7 @@ async def perform(
 
 
 class _Extender:
-    """The service of a run, which a step of the scenario can kill and start again on the same address."""
+    """The service of a run. A step of the scenario can kill it and start it again on the same address."""
 
     service: Service
 
@@ -144,7 +148,7 @@ class _Extender:
         return url
 
     async def restart(self, down: float) -> None:
-        """Ends it in the middle of what it does, without a last write, and starts another one after a time."""
+        """Ends the service at any point of its work, without a last write, and starts another one after ``down`` seconds."""
         await self._running.aclose()
         self._running = AsyncExitStack()
         await self._simulated.clock.sleep(down)
@@ -194,17 +198,17 @@ class Round(NamedTuple):
 
     @property
     def slowdown(self) -> float:
-        """How many times as much processor time the slowest hundredth of the calls takes beside these pods."""
+        """How many times the 99th percentile of processor time per call grows beside these pods."""
         return self.beside.processor / self.without.processor if self.without.processor else 1.0
 
     @property
     def delay(self) -> float:
-        """How many times as long the other pods wait. It is told and not judged: what is before them in a queue takes the machine's time."""
+        """How many times as long the other pods wait. Reported only, because it depends on the speed of the machine."""
         return self.beside.waited / self.without.waited if self.without.waited else 1.0
 
     @property
     def growth(self) -> float:
-        """Megabytes more."""
+        """The growth of memory in megabytes."""
         return self.beside.resident - self.without.resident
 
 
@@ -231,7 +235,7 @@ def describe(rounds: Sequence[Round], comparison: CostComparison) -> Iterator[st
     """Two lines for each round, and one for what is judged."""
     for round_ in rounds:
         yield f"filter without {comparison.without}: {round_.without}"
-        yield f"filter with them, for all others: {round_.beside}"
+        yield f"filter with these pods, for all other pods: {round_.beside}"
     slowdown, growth, overtaken = _medians(rounds)
     delay = median(round_.delay for round_ in rounds)
     of = f" (the median of {', '.join(f'{round_.slowdown:.2f}' for round_ in rounds)})" if rounds[1:] else ""

@@ -42,7 +42,7 @@ def add_cluster(parser: argparse.ArgumentParser, source: argparse._ActionsContai
 
 
 def cluster_of(arguments: argparse.Namespace) -> Kube:
-    """The cluster that the arguments name, else that of kubectl."""
+    """The cluster that the arguments name, or else kubectl's."""
     return Kube(kubeconfig=arguments.kubeconfig, context=arguments.context)
 
 
@@ -78,7 +78,7 @@ def read_cluster(kube: Kube, paths: Mapping[tuple[str, str], str], optional: Col
 
 
 def decoded(source: str, body: bytes, limits: ConstraintLimits) -> Snapshot:
-    """The objects of a list; what cannot be read is told on standard error. Raises CommandError."""
+    """The objects of a list. Objects that cannot be read are named on standard error. Raises CommandError."""
     try:
         snapshot = decode_snapshot(body, limits)
     except WireError as error:
@@ -124,7 +124,7 @@ def print_document(value: object, form: str) -> None:
 
 
 def print_answer(answer: T, form: str, report: Callable[[T, bool], Iterable[str]]) -> None:
-    """Prints an answer of the API: ``report`` has the lines of the form "table", and, if its flag is set, those of "wide"."""
+    """Prints an answer of the API. ``report`` makes the lines of a table; its flag is set for the form "wide"."""
     if form in {"table", "wide"}:
         say(*report(answer, form == "wide"))
     elif form == "json":

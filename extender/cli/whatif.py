@@ -62,7 +62,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--no-pending",
         action="store_true",
-        help="place only given pods and those of deleted and drained nodes, not pending ones",
+        help="do not place pending pods, only given pods and pods of deleted and drained nodes",
     )
     parser.add_argument("-n", "--namespace", metavar="NS", default="", help="of objects that name none (default)")
     add_source(parser)
@@ -121,7 +121,7 @@ def _node(text: str, verb: str, arguments: argparse.Namespace) -> str:
 
 
 def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
-    """The answer by the code of the service, in this process: the index is that of nothing else."""
+    """The answer by the code of the service, in this process. It may change the index, which nothing else uses."""
     service = service_of_snapshot(arguments)
     steps = answer_body(body, service.index, service.settings)
     try:
@@ -135,7 +135,7 @@ def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
 
 
 def _place(path: str, arguments: argparse.Namespace) -> str:
-    """The file or the argument that a field at fault comes from."""
+    """The file or the argument with the wrong field."""
     verb = path.partition("[")[0]
     if verb in ("delete", "drain", "cordon") and getattr(arguments, verb):
         return f"--{verb}: "
@@ -163,7 +163,7 @@ def report(answer: WhatIfAnswer, is_wide: bool = False) -> Iterator[str]:  # noq
 
 
 def _rows(placements: Sequence[Placement], *, is_wide: bool) -> list[tuple[str, ...]]:
-    """``is_wide``: with what stands in the way of a rejected pod, and the needs that are not checked also of the others."""
+    """``is_wide``: with the pods that cause a rejection, and with the unchecked needs of every pod."""
     more = ("BECAUSE OF", "NOT CHECKED") if is_wide else ()
     rows: list[tuple[str, ...]] = [("POD", "WHY ASKED", "WAS ON", "GOES TO", *more, "REASON")]
     for placement in placements:

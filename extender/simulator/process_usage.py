@@ -25,7 +25,7 @@ def peak_megabytes() -> float:
 
 
 class OtherWork:
-    """The processor time that this thread spends on what other processes of a real cluster do."""
+    """The processor time that this thread spends on work that other processes do in a real cluster."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -33,7 +33,7 @@ class OtherWork:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Counts the block, which must not await. A block within a block counts once."""
+        """Counts the time of the block, which must not await. A nested block counts once."""
         if self._is_counting:
             yield
             return
@@ -45,12 +45,12 @@ class OtherWork:
             self._is_counting = False
 
     def of(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """The work, each step of which is counted, but not what happens between its steps."""
+        """Wraps the work so that the time of its steps counts, without the time between two steps."""
         return _Counted(work, self)
 
 
 class _Counted(Coroutine[Any, Any, T]):
-    """A coroutine that passes everything on to another one. A task that is cancelled before it begins closes that one too."""
+    """A coroutine that passes everything on to an inner one. A task that is cancelled before it begins closes the inner one too."""
 
     def __init__(self, work: Coroutine[Any, Any, T], other_work: OtherWork) -> None:
         self._work = work

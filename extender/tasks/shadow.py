@@ -1,21 +1,29 @@
-"""Keeps shadow decisions until the cluster shows what kube-scheduler did, and tells differences from what a late watch explains.
+"""Compares decisions of kube-scheduler's own plugins with the decisions that offload would make.
 
-With `shadow: true` the scheduler's own plugins decide. Each filter request, and each condition of a pod that no node takes, is
-judged as offload would decide it (`verbs/shadow.py`), after the answer: one judgement between two requests, and at most a tenth
-of the loop's time. What comes faster than that is skipped and counted.
+With `shadow: true` the scheduler's plugins decide. Each filter request, and each condition of an unschedulable pod, is judged
+as offload would decide it (`verbs/shadow.py`). The judgement follows the answer: one between two requests, in at most a tenth
+of the loop's time. What exceeds that is skipped and counted.
 
-The scheduler decided by the state that it had seen when it began with the pod; our index has another one. So a node that our
-rules reject is judged again: in the states of the two seconds before, by undoing what has changed since, and in those that come,
-until a second after the outcome is seen. All pod events that the scheduler knew are shown by then, as they were written before it
-wrote the outcome. If the node passes in any of them, a late watch explains the difference. Nodes, namespaces and workloads come on
-watches of their own: a change of one that the rules of the pod may depend on explains it too, if it is of that time.
-A condition is written again only if it changes, so one that our rules count otherwise is compared again after each change, and
-differs if that stays so for a while without any.
+When does a rejected node differ? The scheduler decided by the state that it had seen when it began with the pod. The index has
+another state, because its watches lag or lead. So a node that our rules reject is judged again:
 
-A request is a claim of its sender. It counts as compared only when the API server shows an outcome: the pod bound, or a
-condition that changed. A difference is confirmed by the outcome alone, which the scheduler wrote with its own credentials: the pod
-is bound to a node that we reject, or the condition counts otherwise. One that only a request shows is unproven, and listed as such.
-A pod of which a request was skipped counts only if it differs: the skipped one may have been the scheduler's.
+1. in the states of the two seconds before, by undoing the changes since then;
+2. in the states that follow, until a second after the outcome is seen. The events that the scheduler knew were written before
+   the outcome, so all of them are shown by then;
+3. if the node passes in any of these states, a late watch explains the difference;
+4. nodes, namespaces and workloads have watches of their own: a change in that time explains the difference too, if the rules
+   of the pod may depend on it.
+
+A condition is written again only if it changes. So a condition that our rules count otherwise is compared again after each
+change. It differs if it still does after a while without changes.
+
+What proves a difference? A request is only a claim of its sender:
+
+1. A request counts as compared when the API server shows an outcome: the pod bound, or its condition changed.
+2. A difference is confirmed only by the outcome, because the scheduler wrote it with its own credentials: the pod is bound to
+   a node that we reject, or the condition counts otherwise.
+3. A difference that only a request shows is unproven, and listed as unproven.
+4. If a request of a pod was skipped, the pod counts only if it differs: the skipped request may have been the scheduler's.
 """
 
 from __future__ import annotations
@@ -122,9 +130,9 @@ class _Condition:
 
 @dataclass(slots=True)
 class Shadow:
-    """The shadow decisions of one service. ``decisions`` counts them by source and result, ``rules`` by rule and result.
+    """The shadow decisions of one service. It gets each object before the index, and each request with its answer.
 
-    ``seconds`` are those of the event loop. It is passed each object before the index, and each request with its answer.
+    ``decisions`` counts by source and result, ``rules`` by rule and result. ``seconds``: used of the event loop.
     """
 
     index: ClusterIndex
@@ -153,7 +161,7 @@ class Shadow:
     # -- what is noted, in O(1) ------------------------------------------------------------------------------------------
 
     def note_request(self, args: ExtenderArgs, result: FilterResult) -> None:
-        """A request that has been answered. One without a decision shows nothing."""
+        """Records an answered request. A request without a decision shows nothing."""
         if result.error or not self._is_running:
             return
         names = args.node_names if args.nodes is None else [node.name for node in args.nodes]
@@ -171,7 +179,7 @@ class Shadow:
     def beside(
         self, decide: Callable[[ExtenderArgs], Awaitable[FilterResult]]
     ) -> Callable[[ExtenderArgs], Awaitable[FilterResult]]:
-        """The same answers, and each request is noted."""
+        """Wraps a filter: the same answers, and each request is recorded."""
 
         async def noted(args: ExtenderArgs) -> FilterResult:
             result = await decide(args)
@@ -181,7 +189,7 @@ class Shadow:
         return noted
 
     def upsert(self, obj: Object) -> bool:
-        """Passes an object on, and notes what decisions depend on."""
+        """Passes an object on, and records the change if decisions depend on it."""
         if not isinstance(obj, Pod):
             return self._pass_on(self.sink.upsert, obj)
         old, assumed = self.index.pods.get(obj.uid), self.index.assumed.held.get(obj.uid)
@@ -192,7 +200,7 @@ class Shadow:
         return changed
 
     def delete(self, obj: Object) -> bool:
-        """The same for a deletion."""
+        """As `upsert`, for a deletion."""
         if not isinstance(obj, Pod):
             return self._pass_on(self.sink.delete, obj)
         old = self.index.pods.get(obj.uid)
@@ -247,7 +255,7 @@ class Shadow:
                 held.clear()
 
     async def _judge_waiting(self) -> None:
-        """Judges the requests that wait, at most as many as can, and a condition: others came meanwhile."""
+        """Judges the requests that wait now, and one condition. Requests that come meanwhile are left to the next call."""
         for _ in range(_MOST_REQUESTS):
             if not self._requests:
                 break
@@ -292,7 +300,7 @@ class Shadow:
         rejected = {name: judged.rejected[name] for name in judged.rejected if name in left}
         request = _Open(pod, asked.time, self.now(), judged.rules, rejected, judged.more if left else 0, result)
         before = self._open.pop(asked.uid, None)
-        if before is not None and before.seen is None:  # the outcome will be that of both
+        if before is not None and before.seen is None:  # one outcome will follow for both requests
             request.requests += before.requests
             request.rejected = before.rejected | request.rejected
         self._open[asked.uid] = request
@@ -311,7 +319,7 @@ class Shadow:
                 yield change
 
     def _may_judge(self, pod: Pod) -> bool:
-        """Whether it is comparable, takes not too long, and takes no pod apart that is being bound. O(assumed pods)."""
+        """Whether the pod is comparable, its judgement is short, and it is not being bound right now. O(assumed pods)."""
         assumed = self.index.assumed
         places = 0
         if assumed.several or assumed.doubted:  # each judgement looks at all nodes that they may be on
@@ -323,7 +331,7 @@ class Shadow:
 
     @contextmanager
     def _apart(self, pod: Pod) -> Iterator[None]:
-        """Inside the block the pod itself does not count, neither where it may go nor where it is."""
+        """Inside the block the pod itself does not count: not on its node, and not on nodes where it is assumed."""
         view, assumed = self.index.view, self.index.assumed
         shadow_compiled(pod, view)
         if pod.uid in assumed.held:
@@ -334,7 +342,7 @@ class Shadow:
                 yield
 
     async def _review_requests(self) -> None:
-        """Looks for outcomes, and judges again what differs. O(open requests), and a judgement for each that differs."""
+        """Looks for outcomes, and judges differing requests again. O(open requests), and a judgement for each differing one."""
         now = self.clock.now()
         for uid, request in list(self._open.items()):
             pod = self.index.pods.get(uid)
@@ -359,7 +367,9 @@ class Shadow:
             return
         request.version = version
         with self._apart(pod):
-            if request.more and pod.node and pod.node not in request.rejected:  # one of those that were not followed
+            if (
+                request.more and pod.node and pod.node not in request.rejected
+            ):  # perhaps rejected, beyond the followed nodes
                 request.rejected |= judge_request(request.pod, (pod.node,), self.index.view).rejected
                 request.more = 0
             left = still_rejected(request.pod, request.rejected, self.index.view)
@@ -497,7 +507,7 @@ _RULES: Final = (*(name for name, _ in replaced_plugins()), LIMITS)
 
 
 def _may_explain(request: _Open, old: Object | None, new: Object) -> bool:
-    """Whether the rules of the pod may depend on a change of an object that is no pod. A Namespace without pods counts nothing."""
+    """Whether the rules of the pod may depend on this change of a Node, Namespace or Workload. A new Namespace has no pods."""
     if isinstance(new, Workload):
         is_default = not request.pod.signature.spread.own and _SPREAD in request.rules
         return is_default and new.namespace == request.pod.namespace

@@ -1,8 +1,8 @@
 """Runs work in steps between the requests of schedulers: one piece of work at a time, in slices, within a budget.
 
-kube-scheduler sends one request at a time, and has work of its own before the next one. So a slice that begins after an
-answer delays none, and may take half a millisecond. One that begins at another time is met by a request now and then, so it
-is short: 0.15 ms, or one step where that is longer.
+kube-scheduler sends one request at a time, and has work of its own before the next one. So a slice right after an answer
+delays no request, and may take half a millisecond. A slice at another time may delay a request, so it is short: 0.15 ms, or one
+step if that is longer.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LONGEST_WAIT: Final = 0.01  # for an answer: a short slice in this time takes 2
 
 
 class Traffic:
-    """The requests of schedulers that are answered now, and when the last one was answered.
+    """The requests of schedulers in flight, and when the last one was answered.
 
-    ``accepted``: those that are read or answered, and are not passed on to another replica.
+    ``accepted``: requests that this replica reads or answers. Requests that go to another replica do not count.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -43,11 +43,11 @@ class Traffic:
         self._answered: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
-        """A request is to be answered."""
+        """Call when a request comes."""
         self._in_flight += 1
 
     def end(self) -> None:
-        """It is answered: its answer is written before any other task runs."""
+        """Call when its answer is ready: the answer is written before any other task runs."""
         self._in_flight -= 1
         self._last_answer = self._clock.now()
         if not self._in_flight and self._answered is not None and not self._answered.done():
@@ -65,14 +65,15 @@ class Traffic:
     def is_overdue(self, seconds: float) -> bool:
         """Whether a scheduler would have asked about a pod that it could have tried for so many seconds.
 
-        An idle one asks within milliseconds. One that asks about other pods may have a long queue.
+        An idle scheduler asks within milliseconds. A scheduler that asks about other pods may have a long queue.
         """
         return seconds >= (_ASKS_WITHIN_BUSY if self._is_busy else _ASKS_WITHIN)
 
     async def gap(self) -> float:
-        """Returns after an answer where requests were answered lately, else after a pause: how many seconds a slice may take now.
+        """Waits for the best moment for a slice; returns the seconds that it may take.
 
-        After 10 ms at most: a request may be in flight for longer, as it waits for an assumed pod.
+        The moment is right after an answer if requests were answered lately, otherwise after a pause. Waits 10 ms at most,
+        because a request may be in flight for longer while it waits for an assumed pod.
         """
         if not self._is_busy:
             await self._clock.sleep(_PAUSE_SECONDS)
@@ -87,7 +88,7 @@ class Traffic:
 
 T = TypeVar("T")
 Kind = Literal["explanation", "page", "event"]
-# Unknown: there is no such pod or node. Busy: enough others are wanted. Abandoned: the client does not wait any more.
+# Unknown: there is no such pod or node. Busy: enough others are in work. Abandoned: the client does not wait any more.
 Outcome = Literal["done", "unknown", "busy", "too_expensive", "abandoned", "failed"]
 OUTCOMES: Final[dict[NoAnswerCause, Outcome]] = {
     NoAnswerCause.UNKNOWN: "unknown",
@@ -97,9 +98,9 @@ OUTCOMES: Final[dict[NoAnswerCause, Outcome]] = {
 
 
 class SlicedWork:
-    """What is asked for by people, in the order in which it was asked for; shared by all parts that work for them.
+    """Work for people, first in, first out. All parts that do such work share one queue.
 
-    ``seconds`` are those of the loop by kind of work, ``outcomes`` count by kind and outcome.
+    ``seconds``: used of the event loop, by kind of work. ``outcomes`` counts by kind and outcome.
     """
 
     def __init__(self, clock: Clock, traffic: Traffic | None = None) -> None:
@@ -111,7 +112,7 @@ class SlicedWork:
         self._turn = asyncio.Lock()
 
     async def run(self, work: Steps[T], most_seconds: float, kind: Kind) -> T:
-        """The result, once all earlier work is done. Raises NotExplained where it takes more than so many seconds of slices."""
+        """The result, once all earlier work is done. Raises NotExplained if its slices take more than ``most_seconds``."""
         outcome: Outcome = "failed"
         try:
             async with self._turn:
@@ -153,7 +154,7 @@ _TRIAL_PAUSE_SECONDS: Final = 0.002
 
 
 async def in_slices(trials: Trials[T], clock: Clock) -> T:
-    """The result of work that tries something on the counts. It holds until the caller awaits anything else."""
+    """The result of work that changes the counts for a trial. It is valid until the caller awaits anything else."""
     begun = clock.now()
     try:
         while True:
@@ -162,7 +163,7 @@ async def in_slices(trials: Trials[T], clock: Clock) -> T:
                 while not is_clean:
                     is_clean = trials.send(True)
                 await clock.sleep(_TRIAL_PAUSE_SECONDS)
-                next(trials)  # what was taken back is tried again
+                next(trials)  # applies the trial again, which was undone for the pause
                 begun = clock.now()
     except StopIteration as end:
         result: T = end.value
@@ -172,7 +173,7 @@ async def in_slices(trials: Trials[T], clock: Clock) -> T:
 
 
 class Places:
-    """How many pieces of work of one kind may be wanted at a time; one more is refused."""
+    """A bound for pieces of work of one kind at a time; further ones are refused."""
 
     def __init__(self, most: int, kind: Kind, work: SlicedWork) -> None:
         self._most = most

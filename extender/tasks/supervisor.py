@@ -18,7 +18,7 @@ from typing import Final
 from extender.kube.timing import Backoff, BackoffOptions, Clock
 
 _LOG = logging.getLogger(__name__)
-_STEADY_SECONDS: Final = 60.0  # a job that ran so long has recovered: its next failure is a first one
+_STEADY_SECONDS: Final = 60.0  # a job that ran so long has recovered: its back-off begins again
 
 Run = Callable[[], Awaitable[None]]
 
@@ -105,7 +105,7 @@ class Supervisor:
 
     @staticmethod
     async def _attempt(job: _Job) -> Exception | None:
-        """Runs it to its end; returns what it raised."""
+        """Runs a job to its end; returns the exception that it raised."""
         try:
             await job.run()
         except Exception as error:  # noqa: BLE001 - any failure of a job is logged by the caller, and the service goes on

@@ -1,12 +1,14 @@
 """Delays the first answer of a new leader until every pod that the earlier leader passed is known.
 
-Such a pod may not be bound yet. Until the watch shows it bound, other pods would be placed as if it did not exist. So a
-new leader is not ready before (1) bindings that began under the earlier leader had time to finish, and (2) the watch of
-pods has shown everything up to then. (2) is verified: the watch has reached the version of a consistent read or, in a
-quiet cluster, a second watch from the same version receives no event.
+Such a pod may not be bound yet. Until the watch shows it bound, other pods would be placed as if it did not exist. So a new
+leader is not ready before two conditions hold:
 
-Between two terms of one replica another may have led, and may have completed or undone what was planned. So jobs that write
-run in one term, and a write that was decided in an earlier one is refused. Reading the state is O(1).
+1. Bindings that began under the earlier leader had time to finish.
+2. The watch of pods has shown everything up to then. This is verified: the watch has reached the version of a consistent read.
+   In a quiet cluster the version does not grow; then a second watch from the same version must receive no event.
+
+Between two terms of this replica another one may have led, and may have completed or undone what was planned. So a job that
+writes runs in one term, and a write that was decided in an earlier term is refused. Reading the state is O(1).
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Takeover:
 
     @property
     def problem(self) -> str:
-        """The error of the last call for the Lease; empty where it succeeded, or while the term that it serves lasts."""
+        """The error of the last call for the Lease; empty if it succeeded, or while the present term is still valid."""
         return "" if self.is_leader else self._leadership.problem
 
     @property
@@ -152,7 +154,7 @@ class Takeover:
         changed.set()
 
     async def _catch_up_as_standby(self) -> None:
-        """As a standby: when the leader has not renewed for long, catches up before the Lease expires instead of after."""
+        """As a standby: if the leader has not renewed for long, catches up before the Lease expires, to be ready sooner."""
         clear_at = self._leadership.clear_at
         due = float("inf") if clear_at is None else clear_at + self._binding_grace
         if self._known_up_to >= due or due == float("inf"):
@@ -210,7 +212,7 @@ async def is_caught_up(version: Callable[[], str], freshness: WatchFreshness, cl
 
 
 def _reached(version: str, goal: str) -> bool:
-    """Whether a version includes another. Numbers grow (KEP-5504); of other texts only an equal one does for certain."""
+    """Whether a version includes ``goal``. Numbers are compared (KEP-5504); any other text has to be equal."""
     if version.isdecimal() and goal.isdecimal():
         return int(version) >= int(goal)
     return version == goal

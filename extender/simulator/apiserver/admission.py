@@ -58,7 +58,7 @@ class Write:
 
 
 class Review(NamedTuple):
-    """A review that a webhook answered, by the namespace of its object. Times are those of the monotonic clock."""
+    """A review that a webhook answered, by the namespace of its object. Times are of the monotonic clock."""
 
     namespace: str
     sent: float
@@ -69,7 +69,7 @@ class WebhookAdmission:
     """The webhooks of a store. ``services``: the address of each Service, by namespace and name.
 
     ``calls`` counts calls by (webhook, result): answered, denied, failed_open, failed_closed. ``missed_pods``: the
-    `namespace/name` of each pod that was created although a webhook did not answer. ``reviews``: those of the run that were answered.
+    `namespace/name` of each pod that was created although a webhook did not answer. ``reviews``: the answered reviews.
     """
 
     def __init__(self, store: Store, faults: Callable[[], Faults]) -> None:
@@ -199,7 +199,7 @@ class WebhookAdmission:
             return orjson.loads(body)
 
     def _place(self, client: JsonObject) -> tuple[str, str | None]:
-        """The URL to call, and the name in the certificate if it is not that of the URL."""
+        """The URL to call, and the name in the certificate if it differs from the host of the URL."""
         if client.get("url"):
             return str(client["url"]), None
         service = client["service"]

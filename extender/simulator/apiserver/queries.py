@@ -1,6 +1,6 @@
 """The reads of the simulated API server: the query of a LIST or WATCH, pages of lists, and the events of watches.
 
-The rules on resourceVersion are those of https://kubernetes.io/docs/reference/using-api/api-concepts/ and KEP-3157.
+The rules on resourceVersion follow https://kubernetes.io/docs/reference/using-api/api-concepts/ and KEP-3157.
 """
 
 import asyncio

@@ -45,7 +45,7 @@ _MOST_KNOWN = 10_000  # labels
 
 
 class Selector(dict[Labels, bool]):
-    """A label selector: by labels, whether it matches them. It remembers those, as many pods have equal ones."""
+    """A label selector: by labels, whether it matches. Results are cached, because many pods have equal labels."""
 
     def __init__(self, raw: JsonObject | None) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class RequiredTerm:
 
 
 def label_set(pod: JsonObject) -> Labels:
-    """The labels of a pod, to compare them with those of others."""
+    """The labels of a pod in a form that can be compared and hashed."""
     return frozenset(labels_of(pod).items())
 
 
@@ -222,9 +222,9 @@ class ExistingPod(NamedTuple):
 
 
 class Alike:
-    """Pods that a selector selects or does not select together, by key, and how many of them are on each node.
+    """Pods with equal labels, by key: a selector selects all of them or none. With their number on each node.
 
-    ``living``: without those that are being deleted. A decision reads the numbers: their pods are as many as earlier decisions.
+    ``living``: the number without terminating pods. Decisions read these numbers, because the pods themselves are too many.
     """
 
     __slots__ = ("living", "on", "pods")
@@ -253,8 +253,8 @@ class Alike:
 class ClusterState:
     """Nodes, namespaces, and the existing pods with their nodes.
 
-    Pods are kept by namespace and labels, and those with required anti-affinity by term as well, so that a check evaluates
-    each selector once for equal labels, and each of their terms once.
+    Pods are kept by namespace and labels, so that a check evaluates a selector once for equal labels. Pods with required
+    anti-affinity are kept by term too, so that a check evaluates each term once.
     """
 
     def __init__(self, nodes: Iterable[JsonObject] = (), namespaces: Iterable[JsonObject] = ()) -> None:
@@ -347,7 +347,7 @@ class ClusterState:
             yield from (placed for placed in alike.pods.values() if placed.node in self._nodes)
 
     def alike(self, selector: Selector, namespace: str) -> Iterator[Alike]:
-        """The same, by labels, with those on unknown nodes. O(different label sets)."""
+        """The pods that a selector matches, by labels, pods on unknown nodes included. O(different label sets)."""
         return (alike for labels, alike in self._alike.get(namespace, {}).items() if selector[labels])
 
     def covered(self, term: RequiredTerm) -> Iterable[str]:
@@ -403,9 +403,9 @@ UNPARSABLE_CONSTRAINT = PluginStatus(
 def feasible(
     pod: JsonObject, nodes: Iterable[JsonObject], namespaces: Iterable[JsonObject], pods: Iterable[JsonObject]
 ) -> dict[str, PluginStatus]:
-    """The status of every node by both plugins. If both reject it, that of spread, which kube-scheduler runs first.
+    """The status of every node by both plugins. If both reject a node, the status of spread: kube-scheduler runs it first.
 
-    `pods` may be all pods of the API server: pending and finished ones are ignored.
+    `pods` may be all pods of the API server: pending and finished pods are ignored.
     """
     state = ClusterState(nodes, namespaces)
     for number, existing in enumerate(pods):
@@ -422,7 +422,7 @@ def check(pod: JsonObject, node: str, state: ClusterState) -> PluginStatus:
 
 
 class Filters:
-    """Both plugins for one pod, in the state as it is now. With ``spreads`` a node has to pass one of these."""
+    """Both plugins for one pod, in the present state. With ``spreads`` a node has to pass one of these filters."""
 
     def __init__(
         self, pod: JsonObject, state: ClusterState, spreads: Sequence["OracleTopologySpread"] | None = None
@@ -552,7 +552,7 @@ class OracleTopologySpread:
         return SUCCESS
 
     def _most_in_domain(self, constraint: JsonObject, counts: Mapping[str, int]) -> int:
-        """How many pods that match a domain may have for one more to be allowed."""
+        """The largest number of matching pods with which a domain may get one more."""
         # With fewer domains than minDomains the global minimum is 0 (KEP-3022).
         least = min(counts.values(), default=0) if len(counts) >= (constraint.get("minDomains") or 1) else 0
         self_match = 1 if selects(effective_selector(constraint, self.pod), labels_of(self.pod)) else 0

@@ -1,7 +1,7 @@
-"""What a spread constraint means with the directive `spread` of a policy, by brute force. Written from config/policies/README.md.
+"""Spread constraints with the directive `spread` of a policy, by brute force. Written from config/policies/README.md.
 
-An excluded domain takes no pod, counts for no minimum, and is not waited for by minDomains. Must not import the index, the rules
-or the verbs.
+An excluded domain takes no pod, does not count for the minimum, and does not count for minDomains. Must not import the index,
+the rules or the verbs.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ _REVISIONS = {"ReplicaSet": "pod-template-hash", "StatefulSet": "controller-revi
 
 
 class Known(NamedTuple):
-    """What is known of the domains of one topology key: those that are excluded, and those that are declared."""
+    """The excluded domains and the declared domains of one topology key."""
 
     excluded: Collection[str] = ()
     declared: Collection[str] = ()
@@ -85,7 +85,7 @@ class DirectedSpread(OracleTopologySpread):
         return SUCCESS
 
     def skews(self) -> dict[str, tuple[int, int]]:
-        """By topology key: the pods of the fullest domain that is not excluded less the minimum, and maxSkew."""
+        """By topology key: the skew (pods of the fullest domain that is not excluded, minus the minimum), and maxSkew."""
         skews = {}
         for constraint, counts, most in zip(self.constraints, self.counts, self._most, strict=True):
             key, self_match = constraint["topologyKey"], self._self_match(constraint)
@@ -126,13 +126,13 @@ class DirectedSpread(OracleTopologySpread):
         return self._usable(constraint, set(self._known.get(key, Known()).declared))
 
     def _usable(self, constraint: JsonObject, domains: set[str]) -> set[str]:
-        """Those that the pod's nodeSelector allows, where the constraint honours it."""
+        """The domains that the pod's nodeSelector allows, if the constraint honours it."""
         key, pinned = constraint["topologyKey"], self.pod["spec"].get("nodeSelector") or {}
         honors = (constraint.get("nodeAffinityPolicy") or "Honor") == "Honor"
         return domains & {pinned[key]} if honors and key in pinned else domains
 
     def _left_out(self, constraint: JsonObject, counts: Mapping[str, int]) -> set[str]:
-        """The domains that count for no minimum: excluded ones, and full ones where these are excluded too."""
+        """The domains that do not count for the minimum: excluded domains, and full domains if the directive excludes them."""
         key = constraint["topologyKey"]
         left_out = set(self._excluded(key))
         if self._directives.get(key, {}).get("fullDomains") == "Exclude":
@@ -170,8 +170,9 @@ def directives_of(policies: Iterable[JsonObject]) -> list[JsonObject]:
 class Outages:
     """When the domains of directed topology keys were without a node that takes pods, in the order of a journal.
 
-    A decision may have been made with any state from `ask`'s times on, so it is judged with the domains that were excluded all the
-    while, and with those that were excluded at any time. What operators exclude is not followed: no step of a scenario does that.
+    A decision may rest on any state between the times of `ask`. So it is judged twice: with the domains that were excluded all
+    the time, and with the domains that were excluded at any time. Exclusions by operators are not followed, because no step of a
+    scenario makes them.
     """
 
     def __init__(self, policies: Iterable[JsonObject]) -> None:
@@ -179,12 +180,14 @@ class Outages:
         self._keys = {
             directive["topologyKey"] for directive in spread if directive.get("unavailableDomains") == "Exclude"
         }
-        self._lost: dict[tuple[str, str], tuple[float, float]] = {}  # by key and domain: from when on, until when
-        self._real: dict[tuple[str, str], float] = {}  # from when on, stalls included: the clock goes on in them
+        # By key and domain: since when, until when. Stalls of the event loop do not count as time.
+        self._lost: dict[tuple[str, str], tuple[float, float]] = {}
+        # Since when with stalls, because the extender's clock runs during a stall.
+        self._real: dict[tuple[str, str], float] = {}
         self._since = self._until = self._now = 0.0
 
     def recount(self, state: ClusterState, at: float, real: float) -> None:
-        """The nodes have changed, at a time without and with stalls. O(nodes)."""
+        """Call after a change of nodes. ``at``: its time without stalls; ``real``: with stalls. O(nodes)."""
         for key in self._keys:
             takes: dict[str, bool] = {}
             for name, node in state.nodes.items():
@@ -200,11 +203,11 @@ class Outages:
                     self._lost[key, domain] = begun, at
 
     def ask(self, since: float, until: float, now: float) -> None:
-        """Decisions are judged that were made between two times, without stalls; ``now``: the last one with them."""
+        """Sets the interval of the decisions to judge, without stalls. ``now``: its end with stalls."""
         self._since, self._until, self._now = since, until, now
 
     def spreads(self, pod: JsonObject, state: ClusterState, directives: Sequence[JsonObject]) -> list[DirectedSpread]:
-        """The filters by which the decision may have been made. O(domains)."""
+        """The filters that the decision may rest on. O(domains)."""
         sure, possible = {}, {}
         for directive in directives:
             key, after = directive["topologyKey"], _seconds(directive.get("after", "5m"))

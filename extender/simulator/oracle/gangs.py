@@ -2,18 +2,19 @@
 
 Judged are groups by label of policies with the mode Required, in the order of the journal:
 
-- no two living pods of a group are placed in two domains of the first topology key;
-- no pod loses the gate without the node selector of the decided domain, and never more living pods than the size, unless the
-  group may grow: then pods beyond the size are released as far as the domain has room, and none waits beside room for it;
-- no pod loses the gate where pods of the policy that lost it have more of its domain than the quota of the domain and
-  ``maxPerDomain`` say then, terminating ones with them;
-- room is handed out once: no placement takes a node's room that an undone decision in its domain needs;
-- a pod of a decided group lands on no node that it prefers less than another one of its domain that has had room for it, and for
-  all pods of decided groups that are not placed yet (`_LAG`): by its preferred node affinity and by taints PreferNoSchedule. Pods with preferred
-  (anti-)affinity or soft spread are left out, as these may weigh more;
-- no namespace has room for more groups, for more pods, or more of what all nodes offer, than its share (`Shares`);
-- at the end a group is whole: all of its released pods are placed, and none is left at the gate unless a pod of the group
-  was lost after the decision, or its domain lost a node. Pods of a scheduler that has placed none are left out: there is none.
+1. One domain: two living pods of a group are never in two domains of the first topology key.
+2. The gate: a pod loses it only with the node selector of the decided domain. At most as many living pods as the size of the
+   group lose it. If the group may grow, pods beyond the size are released as far as the domain has room, and no pod stays at
+   the gate beside room for it.
+3. Quotas: when a pod loses the gate, the released pods of the policy, terminating ones included, have no more of its domain
+   than the quota of the domain and ``maxPerDomain`` allow.
+4. Room is handed out once: no placement takes room of a node that an unfinished decision in its domain needs.
+5. Preferences: a pod of a decided group may not land on a node while it prefers another node of its domain that has had room
+   (`_LAG`) for it and for all unplaced pods of decided groups. Preferred node affinity and taints PreferNoSchedule count. Pods
+   with preferred (anti-)affinity or soft spread are not judged, because these may weigh more.
+6. Shares: no namespace has room for more groups or pods, or a larger part of all nodes, than its share (`Shares`).
+7. At the end a group is whole: all released pods are placed, and no pod is left at the gate. Excepted are groups that lost a
+   pod after the decision or a node of their domain, and pods whose scheduler has placed no pod: it does not exist.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +44,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _PREFER_NO_SCHEDULE: Final = ("PreferNoSchedule",)
 _SOFT: Final = "ScheduleAnyway"
 _KEEP_GATED: Final = "KeepGated"
-_LAG: Final = 1.0  # seconds by which the extender may count from an earlier moment than the judge
+_LAG: Final = 1.0  # seconds: the extender may know a change so much later than the judge
 _USUAL_GATE: Final = "placement.extender.dev/group"
 _UNITS: Final = {"m": 0.001, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "k": 1e3, "M": 1e6, "G": 1e9}
 _ROUNDING: Final = 1e-6
@@ -55,8 +56,8 @@ _OTHER_POINTS: Final = 100.0  # by which resources may weigh more
 class Shares(NamedTuple):
     """What a namespace may have reserved at a time: ``release.groupsPerNamespace``, ``podsPerNamespace`` and ``sharePerNamespace``.
 
-    Room counts from the decision, for the pods that were there, or from the release of a pod, until it is placed or gone; for
-    ``reservation`` seconds at most, and for ``unasked`` where it has a scheduler that places none.
+    Room of a pod counts from the decision about its group, or from its release if it came later. It ends when the pod is placed
+    or deleted, or after ``reservation`` seconds; after ``unasked`` seconds if its scheduler places no pods.
     """
 
     groups: int
@@ -102,7 +103,8 @@ class _Rules(NamedTuple):
 class _Gang:
     """A group: its pods by UID, the decided domain, and whether it lost anything since.
 
-    ``room``: by UID, since when there is room for a pod. ``out``: UIDs of pods that have lost the gate. ``is_large``: it needs more by itself than a namespace may have.
+    ``room``: by UID, since when there is room for a pod. ``out``: UIDs of pods that have lost the gate. ``is_large``: the group
+    alone needs more than a namespace may have.
     """
 
     name: str
@@ -116,7 +118,7 @@ class _Gang:
 
     @property
     def namespace(self) -> str:
-        """Of its pods."""
+        """The namespace of its pods."""
         return self.name.partition("/")[0]
 
     @property
@@ -130,7 +132,7 @@ class _Gang:
 
     @property
     def due(self) -> dict[str, JsonObject]:
-        """Those of the living pods that are released, or are to be released together."""
+        """The living pods that are released or have to be released together."""
         alive = self.alive
         released = {uid: pod for uid, pod in alive.items() if not self.is_gated(pod)}
         waiting = (uid for uid in alive if uid not in released)
@@ -139,7 +141,7 @@ class _Gang:
 
     @property
     def size(self) -> int:
-        """How many pods it has, by its first pod; 0 where that is not told, or no pod is left."""
+        """The size that its first pod declares; 0 without a declaration or a pod."""
         pod = next(iter(self.pods.values()), None)
         if pod is None:
             return 0
@@ -226,7 +228,7 @@ class _Judge:
         self._offered: dict[str, float] = {}  # at most until now
         self.placed: dict[str, tuple[JsonObject, str]] = {}  # by UID: the pod and its node
         self._rules = rules
-        self._schedulers = {_USUAL_SCHEDULER}  # which have placed a pod, or may yet
+        self._schedulers = {_USUAL_SCHEDULER}  # have placed a pod, or may still do so
         self._nodes: dict[str, JsonObject] = {}
         self._gangs: dict[tuple[str, str, str], _Gang] = {}
         self._freed: dict[str, float] = {}  # by node, when it changed or a pod left it
@@ -314,7 +316,7 @@ class _Judge:
         )
 
     def end(self) -> None:
-        """Judges what is left when the cluster is idle."""
+        """Judges the final state, when the cluster is idle."""
         for gang in self._gangs.values():
             alive = {uid: pod for uid, pod in gang.alive.items() if _scheduler_of(pod) in self._schedulers}
             released = [pod for pod in alive.values() if not gang.is_gated(pod)]
@@ -388,7 +390,7 @@ class _Judge:
                 self._judge_quota(gang)
 
     def _judge_shares(self, gang: _Gang, at: float) -> None:
-        """Room is reserved for a group, or one more of its pods: what its namespace has then."""
+        """Judges what a namespace has when room was reserved for a group or for one more pod of it."""
         shares, held = self._shares, self._with_room(gang, at)
         if shares is None:
             return
@@ -399,7 +401,7 @@ class _Judge:
             self._add(gang, f"with it the namespace has room reserved for {excess}")
 
     def _judge_quota(self, gang: _Gang) -> None:
-        """A pod has lost the gate: what pods of its policy have of its domain then."""
+        """Judges what the pods of a policy have of a domain when a pod has lost the gate."""
         rules, domain = gang.rules, gang.domain
         quota = dict(rules.quotas.get(domain, {}))
         quota["pods"] = min(quota.get("pods", rules.most), rules.most)
@@ -412,7 +414,7 @@ class _Judge:
                 self._add(gang, f"with it pods have {amount:g} {name} of {domain}, its quota is {quota[name]:g}")
 
     def _with_room(self, gang: _Gang, at: float) -> list[JsonObject]:
-        """The pods of a group for which there is room; none where it was released without."""
+        """The pods of a group that have room; empty if the group was released without room."""
         shares = self._shares
         if shares is None or gang.is_large or gang.rules.lets_go:
             return []
@@ -454,9 +456,9 @@ class _Judge:
         return [name for name in self._nodes if self._domain(name, gang.rules) == gang.domain]
 
     def _missing(self, gang: _Gang) -> int:
-        """How many pods of decided groups of the domain find no room in it. Pods of equal requests are counted exactly.
+        """How many pods of decided groups find no room in the domain. The number is exact if all pods have equal requests.
 
-        Groups whose domain lost a node or that lost a pod are left out: their room may be gone.
+        Groups that lost a pod or a node of their domain are left out: their room may have been lost too.
         """
         if gang.is_bereft:
             return 0
@@ -464,7 +466,7 @@ class _Judge:
         return max(len(left) - self._holds(gang, left[-1]), 0) if left else 0
 
     def _left(self, gang: _Gang, *, bereft: bool = False) -> list[JsonObject]:
-        """The pods that are due and not placed of the groups with the same domain; ``bereft``: also of those that lost any."""
+        """The due and unplaced pods of all groups with the same domain. ``bereft``: also of groups that lost a pod or a node."""
         pods: list[JsonObject] = []
         for other in self._gangs.values():
             if other.domain == gang.domain and other.rules.key == gang.rules.key and (bereft or not other.is_bereft):
@@ -489,7 +491,7 @@ class _Judge:
 
 
 def _excess(shares: Shares, groups: Iterable[list[JsonObject]], offered: Mapping[str, float]) -> str:
-    """What of it is more than a namespace may have; empty where nothing is."""
+    """What exceeds the share of a namespace; empty if nothing does."""
     held = [pods for pods in groups if pods]
     needed = _total(_requests(pod) for pods in held for pod in pods)
     for name, amount in needed.items():

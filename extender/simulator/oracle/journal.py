@@ -25,7 +25,7 @@ QUOTA_SCOPE = "CrossNamespacePodAffinity"
 
 
 class JournalDecision(NamedTuple):
-    """A pod that the loop has assumed on a node. Times are those of the monotonic clock."""
+    """A pod that the loop has assumed on a node. Times are of the monotonic clock."""
 
     number: int
     requested_at: float
@@ -41,7 +41,7 @@ class JournalDecision(NamedTuple):
 
 
 class FailedBinding(NamedTuple):
-    """A binding whose call failed. The pod does not count from then on, unless the binding is carried out all the same.
+    """A binding whose call failed. The pod does not count from then on, unless the API server carried out the binding.
 
     `at` is a time of the monotonic clock.
     """
@@ -51,7 +51,7 @@ class FailedBinding(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A pod that the extender rejected on every node for a quota. Times are those of the monotonic clock."""
+    """A pod that the extender rejected on every node for a quota. Times are of the monotonic clock."""
 
     requested_at: float
     decided_at: float
@@ -138,9 +138,10 @@ class Journal:
         return {uid_of(stored.read()) for stored in (*start, *arrived)}
 
     def judged(self) -> list[Entry]:
-        """The entries without the failures of bindings that were carried out all the same: those pods never cease to count.
+        """The entries without false failures: bindings that the API server carried out although their calls failed. O(entries).
 
-        Such a pod is shown on the node of its decision before another decision for it. O(entries).
+        A failure is false if the store shows the pod on the node of its decision before the next decision for the pod. Such a
+        pod counts all the time.
         """
         made: set[int] = set()
         nodes: dict[str, str] = {}

@@ -1,10 +1,11 @@
 """Whether a placed pod keeps the scheduling policies that select it. Plain objects, written from the schema of the policies.
 
-Judged: node selector, node name, required node affinity, required pod affinity and anti-affinity, and hard spread; the directive
-`spread` is judged in `directed_spread.py`, together with the constraints of the pod. A pod that
-admission missed is judged as well, unless the policy acts at admission only. Strict: where a pod keeps a value of its own
-(`conflictPolicy: KeepPod`), the placement counts as a violation, so that a scenario with such a pod fails instead of being
-judged wrongly. Policies are those at the start of a run; no step changes them.
+1. Judged: node selector, node name, required node affinity, required pod affinity and anti-affinity, and hard spread. The
+   directive `spread` is judged in `directed_spread.py`, together with the constraints of the pod.
+2. A pod that admission missed is judged too, unless the policy acts at admission only.
+3. Strict: if a pod keeps a value of its own (`conflictPolicy: KeepPod`), the placement counts as a violation. So a scenario
+   with such a pod fails instead of being judged wrongly.
+4. The policies of the start of a run apply, because no step changes them.
 """
 
 import copy
@@ -106,7 +107,7 @@ def _selects(policy: JsonObject, pod: JsonObject, namespaces: Mapping[str, Mappi
 
 
 def _facts(pod: JsonObject) -> dict[str, str]:
-    """What conditions ask for, by the name of the condition."""
+    """The values of the pod that conditions compare, by the name of the condition."""
     owners = pod["metadata"].get("ownerReferences") or []
     return {
         "ownerKinds": next((str(owner["kind"]) for owner in owners if owner.get("controller")), ""),
@@ -116,14 +117,14 @@ def _facts(pod: JsonObject) -> dict[str, str]:
 
 
 def _keeps_nodes(spec: JsonObject, pod: JsonObject, node: JsonObject) -> bool:
-    """Whether the node is one of those that the policy leaves to the pod, by the policy alone."""
+    """Whether the policy alone allows the node."""
     if spec.get("nodeName") and spec["nodeName"] != name_of(node):
         return False
     return matches_node_affinity({**pod, "spec": spec}, node)
 
 
 def _with_pod_terms(spec: JsonObject, pod: JsonObject) -> JsonObject:
-    """The pod with the policy's terms for other pods and its hard spread. One that it has already changes no status."""
+    """The pod with the policy's pod terms and hard spread. A term that the pod has already changes no status."""
     added = {side: required_pod_terms({"spec": spec}, side) for side in (AFFINITY, ANTI_AFFINITY)}
     hard = [
         constraint
@@ -138,7 +139,7 @@ def _with_pod_terms(spec: JsonObject, pod: JsonObject) -> JsonObject:
         if terms:
             affinity[side] = {**(affinity.get(side) or {}), _REQUIRED: required_pod_terms(pod, side) + terms}
     merged["spec"]["topologySpreadConstraints"] = [*(pod["spec"].get("topologySpreadConstraints") or []), *hard]
-    merged = copy.deepcopy(merged)  # neither the policy's terms nor those of the pod change
+    merged = copy.deepcopy(merged)  # the policy and the pod stay as they are
     _merge_label_keys(merged)
     return merged
 

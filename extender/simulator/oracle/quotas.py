@@ -3,11 +3,11 @@
 Plain objects. A pod counts from the decision of the scheduling loop until its binding fails, or it has finished or is gone.
 Judged are quotas whose only scope is CrossNamespacePodAffinity, by their numbers of pods, and `quota.default` of the settings.
 
-- A decision is over a quota if the pods that count at that time, and the pod itself, are more than every limit that held
-  during the request or at most `lag` before it.
-- A refusal is without a ground if even with the pods that the extender may still have counted a place was free: pods that
-  ended at most `lag` before the request, and pods whose binding failed and that were not requested since.
-- At the end of a run no refused pod may wait while a place is free.
+1. A decision violates a quota if the counted pods with the new pod exceed every limit that held during the request or at most
+   `lag` before it.
+2. A refusal is a violation if a place was free even by the extender's highest possible count. That count includes pods that
+   ended at most `lag` before the request, and pods whose binding failed and that were not requested since.
+3. At the end of a run no refused pod may wait while a place is free.
 """
 
 from typing import Final, NamedTuple
@@ -100,7 +100,7 @@ class _Judge:
 
     def _judge(self, entry: JournalDecision | Refusal) -> None:
         home, since = namespace_of(entry.pod), self._felt(entry.requested_at) - self._lag
-        # The extender forgets what it assumed of a pod when the pod is requested again.
+        # A new request for a pod ends its earlier assumption.
         self._failed.setdefault(home, {}).pop(entry.uid, None)
         counted = self._counted.setdefault(home, {})
         others = len(counted.keys() - {entry.uid})
@@ -131,7 +131,7 @@ class _Judge:
     # -- limits
 
     def _limits_since(self, home: str, since: float) -> list[int]:
-        """The limits that held at this time or later, the one that holds now as the last."""
+        """The limits that held at this time or later, the present limit last."""
         history = self._limits.get(home, [_Limit(0.0, self._limit(home))])
         first = max((number for number, version in enumerate(history) if version.since <= since), default=0)
         self._limits[home] = history = history[first:]

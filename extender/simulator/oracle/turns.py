@@ -1,8 +1,8 @@
-"""Answers of others before one's own: which turns were given to pods that came later.
+"""Counts overtaking: turns that pods had although they came later.
 
-A pod waits in lines: at a gate for its release, in the scheduler's queue for its answer, and in the extender while it computes that
-answer. In each line it waits for what came before it, and how long that takes depends on the machine. What comes later and is
-served before it has overtaken it: that does not depend on the machine. Called by `scenario/report.py`.
+A pod waits in three lines: at a gate for its release, in the scheduler's queue for its answer, and in the extender while the
+answer is computed. How long it waits for earlier pods depends on the machine. How many later pods are served before it does not.
+Called by `scenario/report.py`.
 """
 
 from bisect import bisect_left, insort
@@ -49,7 +49,7 @@ def whole_waits(turns: Iterable[Turn]) -> list[Turn]:
 
 
 def overtakings(waits: Iterable[Turn], turns: Iterable[Turn], others: Collection[str]) -> Counter[str]:
-    """By pod of ``waits``, how many turns of these other namespaces came later and were served before. O(n log n)."""
+    """By pod of ``waits``: how many turns of ``others`` came later and were served earlier. O(n log n)."""
     theirs = sorted((turn for turn in turns if turn.namespace in others), key=lambda turn: turn.came)
     served: list[float] = []  # of the turns that came after the wait
     counts: Counter[str] = Counter()

@@ -1,14 +1,17 @@
 """Finds the placements of a run that violate a hard constraint, by brute force in the order of the decisions.
 
-A placement is valid if it was valid in a state that the API server had during the request or at most `lag` before it,
-because the extender cannot know later changes and failures of bindings. It learns of a failure by the condition that the
-scheduler writes, and where that write fails too, by the next request for the pod, or as it doubts the binding after a time.
-Stalls of the event loop do not count as time.
-All earlier decisions of the scheduling loop always count: under load the extender must know them before their bindings.
+1. A placement is valid if it was valid in a state that the API server had during the request or at most `lag` before it. The
+   extender cannot know later changes.
+2. The extender learns of a failed binding by the condition that the scheduler writes. If that write fails too, it learns by the
+   next request for the pod, or doubts the binding after a time.
+3. Stalls of the event loop do not count as time.
+4. All earlier decisions of the scheduling loop count: the extender must know them before their bindings.
 
-With several loops, room on nodes is judged too, and no pod may wait at the end while a node would take it. Answers to two of
-them may arrive in another order than they were decided in, so a decision that was recorded later and overlaps in time may have
-counted. It never excuses a node that is too full.
+With several loops:
+
+1. Room on nodes is judged too, and no pod may wait at the end while a node would take it.
+2. Answers to two loops may arrive in another order than they were decided in. So a decision that was recorded later and overlaps
+   in time may have counted. This never excuses a node that is too full.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -72,10 +75,10 @@ def violations(
 ) -> list[Violation]:
     """Every violation of a run, in the order of the decisions. O(nodes × different labels of pods) per decision.
 
-    ``told`` is called with how many decisions have been judged, after each `TOLD_EVERY` of them.
-
-    ``doubt``: seconds until the extender doubts a binding of which it knows nothing (`assumedPods.doubt`). ``missed``: `namespace/name` of the pods for which the admission webhook was not reached. ``several``: several loops
-    have placed the pods.
+    ``told``: called with the number of judged decisions, after each `TOLD_EVERY`.
+    ``doubt``: seconds until the extender doubts an unconfirmed binding (`assumedPods.doubt`).
+    ``missed``: `namespace/name` of the pods for which the admission webhook was not reached.
+    ``several``: several loops have placed the pods.
     """
     replay = JournalReplay(journal, missed, several=several)
     violated: list[Violation] = []
@@ -117,7 +120,7 @@ def violations(
 
 
 def _telling(entries: Iterable[Entry], told: Callable[[int], None]) -> Iterator[Entry]:
-    """The entries; tells after some how many decisions were among them."""
+    """The entries; reports the number of decisions from time to time."""
     decisions = 0
     for entry in entries:
         yield entry
@@ -144,7 +147,7 @@ class JournalReplay:
         self._filters: Filters | None = None
         self._judges_room = several
         self._judges_waiting = several and not (journal.policies or journal.start.get(RESOURCE_QUOTAS))
-        # By UID, the last decision whose binding failed. Its report may be lost: then it counts until the pod is asked about again.
+        # By UID, the last decision whose binding failed. If its report was lost, it counts until the next request for the pod.
         self._failed: dict[str, JournalDecision] = {}
         self._deleted: set[str] = set()
         self._policies = PolicyOracle(journal.policies, missed)
@@ -180,7 +183,7 @@ class JournalReplay:
         return self._pending.get(uid)
 
     def decide(self, decision: JournalDecision) -> None:
-        """Counts a pod on the node of the decision. One that was deleted meanwhile is never bound, and nothing assumes it."""
+        """Counts a pod on the node of the decision. A pod that was deleted meanwhile is never bound and does not count."""
         if decision.uid in self._deleted:
             return
         self._decided[decision.uid] = decision
@@ -225,7 +228,7 @@ class JournalReplay:
         failed: list[JournalDecision],
         others: list[JournalDecision],
     ) -> PluginStatus:
-        """The same where some of the others may have been decided before."""
+        """As `check`, if some of ``others`` may have been decided earlier."""
         for count in range(1, len(others) + 1):
             for chosen in combinations(others, count):
                 with self._placed([decided for decided in chosen if decided.uid not in self._decided]):
@@ -236,8 +239,8 @@ class JournalReplay:
     def waiting_in_vain(self) -> Iterator[Violation]:
         """The pending pods that a node would take as the cluster is now. O(pending pods × nodes × pods).
 
-        A pod whose binding failed last may still be assumed, so a node has to take the other whether that counts or not. None
-        where there are policies or quotas, which may be why a pod waits.
+        A pod whose binding failed may still be assumed. So a node has to take the pending pod whether the failed one counts or
+        not. Nothing is judged if there are policies or quotas, because a pod may wait for these.
         """
         for uid, pod in self._pending.items() if self._judges_waiting else ():
             if pod["spec"].get("schedulingGates"):
@@ -263,10 +266,10 @@ class JournalReplay:
         return True
 
     def _assumable(self, decision: JournalDecision, failed: list[JournalDecision]) -> Iterator[list[JournalDecision]]:
-        """Sets of pods whose binding has just failed and that the extender may still assume.
+        """Sets of pods that the extender may still assume although their bindings have just failed.
 
-        The extender learns of a failure by the pod's condition or by the next request for the pod, so every subset is
-        possible. It is enough to try none, all, and those in the same or in other domains.
+        The extender learns of a failure by the pod's condition or by the next request for the pod, so every subset is possible.
+        It is enough to try: none, all, the pods of the same domain, the pods of all other domains.
         """
         yield []
         if not failed:
@@ -322,7 +325,7 @@ class JournalReplay:
         return (node, own, is_terminating(obj)) if node else None
 
     def _node_of(self, pod: JsonObject) -> str:
-        """The node on which a pod counts: that of its binding or its decision; empty if it has finished."""
+        """The node on which a pod counts, by its binding or its decision; empty if it has finished."""
         if is_finished(pod):
             return ""
         decision = self._decided.get(uid_of(pod))

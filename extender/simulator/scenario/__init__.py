@@ -1,1 +1,1 @@
-"""Scenario files and the run of one: cluster, steps, injected faults, and the report of what came of it."""
+"""Scenario files and their runs: cluster, steps, injected faults, and the report."""

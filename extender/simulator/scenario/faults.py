@@ -1,4 +1,4 @@
-"""The faults that a scenario can inject into the simulated API server, one strict struct for each, and what injects them.
+"""The faults that a scenario can inject into the simulated API server: one strict struct for each, and the injector.
 
 A condition lasts, and is injected at random (`FaultInjector`); a one-time fault occurs when its step runs (`play.py`).
 """
@@ -87,7 +87,7 @@ class RepeatEvents(Condition, frozen=True):
 
 
 class DelayEvents(Condition, frozen=True, kw_only=True):
-    """The events of each watch are delayed by a random time, so that those of different kinds arrive in another order."""
+    """The events of each watch are delayed by a random time, so that events of two kinds may change their order."""
 
     time: tuple[Duration, Duration]
 
@@ -141,7 +141,7 @@ class LoseAnswer(Condition, frozen=True):
 
 
 class WebhookDown(Condition, frozen=True):
-    """The API server cannot reach an admission webhook; its failure policy decides. `kinds` are those of the write."""
+    """The API server cannot reach an admission webhook; its failure policy decides. `kinds`: of the written object."""
 
 
 class Restart(_Form, frozen=True):
@@ -183,7 +183,7 @@ NAMES: Final = {form: name for name, form in CONDITIONS.items()}
 
 
 def read_conditions(raw: object, path: str, problems: list[str]) -> tuple[Condition, ...]:
-    """Reads the section `faults` of a scenario: those that are active from the start."""
+    """Reads the section `faults` of a scenario: the faults that are active from the start."""
     conditions = _read_each(raw, CONDITIONS, path, problems)
     return tuple(fault for fault in conditions if isinstance(fault, Condition))
 
@@ -229,7 +229,7 @@ _INITIAL_END = b"initial-events-end"
 
 
 class FaultInjector(Faults):
-    """The active faults, in addition to those that are `always` active."""
+    """Injects the active faults, and beside them the faults that are `always` active."""
 
     def __init__(self, rng: Random, always: Faults | None = None) -> None:
         self.injected: Counter[str] = Counter()
@@ -290,7 +290,7 @@ class FaultInjector(Faults):
         lines = await self._always.watch_lines(call, lines)
         self._pause_process(call)
         if self._draw(LoseBookmarks, call):
-            # Without the bookmark that ends the initial events the client could never become ready.
+            # The bookmark that ends the initial events stays: without it the client could never become ready.
             lines = [line for line in lines if b'"BOOKMARK"' not in line or _INITIAL_END in line]
         if not lines:
             return lines

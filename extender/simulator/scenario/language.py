@@ -35,8 +35,8 @@ class _Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
 class Template(_Part, frozen=True):
     """A template of pods. `{i}` in a text is the pod's number, `{v}` that number modulo `variants`.
 
-    In `spec`, `{repeat: N, each: X}` is a list of N times X, in which `{n}` is the index. The pods of a `controller` are
-    replaced when they are deleted: those of a ReplicaSet at once, those of a StatefulSet under their name once they are gone.
+    In `spec`, `{repeat: N, each: X}` is a list of N times X, in which `{n}` is the index. A `controller` replaces its pods when
+    they are deleted: a ReplicaSet at once, a StatefulSet under the same name once the pod has ended.
     """
 
     labels: Labels = {}
@@ -156,7 +156,7 @@ class DeletePods(_Part, frozen=True):
 
 
 class ScaleDown(_Part, frozen=True):
-    """Each ReplicaSet of the selected pods loses `by` of them, in the order of the ReplicaSet controller; without `by` all."""
+    """Each ReplicaSet of the selected pods loses `by` pods, in the order of the ReplicaSet controller; without `by` all pods."""
 
     namespaces: str = "*"
     selector: Labels = {}
@@ -164,9 +164,9 @@ class ScaleDown(_Part, frozen=True):
 
 
 class ReplacePods(_Part, frozen=True):
-    """`count` random bound pods fail, or with `lost` all pods on nodes that do not exist; each is replaced, as an owner does.
+    """`count` random bound pods fail, or with `lost` all pods on deleted nodes. Each is replaced, as by its owner.
 
-    With `keep` they do not fail, and get one more beside them, as an owner that is scaled up.
+    With `keep` they do not fail, but each gets one more pod beside it, as from an owner that is scaled up.
     """
 
     namespaces: str = "*"
@@ -214,10 +214,10 @@ class Pause(_Part, frozen=True):
 class Expect(_Part, frozen=True):
     """Checks numbers of pods, and why pods are pending; what is absent is not checked.
 
-    `judged`: placed pods that a scheduling policy selects. `missed`: those of them whose admission webhook was not reached.
-    `victims`: pods deleted for others.
+    `judged`: placed pods that a scheduling policy selects. `missed`: the judged pods whose admission webhook was not reached.
+    `victims`: pods that were preempted.
     `waiting`: patterns of pods, `namespace/name`, each with a text that the messages of these pods contain. Every pending
-    pod has to match one of them.
+    pod has to match a pattern.
     `skew`: patterns of namespaces, each with the largest difference between two zones in the number of pods with one label `app`.
     """
 
@@ -319,11 +319,14 @@ class ApiServerPart(_Part, frozen=True):
 
 
 class CostComparison(_Part, frozen=True, kw_only=True):
-    """A second run without what steps create in some namespaces, and how much that may cost the pods of others.
+    """Bounds what the pods of some namespaces may cost the pods of all other namespaces.
 
-    `max_slowdown`: ratio of the 99th percentiles of processor time per filter call of the other pods. `max_growth`:
-    growth of resident memory. `max_overtaken`: how many turns pods of these namespaces may have before a pod of others that came
-    earlier, the 99th percentile. Both runs are repeated `rounds` times in turns, and the medians of the rounds are judged.
+    A second run leaves out what steps create in these namespaces. Both runs are repeated `rounds` times in turns, and the
+    medians of the rounds are judged.
+
+    `max_slowdown`: ratio of the 99th percentiles of processor time per filter call of the other pods.
+    `max_growth`: growth of resident memory.
+    `max_overtaken`: how many turns these namespaces may have before an earlier pod of another namespace, the 99th percentile.
     """
 
     without: str

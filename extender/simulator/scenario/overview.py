@@ -46,7 +46,7 @@ class PolicyTimeline(NamedTuple):
 
 
 class PolicyMoments:
-    """Tells what policies did. Made anew for each look: it holds the labels of the namespaces as they are now."""
+    """What policies did. Create a new one for each look: it holds the present labels of the namespaces."""
 
     def __init__(self, simulated: SimulatedCluster) -> None:
         policies = simulated.loop.journal.policies
@@ -58,7 +58,7 @@ class PolicyMoments:
         }
 
     def acts(self, pod: JsonObject) -> list[Act]:
-        """What was done to this pod. O(policies) for a pod that admission missed, else O(its annotation)."""
+        """What policies did to this pod. O(its annotation); O(policies) for a pod that admission missed."""
         record = read_records((pod["metadata"].get("annotations") or {}).get(INJECTED_ANNOTATION)).get("")
         acts = (
             [_injected(policy) for policy in record.policies if not _only_gates(policy)] if record is not None else []

@@ -88,7 +88,7 @@ async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
 
 
 def _namespaces(simulated: SimulatedCluster, pattern: str) -> list[str]:
-    """The namespaces that match, but for those that this run omits. Raises ValueError if none matches."""
+    """The matching namespaces, except the ones that this run omits. Raises ValueError if none matches."""
     names = chosen(pattern, _names(simulated, NAMESPACES))
     if not names:
         raise ValueError(f'no namespace matches "{pattern}"')
@@ -126,9 +126,9 @@ async def arrive_groups(simulated: SimulatedCluster, step: ArriveGroups) -> None
 
 
 async def replace_pods(simulated: SimulatedCluster, step: ReplacePods) -> None:
-    """Pods fail, and for each another one of the same template is created. The failed ones stay, as those of a Job do.
+    """Pods fail, and each is replaced by a pod of the same template. Failed pods stay, like the pods of a Job.
 
-    With ``keep`` they do not fail: their groups grow.
+    With ``keep`` no pod fails, so the groups grow.
     """
     nodes = set(_names(simulated, NODES))
     bound = [
@@ -175,7 +175,7 @@ def delete_pods(simulated: SimulatedCluster, step: DeletePods) -> None:
 
 
 def scale_down(simulated: SimulatedCluster, step: ScaleDown) -> None:
-    """Each ReplicaSet deletes pods without a node first, then those of the lowest cost, of the fullest node, the youngest."""
+    """Each ReplicaSet deletes pods in this order: without a node, lowest cost, on the fullest node, youngest."""
     owned: dict[str, list[JsonObject]] = {}
     for pod in (stored.read() for stored in _select(simulated, step.namespaces, step.selector, None)):
         if controller_of(pod) == "ReplicaSet" and not is_terminating(pod):
@@ -342,7 +342,7 @@ class Player:
             case Pause():
                 await asyncio.sleep(action.time)
             case Expect() if self.simulated.without:
-                pass  # the expectation is that of a run with all pods
+                pass  # the expectation is written for a run with all pods
             case Expect():
                 self._check(action, step.path)
             case ChangeFaults():
@@ -351,7 +351,7 @@ class Player:
                 self._change(action)
 
     async def _arrive(self, arriving: Coroutine[Any, Any, None], *, in_background: bool) -> None:
-        """Creates pods. The clients that do so are no part of the extender, so their work is none of its."""
+        """Creates pods. Clients of the API server do this in a real cluster, so it does not count as work of the extender."""
         work = self.simulated.api.store.other_work.of(arriving)
         if in_background:
             self._arrivals.append(asyncio.create_task(work))
@@ -415,7 +415,7 @@ class Player:
             self._check_reasons(expected.waiting, f"{path}.waiting")
 
     def _check_reasons(self, expected: Labels, path: str) -> None:
-        """Fails once, with the first pod that waits for another reason than expected, and the number of such pods."""
+        """Fails at most once, with the first pod that waits for an unexpected reason and the number of such pods."""
         others = [
             f"{pod}: {message or 'no attempt yet'}"
             for pod, message in self.simulated.waiting()

@@ -35,10 +35,11 @@ from extender.simulator.scenario.synthetic import chosen
 class Cost:
     """The cost of a run for the pods that are compared: durations of filter calls in seconds, memory in megabytes.
 
-    ``processor`` is the 99th percentile of the processor time from request to answer. It includes all work of the process
-    meanwhile, also for other pods, but not that of the API server or of other processes, so that two runs are comparable.
-    ``waited``: the 90th percentile of the seconds from the creation of a pod to its binding. ``overtaken``: the 99th percentile of
-    the turns that the other pods had before a pod which came earlier; no speed of a machine changes it.
+    ``processor``: the 99th percentile of the processor time from request to answer. It includes all work of the extender
+    meanwhile, also for other pods. It excludes the API server and other processes, so that two runs are comparable.
+    ``waited``: the 90th percentile of the seconds from the creation of a pod to its binding.
+    ``overtaken``: the 99th percentile of the turns that other pods had before a pod that came earlier. It does not depend on
+    the speed of the machine.
     """
 
     answers: int
@@ -135,7 +136,10 @@ def make_report(
     resident: float,
     narrate: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Computes the figures and finds the violations. O(nodes) per decision. ``narrate`` is told how far that is, as it may take minutes."""
+    """Computes the figures and finds the violations. O(nodes) per decision.
+
+    ``narrate`` is called with the progress, because this may take minutes.
+    """
     loop, missed = simulated.loop, simulated.api.admission.missed_pods
     decisions = loop.journal.decisions
     return Report(
@@ -169,7 +173,7 @@ def make_report(
 
 
 def miscounted(simulated: SimulatedCluster) -> Iterator[str]:
-    """The pods that are neither placed nor pending, or both: a figure of the report is wrong, and so may be the judgement."""
+    """The pods that count as both placed and pending, or as neither. Then a figure of the report is wrong, perhaps more."""
     to_place, placed = simulated.loop.journal.to_place(), simulated.loop.bound
     pending = {uid_of(pod) for pod in simulated.pending()}
     differences: dict[str, list[str]] = {}
@@ -239,7 +243,7 @@ def _cost(simulated: SimulatedCluster, resident: float) -> Cost:
 
 
 def _overtaken(simulated: SimulatedCluster, others: set[str]) -> Counter[str]:
-    """By pod, the turns of pods of these namespaces that came later and were served before: at the gate, in the queue, in the extender."""
+    """By pod: how many pods of these namespaces came later and were served earlier, at the gate, in the queue, in the extender."""
     answers = simulated.loop.answers
     releases = list(gate_turns(simulated.loop.journal))
     queued = [
@@ -256,7 +260,7 @@ def _overtaken(simulated: SimulatedCluster, others: set[str]) -> Counter[str]:
 
 
 def _share(ordered: Sequence[float], percent: int) -> float:
-    """The value below which so many of a hundred lie; 0 where there are none."""
+    """The percentile of ordered values; 0 if there are none."""
     return ordered[len(ordered) * percent // 100] if ordered else 0.0
 
 

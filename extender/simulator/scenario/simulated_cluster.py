@@ -51,7 +51,7 @@ class Controllers:
         await asyncio.gather(*self._tasks)
 
     def release(self, pod: JsonObject) -> None:
-        """Does not replace a pod when it is deleted: its controller has become smaller."""
+        """Lets a pod be deleted without a replacement, because its controller was scaled down."""
         self._replaced.add(uid_of(pod))
 
     def _review(self) -> None:
@@ -113,7 +113,7 @@ class JumpingClock:
 
 
 async def _not_restartable(_down: float) -> None:
-    """The default: the caller runs the extender, and says how it is restarted."""
+    """The default, replaced by the caller that runs the extender."""
     raise ValueError("this extender cannot be restarted")
 
 
@@ -152,7 +152,7 @@ class SimulatedCluster:
             always = SlowWrites(server.write_delay)
         elif scenario.scheduler.bind:
             always = SlowBindings(scenario.scheduler.bind_delay, Random(seed))
-        # Of its own sequence: with that of `rng`, a fault would occur for the same template at every draw.
+        # A sequence of its own: if faults shared `rng` with the templates, a fault would always meet the same template.
         self.fault_injector = FaultInjector(Random(f"faults {seed}"), always)
         self.fault_injector.change(play.faults)
         self.api.faults = self.fault_injector

@@ -15,7 +15,7 @@ from extender.wire.pods.new_pod import complete_and_check
 
 _OURS = "placement.extender.dev/"
 _REPEAT = '"repeat"'
-_MOST_ERRORS = 5  # of one template that are told
+_MOST_ERRORS = 5  # shown for one template
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
@@ -33,7 +33,7 @@ def chosen(pattern: str, names: Sequence[str]) -> list[str]:
 def make_cluster(
     cluster: Cluster, templates: dict[str, Template], files: Sequence[JsonObject], rng: Random
 ) -> list[JsonObject]:
-    """All objects at the start, with defaults: those of files, then nodes, namespaces and running pods."""
+    """All objects at the start, with defaults: objects of files, then nodes, namespaces and running pods."""
     objects = [copy.deepcopy(obj) for obj in files]
     for nodes in cluster.nodes:
         objects += make_nodes(nodes, draw(nodes.count, rng))
@@ -118,7 +118,10 @@ def make_pod(template: Template, name: str, namespace: str, number: int) -> Json
 
 
 def template_errors(templates: Mapping[str, Template]) -> list[str]:
-    """Why the API server would refuse the first pod of a template, with the path of each field: a misspelt one would be no rule."""
+    """Why the API server would refuse the first pod of a template, with the path of each field.
+
+    Without this check a misspelt field would be dropped, and the scenario would test nothing.
+    """
     problems: list[str] = []
     for name, template in templates.items():
         errors = complete_and_check(make_pod(template, "pod-0", "default", 0))

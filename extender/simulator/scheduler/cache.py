@@ -1,4 +1,4 @@
-"""The scheduler cache: nodes, requested resources, assumed and nominated pods; and which nodes a pod fits by itself.
+"""The scheduler cache: nodes, requested resources, assumed and nominated pods; and the in-tree filters for one pod.
 
 The loop applies the store's changes to it, after a delay if configured; an assumed pod counts at once, as in
 kube-scheduler. No await, no HTTP. Called by `scheduler/loop.py`.
@@ -131,7 +131,7 @@ class SchedulerCache:
         if not node:
             changed = self.nominate(uid, (pod.get("status") or {}).get("nominatedNodeName") or "", claim_of(pod))
             return [ClusterEvent.NOMINATION_CHANGED] if changed else []
-        # The event of a pod's own binding confirms the assumption; it is an addition for other pods all the same.
+        # The event of a binding confirms the assumption of this pod. For other pods it is an addition all the same.
         was_known = uid in self.where and uid not in self.assumed
         self.assumed.discard(uid)
         self.nominate(uid, "", Claim({}, 0))
@@ -278,7 +278,7 @@ class Fit:
         return None
 
     def _nominated_claims(self, state: CachedNode) -> list[Claim]:
-        """The claims of pods nominated to the node whose priority is at least that of this pod."""
+        """The claims of pods that are nominated to the node and have this pod's priority or a higher one."""
         nominated = self.cache.nominated.get(state.name)
         if not nominated:
             return []

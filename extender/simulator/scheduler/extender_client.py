@@ -17,7 +17,7 @@ from extender.simulator.json_objects import JsonObject
 from extender.simulator.scheduler.cache import UNRESOLVABLE, UNSCHEDULABLE, CachedNode, NodeRejection
 from extender.simulator.scheduler.queue import EXTENDER
 
-_POINTS = 10  # scores of an extender are 0 to 10, those of the scheduler 0 to 100
+_POINTS = 10  # an extender scores 0 to 10, the scheduler 0 to 100
 _OK = 200
 
 

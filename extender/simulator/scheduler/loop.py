@@ -48,7 +48,7 @@ from extender.simulator.scheduler.queue import EXTENDER, FIRST_BACKOFF, LONGEST_
 class LoopSettings:
     """The settings of the loop. Times are seconds; a delay is drawn from its range with the seed.
 
-    ``queueing_hints``: as kube-scheduler from 1.32; without them a nomination that another component writes wakes no pod.
+    ``queueing_hints``: as kube-scheduler from 1.32. Without them a nomination by another component requeues no pod.
     """
 
     percentage_of_nodes_to_score: int = 0
@@ -78,10 +78,11 @@ async def no_preemption(pod: JsonObject, rejections: dict[str, NodeRejection]) -
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What is recorded of a run. Several loops on one cluster share it.
+    """The record of a run. Several loops on one cluster share it.
 
-    ``messages``: of the last rejection of each pending pod, by UID. ``reasons``: rejections by reason, one for each pod and
-    attempt. ``bound``: the node of each pod that was bound, by UID.
+    ``messages``: the message of the last rejection of each pending pod, by UID.
+    ``reasons``: rejections by reason; each attempt of a pod counts a reason once.
+    ``bound``: the node of each bound pod, by UID.
     """
 
     journal: Journal
@@ -101,11 +102,12 @@ class FitError(Exception):
 
 
 class FilterCall(NamedTuple):
-    """One filter call. ``seconds`` is its duration; ``queued`` is when the pod came into the queue, by the monotonic clock.
+    """One filter call.
 
-    ``processor``: the processor time of this thread meanwhile. It excludes other processes, and what the simulated API
-    server, the bindings and reports of this scheduler and the steps of the scenario do, as these are other processes of a
-    real cluster.
+    ``seconds``: its duration.
+    ``queued``: when the pod came into the queue, by the monotonic clock.
+    ``processor``: the processor time of this thread meanwhile. It excludes the simulated API server, the bindings and reports
+    of this scheduler and the steps of the scenario, because a real cluster does this work in other processes.
     """
 
     namespace: str
@@ -129,7 +131,7 @@ class SchedulingLoop:
         after_filter: AfterFilter = no_preemption,
         record: RunRecord | None = None,
     ) -> None:
-        """``record``: that of another loop, which starts and ends it."""
+        """``record``: the record of another loop, which starts and ends it; None for a new one."""
         self.settings = settings or LoopSettings()
         self.cache = SchedulerCache()
         self.queue = SchedulingQueue(*self.settings.backoff, queueing_hints=self.settings.queueing_hints)
@@ -145,7 +147,7 @@ class SchedulingLoop:
         self._wake = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._failures: list[BaseException] = []
-        self._failed_bindings: set[str] = set()  # UIDs: a call that failed may be carried out all the same
+        self._failed_bindings: set[str] = set()  # UIDs: the API server may carry out a binding whose call failed
         self._tables = [(kind, store.table(kind)) for kind in (NODES, PODS)]
         self._positions = dict.fromkeys((NODES, PODS), 0)
         self._first_node = 0
@@ -210,6 +212,8 @@ class SchedulingLoop:
     # -- the loop
 
     async def _run(self) -> None:
+        # One pod at a time, as in kube-scheduler: the decision about a pod is assumed before the next pod is taken. Changes of
+        # the store are applied only between two pods, so that a decision sees one state.
         while True:
             self._wake.clear()
             due = self._catch_up()
@@ -240,6 +244,7 @@ class SchedulingLoop:
             if changes is None:
                 raise RuntimeError(f"{kind.plural}: the history is too short for this loop; raise apiServer.history")
             for change in changes:
+                # Each kind has a watch of its own: a young change delays the later ones of its kind, not other kinds.
                 if change.at > horizon:
                     due = change.at + self.settings.cache_delay
                     next_due = due if next_due is None else min(next_due, due)
@@ -260,6 +265,9 @@ class SchedulingLoop:
             self.queue.requeue_on(event, now)
 
     def _queue_pod(self, change: ServedChange, pod: JsonObject, now: float) -> None:
+        # 1. Deleted, bound, finished or terminating: the pod leaves the queue. If the call of its binding had failed and the
+        #    pod is on a node now, the API server carried out the binding all the same.
+        # 2. Pending, of this scheduler and not assumed: queued. An assumed pod must not come back before its binding ends.
         uid = uid_of(pod)
         is_ours = pod["spec"].get("schedulerName", self.settings.scheduler_name) == self.settings.scheduler_name
         if change.type == DELETED or node_of(pod) or is_finished(pod) or is_terminating(pod):
@@ -277,6 +285,10 @@ class SchedulingLoop:
     async def _schedule(self, queued: QueuedPod) -> None:
         requested_at = time.monotonic()
         pod = queued.pod
+        # 1. No node passes: the pod waits for an event, and the PostFilter step may preempt. Queued before that step, because
+        #    an event may come while the step awaits the extender.
+        # 2. The extender failed: the pod waits for its back-off, and its nomination stays.
+        # 3. A node was chosen: assumed and bound.
         try:
             node = await self._choose(pod, queued.since)
         except FitError as outcome:
@@ -311,7 +323,7 @@ class SchedulingLoop:
         return await self._best(pod, fit, passed)
 
     def _sample(self, fit: Fit, rejections: dict[str, NodeRejection]) -> list[CachedNode]:
-        """The first nodes that pass, starting where the search for the last pod ended, until there are enough."""
+        """The first passing nodes, until there are enough. The search starts where the search for the last pod ended."""
         order = self.cache.ordered()
         wanted = nodes_to_find(self.settings.percentage_of_nodes_to_score, len(order))
         passed: list[CachedNode] = []
@@ -378,6 +390,7 @@ class SchedulingLoop:
             if delay:
                 await asyncio.sleep(delay)
             problem = await self._writer.bind(queued.pod, node)
+        # A call that failed may have been carried out: then the pod stays assumed, and the watch will show it bound.
         if not problem or self._stands(queued.uid, queued.pod, node):
             self.bound[queued.uid] = node
             self._failed_bindings.discard(queued.uid)
@@ -392,7 +405,7 @@ class SchedulingLoop:
         self._wake.set()
 
     def _stands(self, uid: str, pod: JsonObject, node: str) -> bool:
-        """Whether the pod is bound although the call failed: the answer can be lost. kube-scheduler sees it by its watch."""
+        """Whether the pod is bound although the call failed, because its answer was lost. kube-scheduler learns it by its watch."""
         key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         stored = self._store.table(PODS).objects.get(key)
         return stored is not None and stored.node == node and uid_of(stored.read()) == uid

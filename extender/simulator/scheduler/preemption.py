@@ -1,10 +1,13 @@
 """The preemption of the scheduling loop: a small version of kube-scheduler's DefaultPreemption, for resources only.
 
-It finds candidate nodes by dry run, sends them to the extender (preempt verb), selects one and deletes the victims,
-within the scheduling cycle or asynchronously (SchedulerAsyncPreemption). As in kube-scheduler an answer fails the attempt
-if it has a victim that is not on that node, or a candidate without victims. A node that only the extender rejects is a
-candidate without victims. It fails the attempt as well; with ``sends_empty_candidates`` (kubernetes#135486) it is sent
-to the extender, which may find victims for it, and is dropped otherwise. Created by `scenario/simulated_cluster.py`.
+1. It finds candidate nodes by dry run.
+2. It sends them to the extender (preempt verb). As in kube-scheduler the attempt fails if the answer names a victim that is
+   not on that node, or a candidate without victims.
+3. It selects a candidate and deletes the victims, within the scheduling cycle or asynchronously (SchedulerAsyncPreemption).
+
+A node that only the extender rejects is a candidate without victims. It fails the attempt too. With ``sends_empty_candidates``
+(kubernetes#135486) it is sent to the extender, which may find victims; without victims it is dropped. Created by
+`scenario/simulated_cluster.py`.
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
 
@@ -98,7 +101,7 @@ class PostFilter:
     # -- choosing
 
     def _pods_by_node(self) -> dict[str, list[JsonObject]]:
-        """The pods on each node that both the store and the cache have there, parsed lazily (`_NodePods`)."""
+        """By node: the pods that both the store and the cache have there, parsed lazily (`_NodePods`)."""
         pods: dict[str, list[Any]] = {}
         for stored in self._store.table(PODS).latest():
             if stored.node:

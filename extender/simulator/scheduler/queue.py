@@ -1,10 +1,13 @@
 """The scheduling queue: active pods by priority and time, pods in backoff, and rejected pods that wait for an event.
 
-Events requeue rejected pods by the queueing hints of kube-scheduler (measured): a pod that the extender rejected is
-requeued by any event of pods and nodes and by its own update, but not by namespaces. Without the hints (before 1.32, or
-with the gate off) an update of its own status alone requeues no pod, and neither does another pod that is bound; there
-kube-scheduler makes an exception for required affinity and spread. Pure: time is an argument. Called by
-`scheduler/loop.py`.
+Events requeue rejected pods by the queueing hints of kube-scheduler (measured):
+
+1. Any event of pods and nodes requeues a pod that the extender rejected, and so does its own update. Namespaces do not.
+2. Without the hints (before 1.32, or with the gate off) an update of a pod's own status requeues nothing.
+3. Without the hints the binding of another pod requeues nothing either. For this kube-scheduler makes an exception: pods with
+   required affinity or spread.
+
+Pure: time is an argument. Called by `scheduler/loop.py`.
 """
 
 import heapq
@@ -117,7 +120,7 @@ class SchedulingQueue:
         return None
 
     def reject(self, queued: QueuedPod, plugins: Collection[str], now: float) -> None:
-        """Lets a pod wait for an event that one of these plugins requeues it for."""
+        """Lets a pod wait for an event after which one of these plugins requeues it."""
         # Without a rejecting plugin, as in a cluster without nodes, only a new node can help.
         queued.plugins = frozenset(plugins) or frozenset({""})
         queued.is_error = False

@@ -1,7 +1,7 @@
 """Chooses what can be done for a group of gated pods now: in which domain, with which room, or why it waits.
 
-What is chosen is reserved in the same step, so that two groups never get the same room. Nothing is written here: `reconciler`
-does that with the step that it gets.
+Room is reserved in the same step in which it is chosen, so that two groups never get the same room. Nothing is written here:
+`reconciler` carries out the step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from extender.verbs.release.progress import Do, GroupState, GroupStep, WaitReaso
 from extender.verbs.slots.placing import Trials
 
 _MOST_TRIES: Final = 3  # of a proposal
-_PLACED_PER_SECOND: Final = 1e6  # one after the other, at any rate
+_PLACED_PER_SECOND: Final = 1e6  # no limit: one proposal after the other
 
 NO_PLACE: Final = frozenset({WaitReason.NO_ROOM, WaitReason.QUOTA, WaitReason.PREEMPTING})
 
@@ -76,7 +76,13 @@ class StepChooser:
         self._placing = RateLimiter(clock, 1, _PLACED_PER_SECOND)
 
     async def choose(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> GroupStep:
-        """The step, where it needs no room or has some now; else another one. Writes nothing."""
+        """The same step if it needs no room or has room now; otherwise a step that waits. Writes nothing."""
+        # 1. Complete and without a decision: choose a domain.
+        # 2. Incomplete, and its time is over: let go as `onTimeout` says.
+        # 3. Decided, with pods at the gate: released if the quota and the room allow it. The quota is checked again after the
+        #    room, because other groups may have been released while the room was searched.
+        # 4. Decided, with pods beyond its size: as many as the domain has room for.
+        # 5. All released, some not bound: their room stays reserved.
         now = self._clock.now()
         if memory.was_bound and step.phase is not GroupPhase.BOUND:
             memory.was_bound, memory.since = False, now
@@ -103,7 +109,13 @@ class StepChooser:
         return step
 
     async def _choose_domain(self, group: GroupState, memory: GroupMemory, *, is_given_up: bool) -> GroupStep:
-        """Chooses a domain for a group that is complete. A step that waits says why."""
+        """Chooses a domain for a complete group. A step that waits says why."""
+        # 1. The policy or a failed preemption has changed the question: the group is tried before its equals.
+        # 2. Not the group's turn in its namespace: it waits and keeps the message of its last try.
+        # 3. Too much room is reserved for the namespace already: it waits for that. A group that is too large alone is
+        #    placed without a reservation.
+        # 4. Victims: see `_wait_for_room`. 5. Room now: reserved. 6. A domain without room, for an autoscaler: within the
+        #    limits of pods that may wait for nodes. 7. Nothing: it waits for room.
         begun, version = self._clock.now(), self._lines.version
         if memory.spec != group.spec:
             self._lines.retry(group.key)
@@ -154,7 +166,7 @@ class StepChooser:
         *,
         is_given_up: bool,
     ) -> GroupStep:
-        """No domain has room for the group now. Pods of lower priority are preempted for it, if that helps and it may."""
+        """No domain has room for the group now. Pods of lower priority are preempted, if that helps and the group may."""
         memory.problem = memory.problem if memory.preempts_from else message_of(proposal)
         if is_given_up:
             return await self._let_go(group, memory, replace(proposal, slots=(), victims=()))
@@ -171,7 +183,9 @@ class StepChooser:
             memory.problem = f"{counted(len(left), 'pod')} of lower priority hold the room, and are preempted"
             do = Do.PREEMPT if proposal.victims else Do.WAIT
             return GroupStep(do, GroupPhase.DECIDING, WaitReason.PREEMPTING, memory.problem, victims=proposal.victims)
-        if memory.removing:  # all have left, and their room does not hold the group: others are looked for next time
+        if (
+            memory.removing
+        ):  # all victims have left, and the room does not hold the group: the next try looks for others
             memory.removing = ()
             self._index.reserved.release(group.key)
         is_over = bool(proposal.rejected) and all(rejected.excess for rejected in proposal.rejected)
@@ -180,10 +194,10 @@ class StepChooser:
         )
 
     async def _let_go(self, group: GroupState, memory: GroupMemory, proposal: Proposal | None = None) -> GroupStep:
-        """Its time is over: its pods are released without room for all of them, as `OnTimeout` says.
+        """The time of the group is over: its pods are released without room for all of them, as `onTimeout` says.
 
-        At the coarser level: in the domain of the first topology key that holds most of them, where those that it does
-        not hold wait for nodes, as a cluster autoscaler adds them. Without any such domain they are released unpinned.
+        `UngateAtCoarserLevel`: into the domain of the first topology key that holds most pods. The other pods wait there for
+        nodes, which a cluster autoscaler adds. Without such a domain all pods are released unpinned.
         """
         levels: tuple[Level, ...] = ()
         if group.spec.on_timeout is OnTimeout.UNGATE_AT_COARSER_LEVEL:
@@ -193,9 +207,9 @@ class StepChooser:
         return GroupStep(Do.DECIDE, GroupPhase.DECIDED, WaitReason.DECIDED, levels=levels)
 
     def _over_quota(self, group: GroupState, memory: GroupMemory, decision: GroupDecision) -> str:
-        """Why the pods that wait may not be released into the decided domain now, by its quota; empty where they may.
+        """Why the quota of the decided domain forbids to release the waiting pods now; empty if it does not.
 
-        A group of which no pod is out gives up its room then: two of them would wait for each other.
+        A group without a released pod gives up its room then. Otherwise two such groups would wait for each other.
         """
         over = self._quota(group, memory)(decision.levels)
         if not over:
@@ -208,7 +222,7 @@ class StepChooser:
         return memory.problem
 
     async def problem_of_room(self, group: GroupState, memory: GroupMemory, decision: GroupDecision) -> str:
-        """Reserves room in the decided domain for the pods that have none yet; why there is none, empty where there is."""
+        """Reserves room in the decided domain for the pods without room. Why there is none; empty if there is."""
         group = memory.with_room(group)
         pods = (*group.waiting, *group.released)
         if memory.without_room or all(self._has_slot(pod) for pod in pods if pod.uid not in memory.gone):
@@ -227,14 +241,14 @@ class StepChooser:
             self._reserve(group, memory, proposal)
             return ""
         if not decision.levels:
-            return ""  # they are not pinned: the scheduler finds room for each of them, or waits
+            return ""  # the pods are not pinned: the scheduler places each of them anywhere, or lets it wait
         memory.wait(self._clock.now())
         memory.problem = message_of(proposal)
         await self.keep_released(group, memory, decision)
         return memory.problem
 
     async def keep_released(self, group: GroupState, memory: GroupMemory, decision: GroupDecision) -> None:
-        """Reserves room for the released pods alone: they are pinned to the domain, whatever comes of their siblings."""
+        """Reserves room for the released pods alone: they are pinned to the domain, whether or not the others follow."""
         group = replace(group, waiting=tuple(pod for pod in group.waiting if pod.uid in memory.sent))
         pods = (*group.waiting, *group.released)
         is_missing = not all(map(self._has_slot, pods))
@@ -258,7 +272,7 @@ class StepChooser:
     async def _wait_for_nodes(
         self, group: GroupState, memory: GroupMemory, decision: GroupDecision, step: GroupStep
     ) -> GroupStep:
-        """Pods that were released without room. It is reserved once there is some for all, in the turn of their namespace."""
+        """Pods that were released without room. Room is reserved once there is enough for all, in the turn of their namespace."""
         begun, version = self._clock.now(), self._lines.version
         if all(map(self._has_slot, group.released)):
             return step
@@ -273,10 +287,10 @@ class StepChooser:
     async def _without_room(
         self, group: GroupState, memory: GroupMemory, problem: str, *, is_given_up: bool
     ) -> GroupStep:
-        """The decided domain does not hold the pods that are left: it was lost, or others took what nothing had reserved.
+        """The decided domain has no room for the remaining pods: its nodes were lost, or others took unreserved room.
 
-        A released pod cannot be moved, and a group is never split. So the group gets another domain only while none of
-        its pods has been released, or all that were are gone.
+        A released pod cannot be moved, and a group is never split. So the group gets another domain only while none of its
+        released pods exists.
         """
         may_move = group.spec.replacement is Replacement.REDECIDE or not memory.is_placed or memory.tries > 1
         if may_move and not memory.has_begun(group):
@@ -289,9 +303,9 @@ class StepChooser:
     async def _grow(
         self, group: GroupState, memory: GroupMemory, decision: GroupDecision, step: GroupStep, *, is_given_up: bool
     ) -> GroupStep:
-        """Releases the first of the pods beyond the size of a group, as many as its domain has room for.
+        """Releases pods beyond the size of a group, the first ones, as many as its domain has room for.
 
-        None of them needs the others. At most as many tries as the number can be halved; mostly two.
+        None of them needs the others, so a part may go. At most log2(pods) tries, mostly two.
         """
         pods, sent = step.pods, group.waiting[len(step.pods) :]
         if memory.without_room and not is_given_up:
@@ -323,7 +337,7 @@ class StepChooser:
         return replace(step, do=Do.RELEASE, pods=pods if problem else pods[:count])
 
     async def _holds(self, group: GroupState, memory: GroupMemory, levels: Sequence[Level]) -> int:
-        """How many of the pods at the gate the domain seems to hold beside the released ones; all only if it does."""
+        """How many of the gated pods the domain may hold beside the released ones. All of them only if that is certain."""
         most = len(group.waiting)
         if self._excess(group, (*group.waiting, *group.released)) or self._quota(group, memory)(levels):
             return most // 2
@@ -335,12 +349,12 @@ class StepChooser:
         return max((rejected.holds for rejected in proposal.rejected), default=0) - len(group.released)
 
     def _has_slot(self, pod: Pod) -> bool:
-        """Whether room is reserved for a pod on a node that still takes pods, or it needs none, as it has got a node since."""
+        """Whether room is reserved for the pod on a node that still takes pods. True also for a pod that has a node."""
         node, known = self._index.reserved.node_of(pod.uid), self._index.pods.get(pod.uid)
         return (bool(node) and self._has_node(node)) or (known is not None and bool(known.node))
 
     async def _place(self, group: GroupState, memory: GroupMemory, levels: Sequence[Level] | None) -> Proposal:
-        """A proposal, made in slices, for one group at a time. What it says holds until the caller awaits anything else."""
+        """A proposal, made in slices, for one group at a time. It is valid until the caller awaits anything else."""
         async with self._placing.acquire(group.key.namespace):
             begun = self._clock.now()
             taken = self._memories.domains_of_others(group, self._index, begun)
@@ -357,7 +371,7 @@ class StepChooser:
         return proposal
 
     def _quota(self, group: GroupState, memory: GroupMemory) -> Excess:
-        """Why the pods that wait may not be released into a domain, by its quota; what it says holds until anything is awaited."""
+        """A function: why the quota of a domain forbids to release the waiting pods. Valid until the caller awaits anything."""
         index = self._index
         if not group.spec.has_quotas or not group.waiting:
             return lambda _: ""
@@ -371,7 +385,7 @@ class StepChooser:
         return budget_excess(group.key, pods, index.reserved, index.view.offered, self._settings, alone=alone)
 
     def _growth_excess(self, group: GroupState) -> str:
-        """Why the pods of a group may not wait for nodes too, empty where they may."""
+        """Why the pods of the group may not wait for nodes too; empty if they may."""
         waiting = self._memories.waiting_for_nodes(group, self._index)
         return growth_excess(waiting, len(group.waiting), self._settings)
 

@@ -32,7 +32,7 @@ _NOTHING: Final[Resources] = {}
 
 
 def group_state(key: GroupKey, gated: GatedGroups, pods: Mapping[str, Pod]) -> GroupState | None:
-    """A group as the index has it, None where no pod of it is left. O(its pods)."""
+    """A group as the index has it; None if it has no pod. O(its pods)."""
     group = gated.groups.get(key)
     if group is None:
         return None
@@ -66,9 +66,9 @@ def budget_excess(
     *,
     alone: bool = False,
 ) -> str:
-    """Why room may not be reserved for these pods of a group, in place of what it has, empty where it may.
+    """Why room may not be reserved for these pods, in place of the present room of the group; empty if it may.
 
-    ``offered``: what all nodes offer. ``alone``: as if no other group of the namespace had any. O(groups with room + pods).
+    ``offered``: what all nodes offer. ``alone``: as if no other group of the namespace had room. O(groups with room + pods).
     """
     own = reserved.pods_of(key)
     groups = 0 if alone else reserved.groups_in(key.namespace) - bool(own)
@@ -90,9 +90,9 @@ def budget_excess(
 
 
 def growth_excess(waiting: tuple[int, int], needed: int, limits: Release) -> str:
-    """Why so many pods of a group may not be released to wait for nodes, empty where they may.
+    """Why ``needed`` pods of a group may not be released to wait for nodes; empty if they may.
 
-    ``waiting``: the other groups of the namespace that wait for nodes, and the pods in them. A group alone always may.
+    ``waiting``: how many other groups of the namespace wait for nodes, and their pods. The only group always may.
     """
     groups, pods = waiting
     if groups >= limits.groups_per_namespace:
@@ -106,9 +106,9 @@ def growth_excess(waiting: tuple[int, int], needed: int, limits: Release) -> str
 def quota_excess(
     group: GroupState, levels: Sequence[Level], charges: Charges, promised: Mapping[str, Resources]
 ) -> str:
-    """Why the pods of a group that wait may not be released into a domain, by what the policy lets pods have there.
+    """Why the quota of a domain forbids to release the waiting pods of a group into it; empty if it does not.
 
-    ``promised``: by domain, what pods of other groups get that are not charged yet. O(pods + domains + resources).
+    ``promised``: by domain, what pods of other groups will use and are not charged with yet. O(pods + domains + resources).
     """
     spec, policy = group.spec, group.key.policy
     if policy in charges.unsettled:
@@ -133,7 +133,7 @@ def _limited(pods: Sequence[Pod], spec: ReleaseSpec) -> dict[str, int]:
 
 
 def event_of(group: GroupState, sent: Container[str], step: GroupStep, at: datetime) -> ObjectEvent | None:
-    """An event where the group is stuck, decided, or all of it is bound: at the first pod that waits, else at the first one.
+    """An event if the group is stuck, decided or completely bound: on its first waiting pod, or else on its first pod.
 
     ``sent``: UIDs of pods whose release was sent.
     """
@@ -148,7 +148,7 @@ def event_of(group: GroupState, sent: Container[str], step: GroupStep, at: datet
 
 
 def runs_in(key: GroupKey, levels: Sequence[Level], index: ClusterIndex) -> bool:
-    """Whether a pod of a group is on a node of a domain, or on one that is not known any more. O(its pods)."""
+    """Whether a pod of a group is on a node of a domain, or on a node that was deleted. O(its pods)."""
     group, view = index.gated.groups.get(key), index.view
     if group is None or not group.counts[GatedPodState.BOUND]:
         return False
@@ -164,59 +164,65 @@ def runs_in(key: GroupKey, levels: Sequence[Level], index: ClusterIndex) -> bool
 
 @dataclass(slots=True)
 class GroupMemory:
-    """Times are those of the monotonic clock.
+    """What the leader remembers of a group between its steps. All times are of the monotonic clock.
 
-    ``since``: when the group began to wait for what it waits for now: a decision, or room for pods that are left.
-    ``levels``: the domain that it has or is being given. ``claimed_until``: when others may have it although no pod of the
-    group runs there. ``sent``: by UID, pods whose release was sent and that the watch
-    still shows as gated; they count as released until the time given, when they are read: a lost event must not block a
-    group for ever. ``gone``: pods that do not exist, though the watch shows them still. ``refused``: by UID, why the API
-    server refuses a release. ``without_room``: its time is over, so pods are released also where the domain has no room.
-    ``is_placed``: as many pods as the group has have been released. ``has_expired``: the time for which room was reserved
-    for its released pods was over before they were bound. ``without_nodes``: its released pods that waited for nodes at the last
-    look. ``is_claimed``: its domain was its own then, before ``claimed_until``. ``requested_by``: the schedulers that have asked about a pod of it.
-    ``released_at``: by UID, since when the released pods of other schedulers wait, and ``unasked`` are those whose room is
-    given back, as their scheduler asks about nothing; ``is_unasked``: so has that of all of them. ``spec``: what its policy asked
-    for at the last try of a decision. ``next_try``: no decision is tried before. ``step`` is the last
-    one, and ``told`` the status that was written last, at ``told_at``. ``emptied``: when its last pod went.
-    ``removing``: the UIDs of pods that are preempted for the group. ``preempts_from``: no pods are before, as one could not be
-    removed; 0 where none failed.
+    A new leader begins without it: what must survive is in the GroupPlacement and in the pods.
     """
 
     first_seen: float
+    # When the group began to wait for its present goal: a decision, or room for the remaining pods.
     since: float
     decision: GroupDecision | None = None
+    # The domain that the group has or is being given.
     levels: tuple[Level, ...] | None = None
+    # Until then the domain is the group's own although no pod of it runs there. After that other groups may have it.
     claimed_until: float = 0.0
+    # By UID: pods whose release was sent and that the watch still shows as gated, with the time until which they count as
+    # released. Then they are read, because a lost event must not block the group for ever.
     sent: dict[str, float] = field(default_factory=dict)
+    # Pods that the watch still shows and that do not exist.
     gone: set[str] = field(default_factory=set)
+    # By UID: why the API server refuses the release of a pod.
     refused: dict[str, str] = field(default_factory=dict)
     refused_until: float = 0.0
+    # The time of the group is over: its pods are released even if the domain has no room.
     without_room: bool = False
+    # As many pods as the group needs have been released.
     is_placed: bool = False
     timed_out: bool = False
     was_bound: bool = False
+    # The reservation for the released pods ended before they were bound.
     has_expired: bool = False
+    # How many released pods waited for nodes at the last review, and whether the domain was the group's own then.
     without_nodes: int = 0
     is_claimed: bool = False
+    # What the policy asked for at the last try of a decision.
     spec: ReleaseSpec | None = None
+    # No decision is tried before `next_try`.
     next_try: float = 0.0
     tries: int = 0
     problem: str = ""
     reserved_until: float = 0.0
+    # The schedulers that have asked about a pod of the group.
     requested_by: set[str] = field(default_factory=set)
+    # By UID: since when released pods wait whose scheduler has asked about no pod of the group.
     released_at: dict[str, float] = field(default_factory=dict)
+    # Pods whose room was given back because their scheduler asks about nothing; `is_unasked`: all released pods are such.
     unasked: set[str] = field(default_factory=set)
     is_unasked: bool = False
+    # The last step; the status that was written last, and when.
     step: GroupStep | None = None
     told: PlacementStatus | None = None
     told_at: float = float("-inf")
+    # When the last pod of the group was deleted.
     emptied: float | None = None
+    # The UIDs of pods that are preempted for the group.
     removing: tuple[str, ...] = ()
+    # A victim could not be removed: no pods are preempted for the group before this time. 0 if none failed.
     preempts_from: float = 0.0
 
     def observe(self, group: GroupState, now: float) -> None:
-        """Forgets what was known of pods that do not wait any more, and refusals that are tried again. O(its pods)."""
+        """Forgets pods that do not wait any more, and refusals whose time is over. O(its pods)."""
         waiting = {pod.uid for pod in group.waiting}
         self.sent = {uid: until for uid, until in self.sent.items() if uid in waiting}
         self.gone &= waiting
@@ -226,12 +232,10 @@ class GroupMemory:
     def observe_released(
         self, group: GroupState, requests: Requests, now: float, seconds: float
     ) -> tuple[set[str], float | None]:
-        """The released pods whose room is given back, and when there may be more. O(its pods).
-
-        A scheduler that has asked about a pod of the group comes to the others. One that asks about other pods may have a
-        backlog before it comes to this group. So room is given back where the scheduler of a pod has asked about no pod of the
-        group, and about no other pod for so many seconds.
-        """
+        """The released pods whose room is given back, and when there may be more. O(its pods)."""
+        # 1. A scheduler that has asked about one pod of the group will come to the others: they keep their room.
+        # 2. A scheduler that asks about other pods may have a backlog before this group: the pods keep their room.
+        # 3. A scheduler that has asked about nothing for `seconds`: the room of its pods is given back.
         self.requested_by.update(pod.scheduler for pod in group.bound)
         self.requested_by.update(pod.scheduler for pod in group.released if pod.uid in requests.pods)
         waiting = [pod for pod in group.released if pod.scheduler not in self.requested_by]
@@ -241,7 +245,7 @@ class GroupMemory:
         return self.unasked, min((at for at in due.values() if at > now), default=None)
 
     def status_due(self, *, is_written: bool, is_news: bool, now: float) -> float:
-        """When a status is written: at once where the phase or the reason changes, and counts once a second."""
+        """When the status is written: at once if the phase or the reason changes; if only counts change, once a second."""
         if not is_written and self.decision is None:
             return max(self.told_at + _COUNTS_EVERY, self.first_seen + BEGIN_AFTER)
         return now if is_news else self.told_at + _COUNTS_EVERY
@@ -256,7 +260,10 @@ class GroupMemory:
         return group if len(released) == len(group.released) else replace(group, released=released)
 
     def refuse(self, uid: str, why: str, now: float) -> float:
-        """The API server refuses the release of a pod; returns when it is tried again: the cause may be an admission plugin."""
+        """Records that the API server refuses the release of a pod; returns when the release is tried again.
+
+        It is tried again because the cause may be an admission plugin, whose verdict may change.
+        """
         self.refused[uid] = why
         self.refused_until = now + _REFUSED_FOR
         return self.refused_until
@@ -268,7 +275,7 @@ class GroupMemory:
         return self.next_try
 
     def progress(self, now: float) -> None:
-        """What it waited for has come."""
+        """Records that the group has reached its goal, and begins to wait for the next one."""
         self.since, self.next_try, self.tries, self.timed_out = now, 0.0, 0, False
 
 
@@ -276,7 +283,7 @@ class Memories(dict[GroupKey, GroupMemory]):
     """What is remembered, by group. Each method but ``next_try`` is O(groups)."""
 
     def next_try(self, key: GroupKey) -> float | None:
-        """Before when a group is not tried again, None where it is not known. O(1)."""
+        """The time before which a group is not tried again; None for an unknown group. O(1)."""
         memory = self.get(key)
         return None if memory is None else memory.next_try
 
@@ -293,7 +300,7 @@ class Memories(dict[GroupKey, GroupMemory]):
         return Counter((str(step.phase), str(step.reason)) for step in steps)
 
     def expected(self) -> int:
-        """How many pods were released and are not seen released yet."""
+        """How many releases were sent and are not shown by the watch yet."""
         return sum(len(memory.sent) for memory in self.values())
 
     def promised(
@@ -306,12 +313,13 @@ class Memories(dict[GroupKey, GroupMemory]):
         *,
         has_begun: bool,
     ) -> dict[str, dict[str, int]]:
-        """By domain, what other groups of the policy have been given of quotas beyond what their released pods are charged with.
+        """By domain: what other groups of the policy will use of its quotas, beyond the charges of their released pods.
 
-        For a group that ``has_begun``: pods that have room or whose release was sent. For another one all pods of decided groups
-        that wait, so that it takes nothing away from them; not of those that cannot begin, which may be decided anew.
-        O(groups + such pods × resources).
+        O(groups + counted pods × resources).
         """
+        # 1. For a group that has begun: pods of other groups that have room reserved, or whose release was sent.
+        # 2. For a group that has not begun: all waiting pods of decided groups, so that it takes nothing away from them.
+        # 3. A decided group that cannot begin counts only as in 1, because it may be decided anew.
         amounts: dict[str, dict[str, int]] = {}
         for other in gated:
             key, spec = other.key, other.release
@@ -333,9 +341,9 @@ class Memories(dict[GroupKey, GroupMemory]):
         return amounts
 
     def waiting_for_nodes(self, group: GroupState, index: ClusterIndex) -> tuple[int, int]:
-        """How many other groups of the namespace wait for nodes, and pods in them: an autoscaler is shown these.
+        """How many other groups of the namespace wait for nodes, and how many pods of them: an autoscaler sees these pods.
 
-        Pods that were released without room, and those of groups that are being released so. O(groups + pods of such groups).
+        They were released without room, or are being released without it. O(groups + pods of these groups).
         """
         groups = pods = 0
         for other in index.gated:

@@ -1,7 +1,7 @@
-"""Releases pods that have our gate and that no policy releases any more: its policy was deleted, or selects them no longer.
+"""Releases pods with our gate that no policy releases any more: the policy was deleted, or does not select them now.
 
-Nothing would ever remove the gate otherwise. They are released unpinned, after a grace in which a policy that is replaced by
-another may come back. Foreign gates stay.
+Otherwise nothing would ever remove the gate. They are released unpinned. A grace comes first, because a policy may be deleted
+and created again. Gates of other controllers stay.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class OrphanReleaser:
             self._changes.unsubscribe(wake)
 
     async def _review(self) -> float:
-        """Releases those whose grace is over; returns the seconds until the next one's is."""
+        """Releases the orphans whose grace is over; returns the seconds until the next grace ends."""
         now = self._clock.now()
         self._since = {uid: self._since.get(uid, now) for uid in self._orphans}
         late = [uid for uid, since in self._since.items() if now >= since + self._grace]

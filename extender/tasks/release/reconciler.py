@@ -1,8 +1,9 @@
-"""Releases groups of gated pods while this replica leads: one loop that reads a group, has its step chosen, and writes one thing.
+"""Releases groups of gated pods while this replica leads.
 
-The loop works on a group after each change of it, and on those that lack room after changes that free some. What it does
-follows from the watch and from the written decisions alone (`verbs/release/progress.py`), so another leader continues at
-any step. https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/3838-pod-mutable-scheduling-directives
+One loop reads a group, has its step chosen, and writes one thing. It works on a group after each change of the group, and on a
+group without room after each change that frees room. Each step follows from the watch and from the written decisions alone
+(`verbs/release/progress.py`), so another leader continues at any step.
+https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/3838-pod-mutable-scheduling-directives
 """
 
 from __future__ import annotations
@@ -36,23 +37,25 @@ from extender.verbs.release.progress import Do, GroupState, GroupStep, WaitReaso
 _LOG = logging.getLogger(__name__)
 _WORKERS: Final = 16  # groups that wait for writes at a time; the writes have limits of their own
 _AFTER_FAILURE: Final = 10.0
-# For so long `_begin` reserves room for groups that are decided. Those that are left then are worked on as all groups are (`_work`).
+# `_begin` reserves room for decided groups for so many seconds. The remaining groups wait for their turn in `_work`.
 _RESUME_SECONDS: Final = 0.5
 _STALE_SECONDS: Final = 0.5  # between looks while changes are missed
 _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
 
 
 async def removes_nothing(_pod: Pod, _victims: Sequence[Pod]) -> bool:
-    """What removes pods for a group where the settings execute no preemption."""
+    """The default of ``remove``: for settings that execute no preemption."""
     return False
 
 
 class GroupReconciler:
-    """``run`` is one term. ``has_node``: whether pods may go to a node, by its name.
+    """``run`` is one term.
 
-    ``catch_up`` waits until the watch has shown all objects that were written up to now. ``remove`` preempts pods for one that is at
-    its gate; False where that fails. ``is_stale``: the watches miss changes now, so no place is chosen for a group, as filter decides
-    nothing: its pods would preempt others for room that is free, or get room that is taken.
+    ``has_node``: whether pods may go to a node, by its name.
+    ``catch_up``: waits until the watch has shown all objects that were written up to now.
+    ``remove``: preempts pods for a gated pod; False if that fails.
+    ``is_stale``: the watches miss changes now. No domain is chosen then, because a group would get room that is taken, or
+    preempt pods although there is room.
     """
 
     def __init__(
@@ -97,12 +100,12 @@ class GroupReconciler:
     # -- a term ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Works until cancelled. Every run begins without a memory, as that of another leader would.
-
-        No group is decided before all decisions of an earlier leader are known, as that leader may have released pods into room
-        that looks free. `_begin` reserves room for groups that are known to be decided, before `_catch_up` and after it. What it
-        does not reserve within `_RESUME_SECONDS`, other groups may take before the turn of the group comes.
-        """
+        """Works until cancelled. Each run begins without a memory, like a run of another leader."""
+        # 1. `_begin` reserves room for the groups that the index shows as decided: requests are answered meanwhile.
+        # 2. `_catch_up`: no group is decided before all decisions of the earlier leader are known, because it may have
+        #    released pods into room that looks free.
+        # 3. `_begin` again, for the decisions that came with step 2.
+        # 4. Room that could not be reserved within `_RESUME_SECONDS` may go to other groups before the group's own turn.
         index = self._index
         subscribed: list[tuple[Subscribable, Callable[[object], None]]] = [
             (index.gated.changes, self._group_changed),
@@ -130,14 +133,14 @@ class GroupReconciler:
                 source.unsubscribe(callback)
             for key in self.memory:
                 index.reserved.release(key)
-            self.memory.clear()  # a standby tells nothing about groups
+            self.memory.clear()  # a standby reports nothing about groups
 
     async def _begin(self) -> None:
         self._queue = GroupQueue(self._clock)
         self.memory.clear()
         self._waiting.clear()
         self._placements.forget()
-        # Else a group that an earlier leader has released may not be known yet, and others take its room.
+        # First all gated pods are filed: an unknown group that the earlier leader released would lose its room to others.
         while self._index.gated.file_stale():  # noqa: ASYNC110 -- each call files some more
             await asyncio.sleep(0)
         for placement in self._index.placements:
@@ -156,8 +159,8 @@ class GroupReconciler:
     ) -> None:
         """Reserves room again for a group that an earlier leader decided, within `_RESUME_SECONDS`.
 
-        `_begin` comes to released pods first, then to groups without a bound pod, as the earlier leader had reserved room for
-        them. Groups with bound pods are last: their pods that wait replace others, and may have had no reserved room.
+        `_begin` comes to released pods first, then to groups without a bound pod, because the earlier leader had reserved room
+        for them. Groups with bound pods are last: their waiting pods replace others, and may have had no reserved room.
         """
         try:
             memory = self._known(group)
@@ -211,7 +214,7 @@ class GroupReconciler:
         return group_state(key, self._index.gated, self._index.pods)
 
     def _known(self, group: GroupState) -> GroupMemory:
-        """What is remembered of a group. Its time counts from the creation of the oldest pod that waits."""
+        """The memory of a group. The time of a new one counts from the creation of its oldest waiting pod."""
         now = self._clock.now()
         memory = self.memory.get(group.key)
         if memory is None:
@@ -228,6 +231,11 @@ class GroupReconciler:
 
     async def _reconcile(self, group: GroupState) -> None:
         """Reads the group, decides, and writes one thing; again until it waits."""
+        # 1. Without a decision and with stale watches nothing is chosen: the group comes back when they are current.
+        # 2. What earlier steps left open: releases that the watch does not show, records that are missing, reserved room
+        #    whose scheduler does not ask.
+        # 3. At most `_MOST_STEPS` in a row. `concerned` has only the pods that the step releases or has released, because the
+        #    others must not need room yet.
         memory, step = self._known(group), GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.INCOMPLETE)
         if memory.decision is None and self._is_stale():
             self._queue.add_at(group.key, self._clock.now() + _STALE_SECONDS)
@@ -264,7 +272,7 @@ class GroupReconciler:
         return step
 
     async def _preempt(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> GroupStep:
-        """Removes the pods that hold the room of a group. Where that fails its room is given up, and it is tried again later."""
+        """Removes the pods that hold the room of a group. If that fails, the reservation ends, and a later try follows."""
         victims = [pod for uid in step.victims if (pod := self._index.pods.get(uid)) is not None]
         pod = min(group.waiting, key=lambda pod: pod.priority)
         if await self._remove(pod, victims):
@@ -276,7 +284,7 @@ class GroupReconciler:
         return GroupStep(Do.WAIT, GroupPhase.DECIDING, WaitReason.NO_ROOM, memory.problem)
 
     def _follow_up(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> None:
-        """Comes back when there is something to try again or when the time of the group is over."""
+        """Queues the group for its next try, and for the end of its time."""
         if step.phase is GroupPhase.BOUND and not memory.was_bound:
             memory.was_bound, memory.has_expired = True, False
             self._waiting.room_changed()  # its namespace may have room reserved for another group now
@@ -295,7 +303,7 @@ class GroupReconciler:
             self._queue.add_at(group.key, memory.reserved_until)
 
     def _follow_claims(self, group: GroupState, memory: GroupMemory) -> None:
-        """Has others tried where fewer pods of the group wait for nodes, or where its domain is not its own any more."""
+        """Wakes other groups if fewer pods of this group wait for nodes, or if its claim to its domain has ended."""
         before = memory.without_nodes, memory.is_claimed
         may_grow = memory.decision is not None and group.spec.may_grow(memory.decision.levels)
         without = [pod for pod in group.released if not self._index.reserved.node_of(pod.uid)] if may_grow else []
@@ -312,9 +320,9 @@ class GroupReconciler:
             self._queue.add_at(*following)
 
     def _give_back_unasked(self, group: GroupState, memory: GroupMemory) -> None:
-        """Gives back the room of released pods whose scheduler asks about nothing, as one that does not exist never will.
+        """Gives back the room of released pods whose scheduler asks about nothing: it may not exist.
 
-        One that comes back has it reserved again for the others of the group, where it is still free.
+        If the scheduler asks again, room is reserved again for the remaining pods of the group, if there still is some.
         """
         reserved, now = self._index.reserved, self._clock.now()
         if memory.decision is not None and group.spec.may_grow(memory.decision.levels):
@@ -341,7 +349,7 @@ class GroupReconciler:
             self._queue.add(key)
 
     async def _end(self, key: GroupKey) -> None:
-        """No pod of the group is left. Its decision stays for a while, as its owner may replace all of them."""
+        """No pod of the group is left. Its decision stays for a while, because its owner may replace all pods."""
         now = self._clock.now()
         self._index.reserved.release(key)
         self._waiting.set_short(key, is_short=False)

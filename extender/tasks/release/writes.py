@@ -1,6 +1,6 @@
-"""Writes what a release consists of: the GroupPlacement with the decision and its status, and the patch of each pod.
+"""Writes a release: the GroupPlacement with the decision and its status, and the patch of each pod.
 
-The decision is written before the first pod is touched (`StepWriter.decide`). So a leader that takes over finds it in the
+The decision is written before the first pod is patched (`StepWriter.decide`). So a leader that takes over finds it in the
 GroupPlacement (`PlacementWriter.find`), and continues with the pods that still have their gate.
 """
 
@@ -110,7 +110,7 @@ class PodReleaser:
         return last
 
     async def release_all(self, pods: Sequence[Pod], decision: GroupDecision) -> list[WriteOutcome]:
-        """The outcomes of all in their order; some hundred wait for the rate limiter at a time, as each is a task."""
+        """The outcomes in the order of the pods. At most `_AT_ONCE` pods wait for the rate limiter, because each is a task."""
         outcomes: list[WriteOutcome] = []
         for start in range(0, len(pods), _AT_ONCE):
             calls = (self.release(PodRef.of(pod), decision) for pod in pods[start : start + _AT_ONCE])
@@ -129,7 +129,7 @@ class PodReleaser:
         return next(({name: str(owner[name]) for name in fields} for owner in owners if owner.get("controller")), None)
 
     async def is_gated(self, pod: PodRef, gate: str) -> bool | None:
-        """Whether the API server has the pod with the gate; None where it has no such pod. Raises ``KubeError``."""
+        """Whether the pod has the gate, by a read; None if the API server has no such pod. Raises ``KubeError``."""
         try:
             async with self._rate_limiter.acquire(pod.namespace):
                 obj = await self._store.get_pod(pod)
@@ -158,8 +158,9 @@ class PodReleaser:
 class PlacementWriter:
     """Writes decisions and their status to GroupPlacements. Each method raises ``KubeError``.
 
-    A decision is written before the first pod of its group is touched. A decision that an earlier leader wrote and that the watch
-    does not show yet stands. Between a write and its watch event the written object counts.
+    1. A decision is written before the first pod of its group is patched.
+    2. A decision of an earlier leader is kept, also if the watch does not show it yet: the write conflicts, and it is read.
+    3. Between a write and its watch event the written object counts.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class PlacementWriter:
         return self._written.get(group) or self._shown.of(group)
 
     def observe(self, group: GroupKey) -> None:
-        """The watch shows the object of a group anew: with the same decision it counts, and not the written one."""
+        """Call when the watch shows the object of a group. With the same decision it replaces the written object."""
         written, shown = self._written.get(group), self._shown.of(group)
         if (
             written is not None
@@ -191,7 +192,7 @@ class PlacementWriter:
             del self._written[group]
 
     def forget(self) -> None:
-        """Another leader may have written since."""
+        """Forgets all written objects, because another leader may have written since."""
         self._written.clear()
 
     async def decide(
@@ -201,9 +202,9 @@ class PlacementWriter:
         owner: Mapping[str, str] | None = None,
         pods: Collection[str] | None = None,
     ) -> GroupDecision:
-        """Writes a decision down; returns the one that stands. ``replaces``: the decision that may be overwritten.
+        """Writes a decision; returns the valid one, which may be an earlier one. ``replaces``: the decision to overwrite.
 
-        ``pods``: the UIDs that are recorded with it, None where its policy counts no domains.
+        ``pods``: the UIDs to record with it; None if its policy counts no domains.
         """
         group = decision.group
         async with self._rate_limiter.acquire(group.namespace):
@@ -230,7 +231,7 @@ class PlacementWriter:
             return decision
 
     async def record(self, decision: GroupDecision, pods: Collection[str]) -> None:
-        """Records the UIDs of pods, in place of those that were recorded before, in the object of a decided group."""
+        """Replaces the recorded UIDs in the object of a decided group."""
         group = decision.group
         async with self._rate_limiter.acquire(group.namespace):
             placement, version = await self._store.get_placement(group.namespace, placement_name(group))
@@ -239,7 +240,7 @@ class PlacementWriter:
             self._written[group] = placement
 
     async def begin(self, group: GroupKey, gate: str, size: int) -> None:
-        """Creates the object of a group that nothing is decided for, so that its status can tell why."""
+        """Creates the object of an undecided group, so that its status can say why the group waits."""
         async with self._rate_limiter.acquire(group.namespace):
             try:
                 self._written[group] = await self._store.create_placement(undecided_body(group, gate, size))
@@ -303,7 +304,7 @@ class StepWriter:
         self._come_back = come_back
 
     async def decide(self, group: GroupState, memory: GroupMemory, levels: tuple[Level, ...]) -> GroupStep:
-        """Writes a decision down. Where that fails its room is given up; if it was written after all, the next try finds it."""
+        """Writes a decision. If that fails, the room is given up. If the write took effect all the same, the next try finds it."""
         decided = self._utc_now().replace(microsecond=0)  # what the API server keeps
         decision = GroupDecision(group.key, group.spec.gate, max(group.size, 1), levels, decided)
         memory.levels, memory.claimed_until = levels, self._clock.now() + self._claim(group.spec, levels)
@@ -332,18 +333,18 @@ class StepWriter:
         )
 
     def _claim(self, spec: ReleaseSpec, levels: Sequence[Level]) -> float:
-        """For how many seconds a domain is a group's own from its decision on, until pods of it run there."""
+        """The seconds after its decision in which a domain is the group's own although no pod of it runs there."""
         return max(self._settings.reservation, spec.decision_timeout if spec.may_grow(levels) else 0.0)
 
     def claim_left(self, spec: ReleaseSpec, decision: GroupDecision) -> float:
-        """How many of these seconds are left of a decision that an earlier leader made; 0 where none is, and where it had room."""
+        """The rest of these seconds for a decision of an earlier leader; 0 if they are over, or if the group had room."""
         if not spec.may_grow(decision.levels):
             return 0.0
         passed = (self._utc_now() - decision.decided).total_seconds()
         return min(max(self._claim(spec, decision.levels) - passed, 0.0), self._claim(spec, decision.levels))
 
     async def _owner(self, group: GroupState) -> Mapping[str, str] | None:
-        """What the object is deleted with: the controller where that makes the group, or the pod that is one of its own."""
+        """The owner of the object, with which it is deleted: the controller of the group, or the single pod of a group of one."""
         pod = PodRef.of(next(iter((*group.waiting, *group.released, *group.bound))))
         if is_own_group(group.key):
             return {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
@@ -352,7 +353,7 @@ class StepWriter:
     async def release(
         self, group: GroupState, memory: GroupMemory, decision: GroupDecision, step: GroupStep
     ) -> GroupStep:
-        """Releases the pods of a step, each with a patch of its own. They count as released from before the first one."""
+        """Releases the pods of a step, one patch each. They count as released from before the first patch."""
         if failed := await self._record(group, decision, [pod.uid for pod in step.pods]):
             memory.problem = failed
             self._come_back(group.key, memory.wait(self._clock.now()))
@@ -384,7 +385,7 @@ class StepWriter:
         return GroupStep(Do.RELEASE, GroupPhase.RELEASING, WaitReason.RELEASING, step.message)
 
     async def _record(self, group: GroupState, decision: GroupDecision, pods: Sequence[str]) -> str:
-        """Records pods with their group where its policy counts domains, and none that is; why that failed, else empty."""
+        """Records pods with their group if its policy counts domains. Why that failed; empty if it did not."""
         if not group.spec.counts_domains:
             return ""
         before = self._gated.recorded_in(group.key)
@@ -403,9 +404,10 @@ class StepWriter:
         return ""
 
     async def catch_up_records(self, group: GroupState, memory: GroupMemory) -> None:
-        """Records what the object of a group lacks: pods from before its policy counted domains, and adopted ones.
+        """Records the pods that the object of a group lacks, in two cases.
 
-        A pod is adopted where it went without its gate into a domain that the policy limits: it is decided after the fact.
+        1. They were released before the policy counted domains.
+        2. They are adopted: they went without the gate into a domain that the policy limits, and are decided after the fact.
         """
         out = (*group.released, *group.bound)
         if not (out and group.spec.counts_domains):
@@ -437,7 +439,7 @@ class StepWriter:
         self._come_back(group.key, until)
 
     async def read_late(self, group: GroupState, memory: GroupMemory) -> None:
-        """Reads the pods whose expectation has expired: the event may be lost, or the patch."""
+        """Reads the pods whose release was sent and is not shown in time: the event or the patch may be lost."""
         by_uid, now = {pod.uid: pod for pod in group.waiting}, self._clock.now()
         for uid in [uid for uid, until in memory.sent.items() if now >= until]:
             pod = by_uid.get(uid)

@@ -53,8 +53,8 @@ class OwnCertificatesOptions:
 class OwnCertificates:
     """The certificates in the Secret. ``use`` is called with the one to serve, whenever it changes.
 
-    Every replica follows the Secret. The leader takes the steps of the rotation (`extender.certificates.rotation`), and writes with
-    the resourceVersion that it has read: two leaders could not overwrite each other.
+    Every replica follows the Secret. The leader takes the steps of the rotation (`extender.certificates.rotation`). It writes
+    with the resourceVersion that it has read, so two leaders cannot overwrite each other.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ def _encoded(data: Mapping[str, bytes]) -> dict[str, str]:
 
 
 class FileCertificates:
-    """The certificate of files, read again when they change. ``ca_file`` may be empty: then the bundle is another's."""
+    """The certificate of files, read again when they change. An empty ``ca_file``: another writer keeps the bundle."""
 
     def __init__(
         self, cert_file: str, key_file: str, ca_file: str, clock: Clock, use: Callable[[ServingPair], None]
@@ -189,11 +189,11 @@ class FileCertificates:
 
     @property
     def ends(self) -> Mapping[str, float]:
-        """The authority is another's."""
+        """Empty: another writer keeps the authority."""
         return {}
 
     def confirm(self, bundle: bytes) -> None:
-        """Does nothing: the order of the steps is that in which the files are written."""
+        """Does nothing: the writer of the files decides the order of the steps."""
 
     async def lead(self) -> None:
         """The leader has nothing to write."""
@@ -239,8 +239,8 @@ _CALLS: Final = {  # for each of the two its kind and its calls
 class WebhookConfigurations:
     """Keeps the two webhook configurations: changes by others are reverted and counted, and a deleted one is created again.
 
-    Fields that the extender does not require stay, and so does what narrows the rules or a selector of the mutating webhook. ``wanted``: by configuration its webhooks, for a bundle of authorities, or
-    without one of ours.
+    Fields that the extender does not require stay. So do changes that narrow the rules or a selector of the mutating webhook.
+    ``wanted``: the webhooks of each configuration, for a bundle of authorities; None leaves the bundle out.
     """
 
     def __init__(self, store: WebhookObjects, name: str, wanted: Mapping[str, Wanted]) -> None:
@@ -252,16 +252,16 @@ class WebhookConfigurations:
         self._store = store
 
     async def keep(self, bundle: bytes | None) -> bool:
-        """Reads both, and writes what differs. Whether both are now as required.
+        """Reads both, and writes what differs. Returns whether both are now as required.
 
-        ``None`` leaves the bundle to another writer, such as cert-manager, and then also the creation of what was deleted:
-        its annotations tell that writer which bundle it is.
+        ``None`` leaves the bundle to another writer, such as cert-manager. Then a deleted configuration is not created again,
+        because its annotations say which bundle that writer has to write.
         """
         done = [await self._keep_one(configuration, bundle) for configuration in (MUTATING, VALIDATING)]
         return all(done)
 
     def stand_by(self) -> None:
-        """This replica does not lead any more, so it does not know."""
+        """Call when this replica stops to lead: it does not know the configurations then."""
         self.correct.update(dict.fromkeys(self.correct, 0.0))
 
     async def _keep_one(self, which: str, bundle: bytes | None) -> bool:
@@ -307,7 +307,7 @@ class WebhookConfigurations:
 
     @staticmethod
     def _annotated(which: str, metadata: JsonObject, required: Sequence[JsonObject]) -> JsonObject:
-        """The annotations with what the mutating webhook is required to be."""
+        """The annotations, with the required form of the mutating webhook among them."""
         if which != MUTATING:
             return {}
         annotations = metadata.get("annotations") or {}

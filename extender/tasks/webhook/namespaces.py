@@ -1,7 +1,7 @@
 """The labels of namespaces for admission reviews, also of one that the watch has not shown yet.
 
-The API server asks about the first pods of a new namespace as soon as it has stored it, which is before its watch tells of it. An
-unknown namespace is not one without labels: a gate or a node selector that a policy directs for it could never be added later.
+The API server sends reviews of the first pods of a new namespace before our watch shows the namespace. It must not count as one
+without labels: a gate or a node selector that a policy directs for it could never be added later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from extender.wire.errors import WireError
 
 WAIT_SHARE: Final = 0.1  # of the webhook's time, for the watch; it seldom takes more than 50 ms
 READ_SHARE: Final = 0.4
-# Reviews; a client that forges them makes no more calls to the API server, and leaves places to the API server's own.
+# Reviews that wait. So a client that forges reviews causes no more calls to the API server, and leaves places to real reviews.
 _MOST_WAITING: Final = 32
 _MOST_READ: Final = 256  # namespaces
 
@@ -36,12 +36,12 @@ class NamespacesOfReviews:
         self._waiting: dict[str, list[asyncio.Timeout]] = {}
 
     def labels(self, name: str) -> Labels | None:
-        """The labels as the watch shows them, else as they were read for the latest review; None where neither is known. O(1)."""
+        """The labels as the watch shows them, or as the latest review read them; None if both are unknown. O(1)."""
         labels = self._known.labels(name)
         return self._found.get(name) if labels is None else labels
 
     async def find(self, name: str, peer: str = "") -> None:
-        """Returns when the labels are known, or cannot be found in time. ``peer``: who sent the review."""
+        """Returns when the labels are known, or at the end of the time. ``peer``: the sender of the review."""
         if self._known.labels(name) is not None or not is_dns_label(name) or not self._has_place(peer):
             return
         self._found.pop(name, None)  # of a namespace of that name that may be gone
@@ -63,7 +63,10 @@ class NamespacesOfReviews:
             self._leave(peer, place)
 
     def _has_place(self, peer: str) -> bool:
-        """Whether one more review of a peer may wait; the last one of the peer that has most gives up its place for it. O(peers)."""
+        """Whether one more review of a peer may wait. If all places are taken, the peer with most reviews loses its last place.
+
+        O(peers).
+        """
         if sum(map(len, self._waiting.values())) < _MOST_WAITING:
             return True
         most = max(self._waiting, key=lambda name: len(self._waiting[name]))

@@ -1,7 +1,7 @@
-"""Applies the changes of a what-if to an index of its own, and tells which pods are to be placed then.
+"""Applies the changes of a what-if to an index of its own, and returns the pods to place.
 
-A workload that is given takes the place of the one of its name: pods that are as its template makes them stay where they are, the
-others are deleted, and the missing ones are made. A drain cordons the node, and displaces what the Eviction API would evict.
+A given workload replaces the workload of its name: pods that equal its template stay on their nodes, other pods are deleted,
+missing pods are made. A drain cordons the node and displaces the pods that the Eviction API would evict.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PodToPlace:
 
 @dataclass(slots=True)
 class PreparedWhatIf:
-    """After the changes: the pods to place in their order, what is decided of others, how many were left out, and notes."""
+    """After the changes: the pods to place in order, the pods decided already, how many were left out, and notes."""
 
     queue: list[PodToPlace]
     decided: list[Placement]
@@ -68,7 +68,7 @@ class PreparedWhatIf:
 def prepare(what_if: WhatIf, index: ClusterIndex) -> Steps[PreparedWhatIf]:
     """Applies the changes. Raises WireError for a change of an object that does not exist. O(objects given + pods).
 
-    Exclusions of topology domains that are given begin and end with it; no time passes, so no domain becomes unavailable for long.
+    Exclusions of topology domains apply as given. No time passes, so no domain becomes unavailable by its age.
     """
     changes = _Changes(index)
     changes.notes += what_if.notes
@@ -97,7 +97,7 @@ def prepare(what_if: WhatIf, index: ClusterIndex) -> Steps[PreparedWhatIf]:
 
 
 def _queued(changes: _Changes, what_if: WhatIf, index: ClusterIndex) -> PreparedWhatIf:
-    """In the order of kube-scheduler: by priority, then by creation. Pending pods come after others of their priority."""
+    """The pods in the order of kube-scheduler: by priority, then by creation. Among equals pending pods come last."""
     queue = [waiting for waiting in changes.waiting.values() if not waiting.pod.gated]
     decided = changes.decided
     decided += (
@@ -122,7 +122,10 @@ def _queued(changes: _Changes, what_if: WhatIf, index: ClusterIndex) -> Prepared
 
 
 def _order(waiting: PodToPlace) -> tuple[int, str, datetime, str]:
-    """Pods that were on a node come first, as only those without one have a creation time; given ones without it as given."""
+    """The place in the queue. Pods that were on a node come first, because the index keeps creation times of pending pods only.
+
+    Given pods without a creation time come last, in the order in which they were given.
+    """
     pod = waiting.pod
     if waiting.origin == "given":
         return -pod.priority, pod.created or _LATEST, _NOT_STARTED, ""
@@ -145,7 +148,7 @@ class _Changes:
         self._priorities: dict[str, int] | None = None
 
     def remove(self, removal: Removal) -> Steps[None]:
-        """Deletes an object; those in a deleted namespace too. Raises WireError. O(1), and O(pods) for a namespace."""
+        """Deletes an object; with a namespace all objects in it. Raises WireError. O(1), and O(pods) for a namespace."""
         match removal.kind:
             case "Node":
                 self._remove_node(removal)
@@ -164,7 +167,7 @@ class _Changes:
                 self._index.delete(_known(_find(removal, self._index), removal))
 
     def _remove_workload(self, removal: Removal) -> Steps[None]:
-        """With its pods, as the garbage collector deletes them. O(pods) for the first."""
+        """Deletes a workload and its pods, as the garbage collector does. O(pods) for the first call."""
         owner, pods = _find(removal, self._index), self._pods_of(removal.kind, removal.namespace, removal.name)
         if owner is None and not pods:
             _known(None, removal)
@@ -233,7 +236,7 @@ class _Changes:
         self._give_pod(given.obj)
 
     def _give_pod(self, pod: Pod) -> None:
-        # Its UID may be that of another pod, from which the manifest was copied.
+        # The manifest may be a copy of another pod, with the UID of that pod.
         pod = structs.replace(pod, uid=pod.full_name, priority=self._priority_of(pod))
         known, was = self._named(pod.full_name), ""
         if known is not None:
@@ -248,7 +251,10 @@ class _Changes:
             self._names[pod.full_name] = pod
 
     def _priority_of(self, pod: Pod) -> int:
-        """The priority of a pod. PriorityClasses are not watched, so that of a class is read from other pods. O(pods) for the first."""
+        """The priority of a pod. PriorityClasses are not watched: the number comes from other pods of the class.
+
+        O(pods) for the first call.
+        """
         name = pod.signature.priority_class
         if not name or pod.priority:
             return pod.priority
@@ -262,7 +268,7 @@ class _Changes:
         return self._priorities[name]
 
     def give_workload(self, given: GivenWorkload) -> Steps[None]:
-        """Adds a workload, or puts it in place of the one of its name. Those of a DaemonSet wait for `make_daemons`. O(pods made)."""
+        """Adds a workload, or replaces the workload of its name. `make_daemons` makes the pods of a DaemonSet. O(pods made)."""
         if given.selector is not None:
             self._index.upsert(given.selector)
         if given.is_per_node:
@@ -289,7 +295,7 @@ class _Changes:
         yield from self._replace(given, earlier, staying, made)
 
     def make_daemons(self) -> Steps[None]:
-        """Makes the pods of the DaemonSets that are given: one for each node on which it would run. O(nodes + pods of it)."""
+        """Makes the pods of the given DaemonSets: one for each node on which it would run. O(nodes + pods of it)."""
         for given in self._daemons:
             (template,) = given.make()
             earlier = self._lasting_pods_of(given)
@@ -334,7 +340,7 @@ class _Changes:
             self.notes.append(f"{given}: {', '.join(texts)}")
 
     def _lasting_pods_of(self, given: GivenWorkload) -> list[Pod]:
-        """The pods that a workload counts, those with a node first: a controller deletes the others before."""
+        """The pods that a workload counts. Pods with a node come first, because a controller deletes pods without one first."""
         pods = self._pods_of(given.kind, given.namespace, given.name)
         lasting = (pod for pod in pods if not (pod.terminating or pod.finished))
         return sorted(lasting, key=lambda pod: (not pod.node, pod.start_time or _NOT_STARTED, pod.name))
@@ -360,7 +366,7 @@ class _Changes:
         self.waiting[pod.uid] = PodToPlace(pod, origin, was)
 
     def _named(self, name: str) -> Pod | None:
-        """The pod of a full name; the last one, where the watch still shows an earlier one. O(pods) for the first."""
+        """The pod of a full name; the newest, if the watch still shows an earlier one. O(pods) for the first call."""
         if self._names is None:
             self._names = {pod.full_name: pod for pod in self._index.pods.values()}
         pod = self._names.get(name)
@@ -402,13 +408,13 @@ class _Leaving:
 
 
 def _why_gone(pod: Pod, leaving: _Leaving) -> str:
-    """Why nothing makes the pod again elsewhere; empty where its controller does."""
+    """Why no controller makes the pod again on another node; empty if one does."""
     kind = pod.signature.owner_kind
     if pod.terminating:
         return "is being deleted"
     if kind in _BOUND_TO_NODE:
         return "its DaemonSet runs it on this node alone" if kind == "DaemonSet" else "is a static pod of the node"
-    if not kind and pod.node:  # one that is on its way there is not bound yet, and is pending again
+    if not kind and pod.node:  # a pod that is only assumed there becomes pending again
         return "no controller makes it again" + (" (kubectl drain needs --force)" if leaving.is_drained else "")
     terms = pod.signature.node_affinity.terms
     if not leaving.is_drained and terms and all(_names_node(term, leaving.node) for term in terms):
@@ -465,7 +471,7 @@ def _is_made_of(pod: Pod, made: Pod) -> bool:
 
 
 def _constraints(signature: PodSignature) -> str:
-    """The constraints about other pods; where matchLabelKeys read the revision, with one that is equal for all."""
+    """The constraints about other pods. A revision that matchLabelKeys read is replaced by the same text for all."""
     text, revision = repr((signature.affinity, signature.spread)), signature.labels.get("pod-template-hash")
     return text.replace(revision, TRIAL_HASH) if revision else text
 
@@ -483,7 +489,7 @@ def _runs_on(template: Pod, node: Node) -> bool:
 
 
 def _node_of(daemon: Pod) -> str:
-    """The node of a pod of a DaemonSet, which it names before it is there; empty where it names several."""
+    """The node that a pod of a DaemonSet names in its affinity before it is bound; empty if it names several."""
     named = daemon.signature.node_affinity.only_nodes or ()
     return daemon.node or (next(iter(named)) if len(named) == 1 else "")
 
@@ -500,7 +506,7 @@ _KUBELET_LABELS: Final = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "am
 
 
 def _missing_labels(what_if: WhatIf, index: ClusterIndex) -> Iterator[str]:
-    """Labels of the kubelet that new nodes lack. A cluster none of whose nodes has one, as a simulated one, is not told. O(nodes)."""
+    """Labels of the kubelet that new nodes lack. No note if no node of the cluster has the label, as in a simulation. O(nodes)."""
     nodes = [given.obj for given in what_if.given if isinstance(given, Given) and isinstance(given.obj, Node)]
     new = [node for node in nodes if node.name not in index.topology.known]
     known = [node for node in index.topology.nodes if node is not None] if new else []

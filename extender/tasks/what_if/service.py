@@ -2,15 +2,15 @@
 
 Why a fork, measured at 5,000 nodes and 150,000 pods (180 MB), and at twice that (280 MB), the same on asyncio's loop and on uvloop:
 
-1. The fork holds the loop up for 1.5 to 2 ms at either size where pages were joined (`compose/process.py`), else for 5 to 6 ms and 8 ms: the
-   kernel copies the page tables. Then nothing of the what-if runs here. While the child lives, writes here copy
-   200 to 2,600 pages, 1 µs each. Over HTTP beside what-ifs at `PAUSE_SECONDS` the p99 of filter is 1.04 to 1.06 times what it is
-   without (0.56 to 0.75 ms), the longest answer 5.6 to 6.8 ms (2.1 to 6.7 ms).
-2. An index of its own, made in slices from the objects of this one, would cost 1.1 s of the loop before the first pod, and then
-   every decision: 0.1 to 2 ms for each of up to thousands of pods, between the scheduler's calls.
-3. An overlay on the counts would need a second form of every structure that rules read, and could not share their code.
-4. The child adds 30 to 50 MB for some thousand pods: the pages that it writes, and those that change here meanwhile. 5,000
-   nodes and 10,000 pods in one body take 1 s of a processor and 115 MB.
+1. The fork holds up the loop while the kernel copies the page tables: 1.5 to 2 ms at either size with joined pages
+   (`compose/process.py`), otherwise 5 to 6 ms and 8 ms. After that nothing of the what-if runs in this process. While the child
+   lives, writes in this process copy 200 to 2,600 pages, 1 µs each. Over HTTP, beside what-ifs at `PAUSE_SECONDS`, the p99 of
+   filter grows 1.04 to 1.06 times (from 0.56 to 0.75 ms), and the longest answer is 5.6 to 6.8 ms (without: 2.1 to 6.7 ms).
+2. The alternative of a second index, made in slices from the objects of this one, would cost the loop 1.1 s before the first
+   pod. Then each decision would cost 0.1 to 2 ms between the scheduler's calls, for up to thousands of pods.
+3. The alternative of an overlay on the counts would need a second form of every structure that rules read.
+4. The child adds 30 to 50 MB for some thousand pods: the pages that it writes, and the pages that change in this process
+   meanwhile. 5,000 nodes and 10,000 pods in one body take 1 s of a processor and 115 MB.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ class Child:
         self._signal: int | None = None
 
     async def result(self) -> bytes:
-        """What the work returned. Raises WireError or NotComputed as the work did, or where the child did not end by itself.
+        """The result of the work. Raises what the work raised, WireError or NotComputed.
 
-        Where it is cancelled, the child is left to `end`.
+        Raises NotComputed also if the child did not end by itself. After a cancellation `end` has to end the child.
         """
         await self._read()
         ended_by = await self.end()
@@ -134,7 +134,7 @@ class Child:
             loop.remove_reader(self._descriptor)
 
     async def end(self) -> int:
-        """Ends the child if it still runs, and leaves no zombie: the signal that ended it, 0 without one. To be awaited to its end."""
+        """Ends the child if it still runs, and reaps it. Returns the signal that ended it, or 0. Must not be cancelled."""
         if not self._is_ended:
             self._is_ended = True
             os.close(self._descriptor)
@@ -170,7 +170,7 @@ def start_child(work: Work, budget: WhatIfSettings) -> Child:
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
         try:
             with warnings.catch_warnings():
-                # Threads of the service (such as that of the recorder) do not exist in the child, which takes no lock of theirs.
+                # Threads of the service, such as the recorder's, do not exist in the child. It takes no lock that they hold.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
             if not pid:
@@ -190,7 +190,7 @@ def start_child(work: Work, budget: WhatIfSettings) -> Child:
 
 
 def _run(work: Work, budget: WhatIfSettings, writing: int, parent: int, blocked: Iterable[int]) -> NoReturn:
-    """All that the child does. It never returns to the code that forked it."""
+    """The whole work of the child. Never returns to the code that forked it."""
     try:
         _detach(writing, blocked)
         _end_with(parent)
@@ -202,7 +202,10 @@ def _run(work: Work, budget: WhatIfSettings, writing: int, parent: int, blocked:
 
 
 def _detach(writing: int, blocked: Iterable[int]) -> None:
-    """Lets go of what the service has: descriptors first, as a peer waits for them to be closed; and its signal handlers."""
+    """Closes the descriptors of the service, then resets its signal handlers.
+
+    Descriptors come first: a peer of the service may wait until every process has closed its connection.
+    """
     gc.disable()  # it would visit, and so copy, every object
     os.closerange(3, writing)
     os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
@@ -216,15 +219,15 @@ def _detach(writing: int, blocked: Iterable[int]) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Has the kernel end the child with the service, whatever it does then. Elsewhere than on Linux it looks after each step."""
+    """Has the kernel end the child when the service ends. On systems other than Linux the child checks after each step."""
     if _PRCTL is not None:
         _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        os._exit(0)  # it was gone before
+        os._exit(0)  # the service had ended before the call
 
 
 def _limit(budget: WhatIfSettings) -> None:
-    """Lets the service go first, on the processors and when memory runs out."""
+    """Gives the service precedence: for processors, and when memory runs out."""
     os.nice(_NICENESS)
     with suppress(AttributeError, OSError):  # Linux has this policy, for work that nothing waits for
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -292,7 +295,7 @@ class WhatIfService:
     async def answer(self, body: bytes) -> bytes:
         """The answer to a request's body, encoded. Raises WireError or NotComputed. Cancelling it ends the child.
 
-        The loop waits for the fork (see above), and then for the bytes of the answer alone.
+        The loop waits for the fork, see the numbers of this module, and later only for the bytes of the answer.
         """
         outcome = NoAnswerCause.FAILED.name.lower()
         try:
@@ -312,7 +315,7 @@ class WhatIfService:
         return answer
 
     async def _one(self, body: bytes) -> bytes:
-        """The same, not counted. Raises NotComputed while another is computed."""
+        """As `answer`, without counting. Raises NotComputed while another what-if runs."""
         if self._is_stopped:
             raise NotComputed(NoAnswerCause.UNAVAILABLE, "the service is stopping")
         if self._running is not None:

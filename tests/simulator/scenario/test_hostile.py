@@ -98,7 +98,7 @@ def test_each_round_is_a_pair_of_runs_and_their_median_is_judged(
     assert main(["simulate", scenario(tmp_path, rounds=2, maxOvertaken=0)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("filter without bad: 2 answers, p50 ") for line in lines) == 2
-    assert sum(line.startswith("filter with them, for all others: 2 answers, p50 ") for line in lines) == 2
+    assert sum(line.startswith("filter with these pods, for all other pods: 2 answers, p50 ") for line in lines) == 2
     assert any(
         re.match(
             r"p99 of processor time [\d.]+ times \(the median of [\d.]+, [\d.]+\), overtaken by 0, waiting [\d.]+ times, memory",
