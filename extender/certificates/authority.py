@@ -1,7 +1,7 @@
 """A private certificate authority and the certificates that it signs, for `extender certs` and the webhook. No I/O.
 
-Keys are on P-256, which every TLS 1.2 client supports. The extensions are those that strict verifiers require (RFC
-5280, as OpenSSL's X509_STRICT and Go check it).
+Keys are on P-256, which every TLS 1.2 client supports. The extensions are what strict verifiers require (RFC 5280, as checked by
+OpenSSL's X509_STRICT and by Go).
 """
 
 import ipaddress
@@ -47,7 +47,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Signs certificates. `pair.certificate` is what clients and servers must trust."""
+    """Signs certificates. Clients and servers must trust `pair.certificate`."""
 
     pair: Pair
 
@@ -56,14 +56,14 @@ class Authority:
         """Creates a self-signed authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         draft = _draft(name, key, now, now + timedelta(days=days)).issuer_name(_subject(name))
-        # path_length 0: what it signs cannot sign further certificates.
+        # path_length 0: the certificates that it signs cannot sign others.
         draft = draft.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         draft = draft.add_extension(_usage(signs=True), critical=True)
         return cls(Pair(draft.sign(key, SHA256()), key))
 
     @classmethod
     def load(cls, certificate_pem: bytes, key_pem: bytes) -> Self:
-        """Loads an authority. Raises ValueError if the key is not the certificate's, or not of the kind that `make` creates."""
+        """Loads an authority. Raises ValueError if the key belongs to another certificate, or is not of the type that `make` creates."""
         certificate, key = x509.load_pem_x509_certificate(certificate_pem), load_pem_private_key(key_pem, None)
         form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         fits = key.public_key().public_bytes(*form) == certificate.public_key().public_bytes(*form)
@@ -81,7 +81,7 @@ class Authority:
     ) -> Pair:
         """Issues a certificate for a common name and, for servers, the host names and addresses in `names`."""
         key = ec.generate_private_key(ec.SECP256R1())
-        # A certificate that outlives its authority would fail verification before its own end.
+        # Not longer than the authority: after its end the certificate would fail verification, although it looks valid.
         issuer, end = self.pair.certificate, min(now + timedelta(days=days), self.end)
         draft = _draft(name, key, now, end).issuer_name(issuer.subject)
         draft = draft.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -1,15 +1,13 @@
 """The webhook's own certificates and their rotation, one step at a time. Values only; `tasks.webhook` reads and writes them.
 
-Each serving certificate has an authority of its own, whose key is dropped as soon as it has signed, so
-no other certificate can be signed with it. A rotation has these steps, so that at every moment each replica shows a certificate that each API
-server trusts:
+Each serving certificate has an authority of its own. The authority's key is dropped after this one signature, so nothing else can be
+signed with it. At every moment each replica serves a certificate that each API server trusts, because a rotation has these steps:
 
-1. *prepared*, at two thirds of life: a new authority stands beside the old one in the bundle, and the certificate that
-   it has signed waits.
+1. *prepared*, at two thirds of life: the bundle has the new authority beside the old one. The new certificate is kept and not served.
 2. The webhook configurations get the bundle (`tasks.webhook.keeper`).
-3. *switched*, once every API server has had time to learn of that: the new certificate is served. Replicas that have not
-   read it yet serve the old one, whose authority is still in the bundle.
-4. *pruned*, when the old authority has expired.
+3. *switched*, after every API server has had time to read the bundle: the new certificate is served. A replica that has not read it
+   yet serves the old one, whose authority is still in the bundle.
+4. *pruned*: the old authority has expired and leaves the bundle.
 """
 
 from __future__ import annotations
@@ -78,7 +76,7 @@ class ServingPair:
         return f"not valid before {begin:%Y-%m-%dT%H:%M:%SZ}" if now < begin else ""
 
     def is_for(self, names: Iterable[str]) -> bool:
-        """Whether it has all of these host names and addresses."""
+        """Whether the certificate has all of these host names and addresses."""
         try:
             alternatives = self.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except x509.ExtensionNotFound:
@@ -88,7 +86,7 @@ class ServingPair:
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What is kept: the pair that is served, the one that waits, and the authorities that the API server is to trust."""
+    """The kept certificates: the served pair, the prepared pair (``waiting``), and the authorities that API servers must trust."""
 
     serving: ServingPair | None = None
     waiting: ServingPair | None = None
@@ -100,7 +98,7 @@ class Certificates:
         return b"".join(authority.public_bytes(Encoding.PEM) for authority in self.authorities)
 
     def data(self) -> dict[str, bytes]:
-        """As the data of a Secret; `read_certificates` gives the same back."""
+        """The data of a Secret. `read_certificates` reads it."""
         data = {BUNDLE: self.bundle} if self.authorities else {}
         for pair, certificate, key in ((self.serving, CERTIFICATE, KEY), (self.waiting, NEXT_CERTIFICATE, NEXT_KEY)):
             if pair is not None:
@@ -109,7 +107,7 @@ class Certificates:
 
 
 def read_certificates(data: Mapping[str, bytes]) -> Certificates:
-    """From the data of a Secret; a part that cannot be used is left out, and is then made again."""
+    """The certificates from the data of a Secret. A part that cannot be used is left out, so `next_step` makes it again."""
     try:
         authorities = tuple(certificates_in(data[BUNDLE])) if data.get(BUNDLE) else ()
     except CertificateError:
@@ -120,9 +118,9 @@ def read_certificates(data: Mapping[str, bytes]) -> Certificates:
 def next_step(
     known: Certificates, now: datetime, names: Sequence[str], lifetime: timedelta, trusted: bytes
 ) -> tuple[Step, Certificates] | None:
-    """What is to be done now, and what is kept afterwards; None where nothing is.
+    """The step to take now, and the certificates after it. None where nothing has to be done.
 
-    ``names``: what the API server calls the webhook. ``trusted``: the bundle that every API server knows by now.
+    ``names``: the names by which the API server calls the webhook. ``trusted``: the bundle that every API server has by now.
     """
     kept = tuple(authority for authority in known.authorities if now <= authority.not_valid_after_utc)
     serving = known.serving if _is_usable(known.serving, kept, now, names) else None
@@ -149,7 +147,7 @@ def certificates_in(pem: bytes) -> Sequence[x509.Certificate]:
 
 
 def is_verified(certificate: bytes, bundle: bytes) -> bool:
-    """Whether an authority of the bundle has signed the certificate, both in PEM; False where one cannot be read."""
+    """Whether an authority of the bundle has signed the certificate. Both are PEM; False where one of them cannot be read."""
     authorities = _readable(bundle)
     return any(_has_signed(authority, leaf) for leaf in _readable(certificate)[:1] for authority in authorities)
 
@@ -176,7 +174,7 @@ def _pair(data: Mapping[str, bytes], certificate: str, key: str) -> ServingPair 
 def _is_usable(
     pair: ServingPair | None, authorities: Sequence[x509.Certificate], now: datetime, names: Sequence[str]
 ) -> bool:
-    """Whether the API server would accept it under these names and authorities."""
+    """Whether the API server would accept the pair under these names, with these authorities."""
     return pair is not None and not pair.problem(now) and pair.is_for(names) and _has_issuer(pair, authorities)
 
 
@@ -193,7 +191,7 @@ def _has_signed(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
 
 
 def _make(now: datetime, names: Sequence[str], lifetime: timedelta) -> tuple[ServingPair, x509.Certificate]:
-    """A pair and its authority, whose key is dropped here."""
+    """A new pair and its authority. The authority's key is dropped here."""
     days = lifetime / _DAY
     # A name of its own: some verifiers look for the issuer by its name alone.
     authority = Authority.make(f"{_NAME} {now:%Y-%m-%dT%H:%M:%SZ} {secrets.token_hex(4)}", now, days)

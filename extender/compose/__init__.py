@@ -1,4 +1,4 @@
-"""Builds each part of the service once and joins them: the only floor that imports every other one.
+"""Builds each part of the service once and joins the parts. The only layer that imports all others.
 
-No arguments, no printing, no exit codes: those are the command line's. Each module builds one part and can be read alone.
+Arguments, printing and exit codes belong to the command line. Each module builds one part and can be read by itself.
 """

@@ -1,6 +1,6 @@
-"""The admission webhook put together: the verb, its port, its certificates, and what the leader keeps for it.
+"""Builds the admission webhook: the verb, its port, its certificates, and the tasks of the leader for it.
 
-Every replica serves it; only what writes is run while leading. Called by `service`.
+Every replica serves the webhook. Tasks that write run only on the leader. Called by `service`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class AdmissionPart:
 
     @property
     def parts_of_pod(self) -> tuple[Part, ...]:
-        """What a replica must have before it can replace another one: it admits, and the API server finds it."""
+        """The conditions under which this replica can replace another one: it serves the webhook, and the API server finds it."""
         return (self.readiness, self.endpoint) if self.endpoint is not None else (self.readiness,)
 
     @asynccontextmanager
@@ -93,25 +93,26 @@ class AdmissionPart:
             yield self.url
 
     async def withdraw(self) -> None:
-        """The replica stops: no further API server is to call it. It still answers."""
+        """The replica stops: takes its address away from API servers. It still answers."""
         self.service.is_draining = True
         self._withdrawn = self.clock.now()
         if self.endpoint is not None:
             await self.endpoint.withdraw()
 
     async def drain(self) -> None:
-        """Waits until no API server calls this replica any more. Before, `withdraw` was called."""
+        """Waits until no API server calls this replica any more. Call `withdraw` first."""
         await self.clock.sleep(max(0.0, self._withdrawn + self.drain_seconds - self.clock.now()))
 
 
 async def _decide(
     verb: AdmitVerb, turns: RateLimiter, metrics: AdmissionMetrics, status: PolicyStatus | None, review: JsonObject
 ) -> JsonObject:
-    """The review with its response; what was done is counted by kind of policy. A dry run counts too: it costs the same.
+    """The review with its response. Counts the changes by kind of policy; a dry run counts too, because it costs the same.
 
-    Reviews of many namespaces take turns, and calls of the scheduler are answered in between: one pod under a hundred policies
+    Reviews of many namespaces take turns, and calls of the scheduler are answered between the steps: one pod under a hundred policies
     takes 3 ms, and the API server sends hundreds of reviews at once.
-    ``status``: what keeps what reviews tell about policies; None where they may be forged.
+
+    ``status``: records the changes for the status of policies. None where a client could forge reviews.
     """
     admission = await in_turns(verb.admit_in_steps(review), turns, _namespace_of(review))
     counts: Counter[tuple[str, str]] = Counter((key.kind, "failed") for key in admission.failed)
@@ -129,7 +130,7 @@ async def _decide(
 
 
 def _namespace_of(review: JsonObject) -> str:
-    """The namespace of a review; empty for none, and for one that is no name, as names are kept."""
+    """The namespace of a review. Empty without one, or if it is no valid name: names are kept in memory."""
     name = review["request"].get("namespace")
     return name if isinstance(name, str) and len(name) <= _LONGEST_NAME else ""
 
@@ -140,19 +141,19 @@ _MOST_LOOKS: Final = 50_000  # of terms at nodes in one review: 15 ms
 
 
 async def _prepare(verb: AdmitVerb, namespaces: NamespacesOfReviews, review: JsonObject, peer: str) -> None:
-    """Finds the namespace of a review that policies may select by its labels."""
+    """Waits until the labels of the review's namespace are known, if policies may select it by labels."""
     if name := verb.namespace_of(review):
         await namespaces.find(name, peer)
 
 
 async def _labels_of(session: Session, name: str) -> Labels | None:
-    """Reads a namespace by a list, which needs no further permission."""
+    """The labels of a namespace. Read by a list request, because `get` would need one more permission."""
     items = await read_list(session.reads, NAMESPACES.path, fieldSelector=f"metadata.name={name}")
     return next((NAMESPACES.decode_object(item).labels for item in items), None)
 
 
 class _Nodes:
-    """The nodes of the index, as the verb looks at them for its warnings."""
+    """The nodes of the index, for the verb's warnings."""
 
     def __init__(self, index: ClusterIndex) -> None:
         self._topology = index.topology
@@ -240,7 +241,7 @@ def _certificates(base: Foundation, objects: WebhookObjects, target: WebhookTarg
 
 
 def _names(target: WebhookTarget) -> tuple[str, ...]:
-    """What the API server expects in the certificate: the host of the URL, or the Service's name in cluster DNS."""
+    """The names that the certificate needs for the API server: the URL's host, or the Service's name in cluster DNS."""
     if target.url:
         return (urlsplit(target.url).hostname or "",)
     return (f"{target.service}.{target.namespace}.svc",)

@@ -1,7 +1,7 @@
 """The real service in front of an embedded cluster, in this process: for scenarios and for the demo.
 
-The code of `extender serve` builds it, and it reads the embedded API server through the same client. The caller handles
-signals. Called by `simulate`, `demo` and the bench of the tests.
+It is built like `extender serve`, and reads the embedded API server through the same client. The caller handles signals. Called by
+`simulate`, `demo` and the bench of the tests.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ async def service_running(
     within: float = READY_WITHIN_SECONDS,
     is_standby: bool = False,
 ) -> AsyncIterator[tuple[str, Service]]:
-    """The service, reading that API server and ready to answer; yields its URL and its parts. Raises StartError.
+    """Runs the service against an API server. Yields its URL and its parts once it is ready to answer. Raises StartError.
 
-    ``within``: seconds until it is ready. A standby is ready when it could lead: every kind is listed.
+    ``within``: the most seconds until it is ready. A standby is ready when it could lead: every kind is listed.
     """
     clock, rng = clock or SystemClock(), Random(seed)
     async with open_session(Access(host=api_url), clock) as session:

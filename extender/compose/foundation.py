@@ -1,4 +1,4 @@
-"""What the other parts of a service are built on: the index, its reflectors, and this replica's place among others."""
+"""The foundation of all other parts of a service: the index, its reflectors, and leader election."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from extender.verbs.effective_pod import policy_terms
 from extender.wire.objects.kinds import PODS, watched_kinds
 
 Job: TypeAlias = tuple[str, Callable[[], Awaitable[None]]]
-"""What runs until the service ends, by name."""
+"""A job that runs until the service ends, with its name."""
 
 COMPONENT: Final = "placement-extender"
-"""What the extender is called in Events and as a field manager."""
+"""The name of the extender in Events and as a field manager."""
 
 _MANY_PODS: Final = 20_000  # with fewer a fork takes less than 2 ms anyway
 
-# A watch is replaced after `inactivityTimeout`; only if that does not help either is the index not to be trusted.
+# A watch is replaced after `inactivityTimeout`. Only if that does not help the index counts as stale, after this many timeouts.
 _STALE_FACTOR: Final = 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class Foundation:
-    """Passed to the builder of each part. ``namespace`` is that of this pod, ``wall`` the time of day that decisions compare dates with."""
+    """Passed to the builder of each part. ``namespace``: this pod's. ``wall``: the time of day, which decisions compare with dates."""
 
     settings: Settings
     index: ClusterIndex
@@ -58,7 +58,7 @@ class Foundation:
         return name, self.replica.run_while_leading(run)
 
     def writer(self, connection: Connection | None = None) -> Writer:
-        """What writes while this replica leads; else its writes raise ``LeadershipLost``."""
+        """The writer for objects. Its writes raise ``LeadershipLost`` while this replica does not lead."""
         observe, check = self.metrics.record_write, self.replica.check_term
         return Writer(connection or self.session.writes, COMPONENT, socket.gethostname(), observe=observe, check=check)
 
@@ -102,7 +102,7 @@ def make_reflectors(
 
 
 def settle_memory(index: ClusterIndex, settings: Settings) -> None:
-    """Once all objects are there, before any request: what the garbage collector and the forks of what-ifs would cost later."""
+    """Call it after all objects were read, before any request. It saves later costs of the garbage collector and of forks."""
     freeze_gc()
     if settings.what_if.enabled and len(index.pods) >= _MANY_PODS:
         join_pages_in_background()

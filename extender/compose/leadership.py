@@ -57,14 +57,14 @@ class Replica:
         return run if self.takeover is None else partial(self.takeover.run_while_leading, run)
 
     def answers_since(self, begun: float) -> float | None:
-        """Since when this replica answers, in monotonic seconds; None while it does not. ``begun``: since when there is none beside it."""
+        """Since when this replica answers, in monotonic seconds; None while it does not. ``begun``: the start without leader election."""
         if self.takeover is None:
             return begun
         term = self.takeover.ready_term
         return None if term is None else max(begun, term.since)
 
     def check_term(self) -> None:
-        """Raises ``LeadershipLost`` where a write may not be made now."""
+        """Raises ``LeadershipLost`` if this replica must not write now."""
         if self.takeover is not None:
             self.takeover.check_term()
 
@@ -87,13 +87,13 @@ def leader_endpoint_of(
     clock: Clock,
     metrics: Metrics,
 ) -> LeaderEndpoint | None:
-    """What leads kube-scheduler to this replica while it leads, None without a Service. ``place``: namespace and pod of this one."""
+    """The EndpointSlice writer that sends kube-scheduler to this replica while it leads. None without a Service. ``place``: this pod."""
     namespace, pod = place
     service, server = settings.leader_election.service, settings.server
     if not service or pod is None:
         return None
     endpoint = Endpoint(namespace, service, pod, server.bind_address.port, LEADER_PORT, leader_slice(service))
-    # As for the Lease: the connections for writing may all be busy.
+    # Uses the connections for reading, as for the Lease: the connections for writing may all be busy.
     limit = settings.leader_election.renew_deadline / 2
     store = WebhookObjects(session.reads, limit, metrics.record_write, replica.check_term)
     return LeaderEndpoint(store, endpoint, answers, clock, server.request_timeout * _SHARE_OF_TIME)

@@ -25,14 +25,14 @@ _LOG = logging.getLogger(__name__)
 
 
 def without_writes(settings: Settings) -> Settings:
-    """The settings of a service that has no cluster in which it could preempt."""
+    """The settings of a service without a cluster: it must not preempt."""
     if settings.preemption.mode != "execute":
         return settings
     return msgspec.structs.replace(settings, preemption=msgspec.structs.replace(settings.preemption, mode="advise"))
 
 
 class NullPlanTarget:
-    """Accepts no plan: for settings that execute none, and for a service without a cluster."""
+    """Accepts no plan. For settings without preemption, and for a service without a cluster."""
 
     def submit(self, _plan: PreemptionPlan) -> bool:
         """Always False."""

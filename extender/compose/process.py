@@ -1,4 +1,4 @@
-"""What concerns the whole process: its version, its event loop, the garbage collector and the memory allocator."""
+"""The process as a whole: version, event loop, garbage collector, memory allocator."""
 
 from __future__ import annotations
 
@@ -43,10 +43,12 @@ def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
 def return_large_blocks() -> bool:
     """Has the C library return large blocks to the system when they are freed. False where it needs no such setting.
 
-    How it works (mallopt(3), glibc): a block of at least M_MMAP_THRESHOLD bytes is a mapping of its own, which is unmapped
-    when it is freed; the threshold rises up to 32 MiB with each mapping that is freed. After that bodies and answers of
-    megabytes share the heap, and what is freed between blocks in use stays with the process. musl and macOS return large
-    blocks by themselves.
+    How it works (mallopt(3), glibc):
+
+    1. A block of at least M_MMAP_THRESHOLD bytes is a mapping of its own, which is unmapped when it is freed.
+    2. By default the threshold rises, up to 32 MiB, with each freed mapping. After that bodies and answers of megabytes are on the
+       heap, and freed memory between blocks in use stays with the process. A fixed threshold prevents that.
+    3. musl and macOS return large blocks by themselves.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -56,9 +58,9 @@ def return_large_blocks() -> bool:
 
 
 def allow_connections() -> int:
-    """Raises the limit of open files to what the system allows this process; returns it.
+    """Raises the limit of open files to the most that the system allows this process. Returns the limit.
 
-    Each connection is an open file. The usual limit of 1,024 is for programs that use select(2), which this one does not.
+    Each connection is an open file. The usual limit of 1,024 exists for programs that use select(2); this one does not use it.
     """
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -69,10 +71,10 @@ def allow_connections() -> int:
 
 
 def limit_gc() -> None:
-    """Excludes all current objects from collections, and has what survives a long one excluded from the next. O(1).
+    """Excludes all current objects from garbage collections, and later the survivors of each long collection. O(1).
 
-    To be called before the first lists. Their objects are needed for as long as the process runs, and each full collection
-    would visit all that came so far: 0.1 s after 100,000 pods of 20,000 templates.
+    Call it before the first lists. The objects of the lists are needed as long as the process runs, and each full collection would
+    visit all objects so far: 0.1 s after 100,000 pods of 20,000 templates.
     """
     gc.set_threshold(*_THRESHOLDS)
     gc.freeze()
@@ -81,15 +83,16 @@ def limit_gc() -> None:
 
 
 def freeze_gc() -> None:
-    """Excludes all current objects from collections, and from now on those that survive a long one. O(objects not frozen).
+    """Excludes all current objects from garbage collections, and later the survivors of long ones. O(objects that are not frozen).
 
-    A full collection visits every object that is not frozen: 0.3 s at 150,000 pods. Reference counting frees what the index
-    drops, so the collector is needed for cycles only, and those are young. How it works (CPython up to 3.13):
+    A full collection visits every object that is not frozen: 0.3 s with 150,000 pods. Reference counting frees the objects that the
+    index drops, so the collector is needed for cycles only, and cycles are young. How it works (CPython up to 3.13):
 
-    1. A full collection is due once a quarter more has survived the younger ones than the last full one left, frozen objects
-       included. After `gc.freeze` a further collection of what is left, nothing, makes the next one due early and small.
-    2. It is due every 70,000 new objects at most, and visiting so many takes 30 ms: hence `_THRESHOLDS`.
-    3. Frozen objects are still freed by reference count; only a cycle among them is never freed.
+    1. A full collection is due when the objects that survived younger collections exceed a quarter of the objects that the last full
+       collection left, frozen ones included. A collection right after `gc.freeze` leaves nothing, so the next full collection comes
+       early and is small.
+    2. It is due every 70,000 new objects at most. Visiting so many takes 30 ms, hence `_THRESHOLDS`.
+    3. Frozen objects are still freed by reference counting. Only a cycle among them is never freed.
     """
     gc.collect()
     limit_gc()
@@ -97,7 +100,7 @@ def freeze_gc() -> None:
 
 
 class _Watch:
-    """Freezes what has survived a long full collection, so that the next one is short after the index has grown."""
+    """Freezes the survivors of a long full collection, so that the next one is short again after the index has grown."""
 
     def __init__(self) -> None:
         self._started = 0.0
@@ -122,20 +125,23 @@ _FIELDS: Final = 5  # of a line of /proc/self/maps without a path
 
 
 def join_pages_in_background() -> Thread:
-    """Joins the pages of the heap to huge ones, so that a fork copies one entry of the page tables for 512.
+    """Joins the pages of the heap into huge pages, so that a fork copies one entry of the page tables in place of 512.
 
-    A what-if forks, and the loop waits meanwhile. Measured on 5,000 nodes and 150,000 pods: 5.2 to 6 ms for pages of 4 KiB, 1.5 to 2 ms
-    after this; at twice the size 8 ms and 1.5 to 2.2 ms. Pages that are written while a child lives become small again; after several
-    what-ifs a fork still takes 2 ms. Memory stays as it is (1 % more).
+    Why: a what-if forks, and the event loop waits for the fork. Measured with 5,000 nodes and 150,000 pods: 5.2 to 6 ms with pages of
+    4 KiB, 1.5 to 2 ms after this. At twice the size 8 ms, and 1.5 to 2.2 ms after this. A page that is written while a child lives
+    becomes small again; after several what-ifs a fork still takes 2 ms. Memory grows by 1 %.
 
-    It takes 2 to 3 ms for each MiB once, 3 s with 1,500,000 pods, so it runs in a thread: the loop goes on, and so do probes and the lease
-    of a standby. The thread holds the interpreter for microseconds of each page, as the call releases it. Measured with 0.9 GB and a loop that is always
-    busy: an iteration takes 0.04 ms and 0.08 ms at the 99th percentile, as without it; one page a slice of the loop instead takes 5 ms
-    and 7 ms. Several pages in one call hold the lock of the address space for longer: 5 ms at the 99th percentile.
+    Cost: 2 to 3 ms for each MiB, once; 3 s with 1,500,000 pods. So it runs in a thread, beside the event loop, probes and the Lease of
+    a standby. The thread holds the interpreter for microseconds of each page, because the system call releases it. Measured with 0.9 GB
+    and a loop that is always busy:
 
-    https://docs.kernel.org/admin-guide/mm/transhuge.html, MADV_COLLAPSE in madvise(2): Linux 6.1 and newer, whatever the
-    system's setting for huge pages. Elsewhere nothing changes. Returns the thread, which ends by itself. The heap is not marked for huge pages (MADV_HUGEPAGE): then a page fault
-    might wait until the kernel has made room for one.
+    - one page a call, in a thread: an iteration takes 0.04 ms, and 0.08 ms at the 99th percentile, as without it;
+    - one page in each iteration of the loop: 5 ms and 7 ms;
+    - several pages a call: 5 ms at the 99th percentile, because the call holds the lock of the address space for longer.
+
+    https://docs.kernel.org/admin-guide/mm/transhuge.html, MADV_COLLAPSE in madvise(2): Linux 6.1 and newer, with any system setting for
+    huge pages. Elsewhere nothing changes. Returns the thread, which ends by itself. The heap is not marked for huge pages
+    (MADV_HUGEPAGE): a page fault might then wait until the kernel has made room for one.
     """
     thread = Thread(target=join_pages, name="huge pages", daemon=True)
     thread.start()
@@ -143,7 +149,7 @@ def join_pages_in_background() -> Thread:
 
 
 def join_pages() -> int:
-    """The bytes that are in huge pages now. About 2.7 ms for each MiB that was not."""
+    """Joins the pages. Returns how many bytes are in huge pages now. About 2.7 ms for each MiB that is joined."""
     with suppress(OSError, AttributeError, TypeError):  # another system, or another C library
         madvise = ctypes.CDLL(None, use_errno=True).madvise
         madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -154,7 +160,7 @@ def join_pages() -> int:
 
 
 def _heap() -> Iterator[tuple[int, int]]:
-    """Address and size of each writable region that is no file's, as far as whole huge pages fit into it."""
+    """Address and size of the whole huge pages in each writable region that belongs to no file."""
     for line in _MAPS.read_text("ascii").splitlines():
         fields = line.split()
         if not fields[1].startswith("rw") or (len(fields) > _FIELDS and fields[_FIELDS] != "[heap]"):

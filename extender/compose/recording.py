@@ -1,4 +1,4 @@
-"""The verbs of a service with the recording of what they decide, where the settings ask for one."""
+"""Builds the verbs of a service, with a recorder of their decisions if the settings enable it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Prioritize = Callable[[ExtenderArgs], Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class VerbParts:
-    """The filter and the prioritize verb, and what a preemption is passed to. ``recorder`` is None if nothing is recorded."""
+    """The filter and the prioritize verb, and the target of preemption plans. ``recorder``: None if nothing is recorded."""
 
     filter: FilterVerb
     prioritize: Prioritize
@@ -36,7 +36,7 @@ class VerbParts:
     recorder: Recorder | None = None
 
     def jobs(self, metrics: Metrics) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
-        """The job that writes, and its metrics."""
+        """The job that writes the recording, and its metrics."""
         recorder = self.recorder
         if recorder is None:
             return []
@@ -46,9 +46,9 @@ class VerbParts:
 
 
 def verb_parts(index: ClusterIndex, settings: Settings, clock: Clock, redaction_key: bytes = b"") -> VerbParts:
-    """The parts over an index that is still empty, so that a recording has every change.
+    """The parts. The index must still be empty, so that a recording has every change.
 
-    ``redaction_key``: empty for one that is made here and kept nowhere else.
+    ``redaction_key``: the key for redacted names. Empty: a new random key, which is kept nowhere else.
     """
 
     def prioritize(args: ExtenderArgs) -> Mapping[str, int]:

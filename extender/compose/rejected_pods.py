@@ -1,4 +1,4 @@
-"""Builds what follows up rejections: nominations elsewhere, requeues, and events. Called by `service`."""
+"""Builds the tasks that follow rejections: nominations elsewhere, requeues, and events. Called by `service`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from extender.verbs.select_host import find_node_elsewhere
 def rejected_pods_of_cluster(
     base: Foundation, verb: FilterVerb, explain: Explain, traffic: Traffic
 ) -> tuple[list[OnRejection], Callable[[], None], list[Job]]:
-    """What each rejection is passed to, what a refused preemption is told to, and the jobs: those that the settings switch on."""
+    """The target of each rejection, the target of refused preemptions, and the jobs that the settings enable."""
     chosen, index, clock, writer = base.settings.rejected_pods, base.index, base.clock, base.writer()
     executes = base.settings.preemption.mode == "execute"
 

@@ -1,4 +1,4 @@
-"""Builds the release of groups of gated pods: the loop, its writes, and its metrics. Called by `service`."""
+"""Builds the release of pod groups: the reconciler, its writes, and its metrics. Called by `service`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PLACEMENT_WRITES_PER_SECOND = 100.0
 
 
 def release_of_cluster(base: Foundation, preemption: PreemptionTask | None = None) -> list[Job]:
-    """The jobs of the release, none where the settings switch it off. They begin once the index holds the whole cluster.
+    """The jobs of the release; none if the settings disable it. They begin once the index holds the whole cluster.
 
     ``preemption`` removes pods for groups; None where the settings execute no preemption.
     """
@@ -126,7 +126,7 @@ def _propose(
 ) -> Trials[Proposal]:
     pods, siblings = (*group.waiting, *group.released), (*group.released, *group.bound)
     may = group.spec.when_no_room is WhenNoRoom.PREEMPT and levels is None
-    # While pods are being removed for the group it has their room, and no others are.
+    # While victims of the group are being removed their room is the group's, and no other pods are removed for it.
     preempts = may and not (group.released or group.bound or index.reserved.pods_of(group.key))
     rest = Rest(group.key, group.spec, pods, siblings, levels, taken, excess, preempts)
     return propose_in_steps(rest, index.view, settings)

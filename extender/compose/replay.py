@@ -1,8 +1,7 @@
-"""Asks the questions of a recording again, of the same verb over an index that the recorded changes make. Reads no cluster.
+"""Replays a recording: builds an index from the recorded changes, and decides the recorded requests again. Reads no cluster.
 
-Each question is decided in the recorded state, also with other settings: what was assumed, nominated and bound meanwhile is
-what was recorded. A difference therefore says what would have been answered at that moment, and not what would have
-followed from it.
+Each request is decided in the recorded state: assumed, nominated and bound pods are as recorded, also if the replay has other
+settings. So a difference says how the request would have been answered at that moment. It does not say what would have followed.
 """
 
 from __future__ import annotations
@@ -39,10 +38,13 @@ from extender.wire.recordings.redaction import Redactor
 
 
 class ReplayOutcome(StrEnum):
-    """What differs, the gravest first.
+    """How an answer differs, the gravest first.
 
-    ``UNKNOWN``: the recording does not have the pod, so the question was not asked. ``ELSEWHERE``: no recorded node is in the
-    answer. ``NARROWER``: only some are. ``WIDER``: all are, and others too. ``ORDER``: the same nodes, another one first.
+    - ``UNKNOWN``: the recording does not have the pod, so the request was not replayed.
+    - ``ELSEWHERE``: no recorded node is in the answer.
+    - ``NARROWER``: only some recorded nodes are in it.
+    - ``WIDER``: all recorded nodes are in it, and others too.
+    - ``ORDER``: the same nodes in another order.
     """
 
     UNKNOWN = "unknown"
@@ -58,10 +60,9 @@ class ReplayOutcome(StrEnum):
 
 
 class ReplayDifference(msgspec.Struct, frozen=True):
-    """A question with another answer than recorded. ``line`` is its line in the file; ``pod`` is ``namespace/name``.
+    """A request with another answer than recorded. ``line``: its line in the file; ``pod``: ``namespace/name``.
 
-    ``why``: the labels of what rejects the recorded nodes that the replayed answer lacks. Empty where none of them is
-    rejected, so that others were only preferred.
+    ``why``: the reasons (labels) for which recorded nodes are rejected now. Empty where none is rejected: other nodes were preferred.
     """
 
     line: int
@@ -98,16 +99,18 @@ def _of_passed(recorded: set[str], replayed: set[str]) -> ReplayOutcome:
 
 
 class Replay:
-    """One replay. ``asked`` counts questions, ``changes`` the changes that were applied, ``differences`` is the result.
+    """One replay.
 
-    ``versions`` are those of the extender that recorded the parts, ``recorded`` the settings of the last part, ``pods`` the UIDs
-    of the pods that were asked about.
+    - ``asked``: how many requests were replayed; ``changes``: how many changes were applied.
+    - ``differences``: the result.
+    - ``versions``: the versions of the extender that made the recording; ``recorded``: the settings of its last part.
+    - ``pods``: the UIDs of the pods in the requests.
     """
 
     def __init__(self, settings: Settings | None = None, redactor: Redactor | None = None) -> None:
-        """``settings`` None means those of each part of the recording.
+        """``settings``: None to use the settings of each part of the recording.
 
-        ``redactor``: with the key of a redacted recording, replaces the names in ``settings`` as those in the recording were.
+        ``redactor``: has the key of a redacted recording. It replaces the names in ``settings`` by the same rules.
         """
         self.asked = 0
         self.changes = 0
@@ -138,7 +141,10 @@ class Replay:
                         self._apply(entry)
 
     def _within_limits(self, signature: PodSignature) -> PodSignature:
-        """The signature by the limits of the given settings, but for those of bytes and ports: what is above is not recorded."""
+        """The signature under the limits of the given settings.
+
+        Limits of bytes and ports cannot be replayed: a pod above these was recorded without its constraints.
+        """
         if self._given is None or (
             signature.excess is not None and signature.excess.limit in (BYTES_LIMIT, PORTS_LIMIT)
         ):
@@ -183,7 +189,7 @@ class Replay:
             )
 
     def _why(self, question: Question, pod: Pod, replayed: RecordedAnswer) -> tuple[str, ...]:
-        """What rejects the recorded nodes that are no longer answered, as far as all of them are rejected."""
+        """The reasons that reject the recorded nodes which are missing in the answer. Empty where one of them is not rejected."""
         left_out = [name for name in question.answer.passed if name not in set(replayed.passed)]
         if not left_out or question.nodes is not None:
             return ()
@@ -194,7 +200,7 @@ class Replay:
         view, settings = self._index.view, self._verb.settings
         match question.verb:
             case "filter":
-                # Which nodes were seldom offered is not recorded: among equals the node of the recorded answer is right.
+                # The recording does not have which nodes were seldom offered. So among equals the recorded node is chosen.
                 self._verb.offered = _AsRecorded({view.known.get(name, -1) for name in question.answer.passed})
                 decision = self._verb.decide(args_of(question, pod), question.seed, question.avoid)
                 return filter_answer(decision.result, decision.plan, redacted=self._redacted)
@@ -216,7 +222,7 @@ class _AsRecorded(OfferedNodes):
         self._recorded = recorded
 
     def choose(self, candidates: Sequence[int], _offered: Sequence[int], _numbers: int) -> int:
-        """The recorded one, else the first."""
+        """The recorded node if it is a candidate, else the first."""
         return next((node for node in candidates if node in self._recorded), candidates[0])
 
 

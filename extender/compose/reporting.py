@@ -1,4 +1,4 @@
-"""What the metrics of a service read, of the index, the verbs, the assumed pods and the watches."""
+"""Connects the metrics of a service to their sources: the index, the verbs, the assumed pods and the watches."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def report_crossing(metrics: Metrics, read: Callable[[], Crossing]) -> None:
 
 
 def report_sliced_work(metrics: Metrics, work: SlicedWork) -> None:
-    """The metrics of what is computed for people."""
+    """The metrics of work for people: explanations and pages."""
     metrics.report(catalogue.SLICED_WORK, lambda: work.outcomes)
     metrics.report(catalogue.SLICED_WORK_SECONDS, lambda: work.seconds)
 

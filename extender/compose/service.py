@@ -86,10 +86,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The parts, and the jobs that keep them going, by name; a service that answers from a file has none.
+    """The parts of a service, and its jobs by name. A service that answers from a file has no jobs.
 
-    ``preemption`` is set where the service executes preemptions; it is drained on shutdown. ``filter_service`` is set where
-    it follows a cluster, and so are ``reflectors``.
+    ``preemption``: set if the service executes preemptions; it is drained on shutdown. ``filter_service``, ``reflectors``: set if it
+    follows a cluster.
     """
 
     settings: Settings
@@ -110,7 +110,7 @@ class Service:
     async def listening(self, tls: ServerTls | None = None) -> AsyncIterator[str]:
         """Answers the scheduler until the block is left; yields the base URL. Raises OSError, which names a taken address.
 
-        The webhook is another server, `admission.listening`, as it ends later.
+        The webhook is another server (`admission.listening`), because it ends later.
         """
         app = make_app(self.settings, self.verbs, self.readiness, self.metrics, installed_version())
         async with AsyncExitStack() as stack:
@@ -132,9 +132,10 @@ def service_of_cluster(
     pod: OwnPod | None = None,
     redaction_key: bytes = b"",
 ) -> Service:
-    """A service whose index follows a cluster. The caller runs its jobs. ``namespace`` is that of ``pod``, this one.
+    """A service whose index follows a cluster. The caller runs its jobs.
 
-    The settings in force, which `/configz` shows, name that namespace. ``redaction_key``: see `verb_parts`.
+    ``pod`` and ``namespace``: this pod's. The namespace becomes part of the settings in force, which `/configz` shows.
+    ``redaction_key``: see `verb_parts`.
     """
     settings = in_namespace(settings, namespace)
     index = make_index(settings)
@@ -257,9 +258,9 @@ def service_of_cluster(
 
 
 def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Random) -> Service:
-    """A service that answers from given objects for as long as it runs: what-if requests, also about pods not among them.
+    """A service that answers from fixed objects. Requests may be about pods that are not among these.
 
-    Each is answered for the pod as the request has it. Nothing is assumed, as nothing will confirm it, and nothing is written.
+    The pod of each request is used as it is. No pod is assumed, because no watch would confirm it. Nothing is written.
     """
     index = make_index(settings)
     for obj in objects:
@@ -305,12 +306,12 @@ def _what_ifs(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Me
 
 
 def _no_preemptions() -> Sequence[PreemptionRecord]:
-    """Where the settings execute none."""
+    """The running preemptions of a service that executes none."""
     return ()
 
 
 def _group_of(index: ClusterIndex, uid: str) -> GroupOverview | None:
-    """The group that a pod is in."""
+    """The pod group of a pod."""
     group = index.gated.group_of(uid)
     return None if group is None else overview_of(index, group)
 
@@ -378,7 +379,7 @@ def _policy_jobs(base: Foundation, missed: EventRecorder) -> list[Job]:
 
 
 def _watched_pods(base: Foundation) -> WatchedPods:
-    """Waits end before the request's deadline, and leave half of the places in flight to requests that need not wait."""
+    """The pods of the watch. Waits for a pod end before the request's deadline, and take at most half of the requests in flight."""
     server = base.settings.server
     wait = min(base.settings.kube.unknown_pod_wait, server.request_timeout / 2)
     pods = WatchedPods(base.index, base.clock, wait, server.max_in_flight // 2)

@@ -1,4 +1,4 @@
-"""Findings about what runs beside the service: replicas, schedulers and their Lease, other extenders, the admission policy.
+"""Findings about the deployment: replicas, schedulers and their Lease, other extenders, the admission policy.
 
 https://kubernetes.io/docs/concepts/architecture/leases/#leader-election
 """
@@ -15,7 +15,7 @@ _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def examine_deployment(facts: Facts, scheduler: KubeSchedulerConfiguration | None) -> list[Finding]:
-    """Every finding. ``scheduler``: None where its configuration is not known. O(profiles + extenders)."""
+    """All findings. ``scheduler``: None if its configuration is not known. O(profiles + extenders)."""
     findings = [*_replicas(facts), *_guard(facts)]
     if scheduler is not None:
         findings += [*_instances(facts, scheduler), *_lease(facts, scheduler), *_unserved(facts, scheduler.extenders)]
@@ -45,7 +45,7 @@ def _is_first(scheduler: KubeSchedulerConfiguration) -> bool:
 
 
 def _instances(facts: Facts, scheduler: KubeSchedulerConfiguration) -> Iterator[Finding]:
-    """Several instances of one scheduler without leader election place the same pods."""
+    """Several instances of a scheduler without leader election: they place the same pods."""
     if scheduler.leader_election.leader_elect:
         return
     count = facts.deployment.first_schedulers if _is_first(scheduler) else facts.deployment.schedulers
@@ -63,7 +63,7 @@ def _instances(facts: Facts, scheduler: KubeSchedulerConfiguration) -> Iterator[
 
 
 def _lease(facts: Facts, scheduler: KubeSchedulerConfiguration) -> Iterator[Finding]:
-    """Another scheduler with the Lease of the first one stands by for ever."""
+    """A second scheduler with the default scheduler's Lease: it stands by for ever."""
     election = scheduler.leader_election
     if _is_first(scheduler) or not election.leader_elect or election.lease != SchedulerLeaderElection().lease:
         return

@@ -1,7 +1,7 @@
 """The facts about an installation, the RBAC permissions that its settings need, and the form of a finding.
 
-Facts that could not be gathered are None. The permissions follow from the rows of `wire.objects.kinds` and `wire.api_calls`:
-`doctor` reviews each of them, and the manifests in deploy/ grant them.
+A fact that could not be read is None. The permissions follow from the rows of `wire.objects.kinds` and `wire.api_calls`: `doctor`
+reviews each permission, and the manifests in deploy/ grant them.
 https://kubernetes.io/docs/reference/access-authn-authz/rbac/
 """
 
@@ -22,7 +22,7 @@ from extender.wire.webhook_configurations import MUTATING, POLICY_RESOURCES, VAL
 
 @dataclass(frozen=True, slots=True, order=True)
 class Permission:
-    """One verb on one resource. `why` tells the administrator what needs it; an empty namespace means all namespaces."""
+    """One verb on one resource. `why`: for the administrator, what needs it. An empty namespace means all namespaces."""
 
     group: str
     resource: str
@@ -34,7 +34,7 @@ class Permission:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the service fails without it. Without permission for events only information is lost."""
+        """Whether the service fails without it. Without the permission for events only information is lost."""
         return self.resource != "events"
 
     @property
@@ -68,9 +68,9 @@ _COMPONENTS: Final = ("policies", "bind")  # folders in deploy/ that an overlay 
 
 
 def granting(resource: str, verb: str, settings: Settings) -> str:
-    """How to grant a verb on a resource, as a sentence without its end.
+    """How to grant a verb on a resource: a sentence without its full stop.
 
-    No file of a role is complete by itself: the overlay adds the namespace and the account.
+    It names the overlay, because a file of a role is not complete without it: the overlay adds the namespace and the account.
     """
     manifest = manifest_of(resource, verb, settings)
     component = manifest.split("/")[1]
@@ -90,7 +90,7 @@ def manifest_of(resource: str, verb: str, settings: Settings) -> str:
 
 
 def needed_permissions(settings: Settings) -> list[Permission]:
-    """All permissions that these settings use, each once; those of the Lease only if its namespace is known."""
+    """All permissions that the settings need, each once. Permissions for the Lease only if its namespace is known."""
     return [*_reads(settings), *_calls(settings)]
 
 
@@ -141,12 +141,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerCalls:
-    """What the pods of the cluster show about whether kube-scheduler calls the extender.
+    """Whether kube-scheduler calls the extender, by the pods of the cluster.
 
-    ``scheduled``: pods bound since the service started. ``rejected``: the messages of pods that no node takes, ``failed``:
-    those of pods whose scheduler met an error. ``untried``: pods that no scheduler has tried, the oldest ``untried_since``;
-    it last asked about a pod, or placed one, ``tried_at``. ``lost_kubeconfig``: the scheduler's, where this machine does not have it.
-    ``unasked``: by schedulerName how many pods no scheduler has tried, of names that no scheduler has asked with.
+    - ``scheduled``: how many pods were bound since the service started.
+    - ``rejected``: messages of pods that no node takes; ``failed``: messages of pods whose scheduler had an error.
+    - ``untried``: how many pods no scheduler has tried; ``untried_since``: the oldest of them.
+    - ``tried_at``: when a scheduler last requested a decision, or placed a pod.
+    - ``lost_kubeconfig``: the scheduler's kubeconfig, if this machine does not have it.
+    - ``unasked``: by schedulerName how many pods no scheduler has tried; only names without any request of a scheduler.
     """
 
     scheduled: int = 0
@@ -161,7 +163,7 @@ class SchedulerCalls:
 
 @dataclass(frozen=True, slots=True)
 class PolicyInUse:
-    """A policy of the cluster. ``matched``: the pods that its status counts, None where it has none."""
+    """A policy of the cluster. ``matched``: the number of pods in its status, None without a status."""
 
     policy: Policy | InvalidPolicy
     matched: int | None = None
@@ -169,15 +171,16 @@ class PolicyInUse:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFacts:
-    """What the API server shows of policies. What could not be read is absent, and gives no finding.
+    """Facts about policies from the API server. A fact that could not be read is absent, and gives no finding.
 
-    ``not_served``: kinds by "resource.group". ``dropped``: by kind the fields that the code reads and the schema of the
-    CRD does not have. ``no_configuration``, ``untrusted``: webhook configurations that do not exist, or whose caBundle
-    does not verify the serving certificate. ``services``: by "namespace/name" of the webhook's Service how many ready
-    endpoints it has, None where it does not exist. ``lost_urls``: why a URL that the API server calls does not lead to the
-    webhook; ``unproven``: where that may be so for this machine alone. ``call_fault``: what the API server says of its call of the
-    webhook in a dry run, empty where that was answered, None where none was made. ``selects_nothing``: selectors of the mutating
-    webhook that select nothing of the cluster, and what they are to select.
+    - ``not_served``: kinds that are not served, as "resource.group".
+    - ``dropped``: by kind the fields that the code reads and that the CRD's schema does not have.
+    - ``no_configuration``: webhook configurations that do not exist; ``untrusted``: whose caBundle does not verify the certificate.
+    - ``services``: by "namespace/name" of the webhook's Service the number of ready endpoints, None if it does not exist.
+    - ``lost_urls``: by URL that the API server calls, why it does not lead to the webhook; ``unproven``: URLs that may be unreachable
+      from this machine only.
+    - ``call_fault``: the API server's error when it called the webhook in a dry run; empty without an error, None without a call.
+    - ``selects_nothing``: selectors of the mutating webhook that select nothing, and what they should select.
     """
 
     not_served: tuple[str, ...] = ()
@@ -194,9 +197,9 @@ class PolicyFacts:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The groups of gated pods of a cluster, and the pods that wait at a gate of ours in none of them.
+    """The pod groups of a cluster, and the pods that have a gate of ours and are in no group (``strays``).
 
-    ``domains``: by policy, what its pods have of each domain, in order.
+    ``domains``: by policy, how much of each domain its pods use, in order.
     """
 
     groups: Sequence[GroupOverview] = ()
@@ -206,11 +209,13 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What runs beside the service, as far as it can be read.
+    """The deployment, as far as it can be read.
 
-    ``replicas``: pods of the extender that a Service leads to. ``schedulers``: pods in which kube-scheduler runs beside its own
-    extender. ``first_schedulers``: pods of the control plane's kube-scheduler. ``guard``: what is missing of the admission policy
-    that limits the extender's account; empty where nothing is, or where it cannot be read.
+    - ``replicas``: pods of the extender behind a Service.
+    - ``schedulers``: pods in which kube-scheduler runs beside its own extender.
+    - ``first_schedulers``: pods of the control plane's kube-scheduler.
+    - ``guard``: the missing part of the admission policy that limits the extender's account. Empty if nothing is missing, or if it
+      cannot be read.
     """
 
     replicas: int = 0
@@ -221,16 +226,16 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts. Times are Unix seconds. `clocks`: by how many seconds each other clock is ahead of the local one.
+    """The facts. Times are Unix seconds.
 
-    ``knows_settings``: whether ``settings`` are those of the service, or of its file; else the defaults stand in, and
-    nothing is compared with them.
-
-    ``denied``: needed permissions that the API server denies, None where they could not be reviewed. ``account``: for which account,
-    where that may not be the service's own, or where they could not be. ``unread_pods``: why the pods were refused to
-    this command, where they were. ``policies``, ``quotas``, ``groups``: None also where they are disabled; of groups only the pods without a
-    node are known. ``url``: where the service is asked.
-    ``unserved``: by URL of another extender of the scheduler why it does not answer.
+    - ``knows_settings``: whether ``settings`` come from the service or its file. Else they are defaults, and nothing is compared
+      with them.
+    - ``clocks``: by how many seconds each other clock is ahead of the local one.
+    - ``denied``: needed permissions that the API server denies, None if they could not be reviewed. ``account``: the reviewed account,
+      if it may not be the service's own, or if it could not be reviewed.
+    - ``unread_pods``: why this command may not read pods, or empty.
+    - ``policies``, ``quotas``, ``groups``: None also if they are disabled. Of groups only the pods without a node are known.
+    - ``url``: where the service answers. ``unserved``: by URL of another extender of the scheduler, why it does not answer.
     """
 
     settings: Settings
@@ -268,8 +273,8 @@ class Facts:
 
     @property
     def leader(self) -> str:
-        """The leader, if the service is a healthy standby; else empty, also if another readiness check fails."""
-        # A standby fails exactly this check; any other failing check is a problem also of a standby.
+        """The leader, if the service is a healthy standby; else empty."""
+        # A healthy standby fails exactly this check. Any other failing check is a problem of a standby too.
         failing = {name: problem for name, problem in (self.readiness or {}).items() if problem}
         problem = failing.pop(_LEADERSHIP, "")
         if failing or not problem.startswith(_HEALTHY_STANDBY) or ";" in problem:

@@ -1,7 +1,9 @@
-"""Findings about scheduling policies and what comes with them: the way to the webhook, groups of gated pods, and quotas.
+"""Findings about scheduling policies, the way to the webhook, pod groups, and quotas.
 
-A gate that is not removed is silent: kube-scheduler does not look at such a pod, and no event says why. What the extender alone
-knows is as silent in an autoscaler, which simulates kube-scheduler and adds no node, or one that does not help.
+1. A gate that is not removed gives no sign: kube-scheduler ignores the pod, and no event says why.
+2. A constraint that only the extender knows gives no sign in an autoscaler: it simulates kube-scheduler, and adds no node or a
+   node that does not help.
+
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/
 https://kubernetes.io/docs/concepts/policy/resource-quotas/#cross-namespace-pod-affinity-scope
@@ -24,7 +26,7 @@ from extender.verbs.release.progress import UNDECIDED, GroupOverview, StrayPod, 
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
 from extender.wire.policies.node_terms import POD_TERMS, SPREAD
 
-_MOST_NAMED: Final = 10  # of one sort; the others are counted
+_MOST_NAMED: Final = 10  # findings of one sort; the others are only counted
 _SEE_POLICIES: Final = "see `kubectl get podpol,cpodpol -A`"
 _COMPONENT: Final = f"apply your overlay with `components: [../../policies]` in its kustomization.yaml: {APPLY_OVERLAY}"
 _WITHOUT_KIND: Final = {
@@ -38,7 +40,7 @@ def examine_policies(facts: Facts) -> list[Finding]:
     policies = facts.policies
     if policies is None:
         return []
-    # Where the API server reached this replica, this machine's view of the way does not matter.
+    # If the API server has reached this replica, it does not matter whether this machine reaches the URL.
     is_reached = facts.total("extender_admission_reviews_total") > 0 or policies.call_fault == ""
     ways = [] if is_reached else [*_urls(policies)]
     findings = [*_kinds(policies), *_webhook(policies), *_calls(policies, facts.settings), *ways, *_policies(policies)]
@@ -81,7 +83,7 @@ def _webhook(facts: PolicyFacts) -> Iterator[Finding]:
 
 
 def _calls(facts: PolicyFacts, settings: Settings) -> Iterator[Finding]:
-    """What the API server itself finds, which a firewall may keep from the webhook, and what the webhook is not asked about."""
+    """Whether the API server reaches the webhook (a firewall may prevent it), and whether it calls it for all objects."""
     webhook = settings.policies.webhook
     if facts.call_fault:
         then = "refused" if webhook.failure_policy == "Fail" else "created without policies"
@@ -164,9 +166,9 @@ _SEE_AUTOSCALERS: Final = "see config/explanation/other-controllers.md"
 
 
 def _unseen(policies: list[Policy], *, excludes: bool) -> Iterator[Finding]:
-    """What an autoscaler does not see of policies in use, and what it does then; one finding for each sort. O(policies).
+    """Directives of policies in use that an autoscaler does not see, and the effect. One finding for each sort. O(policies).
 
-    ``excludes``: whether the extender decides spread, so that it can leave domains out.
+    ``excludes``: whether the extender decides spread, so that it can exclude domains.
     """
     grouped = [
         (policy, policy.release) for policy in policies if policy.acts(Moment.RELEASE) and policy.release is not None
@@ -239,7 +241,7 @@ def _named(policies: list[Policy]) -> str:
 
 
 def _requires(policy: Policy) -> bool:
-    """Whether filter holds pods to it that do not carry it. A wish alone concerns no autoscaler. O(constraints)."""
+    """Whether filter requires something by this policy that the pods do not carry. Preferences do not matter here. O(constraints)."""
     directives = policy.directives
     constraints = directives.lists.get(SPREAD, ())
     return (
@@ -254,7 +256,7 @@ def _requires(policy: Policy) -> bool:
 
 
 _GATES: Final = "gates"
-_USUAL_GRACE: Final = 120.0  # seconds that a new pod may be in no group, as its policy was written a moment ago
+_USUAL_GRACE: Final = 120.0  # seconds in which a new pod may be in no group, because its policy is new too
 _REMEDIES: Final[Mapping[str, str]] = {
     UNDECIDED: "check that a replica leads, that release.enabled is true, and that it may write GroupPlacements",
     WaitReason.INCOMPLETE: "create the pods that are missing (a StatefulSet needs podManagementPolicy Parallel), or correct release.size",
@@ -311,7 +313,7 @@ _SEE_QUOTAS: Final = "see `kubectl get resourcequotas -A`"
 
 
 def examine_quotas(facts: Facts) -> list[Finding]:
-    """Every finding about quotas for affinity across namespaces, that hold no tenant back or fewer pods than they seem to. O(quotas)."""
+    """All findings about quotas for affinity across namespaces that limit nothing, or fewer pods than it seems. O(quotas)."""
     quotas = [quota for quota in facts.quotas or () if quota.scopes]
     able = [quota for quota in quotas if can_charge(quota)]
     inert = [_inert(quota) for quota in quotas if not can_charge(quota)]

@@ -1,8 +1,9 @@
-"""What affinity across namespaces does in a cluster: which pods and templates have it, and what they close to others.
+"""A report on affinity across namespaces in a cluster: which pods and templates have it, and which nodes they close to others.
 
-KEP-2249. A quota of the scope CrossNamespacePodAffinity concerns a pod by how its terms are written; what they reach now is
-reported beside it. Only required anti-affinity of placed pods closes nodes: no pod that the term selects is placed in the
-domain of the topology key. From facts: called with the objects of a snapshot or of a cluster.
+1. A quota of the scope CrossNamespacePodAffinity (KEP-2249) counts a pod by the form of its terms. The namespaces that the terms
+   select now are reported beside it.
+2. Only required anti-affinity of placed pods closes nodes: no pod that the term selects can be placed in the domain.
+3. The input is the objects of a snapshot or of a cluster.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LISTS: Final = tuple(
 
 
 class TermInScope(Struct, frozen=True, rename="camel"):
-    """One term that is in the scope: its list, and what it reaches now. ``namespaces`` names a few of ``reaches``."""
+    """One term in the scope: its list, and how many namespaces it selects now (``reaches``). ``namespaces``: a few of them."""
 
     list: str
     topology_key: str
@@ -41,7 +42,7 @@ class TermInScope(Struct, frozen=True, rename="camel"):
 
 
 class PodsInScope(Struct, frozen=True, rename="camel"):
-    """Pods of one template with such terms. ``closed_nodes``: those that they keep pods of other namespaces away from."""
+    """Pods of one template with such terms. ``closed_nodes``: the number of nodes that they close to pods of other namespaces."""
 
     namespace: str
     example: str
@@ -53,14 +54,14 @@ class PodsInScope(Struct, frozen=True, rename="camel"):
 
 
 class TemplateInScope(Struct, frozen=True, rename="camel"):
-    """A workload whose pods would be in the scope: the API server accepts it whatever the quotas are."""
+    """A workload whose pods would be in the scope. The API server accepts the workload, whatever the quotas are."""
 
     object: str
     terms: int
 
 
 class QuotaFound(Struct, frozen=True, rename="camel"):
-    """A quota with the scope. ``problem``: why it does not limit the pods of its namespace; empty where it does."""
+    """A quota with the scope. ``problem``: why it does not limit the pods of its namespace; empty if it does."""
 
     quota: str
     limit: int | None
@@ -70,7 +71,7 @@ class QuotaFound(Struct, frozen=True, rename="camel"):
 
 
 class NamespaceFound(Struct, frozen=True, rename="camel"):
-    """A namespace with pods in the scope, or with a quota. ``limit``: the least number of pods of quotas that charge them all."""
+    """A namespace with pods in the scope, or with a quota. ``limit``: the lowest limit among quotas that count all of these pods."""
 
     namespace: str
     placed: int
@@ -83,7 +84,7 @@ class NamespaceFound(Struct, frozen=True, rename="camel"):
 
 
 class QuotaReport(Struct, frozen=True, rename="camel"):
-    """All of it. ``limit``: that of the trial, by which ``over`` and ``refused`` of the namespaces are counted."""
+    """The report. ``limit``: a trial limit; the namespaces' ``over`` and ``refused`` are counted by it."""
 
     namespaces: tuple[NamespaceFound, ...]
     pods: tuple[PodsInScope, ...]
@@ -102,7 +103,7 @@ class _Cluster:
     domains: dict[str, dict[str, set[str]]] = field(default_factory=dict)
 
     def domain(self, key: str, node: str) -> set[str]:
-        """The nodes of the domain in which a node is; empty where it lacks the key. O(nodes) once for each key."""
+        """The nodes in the same domain as a node; empty if the node lacks the key. O(nodes) once for each key."""
         by_value = self.domains.get(key)
         if by_value is None:
             by_value = self.domains[key] = defaultdict(set)
@@ -250,7 +251,7 @@ def _namespace(name: str, cluster: _Cluster, settings: Quota, closed_nodes: int,
 
 
 def _templates(objects: Iterable[JsonObject]) -> Iterator[TemplateInScope]:
-    """The workloads with a template in the scope, except those whose controller is listed itself."""
+    """The workloads with a template in the scope. A workload with a controller is left out: the controller is listed."""
     for obj in objects:
         kind = f"{obj.get('apiVersion')}/{obj.get('kind')}"
         if kind not in BUILT_IN or not isinstance(obj.get("metadata"), dict) or controller_of(obj):
@@ -262,7 +263,7 @@ def _templates(objects: Iterable[JsonObject]) -> Iterator[TemplateInScope]:
 
 
 def _terms_in(template: Mapping[str, Any]) -> int:
-    """How many terms of a pod template are in the scope. What the API server would not accept has none."""
+    """How many terms of a pod template are in the scope. An invalid template has none."""
     counts: Counter[bool] = Counter()
     affinity = _object(_object(template, "spec"), "affinity")
     for kind, _, name in _LISTS:

@@ -1,4 +1,4 @@
-"""Findings about a KubeSchedulerConfiguration: what keeps kube-scheduler from starting, and what does not fit the extender's settings.
+"""Findings about a KubeSchedulerConfiguration: faults with which kube-scheduler does not start, and conflicts with our settings.
 
 https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 """
@@ -37,13 +37,13 @@ _POINTS: Final = ("preFilter", "filter", "preScore", "score")  # of each plugin 
 SAMPLED_PERCENTAGE: Final = 2
 """The recommended percentageOfNodesToScore in offload mode; see "Sampling" in config/explanation/placement.md."""
 _LEAST_SAMPLED: Final = 100  # kube-scheduler samples no fewer nodes (minFeasibleNodesToFind)
-_ALL, _LARGE = 100, 1000  # of percent; nodes that a scheduler filters for each pod without being slow
+_ALL, _LARGE = 100, 1000  # in percent; and how many nodes a scheduler filters for each pod without being slow
 _LEAST_ALLOCATED: Final = "LeastAllocated"
 _SUGGESTION: Final = re.compile(r'(?P<problem>.*), did you mean "(?P<name>\w+)"\?')
 
 
 def read_scheduler(document: object) -> tuple[KubeSchedulerConfiguration | None, list[Finding]]:
-    """The configuration in a parsed file, None where kube-scheduler could not read it, and what keeps kube-scheduler from starting."""
+    """The configuration in a parsed file, None if kube-scheduler cannot read it; and the faults with which it does not start."""
     try:
         config = read_scheduler_config(document)
     except DocumentError as error:
@@ -66,9 +66,11 @@ def _unreadable(problem: str) -> Finding:
 def examine_scheduler(
     config: KubeSchedulerConfiguration, settings: Settings | None, nodes: int = 0, url: str = ""
 ) -> list[Finding]:
-    """Every finding. `nodes`: how many nodes the cluster has, 0 if unknown. ``url``: where the service answers.
+    """All findings.
 
-    ``settings``: None where they are not known; then only what is wrong with any settings is found.
+    - ``nodes``: how many nodes the cluster has, 0 if unknown.
+    - ``url``: where the service answers.
+    - ``settings``: None if not known; then only faults are found that are faults with any settings.
     """
     ours = entry_of(config.extenders, settings or Settings(), url)
     if ours is None:
@@ -100,7 +102,7 @@ def _without_entry(others: int, *, is_sure: bool) -> Finding:
 
 
 def entry_of(entries: Sequence[Extender], settings: Settings, url: str = "") -> Extender | None:
-    """The extenders entry with the port of this service, else the only one that leads to its paths."""
+    """The extenders entry of this service: the entry with its port, else the only entry that leads to its paths."""
     # A flag may have given the service another port than its settings have.
     ports = {settings.server.bind_address.port, _address(Extender(url_prefix=url)).port} - {0, None}
     at_port = [entry for entry in entries if _address(entry).port in ports]
@@ -115,12 +117,12 @@ def _leads_here(entry: Extender, settings: Settings) -> bool:
     paths = settings.server.paths
     verbs = ((entry.filter_verb, paths.filter), (entry.preempt_verb, paths.preempt))
     is_like = any(verb and _path_of(entry, verb) == path for verb, path in verbs)
-    # What manages some resources at another port of this machine has a common verb, and is another extender.
+    # Another extender: it manages some resources, at another port of this machine, and has a verb of the same name.
     return is_like and not (entry.managed_resources and _address(entry).hostname in _LOCAL)
 
 
 def _address(entry: Extender) -> SplitResult:
-    """The parts of urlPrefix, empty where it is no URL."""
+    """The parts of urlPrefix; empty if it is no URL."""
     try:
         parts = urlsplit(entry.url_prefix)
         _ = parts.port
@@ -283,12 +285,12 @@ def _active_points(profile: Profile, plugin: str) -> list[str]:
 
 
 def _replaces(settings: Settings, rule: Rule) -> bool:
-    """Whether the extender decides by this rule in the place of a plugin."""
+    """Whether the extender decides by this rule in place of a plugin."""
     return settings.mode == "offload" and rule.is_enabled(settings.rules)
 
 
 def _lost_arguments(config: KubeSchedulerConfiguration, settings: Settings | None) -> Iterator[Finding]:
-    """Arguments of plugins that are disabled, which the rules in their place do not have, as far as ``settings`` are known."""
+    """Arguments of disabled plugins that the rules in their place lack, as far as ``settings`` are known."""
     rules = dict(catalog.replaced_plugins())
     ours = Settings() if settings is None else settings
     for profile in config.all_profiles:
@@ -318,7 +320,7 @@ def _lost_spread(profile: Profile, settings: Settings) -> tuple[str, list[str], 
 
 
 def _spread_rule(constraint: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a default constraint that the rule has too, without those that have their defaults."""
+    """The fields of a default constraint that the rule has too. Fields with their default value are left out."""
     usual = {"nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}
     names = (field.encode_name for field in msgspec.structs.fields(DefaultConstraint))
     fields = {name: constraint.get(name) for name in names}
@@ -339,7 +341,7 @@ def _lost_affinity(profile: Profile, settings: Settings) -> tuple[str, list[str]
 
 
 def _strategy(config: KubeSchedulerConfiguration, settings: Settings) -> Iterator[Finding]:
-    """Where the node of a decisive answer is chosen by other resources than the profile chooses by."""
+    """Warns if decisive placement chooses nodes by other resources than the profile's NodeResourcesFit."""
     ours = settings.answers.scoring_strategy
     if settings.placement != "decisive" or ours == "Ignored":
         return
@@ -383,7 +385,7 @@ def _sampling(config: KubeSchedulerConfiguration, settings: Settings, nodes: int
 
 
 def _adaptive(nodes: int) -> int:
-    """How many nodes kube-scheduler filters where no percentage is set (numFeasibleNodesToFind)."""
+    """How many nodes kube-scheduler filters if no percentage is set (numFeasibleNodesToFind)."""
     return nodes * max(5, 50 - nodes // 125) // _ALL
 
 

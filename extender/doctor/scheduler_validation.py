@@ -1,7 +1,7 @@
-"""What kube-scheduler refuses in a KubeSchedulerConfiguration that it can read: with any of it, it does not start.
+"""Validation of a KubeSchedulerConfiguration: values that kube-scheduler can read and refuses. With any of them it does not start.
 
-The limits are those of kube-scheduler 1.36 with its default feature gates. A plugin that it does not have may be one of a
-scheduler that was built with it, so that is a warning.
+The limits are taken from kube-scheduler 1.36 with its default feature gates. An unknown plugin is only a warning, because a scheduler
+can be built with further plugins.
 https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 """
 
@@ -401,7 +401,7 @@ def _extenders(extenders: Sequence[Extender]) -> Iterator[Finding]:
 
 
 def _ignored_resources(config: KubeSchedulerConfiguration) -> Iterator[Finding]:
-    """kube-scheduler adds the resources that it is to ignore to the arguments of NodeResourcesFit, which must exist in each profile."""
+    """Resources with ignoredByScheduler need NodeResourcesFit in each profile: kube-scheduler adds them to its arguments."""
     if not any(resource.ignored_by_scheduler for entry in config.extenders for resource in entry.managed_resources):
         return
     for number, profile in enumerate(config.all_profiles):
@@ -413,6 +413,6 @@ def _ignored_resources(config: KubeSchedulerConfiguration) -> Iterator[Finding]:
 
 
 def _is_extended(name: str) -> bool:
-    """Whether it names an extended resource: one of no domain of Kubernetes, that a quota can name too."""
+    """Whether the name is an extended resource: outside of the domains of Kubernetes, and usable in a quota."""
     is_native = "/" not in name or "kubernetes.io/" in name or name.startswith(_OF_QUOTAS)
     return is_label_key(name) and not is_native and is_label_key(f"{_OF_QUOTAS}{name}")

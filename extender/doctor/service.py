@@ -1,6 +1,6 @@
 """Findings about the running service, from `/readyz`, its metrics and its settings.
 
-A counter does not show whether a failure is recent. So each failure is judged by the time of the last one
+A counter does not show whether a failure is recent. So each failure is judged by the time of its last occurrence
 (`extender_last_failure_timestamp_seconds`, `extender_last_api_write_timestamp_seconds`).
 """
 
@@ -20,7 +20,7 @@ from extender.settings.configuration import Settings, in_pod_of, mode_defaults, 
 from extender.wire.api_calls import API_CALLS
 
 _SILENT_WATCH_SECONDS: Final = 120.0
-# The API server's text, in the readiness check of a kind, or of the Lease, whose permission is missing.
+# The API server's text about a missing permission, in the readiness check of a kind or of the Lease.
 _DENIED: Final = re.compile(r'cannot (?P<verb>[a-z]+) resource "(?P<resource>[a-z/]+)"')
 _NO_CALL_SECONDS: Final = 1800.0
 # kube-scheduler retries a failed pod within 10 s, and without other events flushes unschedulable pods after 5 min.
@@ -85,7 +85,7 @@ def _calls(facts: Facts) -> Iterator[Finding]:
 
 
 class Fault(NamedTuple):
-    """What is wrong between kube-scheduler and the service, and its remedy."""
+    """A fault between kube-scheduler and the service, and its remedy."""
 
     problem: str
     remedy: str
@@ -117,7 +117,7 @@ _REJECTED_CLIENT: Final = Fault(
     f"{OTHER_CLIENT.remedy}; run doctor where these files are, and it says which",
 )
 _ENDED: Final = ("remote error: tls: ", "EOF", "connection reset", "broken pipe")  # the extender sends no alert
-# By what Go says of a call, in this order. https://pkg.go.dev/crypto/x509#UnknownAuthorityError and the errors beside it
+# Faults by the text of Go's error. The first match counts. https://pkg.go.dev/crypto/x509#UnknownAuthorityError and the errors beside it
 _GO_FAULTS: Final = (
     ("certificate has expired or is not yet valid", EXPIRED),
     ("unknown authority", OTHER_CA),
@@ -145,7 +145,7 @@ _UNTRIED_SECONDS: Final = 15.0
 
 
 def _failed_calls(facts: Facts, queue: SchedulerCalls) -> Iterator[Finding]:
-    """What kube-scheduler itself says of its calls, in the conditions of its pods; and whether it runs at all."""
+    """Failed calls, by the messages of kube-scheduler in the conditions of pods; and whether kube-scheduler runs at all."""
     faults = [fault for message in queue.failed if (fault := _fault_in(message, facts))]
     for fault, pods in Counter(faults).items():
         problem = (
@@ -161,7 +161,7 @@ def _failed_calls(facts: Facts, queue: SchedulerCalls) -> Iterator[Finding]:
 
 
 def _fault_in(message: str, facts: Facts) -> Fault | None:
-    """The fault of a call that a scheduler's message tells; None where it tells of something else."""
+    """The fault of a call, by a scheduler's message. None if the message is about something else."""
     if match := _NO_ANSWER.search(message):
         fault = next(fault for part, fault in _GO_FAULTS if part in match["why"])
         if facts.settings.server.tls.client_ca_file and any(ending in match["why"] for ending in _ENDED):
@@ -187,7 +187,7 @@ _REASONS: Final = {"401": "unauthenticated", "403": "forbidden", "413": "too_lar
 
 
 def _not_called(facts: Facts) -> Finding:
-    """The finding that filter was never called, and the cause as far as the pods of the cluster show it.
+    """The finding that filter was never called, with the cause if the pods of the cluster show it.
 
     kube-scheduler calls an extender only if at least one node passes its own plugins.
     """
@@ -212,7 +212,7 @@ def _not_called(facts: Facts) -> Finding:
 
 
 def _forms(facts: Facts) -> Iterator[Finding]:
-    # A tool that tries nodes that do not exist sends whole nodes as well, so some of them are normal.
+    # Some requests with whole nodes are normal: a tool that simulates nodes sends them too.
     whole = facts.total("extender_requests_by_form_total", form="nodes")
     if whole > facts.total("extender_requests_by_form_total", form="names"):
         remedy = (
@@ -222,9 +222,9 @@ def _forms(facts: Facts) -> Iterator[Finding]:
 
 
 def _failures(facts: Facts) -> Iterator[Finding]:
-    """Recent failures that were the last request, or are more than 1 % of all requests.
+    """Recent failures: the last request failed, or more than 1 % of all requests.
 
-    A past outage is no finding, and neither is a rejected client next to a scheduler whose requests are decided.
+    No finding: a past outage, or a rejected client beside a scheduler whose requests are decided.
     """
     answered = facts.total("extender_requests_total")
     decided = facts.latest("extender_last_decision_timestamp_seconds")
@@ -234,7 +234,7 @@ def _failures(facts: Facts) -> Iterator[Finding]:
             continue
         when = f"{ago(facts.now - last)} ago"
         remedy = _FAILURES.get(reason, "see the service's log")
-        # An error is certain only if no request was decided after it: a later decision shows that the cause is gone.
+        # An error only if no request was decided after it. A later decision shows that the cause is gone.
         if last > decided:
             problem = f"the last request failed {when}: {reason} ({count:.0f} since the start)"
             yield Finding(_severity(reason), "failures", problem, remedy)
@@ -280,11 +280,11 @@ def _watches(facts: Facts) -> Iterator[Finding]:
 
 
 def _writes(facts: Facts) -> Iterator[Finding]:
-    """Writes that the API server forbids, and that have not succeeded since."""
+    """Writes that the API server forbids and that did not succeed after that."""
     name = "extender_last_api_write_timestamp_seconds"
     for sample in facts.series(name):
         call, result = sample.labels["call"], sample.labels["result"]
-        # A success after the last rejection shows that the permission was granted meanwhile.
+        # A success after the last rejection: the permission was granted meanwhile.
         is_over = facts.latest(name, call=call, result="ok") > sample.value
         if result != "forbidden" or is_over:
             continue
@@ -297,7 +297,7 @@ def _writes(facts: Facts) -> Iterator[Finding]:
 
 
 def _budgets(facts: Facts) -> Iterator[Finding]:
-    """Namespaces where pods wait for the budget, or will soon. The metrics have those that use most."""
+    """Namespaces where pods wait for the budget, or will soon. The metrics have only the namespaces that use most."""
     waiting = {
         sample.labels["namespace"]: sample.value
         for sample in facts.series("extender_namespace_budget_waiting_pods")
@@ -319,12 +319,12 @@ def _budgets(facts: Facts) -> Iterator[Finding]:
             yield Finding("info", "budget", problem, remedy)
 
 
-_ENOUGH_DECISIONS: Final = 100  # of each rule, without an assumed pod that might explain a difference
+_ENOUGH_DECISIONS: Final = 100  # decisions of each rule, without decisions that an assumed pod may have influenced
 _ENOUGH_SECONDS: Final = 86400.0
 
 
 def _shadow(facts: Facts) -> Iterator[Finding]:
-    """How shadow decisions compare, and whether it is safe to switch to offload. The counts are those of this process."""
+    """Whether shadow decisions agree, so that it is safe to switch to offload. The counts start with this process."""
     if not facts.settings.shadow or facts.samples is None or facts.leader:
         return
     name = "extender_shadow_decisions_total"
@@ -379,7 +379,7 @@ def _settings(facts: Facts) -> Iterator[Finding]:
 
 
 def examine_differences(configured: Settings, running: Settings) -> Iterator[Finding]:
-    """One finding for each setting that differs. Settings that differ only because the mode does are part of its finding."""
+    """One finding for each setting that differs. A setting that differs only because of the mode is part of the mode's finding."""
     theirs, ours = (_paths(settings_document(settings)) for settings in (running, in_pod_of(configured, running)))
     differing = [path for path, value in ours.items() if theirs.get(path) != value and path not in _BY_FLAG]
     followers: set[str] = set()

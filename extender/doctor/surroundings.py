@@ -1,7 +1,7 @@
-"""Findings about what the service depends on: permissions, clocks, certificates, the Lease, and the schedulers that call it.
+"""Findings about the surroundings of the service: permissions, clocks, certificates, the Lease, and the schedulers that call it.
 
-Schedulers are named by the schedulerName of the pods that they ask about. Profiles of one kube-scheduler have names of their own
-and share what it knows, so names alone do not tell how many there are.
+A scheduler is named by the schedulerName of the pods in its requests. Each profile of one kube-scheduler has its own name, and the
+profiles share one cache. So the names do not show how many schedulers there are.
 """
 
 from collections import Counter
@@ -89,7 +89,7 @@ def _lease(facts: Facts) -> Iterator[Finding]:
         return
     if not facts.lease_holder:
         yield Finding("error", "lease", "no replica holds the Lease, so none answers", "see the logs of the replicas")
-    # Far longer than leaseDuration, because the clocks of this machine and of the leader may differ.
+    # Much longer than leaseDuration, because the clocks of this machine and of the leader may differ.
     elif facts.lease_age > _LEASE_SILENT_SECONDS:
         problem = f"{facts.lease_holder} holds the Lease but has not renewed it for {ago(facts.lease_age)}"
         remedy = f"no replica runs, or none may update the Lease; {granting('leases', 'update', facts.settings)}"
@@ -101,14 +101,14 @@ _NAMED: Final = 5
 
 
 def asking_schedulers(facts: Facts) -> set[str]:
-    """The schedulers whose pods the service was asked about since it started. O(samples)."""
+    """The schedulers that have sent requests since the service started. O(samples)."""
     return {sample.labels["scheduler"] for sample in facts.series("extender_scheduler_decisions_total") if sample.value}
 
 
 def unasked_names(facts: Facts, profiles: Collection[str], waiting: Iterable[tuple[str, float]]) -> Mapping[str, int]:
-    """By schedulerName how many of the waiting pods are for a scheduler that nothing is known of. O(pods + samples).
+    """By schedulerName how many waiting pods are for an unknown scheduler. O(pods + samples).
 
-    ``waiting``: of each pod its schedulerName, and since when no scheduler has tried it; 0 where one has.
+    ``waiting``: for each pod its schedulerName, and since when no scheduler has tried it; 0 if one has tried it.
     """
     asked, until = asking_schedulers(facts), facts.now - SETTLED_SECONDS
     if not asked or OTHERS in asked or facts.total("process_start_time_seconds") > until:
@@ -117,7 +117,7 @@ def unasked_names(facts: Facts, profiles: Collection[str], waiting: Iterable[tup
 
 
 def examine_schedulers(facts: Facts, profiles: Collection[str] | None = None) -> list[Finding]:
-    """Every finding. ``profiles``: those of the scheduler's configuration, None where it is not known. O(samples)."""
+    """All findings. ``profiles``: the profiles in the scheduler's configuration, None if it is not known. O(samples)."""
     if facts.samples is None or facts.leader:
         return []
     asked = asking_schedulers(facts)
@@ -126,7 +126,7 @@ def examine_schedulers(facts: Facts, profiles: Collection[str] | None = None) ->
 
 
 def _unasked(facts: Facts) -> Iterator[Finding]:
-    """Pods that wait for a scheduler that nothing has been heard of: a misspelt name, or it does not run."""
+    """Pods that wait for an unknown scheduler: its name is misspelt, or it does not run."""
     unasked = {} if facts.queue is None else facts.queue.unasked
     for name, pods in sorted(unasked.items(), key=lambda item: (-item[1], item[0]))[:_NAMED]:
         problem = f"{counted(pods, 'pod')} {agreeing(pods, 'waits', 'wait')} for a scheduler named {name}, which has tried none and asked nothing"
@@ -135,7 +135,7 @@ def _unasked(facts: Facts) -> Iterator[Finding]:
 
 
 def _several(asked: Collection[str], profiles: Collection[str] | None) -> Iterator[Finding]:
-    """Pods of several schedulers, while room is left to each of them."""
+    """Requests of several schedulers while the setting ``schedulers`` is one: each of them uses room as if it were alone."""
     others = sorted(set(asked) - set(profiles or ()))
     remedy = "set schedulers: many, so that constraints and room are exact among them"
     if profiles is not None and others and len(asked) > 1:
@@ -149,7 +149,7 @@ def _several(asked: Collection[str], profiles: Collection[str] | None) -> Iterat
 
 
 def _silent(asked: Collection[str], profiles: Collection[str]) -> Iterator[Finding]:
-    """Profiles whose pods were never asked about, while others were: they may place pods without the extender."""
+    """Profiles that have sent no request while others have: they may place pods without the extender."""
     silent = sorted(set(profiles) - set(asked))
     if asked and silent:
         problem = f"no pod of {_named(silent)} has been asked about since the service started, but pods of {_named(sorted(asked))}"

@@ -1,7 +1,7 @@
 """The admission webhook: POST /mutate and /validate of AdmissionReview v1, on a TLS port of its own with its own readiness.
 
-Every replica answers, leader or not. A request that cannot be answered gets a status that makes the API server follow the
-webhook's failure policy, with a text that says why; the API server writes that text into its log.
+Every replica answers, leader or not. Where no review is possible the answer has an error status, so the API server follows the
+webhook's failure policy. The API server writes the text of the answer into its log.
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-request-and-response
 """
 
@@ -45,12 +45,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class AdmissionService:
-    """What the handlers use. ``decide`` returns a review with its response: it never raises, and changes nothing of its argument.
+    """The collaborators of the handlers.
 
-    ``webhook`` says how long the API server waits, and how it is authenticated; ``server`` has the limits of connections.
-    ``prepare`` waits for what a review of a peer needs beforehand, within the webhook's time.
-    ``is_draining``: the replica is stopping. It answers every review and closes the connection, so that the client makes
-    a new one, which leads to another replica; `/readyz` fails.
+    - ``decide``: returns a review with its response. It never raises, and does not change its argument.
+    - ``webhook``: how long the API server waits, and how it is authenticated; ``server``: the limits of connections.
+    - ``prepare``: reads what a review needs beforehand (the namespace), within the webhook's time.
+    - ``is_draining``: the replica is stopping. It still answers every review but closes the connection after it, so that the
+      client's next connection leads to another replica. `/readyz` fails.
     """
 
     decide: Callable[[JsonObject], Awaitable[JsonObject]]
@@ -65,7 +66,7 @@ class AdmissionService:
 
     @property
     def deadline(self) -> float:
-        """Seconds within which a review has to arrive, so that the answer is in time."""
+        """Seconds within which a review must arrive, so that the answer is in time."""
         return self.webhook.timeout * _SHARE_OF_TIMEOUT
 
 
@@ -120,7 +121,7 @@ async def _review(request: web.Request) -> web.Response:
 
 
 def _check_client(request: web.Request, webhook: Webhook) -> None:
-    """Raises Failure for a client other than the API server, where the settings tell them apart."""
+    """Raises Failure for a client that is not the API server, where the settings name its certificate."""
     if not webhook.client_ca_file:
         return
     names = client_names(request, "policies.webhook.clientCAFile")
@@ -137,9 +138,8 @@ async def _read(request: web.Request, service: AdmissionService) -> JsonObject:
         async with asyncio.timeout(service.deadline):
             body = await read_body(request, MAX_BODY_BYTES, "", service.bodies, held)
             review = _decode(body)
-            if (
-                len(body) > _LARGE_BODY
-            ):  # 3 MB take 30 ms to decode, and as long to decide: others are answered in between
+            # 3 MB take 30 ms to decode, and 30 ms to decide: other requests are answered between the two.
+            if len(body) > _LARGE_BODY:
                 await asyncio.sleep(0)
             return review
     finally:
@@ -159,7 +159,7 @@ async def _answer_errors(request: web.Request, handler: Any) -> web.StreamRespon
 
 
 def _decode(body: bytes) -> JsonObject:
-    """The review. Raises Failure where it has no request with a uid, so that no answer could refer to it."""
+    """The review. Raises Failure where it has no request with a uid, because an answer must repeat the uid."""
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -175,7 +175,7 @@ def _decode(body: bytes) -> JsonObject:
 
 
 def _malformed(problem: str) -> Failure:
-    """A body is no AdmissionReview to which an answer could refer."""
+    """The failure for a body that is no AdmissionReview with a uid."""
     return Failure(HTTPStatus.BAD_REQUEST, "malformed", f"cannot read the review: {problem}")
 
 
@@ -214,7 +214,7 @@ def _failure_of(error: Exception, service: AdmissionService) -> Failure:
 
 
 def _log_failure(error: Exception, failure: Failure, webhook: str, service: AdmissionService) -> None:
-    """Once for each kind and then counted; an error that was not foreseen with its traceback."""
+    """Logs each kind of failure once and then counts it. An unexpected error is logged with its traceback."""
     if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         _LOG.error("admission review failed", extra={"webhook": webhook}, exc_info=error)
     else:

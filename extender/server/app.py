@@ -56,7 +56,7 @@ def make_app(
     if paths.bind:
         endpoints.append(VerbEndpoint("bind", paths.bind, verbs.bind_pod, collaborators))
     for endpoint in endpoints:
-        # The route has a name: those without are answered by the middleware.
+        # A route with a name is a verb: the middleware passes it on. All other routes are answered inside the middleware.
         app.router.add_post(endpoint.path, endpoint.routed, name=endpoint.verb)
     app[_DIRECT] = {endpoint.path: endpoint.answer for endpoint in endpoints}
     for operation in OPERATIONS:

@@ -49,14 +49,18 @@ def _ignore_failed_attempt(_pod: Pod) -> None:
 class Verbs:
     """The verbs, bound to the view that they read, the settings and the random number generator.
 
-    A decision is a synchronous function, so it sees one state of the index. Before it, filter and preempt may wait for
-    the watch to show the pod, and filter for the assumed pods that it depends on. ``catch_up`` is awaited before each: it
-    returns once all events that have arrived by then are in the index. It is None in a service that follows no cluster.
-    ``attempt_failed`` takes the pod of a request that is not decided. ``preempt_refused`` is called after each call of preempt
-    that got no decision. ``traffic`` is told of the requests in flight.
-    ``is_handed_over``: where replicas take turns behind a Service, waits until this replica answers, or returns that another does;
-    it takes how often the call was redirected. ``shadow``: so many of the last differences, with the figures, where decisions are
-    compared with those of the scheduler's own plugins. ``decisions``: the last answers, where explanations read them.
+    A decision is a synchronous function, so it sees one state of the index. Before it, filter and preempt may wait until the watch
+    shows the pod, and filter until the nodes of assumed pods are known.
+
+    - ``catch_up``: awaited before each decision. It returns once all events that have arrived are in the index. None in a service
+      without a cluster.
+    - ``attempt_failed``: called with the pod of a request that gets no decision.
+    - ``preempt_refused``: called after each preempt request that gets no decision.
+    - ``traffic``: counts the requests in flight.
+    - ``is_handed_over``: where replicas change behind a Service, waits until this replica leads, or returns that another one does.
+      Its argument: how often the call was redirected.
+    - ``shadow``: the last differences from the decisions of the scheduler's own plugins, with the figures. None: nothing is compared.
+    - ``decisions``: the last answers, for explanations.
     """
 
     filter: Callable[[ExtenderArgs], Awaitable[FilterResult]]
@@ -77,7 +81,10 @@ class Verbs:
 
 @dataclass(slots=True)
 class Collaborators:
-    """All that the handlers use. Only `decisions`, `shared`, `streams`, `in_flight`, `bodies`, `deadlines`, `turns` and the state of the warnings change."""
+    """The collaborators of all handlers.
+
+    Only `decisions`, `shared`, `streams`, `in_flight`, `bodies`, `deadlines`, `turns` and the state of the warnings change.
+    """
 
     settings: Settings
     verbs: Verbs

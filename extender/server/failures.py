@@ -1,6 +1,7 @@
 """What can go wrong with a request: the status, the metric's label, and the text of the answer.
 
-Raised where it is found. `failure_of` names the errors of other packages. Rejected nodes are no failure; they are an answer.
+A failure is raised where it is detected. `failure_of` translates the errors of other packages. Rejected nodes are no failure but an
+answer.
 """
 
 from collections.abc import Mapping
@@ -40,7 +41,7 @@ class ErrorAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Failure(Exception):  # noqa: N818 (an answer, not an error)
-    """One failed request. ``path`` is that of the field at fault, empty where there is none. Texts name settings by their path."""
+    """One failed request. ``path``: the path of the field at fault, or empty. Texts name settings by their path."""
 
     def __init__(
         self, status: int, reason: str, text: str, path: str = "", headers: Mapping[str, str] | None = None
@@ -95,17 +96,17 @@ def not_ready(checks: Mapping[str, str]) -> Failure:
 
 
 def moved(path: str, redirects: int) -> Failure:
-    """Another replica answers now. A new connection to the same address reaches it, and the client makes one.
+    """Another replica answers now. The redirect makes the client open a new connection to the same address, which reaches it.
 
-    kube-scheduler's client sends the body again (net/http follows 307, ten times). The location is relative, for proxies with a
-    path. ``redirects``: how many have brought the call here; the location carries the next number.
+    kube-scheduler's client sends the body again (net/http follows 307 up to ten times). The location is relative, because a proxy
+    may add a path. ``redirects``: how often the call was redirected before; the location has the next number.
     """
     headers = {"Location": f"{path.rpartition('/')[2] or '/'}?{REDIRECTS}={redirects + 1}"}
     return Failure(HTTPStatus.TEMPORARY_REDIRECT, "moved", "another replica leads", headers=headers)
 
 
 def overloaded(text: str) -> Failure:
-    """As many requests as the settings allow are being answered, or hold memory; the text says which."""
+    """The settings allow no more requests in flight, or no more memory for bodies. The text says which."""
     return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", f"overloaded: {text}", headers=_LATER)
 
 
@@ -140,7 +141,7 @@ def failure_of(error: Exception, limits: Server) -> Failure:
 
 
 def _of_people(error: NotExplained) -> Failure:
-    """Of explanations and pages, and of what-ifs."""
+    """The failure for an explanation, a page or a what-if."""
     text = str(error)
     match error.cause:
         case NoAnswerCause.UNKNOWN:

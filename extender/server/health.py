@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 async def livez(_: web.Request) -> web.Response:
-    """The process answers. Says nothing about the cluster: a restart would not bring back an apiserver."""
+    """The process answers. It does not depend on the cluster, because a restart would not bring back an API server."""
     return web.Response(text="ok")
 
 
@@ -38,7 +38,7 @@ async def readyz(request: web.Request) -> web.Response:
 def readiness_answer(
     checks: Mapping[str, str], request: web.Request, remarks: Mapping[str, str] | None = None
 ) -> web.Response:
-    """The answer for these checks, each with its problem; an empty text is a pass, of which ``remarks`` may tell more."""
+    """The answer for these checks. An empty problem is a pass; ``remarks`` has a remark about some of them."""
     failed = [name for name, problem in checks.items() if problem]
     if not failed and "verbose" not in request.query:
         return web.Response(text="ok")
@@ -52,7 +52,7 @@ def readiness_answer(
 
 
 async def readyz_check(request: web.Request) -> web.Response:
-    """One readiness check by its name. That of leadership passes at the leader alone."""
+    """One readiness check by its name. The check of leadership passes at the leader only."""
     readiness = request.app[COLLABORATORS].readiness
     problem = {**readiness.pod_checks()[0], **readiness.checks()}.get(request.match_info["check"])
     if problem is None:

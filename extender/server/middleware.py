@@ -1,11 +1,11 @@
 """Wraps every request: its number, its time limit, its metrics, and the one place that turns an error into an answer.
 
-kube-scheduler drops the body of any status but 200. So filter answers errors about the pod with status 200 in the
-field `Error`, which becomes part of the pod's condition. The text is the same each time, since every new text updates the
-pod and thereby requeues it. Not ready and overloaded do not concern the pod: they are 503 for every verb.
-
-Where no decision was possible in time, or the index is too old for one, the settings choose between the verb's error and an
-answer that passes everything, as if there were no extender. Each is counted, and logged at intervals.
+1. kube-scheduler drops the body of any status but 200. So filter answers errors about the pod with status 200 and the field
+   `Error`, which becomes part of the pod's condition. The text is the same each time, because each new text would update the pod
+   and thereby requeue it.
+2. Not ready and overloaded do not concern the pod: status 503 for every verb.
+3. Where no decision is possible in time, or the index is too old, the settings choose between an error and an answer that passes
+   every node, as if there were no extender. Both are counted, and logged at intervals.
 """
 
 import itertools
@@ -46,9 +46,10 @@ _OK: Final = 200
 
 @dataclass(eq=False, slots=True)
 class VerbCall:
-    """One request of a verb while it is answered. ``body`` is empty before it is read and after it is decided.
+    """One request of a verb while it is answered.
 
-    ``pass_all`` builds the answer that passes everything; set by handlers whose answer decides where a pod may go.
+    - ``body``: empty before it is read, and again after the decision (memory).
+    - ``pass_all``: builds the answer that passes every node. Set by handlers whose answer decides where a pod may go.
     """
 
     request: web.Request
@@ -75,7 +76,7 @@ class VerbEndpoint:
         self._binds = 0
 
     async def answer(self, request: web.Request) -> web.StreamResponse | JSONAnswer:
-        """Answers every request: with the handler's answer, or with that for its error."""
+        """Answers every request: with the handler's answer, or with the answer for its error."""
         started = perf_counter()
         request_id.set(next(_REQUEST_IDS))
         call = VerbCall(request, self._app)
@@ -89,14 +90,14 @@ class VerbEndpoint:
         return response or JSONAnswer(body)
 
     async def routed(self, request: web.Request) -> web.StreamResponse:
-        """The same for the framework's own server, and for paths that are written otherwise, such as with a query."""
+        """As `answer`, called through the framework's routes: for paths in another form, such as with a query."""
         answer = await self.answer(request)
         return answer.response() if isinstance(answer, JSONAnswer) else answer
 
     async def _in_time(self, call: VerbCall) -> bytes:
-        """The handler's answer within the time that a request has. Raises Late, or TimeoutError where it never arrived.
+        """The handler's answer within the time of a request. Raises Late, or TimeoutError where the request did not arrive.
 
-        The handler holds one of the slots of requests in flight, or of bindings. Raises Failure where there is none.
+        The handler holds a slot of requests in flight, or of bindings. Raises Failure where no slot is free.
         """
         app, request = self._app, call.request
         limits, readiness = app.settings.server, app.readiness
@@ -130,7 +131,7 @@ class VerbEndpoint:
         return answer
 
     async def _await_leader(self, call: VerbCall) -> None:
-        """Returns once this replica leads. Raises Failure: the client is sent to the one that does, or none does in time."""
+        """Returns once this replica leads. Raises Failure: `moved` where another replica leads, `unavailable` where none does in time."""
         app, redirects = call.app, redirects_of(call.request)
         if app.verbs.is_handed_over is not None and await app.verbs.is_handed_over(redirects):
             raise moved(self.path, redirects)
@@ -160,9 +161,9 @@ class VerbEndpoint:
             self._binds -= 1
 
     def _without_decision(self, error: Exception, call: VerbCall) -> tuple[int, bytes, web.Response | None]:
-        """The fallback of the settings where no decision was possible, else the answer for the error.
+        """The answer to a request without a decision: the fallback of the settings, else the answer for the error.
 
-        Status and body, and the response where it is not of status 200.
+        Returns status and body, and the response if its status is not 200.
         """
         if isinstance(error, Stale | Late) and (passing := self._fall_back(call, error)) is not None:
             return _OK, passing, None
@@ -177,7 +178,7 @@ class VerbEndpoint:
         return response.status, cast(bytes, response.body), response
 
     def _fall_back(self, call: VerbCall, cause: Stale | Late) -> bytes | None:
-        """The answer that passes everything, if the settings choose it; None where the cause is the answer."""
+        """The answer that passes every node, if the settings choose it for this cause; else None."""
         app, stale = call.app, isinstance(cause, Stale)
         policy: Policy = app.settings.kube.on_stale if stale else app.settings.server.on_deadline
         passing = call.pass_all if policy == "pass" else None
@@ -189,7 +190,7 @@ class VerbEndpoint:
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers every request but those of verbs: with the handler's answer, or with that for its error."""
+    """Answers every request that is no verb: with the handler's answer, or with the answer for its error."""
     route = request.match_info.route
     if route.name is not None:
         return await handler(request)
@@ -206,9 +207,9 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 def _log_failure(error: Exception, request: web.Request, app: Collaborators, route: str) -> Failure:
-    """The failure for an error, logged at a level that fits. ``route``: its path, empty where there is none.
+    """The failure for an error, which is logged at its level. ``route``: the path of the route, empty without one.
 
-    Rejections are logged once for each kind and then counted: any client of the port can cause any number of them.
+    Rejections are logged once for each kind and then counted, because any client of the port can cause any number of them.
     """
     failure = failure_of(error, app.settings.server)
     fields = {"path": request.path[:_LONGEST_PATH], "reason": failure.reason, "problem": failure.text}

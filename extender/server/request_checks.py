@@ -1,12 +1,10 @@
-"""The checks of a request before its handler, and what it may use: its client, its encoding, its memory and its time.
+"""The checks of a request before its handler: its client and its encoding. And the limits of a request: its memory and its time.
 
-OpenSSL has verified a client certificate against server.tls.clientCAFile before a request is seen; a wrong or expired one
-is rejected in the handshake. kube-scheduler has no other means of authentication. `settings.Clients` gives roles to the
-names in certificates.
-
-kube-scheduler sends every body with a Content-Length and without compression. Other bodies are rejected before a byte of
-them is read (`connections` does not parse chunks). `BodyMemory` limits the memory of all bodies together, and `Deadlines` the
-time of a request.
+1. OpenSSL verifies the client certificate against server.tls.clientCAFile in the handshake, before a request is read.
+   kube-scheduler has no other means of authentication. `settings.Clients` gives roles to the names in certificates.
+2. kube-scheduler sends every body with a Content-Length and without compression. Any other body is rejected before a byte of it is
+   read (`connections` does not parse chunks).
+3. `BodyMemory` limits the memory of all bodies together, `Deadlines` the time of a request.
 """
 
 import asyncio
@@ -34,7 +32,7 @@ _ROLES: Final[Mapping[str, Role]] = {_METRICS: "metrics", "/configz": "admin", "
 _API: Final = "/v1/"
 _OWN_SITE: Final = frozenset({"same-origin", "none"})  # the latter: typed or bookmarked by the user
 _JSON: Final = "application/json"
-# With one of these, or with none, a page's request is sent to another site without asking there first.
+# With one of these types, or with none, a browser sends a page's request to another site without a preflight request.
 # https://fetch.spec.whatwg.org/#cors-safelisted-request-header
 _SIMPLE_TYPES: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 _ABOUT_PODS: Final = (_API, "/debug/decisions", "/debug/shadow", "/ui")  # tell what is in the cluster
@@ -54,17 +52,17 @@ _LONGEST_ENCODING: Final = 40  # characters of a client's header in an answer an
 
 
 class PeerCertificate(TypedDict, total=False):
-    """What is read of `ssl.SSLSocket.getpeercert`: groups of (field, value), and (type, value)."""
+    """The parts that are read of `ssl.SSLSocket.getpeercert`: groups of (field, value), and pairs (type, value)."""
 
     subject: tuple[tuple[tuple[str, str], ...], ...]
     subjectAltName: tuple[tuple[object, ...], ...]
 
 
 def check_verb(request: web.Request, server: Server) -> None:
-    """Raises Failure where the client may not use the verbs, or where a page may ask.
+    """Raises Failure where the client may not use the verbs.
 
-    Without a client CA every client may that reaches the port, but for a browser that another site's page has sent here: a
-    verb nominates, binds and deletes pods. kube-scheduler sends none of a browser's headers, the host of its urlPrefix, and JSON.
+    Without a client CA every client that reaches the port may use them, except a browser that a page of another site has sent here:
+    verbs nominate, bind and delete pods. kube-scheduler sends JSON, the host of its urlPrefix, and none of a browser's headers.
     """
     tls = server.tls
     if tls.client_ca_file:
@@ -78,17 +76,18 @@ def check_verb(request: web.Request, server: Server) -> None:
 
 
 def redirects_of(request: web.Request) -> int:
-    """How often other replicas have redirected this call, as its parameter says; 0 where that is no number of two digits."""
+    """How often other replicas have redirected this call, by its parameter. 0 where that has not one or two digits."""
     text = request.query.get(REDIRECTS, "")
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else 0
 
 
 def check_client(request: web.Request, server: Server) -> None:
-    """Raises Failure where the client must not have an answer of another path than the verbs'.
+    """Raises Failure where the client may not use a path that is no verb.
 
-    The kubelet's probes have no certificate, and their answer is no secret. Without a client CA every client that reaches
-    the port is answered, but for a browser that another site's page has sent here; only changes of the service and questions about
-    the cluster are limited to this machine. Prometheus may name a Service.
+    1. Probes of the kubelet have no certificate, and their answers are no secret: they are always answered.
+    2. Without a client CA every client that reaches the port is answered, except a browser that a page of another site has sent here.
+       Only changes of the service, and questions about the cluster, are limited to clients on this machine.
+    3. Prometheus may use the name of a Service as the host.
     """
     path = _route(request)
     if path in _PROBES and request.method in _READING:
@@ -109,11 +108,12 @@ def check_client(request: web.Request, server: Server) -> None:
 
 
 def _check_host(request: web.Request, hosts: Sequence[str], *, of_services: bool = False) -> None:
-    """Raises Failure where the name of the host may be another site's.
+    """Raises Failure where the host of the request may be the name of another site (DNS rebinding).
 
-    A page of any site can have its own name resolve to 127.0.0.1, after which the browser takes the extender for that site
-    (DNS rebinding). It still sends the name. An address, and localhost, cannot be made to resolve to anything else. ``of_services``: names of
-    Services are answered as well; outside of the cluster none can have such a name, inside a tenant can.
+    The owner of a site can make its name resolve to 127.0.0.1. Then a browser takes the extender for that site, but it still sends
+    the site's name as the host. An address, and localhost, cannot be made to resolve to anything else.
+
+    ``of_services``: accept names of Services too. No site outside of the cluster can have such a name; inside of it a tenant can.
     """
     host = request.headers.get(hdrs.HOST)
     if host is not None and not _is_known_host(host, tuple(hosts), of_services=of_services):
@@ -123,7 +123,7 @@ def _check_host(request: web.Request, hosts: Sequence[str], *, of_services: bool
 
 @lru_cache(maxsize=64)  # every request of the scheduler names the same one
 def _is_known_host(host: str, hosts: tuple[str, ...], *, of_services: bool) -> bool:
-    """Whether the Host of a request is an address, localhost or one of the settings, whatever its port; or that of a Service."""
+    """Whether the Host of a request is an address, localhost, a host of the settings or a Service, with any port."""
     try:
         name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:
@@ -137,7 +137,7 @@ def _is_known_host(host: str, hosts: tuple[str, ...], *, of_services: bool) -> b
 
 
 def client_names(request: web.Request, setting: str = "server.tls.clientCAFile") -> list[str]:
-    """The names in the client's certificate. Raises Failure where it shows none of the CA in ``setting``."""
+    """The names in the client's certificate. Raises Failure without a certificate of the CA in ``setting``."""
     certificate: PeerCertificate | None = request.get_extra_info("peercert")
     if not certificate:
         raise Failure(HTTPStatus.UNAUTHORIZED, "unauthenticated", f"a client certificate of {setting} is needed")
@@ -153,13 +153,13 @@ def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:
 
 
 def check_names(names: Sequence[str], known: Collection[str], setting: str) -> None:
-    """Raises Failure where none of the names in a client's certificate is among those of the setting."""
+    """Raises Failure where none of the names in a client's certificate is in the setting."""
     if set(known).isdisjoint(names):
         raise forbidden(f"the client certificate's names ({_shortened(names)}) are not among {setting}")
 
 
 def check_same_site(request: web.Request) -> None:
-    """Raises Failure where a page of another site may have a browser send a POST under /v1."""
+    """Raises Failure for a POST under /v1 that a page of another site may have made a browser send."""
     if request.method in _READING or not _route(request).startswith(_API):
         return
     _check_site(request)
@@ -168,11 +168,13 @@ def check_same_site(request: web.Request) -> None:
 
 
 def _check_site(request: web.Request) -> None:
-    """Raises Failure where a page of another site may have a browser send this.
+    """Raises Failure for a request that a page of another site may have made a browser send.
 
-    A browser sends what another site's page asks for, from the user's own machine and with the user's certificate. It says so
-    in Sec-Fetch-Site, an older one in Origin alone. A type other than those of forms it sends only after asking here first.
-    Clients that are no browser send neither. https://www.w3.org/TR/fetch-metadata/
+    1. Such a request comes from the user's machine, with the user's certificate.
+    2. A browser reports the site in Sec-Fetch-Site, an older one in Origin only. Other clients send neither header.
+    3. A browser sends a content type that no form has only after a preflight request, which is not answered here.
+
+    https://www.w3.org/TR/fetch-metadata/
     """
     headers = request.headers
     if (site := headers.get("Sec-Fetch-Site")) is not None:
@@ -204,7 +206,7 @@ def _is_local(remote: str | None) -> bool:
 
 
 def names_in(certificate: PeerCertificate) -> Iterator[str]:
-    """The common names, then the alternative names of the forms DNS, URI, email and IP address; each once."""
+    """The common names, then the alternative names of the types DNS, URI, email and IP address; each once."""
     names = [value for group in certificate.get("subject", ()) for field, value in group if field == "commonName"]
     names += [entry[1] for entry in certificate.get("subjectAltName", ()) if _is_plain(entry)]
     yield from dict.fromkeys(names)
@@ -222,9 +224,9 @@ def _shortened(names: Sequence[str]) -> str:
 
 
 def check_encoding(request: web.Request) -> None:
-    """Raises Failure where the body comes in chunks, or has a content coding.
+    """Raises Failure where the body is sent in chunks, or has a content coding.
 
-    Parsing chunks of one byte costs 500 times as much as the bytes, and inflating a body up to a thousand times its size.
+    Parsing chunks of one byte costs 500 times as much as the bytes. Inflating a body may give a thousand times its size.
 
     https://www.rfc-editor.org/rfc/rfc9112#section-6.1 , https://www.rfc-editor.org/rfc/rfc9110#section-8.4
     """
@@ -251,10 +253,10 @@ class HeldBody:
 
 
 class BodyMemory:
-    """The memory that the bodies of all requests hold, until they are answered: at most `most` bytes.
+    """The memory of the bodies of all requests until they are answered: at most `most` bytes.
 
-    Where it is used up, the oldest incomplete body is dropped: a body that arrives quickly is never the oldest for long,
-    and one that is sent slowly to occupy memory is.
+    Where it is used up, the oldest incomplete body is dropped. A body that arrives quickly is never the oldest for long. A body that
+    is sent slowly, to occupy memory, is.
     """
 
     def __init__(self, most: int) -> None:
@@ -280,7 +282,7 @@ class BodyMemory:
             self.size -= held.size
 
     def add(self, held: HeldBody, size: int) -> None:
-        """Adds a piece. Raises Failure where all other bodies are complete, or where this one was dropped."""
+        """Counts a piece of a body. Raises Failure where this body was dropped, or where no other body can be dropped for it."""
         if held.is_dropped:
             raise overloaded("the body was not complete when its memory was needed")
         held.size += size
@@ -326,7 +328,7 @@ DEADLINE: Final = web.RequestKey("DEADLINE", Deadline)  # of a request for peopl
 class Deadlines:
     """The deadlines of all requests. Each lasts `seconds`, so they end in the order in which they began.
 
-    One timer is enough, that of the oldest. `asyncio.timeout` starts and cancels a timer for each request, at 5 µs.
+    So one timer is enough, for the oldest deadline. `asyncio.timeout` starts and cancels a timer for each request, which costs 5 µs.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -357,7 +359,7 @@ class Deadlines:
         loop.call_at(oldest.end, self._expire, loop)
 
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Expires all that are due, then waits for the oldest of the others."""
+        """Expires all deadlines that are due, then sets the timer for the oldest of the others."""
         self._is_armed = False
         now = loop.time()
         while (oldest := next(iter(self._running), None)) is not None:
@@ -369,9 +371,9 @@ class Deadlines:
 
 
 async def read_body(request: web.Request, limit: int, setting: str, bodies: BodyMemory, held: HeldBody) -> bytes:
-    """The whole body. Raises Failure: before a byte of it is read where it is too large, or has no plain form.
+    """The whole body. Raises Failure, before a byte is read, where the body is too large, or is compressed or in chunks.
 
-    `setting` is where the limit comes from, for the text of the error.
+    `setting`: the setting with the limit, for the text of the error.
     """
     check_encoding(request)
     if (request.content_length or 0) > limit:

@@ -79,7 +79,7 @@ async def preempt_pods(call: VerbCall) -> bytes:
 
 
 async def bind_pod(call: VerbCall) -> bytes:
-    """Binds a pod for the scheduler. Raises Failure before anything is written where the scheduler does not wait for it."""
+    """Binds a pod for the scheduler. Raises Failure, before anything is written, if the scheduler does not wait any more."""
     app = call.app
     args = decode_binding_args(call.body)
     await _check_client_waits(call.request)
@@ -90,9 +90,9 @@ async def bind_pod(call: VerbCall) -> bytes:
 
 
 async def _prepare_decision(call: VerbCall, passing: Callable[[], bytes]) -> None:
-    """Registers the answer that passes everything, and brings the index up to date.
+    """Sets the answer that passes every node, and waits until the events that arrived before the request are in the index.
 
-    Returns once the events that arrived before the request are in the index. Raises Failure.
+    Raises Failure.
     """
     app, call.pass_all = call.app, passing
     if app.verbs.catch_up is not None:
@@ -106,11 +106,12 @@ async def _prepare_decision(call: VerbCall, passing: Callable[[], bytes]) -> Non
 
 
 async def _check_client_waits(request: web.Request) -> None:
-    """Raises Failure where the client does not wait for the answer any more. One system call where it does (1 µs).
+    """Raises Failure if the client does not wait for the answer any more. One system call (1 µs) if it does.
 
-    A request may have been unread for longer than the scheduler waits (extenders[].httpTimeout). Then the pod is back in
-    the queue, and may have been sent again by another connection; an answer now would assume a pod that is never bound.
-    The end of the connection follows the request in the socket, and the event loop has not read it yet.
+    1. A request may have been unread for longer than the scheduler waits (extenders[].httpTimeout).
+    2. Then the pod is back in the queue, and may have been sent again on another connection. To answer the old request would assume
+       a pod that is never bound.
+    3. The event loop has not read the end of the connection yet: it comes after the request in the socket. So the socket is checked.
     """
     transport = request.transport
     iterations = _LOOP_ITERATIONS if is_readable(request) else 0

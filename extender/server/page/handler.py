@@ -1,7 +1,7 @@
 """Serves the files of the page, from memory, with headers that forbid the browser everything that the page does not need.
 
-The files are read once, when the application is made: some 100 KB. A browser asks for each again with every load, and
-gets 304 where it has the file, so that a new version of the extender is shown at once.
+The files (about 100 KB) are read once, when the application is made. A browser requests each file again with every load, and gets
+304 where it has the file. So a new version of the extender is shown at once.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Limits of connections, in total and per peer, and which connection is closed for a new one.
 
-A table of values: `connections` accepts, reports what each connection is doing, and closes those chosen here. A connection
-without a complete request is closed for a new one, the oldest first. So a flood closes its own connections, and a probe or a
-scheduler that sends its request at once is answered.
+This is a table of values. `connections` accepts connections, reports their stages, and closes the connections that are chosen here.
 
-A connection with a complete request is never closed for a new one: its client would hear of a failure, and the request is
-carried out all the same. It counts towards neither limit, because kube-scheduler has one for each binding under way.
-Requests have limits of their own (`server.maxInFlight`, `maxBindsInFlight`), and are refused by an answer.
+1. For a new connection the oldest connection without a complete request is closed. So a flood closes its own connections, and a
+   probe or a scheduler that sends its request at once is answered.
+2. A connection with a complete request is never closed for a new one: the request would be carried out, but its client would see a
+   failure. It counts towards neither limit, because kube-scheduler has a connection for each binding in progress.
+3. Requests have limits of their own (`server.maxInFlight`, `maxBindsInFlight`); above these they are refused by an answer.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ class Stage(IntEnum):
 
 
 def peer_of(address: str) -> str:
-    """The peer of an address: all of loopback is one peer, and so is an IPv6 network of 64 bits."""
+    """The peer of an address. All loopback addresses are one peer; all addresses of an IPv6 /64 network are one peer."""
     try:
         ip = ip_address(address.partition("%")[0])
     except ValueError:
@@ -46,11 +46,13 @@ def peer_of(address: str) -> str:
 
 @dataclass(eq=False, slots=True)
 class ConnectionSlot:
-    """One connection. Times are those of the loop's clock; `blocked`: since when its client has not read its answer.
+    """One connection. Times are by the event loop's clock.
 
-    `is_readable`: whether its socket holds anything unread; the end of the connection counts. `has_unread`: the same where the client
-    has not left. Each is one system call: 0.5 µs. `is_apart`: it has a complete request, and counts towards no limit.
-    `is_handled`: its handler has begun.
+    - `blocked`: since when its client has not read its answer.
+    - `is_readable`: whether its socket has unread bytes, or the end of the connection. One system call: 0.5 µs.
+    - `has_unread`: whether its socket has unread bytes. One system call.
+    - `is_apart`: it has a complete request, and counts towards no limit.
+    - `is_handled`: its handler has begun.
     """
 
     peer: str
@@ -66,10 +68,10 @@ class ConnectionSlot:
 
 
 class ConnectionSlots:
-    """All connections. At most `most` have no complete request, and at most `per_peer` of one peer.
+    """All connections. At most `most` have no complete request, at most `per_peer` of these belong to one peer.
 
-    Those with a complete request are set apart only once their place is needed, so most requests cost nothing here. Finding one
-    to close is O(connections without a complete request).
+    A connection with a complete request is set apart only when its place is needed, so most requests cost nothing here. Finding a
+    connection to close is O(connections without a complete request).
     """
 
     def __init__(self, most: int, per_peer: int) -> None:
@@ -95,7 +97,7 @@ class ConnectionSlots:
         return slot, closed
 
     def has_room(self, peer: str) -> bool:
-        """Whether one more connection of the peer may be without a complete request."""
+        """Whether the peer may have one more connection without a complete request."""
         if self._is_full(peer):
             for slot in [slot for slot in self._counted if slot.stage is Stage.DECIDING]:
                 self._discount(slot)
@@ -104,9 +106,9 @@ class ConnectionSlots:
         return not self._is_full(peer)
 
     def first_to_close(self, peer: str, now: float, *, since: float | None = None) -> ConnectionSlot | None:
-        """The connection to close for one of the peer where `has_room` found none.
+        """The connection to close for a new one of the peer, where `has_room` is False.
 
-        ``since`` leaves out connections that entered their stage at that time or later, and those that have just begun.
+        ``since``: leave out connections that entered their stage at that time or later, and connections that have just begun.
         """
         is_full = self._of_peer[peer] >= self._per_peer
         crowd = peer if is_full else self._largest()
@@ -116,7 +118,7 @@ class ConnectionSlots:
         return closed
 
     def rejoin(self, slot: ConnectionSlot) -> None:
-        """Counts a connection that was set apart, as its request is answered. One that was released stays so."""
+        """Counts a connection again that was set apart: its request is answered. A released connection stays released."""
         slot.is_apart = False
         if slot in self._apart:
             del self._apart[slot]
@@ -130,7 +132,7 @@ class ConnectionSlots:
             self._discount(slot)
 
     def overdue(self, now: float, seconds: float) -> list[ConnectionSlot]:
-        """The connections without a request, or without a handler, for longer than that, and those whose client has not read its answer."""
+        """The connections that are too long without a request, without a handler, or with an answer that the client does not read."""
         return [
             slot
             for slot in self
@@ -142,7 +144,7 @@ class ConnectionSlots:
         ]
 
     def beyond(self, most_bytes: int) -> list[ConnectionSlot]:
-        """The connections with unread answers, the oldest first, that together hold the bytes beyond `most_bytes`."""
+        """The oldest connections with unread answers: so many that the other unread answers have at most `most_bytes` together."""
         blocked = sorted((slot for slot in self if slot.blocked is not None), key=lambda slot: slot.blocked or 0)
         held = sum(slot.waiting_bytes() for slot in blocked)
         excess = []
@@ -171,11 +173,13 @@ class ConnectionSlots:
 
 
 def _first_to_close(slots: Iterable[ConnectionSlot], now: float, since: float | None) -> ConnectionSlot | None:
-    """The connection in the earliest stage, and of these the one that has been in it for the longest.
+    """The connection to close first.
 
-    New connections are closed last, the oldest of them first: otherwise, among many idle connections, each handshake would
-    be ended by the next one. Of the first few one is preferred that has sent nothing which is not read yet: that may be a request,
-    and the next iteration of the event loop reads it. Where all have, as handshakes that wait for their turn, the first is closed.
+    1. Connections of an earlier stage come first; of one stage the connection that has been in it for the longest time.
+    2. New connections come last, the oldest of them first. Otherwise, among many idle connections, each handshake would be ended by
+       the next one.
+    3. Of the first few connections one without unread bytes is preferred. Unread bytes may be a request, which the next iteration of
+       the event loop reads. Where all have unread bytes (handshakes that wait for their turn), the first one is closed.
     """
     ordered = sorted(
         (

@@ -1,11 +1,11 @@
-"""Accepts connections within limits, passes one request after the other of each to the framework, and closes those without progress.
+"""Accepts connections within limits, passes their requests to the framework one by one, and closes connections without progress.
 
-The framework's server accepts every connection, parses all that arrives, and waits without limit for a handshake, for the head of a
-request and for the client to read its answer. Here each of these ends after server.requestTimeout, and `connection_slots` decides
-which connection is closed. `middleware` limits the time of bodies and decisions, where an error can still be answered.
-
-`ServerConnection` derives from the framework's connection and overrides public methods alone. The framework sees a request only after
-the one before it is answered, and of a request in chunks no more than the head.
+1. The framework's own server accepts every connection and parses everything that arrives. It waits without limit for a handshake,
+   for the head of a request, and for the client to read its answer. Here each of these ends after server.requestTimeout, and
+   `connection_slots` chooses the connection to close.
+2. `middleware` limits the time of bodies and decisions, because there an error can still be answered.
+3. `ServerConnection` derives from the framework's connection and overrides public methods only. The framework sees a request after
+   the request before it is answered, and only the head of a request in chunks.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ _MOST_HELD: Final = 2**16  # bytes that came after a request which is not answer
 
 
 class JSONAnswer:
-    """JSON with status 200, written with its head by one call where the connection stays open and nothing waits before it."""
+    """JSON with status 200. Head and body are written by one call if the connection stays open and no bytes wait before them."""
 
     __slots__ = ("body",)
     keep_alive = True  # read by the framework
@@ -72,15 +72,16 @@ class JSONAnswer:
 
 
 DirectHandler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse | JSONAnswer]]
-"""Answers every request, also with its errors: it raises nothing but a cancellation."""
+"""Answers every request, errors included. It raises nothing but a cancellation."""
 
 
 class ServerConnection(web.RequestHandler):
-    """One connection of the framework, which reports its stage to its slot.
+    """A connection of the framework that reports its stage to its slot.
 
-    The stage follows from the bytes that arrive, not from when a handler begins: before that the connection could be closed for a
-    new one, and the handler would act for a client that has heard of a failure. The framework parses the same bytes by itself. Where it
-    sees another request in them, the connection is closed in time: a slot whose request has no handler is overdue.
+    1. The stage follows from the bytes that arrive, not from the start of a handler. Between the two the connection could be closed
+       for a new one, and then the handler would act for a client that has seen a failure.
+    2. The framework parses the same bytes by itself. Where it sees another request in them than this class, the connection is closed
+       in time: a slot whose request has no handler becomes overdue.
     """
 
     __slots__ = (
@@ -135,10 +136,10 @@ class ServerConnection(web.RequestHandler):
             self._unread.feed_eof()  # else the task would wait for the rest of the body, which cannot arrive
 
     def data_received(self, data: bytes) -> None:
-        """Passes on what belongs to one request. The first byte after an answer begins the head of the next one.
+        """Passes on the bytes of one request. The first byte after an answer begins the head of the next request.
 
-        The framework would parse all that has come: hundreds of requests that came together, or a body in chunks, of which each
-        costs 3 µs while one read of a socket returns up to 256 KiB.
+        The framework would parse everything at once: hundreds of requests that arrived together, or a body in chunks. One read of a
+        socket returns up to 256 KiB, and each chunk costs 3 µs.
         """
         if self._is_last:
             return
@@ -192,13 +193,13 @@ class ServerConnection(web.RequestHandler):
             self.data_received(data[end:])  # held, unless it is answered
 
     def _hold(self, data: bytes) -> None:
-        """Keeps what has come after a request until that is answered. A client that sends more waits."""
+        """Keeps bytes that arrive after a request until it is answered. If there are too many, reading pauses and the client waits."""
         self._held += data
         if len(self._held) > _MOST_HELD and self.transport is not None:
             self.transport.pause_reading()
 
     def _pass_held(self) -> None:
-        """What has come after the request that is answered now is the next one."""
+        """The request is answered: passes on the bytes that arrived after it, as the next request."""
         data, self._held = bytes(self._held), bytearray()
         if self.transport is not None and not self.transport.is_closing():
             if len(data) > _MOST_HELD:
@@ -212,7 +213,7 @@ class ServerConnection(web.RequestHandler):
         super().pause_reading()
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 (the framework's signature)
-        """Called for each piece of a body that is read. Unless reading is paused, the parser holds nothing back."""
+        """Called for each piece of a body that is read. Does nothing unless reading is paused."""
         if self._is_paused:
             self._is_paused = False
             super().resume_reading(resume_parser)
@@ -253,12 +254,12 @@ class ServerConnection(web.RequestHandler):
                 self.enter(Stage.READING if self._left else Stage.IDLE)  # the rest of a body that no handler has read
 
     def _has_room(self) -> bool:
-        """Whether the connection may stay open for the next request once this one is answered: it counts again then."""
+        """Whether the connection may stay open after this answer. It counts towards the limits again then, so it needs a place."""
         connections, peer = self._connections, self.slot.peer
         return not self.slot.is_apart or connections.slots.has_room(peer) or connections.make_room(peer, self._asked)
 
     def _write_at_once(self, request: web.BaseRequest, answer: JSONAnswer) -> bool:
-        """Writes a short answer, unless the framework must: it closes connections, and waits for clients that do not read."""
+        """Writes a short answer. False where the framework must write it: to close the connection, or to wait for a slow client."""
         transport = self.transport
         if (
             transport is None
@@ -280,7 +281,7 @@ class ServerConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers input that is not HTTP with a JSON error, without the bytes of the client, and logs it as other rejections."""
+        """Answers input that is not HTTP with a JSON error that does not repeat the client's bytes. Logged like other rejections."""
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun already")
         problem = (message or "").partition("\n")[0][:_LONGEST_PROBLEM].rstrip(": ") or type(exc).__name__
@@ -296,21 +297,21 @@ class ServerConnection(web.RequestHandler):
 
 
 def _length(head: bytes) -> int:
-    """The bytes of the body by a head in small letters. 0 for what is no number: the framework rejects it."""
+    """The Content-Length of a head in lower case. 0 where it is no number: the framework rejects the request then."""
     begin = head.find(_LENGTH) + len(_LENGTH)
     digits = head[begin : head.index(b"\r", begin)].strip() if begin >= len(_LENGTH) else b""
     return int(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else 0
 
 
 def _never() -> bool:
-    """Nothing lies unread in a socket that is closed."""
+    """A closed socket has no unread bytes."""
     return False
 
 
 def answering(
     routed: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], direct: Mapping[str, DirectHandler]
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-    """A handler of all requests: a POST to one of the paths is answered without the framework's routes. ``routed``: of all others."""
+    """A handler for all requests. A POST to a path of ``direct`` bypasses the framework's routes; ``routed`` answers all others."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if isinstance(request.protocol, ServerConnection):
@@ -330,15 +331,17 @@ def enter_stage(request: web.Request, stage: Stage) -> None:
 
 
 def is_readable(request: web.BaseRequest) -> bool:
-    """Whether anything lies unread in the client's socket; unknown, so not, under the framework's own server."""
+    """Whether the client's socket has unread bytes. False under the framework's own server, where it is unknown."""
     return isinstance(request.protocol, ServerConnection) and bool(request.protocol.slot.is_readable())
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """At most `most` connections, and `per_peer` of one peer; `seconds` for a handshake, a head, and reading an answer.
+    """The limits of connections.
 
-    `waiting_bytes` is the total size of unread answers, `idle_seconds` how long a connection may wait for its next request.
+    - `most`: all connections without a complete request; `per_peer`: such connections of one peer.
+    - `seconds`: for a handshake, for a head, and for reading an answer.
+    - `waiting_bytes`: unread answers together. `idle_seconds`: between two requests of a connection.
     """
 
     most: int
@@ -391,11 +394,11 @@ class Connections:
             self._close(slot, "unread answers hold too much memory")
 
     def make_room(self, peer: str, asked: float) -> bool:
-        """Closes a connection for one that is about to be answered, and counts again then. Whether there was one to close.
+        """Makes room for a connection that is about to be answered and counts again then. Returns whether there is room.
 
-        ``asked``: when the request came that is answered. Only a connection that waits for longer than that is closed. Of thousands
-        of bindings that are answered at once some connections are kept, and the others end with their answer, however long the
-        answers take: a scheduler that has just been answered may have begun its next call.
+        ``asked``: when the answered request came. Only a connection that has been idle since before that is closed: a scheduler that
+        was answered later may have begun its next call already. So after thousands of bindings at once some connections are kept, and
+        the others end with their answer.
         """
         other = self.slots.first_to_close(peer, asyncio.get_running_loop().time(), since=asked)
         if other is not None:
@@ -436,10 +439,10 @@ class Connections:
         slot.close = partial(_end, task)
 
     async def _open(self, client: socket.socket, slot: ConnectionSlot, tls: ssl.SSLContext | None) -> None:
-        """Makes it a connection of the framework, with TLS after the handshake and within its time limit.
+        """Makes the socket a connection of the framework; with TLS after a handshake within the time limit.
 
-        The event loop reads from every connection that has data in the same iteration. So a connection gets its TLS only in
-        its turn, and takes a turn only when its client has begun the handshake: one that says nothing holds up no other.
+        The event loop reads every connection with data in one iteration, so thousands of handshakes would block it. Therefore a
+        handshake waits for its turn. It takes a turn only after its client has begun, so that a silent client delays no other.
         """
         loop = asyncio.get_running_loop()
         if tls:
@@ -459,7 +462,7 @@ class Connections:
             client.close()
 
     async def _sweep(self) -> None:
-        """Closes overdue connections. Goes on after an error: without it the service would soon accept no connections."""
+        """Closes overdue connections. It goes on after an error, because without it the service would soon accept no connections."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
@@ -492,18 +495,18 @@ async def _readable(client: socket.socket) -> None:
 
 
 def _has_unread(poll: select.poll) -> bool:
-    """Whether anything lies unread in a socket whose client has not left."""
+    """Whether a socket has unread bytes, and its client has not left."""
     return any(events & select.POLLIN and not events & _LEFT for _, events in poll.poll(0))
 
 
 def _resolve(ready: asyncio.Future[None]) -> None:
-    """Called again until the reader is removed."""
+    """Resolves the future once; the event loop may call it again until the reader is removed."""
     if not ready.done():
         ready.set_result(None)
 
 
 async def _listening_sockets(address: Address) -> list[socket.socket]:
-    """Listening sockets, one for each address that the host stands for. Raises OSError, and then none is open."""
+    """Listening sockets, one for each address of the host. Raises OSError; then none of them stays open."""
     loop = asyncio.get_running_loop()
     places = await loop.getaddrinfo(
         address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,4 +1,4 @@
-"""Listening on a socket within limits, for any application of this server: that of the scheduler and that of admission."""
+"""Listening on a socket within limits, for both applications of this server: the scheduler's verbs, and admission."""
 
 import asyncio
 import ssl
@@ -19,7 +19,7 @@ _POLL_SECONDS: Final = 0.01
 
 
 def listening_limits(server: Server, seconds: float, most_bytes: int | None = None) -> ConnectionLimits:
-    """Those of the settings; ``seconds`` for a handshake, a head and reading an answer of at most ``most_bytes``."""
+    """The limits of the settings. ``seconds``: for a handshake, a head and reading an answer; ``most_bytes``: the largest answer."""
     return ConnectionLimits(
         most=server.max_connections,
         per_peer=server.max_connections_per_peer,
@@ -40,8 +40,8 @@ async def listening_within(
 ) -> AsyncIterator[str]:
     """Serves on an address until the block is left; yields the base URL, with the real port where 0 was asked for.
 
-    Raises OSError when the address is not available. On leaving, requests in flight are finished first. ``direct``: by path
-    what answers its POST requests without the framework's routes, which take a tenth of the time of a request.
+    Raises OSError when the address is not available. On leaving, requests in flight are finished first. ``direct``: by path the
+    handler of POST requests that bypass the framework's routes, because routing takes a tenth of the time of a request.
     """
     runner = web.AppRunner(app)
     await runner.setup()
@@ -60,7 +60,7 @@ async def listening_within(
 async def _finished(bodies: BodyMemory) -> None:
     """Returns when nothing is being read or answered; no request lasts longer than its deadline.
 
-    The framework waits for handlers, too, but once it has begun to it drops what still arrives of their bodies.
+    The framework waits for handlers too, but while it waits it drops the rest of their bodies.
     """
     while bodies.requests:  # noqa: ASYNC110 - one poll per shutdown is cheaper than a signal per request
         await asyncio.sleep(_POLL_SECONDS)

@@ -1,11 +1,11 @@
 """HTTPS, on two ports: certificates from the files of server.tls, which are replaced when they change, and the webhook's from memory.
 
-A socket keeps the context that it was opened with; the SNI callback switches each handshake to the newest one. OpenSSL
-calls it also where the client names no server (an IP address in the URL). So a new certificate, key or client CA applies
-to every new connection, and open connections continue. A CA that was removed from the file disappears with the old
-context; loading into the same context could not remove it.
-
-The files are checked before they are used; errors name the setting and the file. `request_checks` decides what a client may request.
+1. A socket keeps the context with which it was opened. The SNI callback switches each handshake to the newest context. OpenSSL calls
+   it also where the client names no server (an IP address in the URL).
+2. So a new certificate, key or client CA applies to every new connection, and open connections continue.
+3. Each change makes a new context, because loading files into the old one could not remove a CA from it.
+4. The files are checked before they are used. Errors name the setting and the file. `request_checks` decides what a client may
+   request.
 """
 
 import logging
@@ -81,7 +81,7 @@ def read_material(tls: Tls) -> Material:
 
 
 def check_material(material: Material, tls: Tls, now: datetime) -> Mapping[str, datetime]:
-    """By name of the certificate the moment at which it ends. Raises TlsError when clients would reject it, or it them."""
+    """By name the end of each certificate. Raises TlsError for files with which clients, or their certificates, would be rejected."""
     place = f"{_CERT_FILE} {tls.cert_file}"
     leaf = _certificates(material.cert, place)[0]  # what follows it is the chain to the CA
     _check_key(material.key, leaf, tls)
@@ -115,7 +115,7 @@ def _certificates(pem: bytes, place: str) -> Sequence[x509.Certificate]:
 
 
 def _check_key(pem: bytes, leaf: x509.Certificate, tls: Tls) -> None:
-    """The most common mistake: one of the two files is from before the renewal."""
+    """Checks that key and certificate belong together. The most common mistake: one of the files is from before a renewal."""
     place = f"{_KEY_FILE} {tls.key_file}"
     try:
         key = load_pem_private_key(pem, password=None)
@@ -146,9 +146,9 @@ def _check_time(certificate: x509.Certificate, place: str, now: datetime) -> Non
 
 
 def _check_authorities(pem: bytes, place: str, now: datetime) -> datetime:
-    """When the first authority that is valid now ends.
+    """The end of the authority that expires first, of the authorities that are valid now.
 
-    During a rotation the old one stands beside the new, and its expiry has no effect once it has passed.
+    During a rotation the file has the old and the new authority. The old one may have expired already, which has no effect.
     """
     certificates = _certificates(pem, place)
     authorities = [certificate for certificate in certificates if _is_authority(certificate)]
@@ -263,8 +263,8 @@ def _new_context(least: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2) -> ssl.SSLConte
 def _context_of(tls: Tls) -> ssl.SSLContext:
     """A context for servers. Raises TlsError for what only OpenSSL objects to, such as a key that is too short."""
     context = _new_context(_VERSIONS[tls.min_version])
-    # A resumed session would continue under the CA of its first handshake, although the file has changed. (TLS 1.2 keeps
-    # sessions for five minutes without a ticket, which Python cannot switch off.)
+    # No tickets, because a resumed session would continue under the CA of its first handshake, although the file has changed. (TLS
+    # 1.2 keeps sessions for five minutes without tickets too, which Python cannot switch off.)
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET
     try:
@@ -286,9 +286,9 @@ def _reject_password() -> Never:
 
 
 class WebhookTls:
-    """``context`` is for listening. ``use`` exchanges the certificate for all handshakes from then on.
+    """The TLS side of the webhook's socket. ``context``: for listening. ``use``: replaces the certificate for later handshakes.
 
-    Clients may show a certificate of ``client_ca_file`` where that is given; probes of the kubelet have none.
+    With ``client_ca_file`` clients may show a certificate of that CA; probes of the kubelet have none.
     """
 
     def __init__(self, client_ca_file: str = "", now: Callable[[], datetime] = _now) -> None:
@@ -298,7 +298,7 @@ class WebhookTls:
         self._pair: ServingPair | None = None
         self.context = self._current = (
             self._made()
-        )  # a handshake is asked for a certificate by the one that it began with
+        )  # a handshake requests the client's certificate by the context with which it began
         self.context.sni_callback = self._switch_context
 
     @property
@@ -308,7 +308,7 @@ class WebhookTls:
 
     @property
     def is_stale(self) -> bool:
-        """A certificate is never only old: it is valid or not."""
+        """Always False: a certificate is valid or not, and never just too old."""
         return False
 
     def checks(self) -> Mapping[str, str]:
@@ -322,7 +322,7 @@ class WebhookTls:
         return {} if self._pair is None else {"serving": self._pair.end.timestamp()}
 
     def use(self, pair: ServingPair) -> None:
-        """Serve this one, with the client CA as it is now. Raises CertificateError where OpenSSL refuses them; then the old ones stay."""
+        """Serves this pair, with the present client CA. Raises CertificateError where OpenSSL refuses them; then the old ones stay."""
         client_ca = self._read_client_ca()
         if pair == self._pair and client_ca == self._client_ca:
             return

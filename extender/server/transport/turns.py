@@ -1,4 +1,4 @@
-"""Spreads long work over iterations of the event loop, so that short requests wait for little of it."""
+"""Spreads long work over iterations of the event loop, so that short requests wait only for a little of it."""
 
 import asyncio
 from collections import deque
@@ -7,8 +7,8 @@ from collections import deque
 class Turns:
     """Lets `most` pieces of work begin in one iteration of the event loop; the others wait, the oldest first.
 
-    The work: a TLS handshake, decoding a large body, deciding it, metrics. Otherwise all that is ready at the same time is
-    done in one iteration, and every request waits for all of it.
+    Such work is: a TLS handshake, decoding a large body, deciding it, rendering metrics. Without turns all work that is ready at the
+    same time would be done in one iteration, and every request would wait for all of it.
     """
 
     def __init__(self, most: int = 1) -> None:
@@ -19,7 +19,7 @@ class Turns:
     async def take(self, *, ahead: bool = False) -> None:
         """Returns in an iteration in which fewer than `most` other calls return; at once where no other call waits.
 
-        ``ahead``: before the calls that wait already. Work that is half done holds objects, which the garbage collector
+        ``ahead``: before the calls that wait already. For work that is half done: it holds objects, which the garbage collector
         visits again and again.
         """
         loop = asyncio.get_running_loop()

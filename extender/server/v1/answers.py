@@ -1,4 +1,4 @@
-"""What the handlers of this room share: parameters of a query, the wait for the index, and answers as JSON."""
+"""Shared parts of the handlers under /v1: parameters of a query, the wait for the index, and answers as JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POD_PARAMETERS: Final = (
 
 
 def check_parameters(request: web.Request, known: Collection[str] = ()) -> None:
-    """Raises WireError for a parameter of the query that is not known, or given twice: ignored, it would change what is answered."""
+    """Raises WireError for a query parameter that is unknown, or given twice. Ignoring it would answer another question."""
     for name in request.query:
         if name not in known:
             among = {0: "there is none", 1: f'the only one is "{"".join(known)}"'}
@@ -49,7 +49,7 @@ class Number:
 
     @property
     def parameter(self) -> Parameter:
-        """What the OpenAPI document says of it."""
+        """The parameter for the OpenAPI document."""
         schema = {"type": "integer", "minimum": self.least, "maximum": self.most, "default": self.usual}
         return Parameter(self.name, "query", self.description, schema)
 
@@ -65,14 +65,14 @@ class Number:
 
 
 def browser_of(app: Collaborators) -> BrowseService:
-    """What computes pages of the cluster. Raises Failure where nothing does."""
+    """The service that computes pages of the cluster. Raises Failure where there is none."""
     if app.verbs.browser is None:
         raise unavailable("nothing computes pages here")
     return app.verbs.browser
 
 
 async def index_is_current(app: Collaborators) -> None:
-    """Waits until all events that have arrived are in the index. Raises Failure. A standby answers too: its index is as current."""
+    """Waits until all events that have arrived are in the index. Raises Failure. A standby answers too, because it has the same index."""
     if not app.readiness.is_current:
         raise not_ready(app.readiness.checks())
     if app.verbs.catch_up is not None:

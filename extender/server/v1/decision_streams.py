@@ -1,9 +1,8 @@
 """Streams of decisions as server-sent events.
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
-A stream keeps no queue of its own: it knows the number of the last decision that it has sent, and the log, whose size is
-bounded, has the others. So a client that reads slowly, or comes back, gets what the log still has, and is told how many
-decisions it has missed.
+A stream has no queue. It knows the number of the last decision that it has sent, and reads the next ones from the log, whose size is
+limited. So a client that reads slowly, or comes back later, gets what the log still has, and the number of decisions that it missed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from extender.telemetry.decision_log import DecisionLog, LoggedDecision
 
 MOST_STREAMS: Final = 64
 POLL_SECONDS: Final = 0.25
-COMMENT_SECONDS: Final = 15.0  # without an event; a proxy may close a connection that says nothing for a minute
+COMMENT_SECONDS: Final = 15.0  # seconds without an event. A proxy may close a connection that is silent for a minute
 _PAUSE_SECONDS: Final = 0.005  # between the writes of a stream that catches up
 _EVENTS_A_WRITE: Final = 64  # some 20 KB
 _KEPT_FRAMES: Final = 1024  # encoded once for all streams
@@ -27,7 +26,7 @@ _RETRY: Final = b"retry: 2000\n\n"  # milliseconds until a browser connects agai
 
 
 class DecisionStreams:
-    """All open streams, how many there are, and the encoded events that they share. ``rejected`` counts those that were too many."""
+    """All open streams, and the encoded events that they share. ``rejected``: how many streams were refused, as too many were open."""
 
     def __init__(self, log: DecisionLog) -> None:
         self.log = log
@@ -65,11 +64,11 @@ class DecisionEvents(Payload):
         self._position = position
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Is never called: a stream has no end that could be waited for."""
+        """Never called: the framework calls it to log or repeat a body, and a stream has no end."""
         raise TypeError(f"a stream is not read as text ({encoding}, {errors})")
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Writes events. Waits while the client does not read; the connection is closed where it does not for too long."""
+        """Writes events. Waits while the client does not read. After too long the server closes the connection."""
         streams = self._streams
         streams.open += 1
         try:

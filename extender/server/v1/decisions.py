@@ -33,7 +33,7 @@ async def decisions(request: web.Request) -> web.Response:
 
 
 async def shadow(request: web.Request) -> web.Response:
-    """`/debug/shadow?limit=N`: how decisions compare with those of kube-scheduler's own plugins. Raises NotExplained where none are."""
+    """`/debug/shadow?limit=N`: decisions compared with kube-scheduler's own plugins. Raises NotExplained where none are compared."""
     app = request.app[COLLABORATORS]
     check_parameters(request, ("limit",))
     most = _LIMIT.of(request)
@@ -57,7 +57,7 @@ async def stream(request: web.Request) -> web.Response:
 
 
 def _position(request: web.Request, last: int, app: Collaborators) -> int:
-    """After which decision a stream begins. A number that was never given is that of an earlier process."""
+    """The number of the decision after which a stream begins. A number above the last one is from an earlier process."""
     log, text = app.decisions, request.headers.get(_LAST_EVENT, "")
     if not text:
         return max(log.number - last, log.first - 1)

@@ -1,4 +1,4 @@
-"""Why a pod is pending, and what would help: of a pod that exists, and of one in the body of the request."""
+"""Why a pod is pending, and what would help: for an existing pod, and for a pod in the body of the request."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def _given(request: web.Request, app: Collaborators) -> Pod:
 
 
 async def _ready(app: Collaborators) -> ExplainService:
-    """What explains, once all events that have arrived are in the index. Raises Failure."""
+    """The explaining service, after all events that have arrived are in the index. Raises Failure."""
     await index_is_current(app)
     if app.verbs.explainer is None:
         raise unavailable("nothing explains pods here")

@@ -15,7 +15,7 @@ from extender.server.v1.answers import check_parameters
 
 
 async def openapi(request: web.Request) -> web.Response:
-    """`GET /v1/openapi.json`: what this room serves, for generators of clients and for reading."""
+    """`GET /v1/openapi.json`: the endpoints under /v1, for generators of clients and for reading."""
     check_parameters(request)
     return web.Response(body=_document(request.app[COLLABORATORS].version), content_type="application/json")
 

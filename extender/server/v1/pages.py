@@ -1,7 +1,7 @@
-"""Pages of the cluster: the overview, domains with what is in them, workloads, what constraints count, and pods without a node.
+"""Pages of the cluster: the overview, domains with their contents, workloads, counts of constraints, and pods without a node.
 
-Each handler reads what is asked for; `tasks/browse_service.py` computes the page, and equal requests share it. The overview is
-answered at any time, also by a replica that is not ready.
+Each handler reads the request. `tasks/browse_service.py` computes the page, and equal requests share it. The overview is answered at
+any time, also by a replica that is not ready.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _checks(app: Collaborators) -> Iterator[HealthCheck]:
 
 
 def _warnings(figures: ClusterFigures) -> Iterator[HealthCheck]:
-    """What does not keep the extender from answering, and is wrong."""
+    """Problems with which the extender still answers."""
     if figures.rebuilds:
         text = f"the counts were wrong and were built again {times(figures.rebuilds)}; the log has what was wrong"
         yield HealthCheck(check="index", status="warning", text=text)
@@ -135,7 +135,7 @@ async def topology(request: web.Request) -> web.Response:
 
 
 async def pending(request: web.Request) -> web.Response:
-    """`GET /v1/pending?namespace=NS&after=POSITION&limit=N`: those that wait longest first."""
+    """`GET /v1/pending?namespace=NS&after=POSITION&limit=N`: the pod that waits longest first."""
     check_parameters(request, _NAMES)
     asked, app = _page_of(request), request.app[COLLABORATORS]
 
@@ -148,7 +148,7 @@ async def pending(request: web.Request) -> web.Response:
 def _listing(
     read: Callable[[BrowseService, PageOf], Awaitable[object]],
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Answers `GET /v1/NAME?namespace=NS&after=POSITION&limit=N` with what is read of the cluster."""
+    """A handler of `GET /v1/NAME?namespace=NS&after=POSITION&limit=N` that answers with a page."""
 
     async def handle(request: web.Request) -> web.Response:
         check_parameters(request, _NAMES)

@@ -1,6 +1,6 @@
-"""Answers that equal requests share: those that arrive while one is computed, and those of the second after it.
+"""Answers that equal requests share: requests that arrive while the answer is computed, and in the second after it.
 
-So a page that fifty browsers look at costs as much as one that one looks at.
+So a page in fifty browsers costs as much as a page in one browser.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Shared:
 
 
 class SharedAnswers:
-    """The answers by what was asked, at most ``MOST_BYTES`` of them; the oldest makes room."""
+    """The answers, by the text of the request; at most ``MOST_BYTES`` together. The oldest is dropped first."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -61,7 +61,7 @@ class SharedAnswers:
                 shared.task.cancel()
 
     def _keep(self, asked: str, shared: _Shared, task: asyncio.Task[bytes]) -> None:
-        """Keeps an answer for a while; an error is given to those that wait for it."""
+        """Keeps an answer for a while. An error is raised in the waiting requests and not kept."""
         if task.cancelled() or task.exception() is not None:
             self._drop(asked, shared)
             return

@@ -41,7 +41,7 @@ async def _ready(app: Collaborators) -> WhatIfService:
 
 
 async def _while_awaited(request: web.Request, what_ifs: WhatIfService, body: bytes) -> bytes:
-    """The answer. Ends the computation when the client closes the connection. Raises Failure then."""
+    """The answer. When the client closes the connection the computation ends, and Failure is raised."""
     task = asyncio.create_task(what_ifs.answer(body))
     try:
         while not task.done():
