@@ -125,11 +125,13 @@ def next_step(
     kept = tuple(authority for authority in known.authorities if now <= authority.not_valid_after_utc)
     serving = known.serving if _is_usable(known.serving, kept, now, names) else None
     waiting = known.waiting if _is_usable(known.waiting, kept, now, names) else None
+    # Nothing usable is served (expired, other names, the Secret was damaged): at once, as API servers trust nothing anyway.
     if serving is None and waiting is not None:
         return "switched", Certificates(waiting, None, kept)
     if serving is None:
         made, authority = _make(now, names, lifetime)
         return "made", Certificates(made, None, (*kept, authority))
+    # A rotation. It switches only after every API server has the bundle with the new authority (``trusted``).
     if waiting is None and now >= serving.end - lifetime / 3:
         made, authority = _make(now, names, lifetime)
         return "prepared", Certificates(serving, made, (*kept, authority))

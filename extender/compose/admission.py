@@ -171,10 +171,12 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     settings, index, session, clock, metrics = base.settings, base.index, base.session, base.clock, base.metrics
     reflectors, namespace = base.reflectors, base.namespace
     policies, tls = settings.policies, WebhookTls(settings.policies.webhook.client_ca_file)
+    # 1. The verb. It is ready once namespaces and policies were listed. A watch that is late later does not stop the creation of pods.
     listed = ListedOnce(reflectors.freshness, {NAMESPACES.name, *policy_kinds(settings)})
     readiness = Readiness(listed, tls)
     namespaces = NamespacesOfReviews(index.namespaces, partial(_labels_of, session), policies.webhook.timeout)
     verb = AdmitVerb(index.policies, namespaces, settings, _Nodes(index), index.domains)
+    # 2. Status and events of policies, which the leader writes.
     counts = metrics.admission()
     objects_of_policies = PolicyObjects(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write)
     events = EventRecorder(objects_of_policies.create_event, clock, EVENT_LIMIT)
@@ -195,6 +197,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     decide = partial(_decide, verb, turns_of_work(clock), counts, status if policies.webhook.client_ca_file else None)
     service = AdmissionService(decide, readiness, counts, settings.server, policies.webhook)
     service.prepare = partial(_prepare, verb, namespaces)
+    # 3. Certificates, webhook configurations and the EndpointSlice.
     objects = WebhookObjects(session.writes, observe=metrics.record_write)
     target = target_of(policies, namespace)
     certificates = _certificates(base, objects, target, tls)
@@ -205,9 +208,8 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     configurations = WebhookConfigurations(objects, policies.webhook.configuration, wanted)
     keeper = WebhookKeeper(certificates, configurations, clock)
     endpoint = None
-    if (
-        pod is not None and (target.namespace or namespace) == namespace
-    ):  # a slice belongs to a pod of its own namespace
+    # An EndpointSlice can only list pods of its own namespace.
+    if pod is not None and (target.namespace or namespace) == namespace:
         place = Endpoint(namespace, policies.webhook.service, pod, policies.webhook.bind_address.port)
         endpoint = WebhookEndpoint(objects, place, readiness, clock)
     metrics.report(catalogue.WEBHOOK_CERTIFICATE_EXPIRY, lambda: {**tls.ends, **certificates.ends})

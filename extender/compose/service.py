@@ -138,6 +138,7 @@ def service_of_cluster(
     ``redaction_key``: see `verb_parts`.
     """
     settings = in_namespace(settings, namespace)
+    # 1. The index, and the chain of event handlers in front of it. A recorder needs the index while it is empty.
     index = make_index(settings)
     parts = verb_parts(index, settings, clock, redaction_key)
     over_limits = OverLimits(index, clock)
@@ -146,6 +147,8 @@ def service_of_cluster(
     traffic = Traffic(clock)
     shadow = Shadow(index, sink, clock, time.time, traffic) if settings.shadow else None
     reflectors = make_reflectors(index, shadow or sink, settings, session, clock, rng)
+    # 2. The foundation: leader election, the webhook, readiness. Readiness depends on the webhook, which must be found by the API
+    #    server before this replica replaces another one.
     metrics = metrics_of(index, parts.filter)
     replica = replica_of(settings.leader_election, session, reflectors, clock, rng, metrics)
     base = Foundation(
@@ -162,6 +165,7 @@ def service_of_cluster(
     crossing = SlicedFigure(partial(measure_crossing, index), clock, Crossing())
     report_crossing(metrics, lambda: crossing.value)
 
+    # 3. What decisions are handed to: preemption plans, rejections, events. Before the verbs, which get them as arguments.
     preemption = make_preemption(base, traffic) if settings.preemption.mode == "execute" else None
     plans = preemption.target if preemption is not None else NullPlanTarget()
     work = SlicedWork(clock, traffic)
@@ -175,6 +179,7 @@ def service_of_cluster(
         base, parts.filter, explainer.rejection, traffic
     )
     missed = EventRecorder(base.writer().create_event, clock, EventLimit())
+    # 4. The verbs.
     pods = _watched_pods(base)
     filter_service = FilterService(
         index,
@@ -223,6 +228,7 @@ def service_of_cluster(
         shadow=None if shadow is None else shadow.page,
         decisions=log,
     )
+    # 5. The jobs. Those that write are wrapped (`while_leading`); the others run on every replica.
     jobs: list[Job] = [
         *reflectors.jobs(),
         *replica.jobs(),

@@ -101,24 +101,30 @@ class VerbEndpoint:
         """
         app, request = self._app, call.request
         limits, readiness = app.settings.server, app.readiness
+        # 1. Cheap checks, before a byte of the body is read.
         check_verb(request, limits)
+        # A stale index answers too: the settings choose between an error and an answer that passes every node (`_fall_back`).
         answers = readiness.is_ready or readiness.is_stale
+        # A standby waits for its turn (3) only where replicas change behind a Service, and only with a current index.
         if not answers and (app.verbs.is_handed_over is None or not readiness.is_current):
             raise not_ready(readiness.checks())
         held = app.bodies.acquire(request)
         app.verbs.traffic.accepted += answers
         try:
             with Deadline(app.deadlines):
-                # Before a slot is taken: incomplete requests must not block complete ones.
+                # 2. The body, before a slot is taken: incomplete requests must not block complete ones.
                 call.body = await read_body(request, limits.max_body_bytes, "server.maxBodyBytes", app.bodies, held)
+                # 3. The leader: waits until this replica leads, or sends the client to the replica that does.
                 if not answers:
                     await self._await_leader(call)
+                # 4. A turn for a large body, then a slot. No await between the test and the slot: else too many would get one.
                 if len(call.body) >= LARGE_BYTES:
                     await app.turns.take()
                 if self._takes_slot and app.in_flight >= limits.max_in_flight:
                     raise overloaded(f"server.maxInFlight ({limits.max_in_flight}) requests are being answered")
                 answer = await self._in_slot(call)
         except TimeoutError:
+            # Complete in time: the extender was too slow (Late). Else the client was, which is its own failure.
             if request.content.at_eof():
                 raise Late(limits) from None
             raise
@@ -126,7 +132,8 @@ class VerbEndpoint:
             app.verbs.traffic.accepted -= answers
             app.bodies.release(held)
             call.body = b""  # the call may live until the garbage collector finds it
-        if call.pass_all is not None and not readiness.may_answer:  # another replica may lead by now
+        # 5. The decision may have waited: if another replica leads by now, this answer may contradict the leader's.
+        if call.pass_all is not None and not readiness.may_answer:
             raise not_ready(readiness.checks())
         return answer
 
@@ -169,7 +176,7 @@ class VerbEndpoint:
             return _OK, passing, None
         failure = _log_failure(error, call.request, call.app, self.path)
         if self.verb == "preempt":
-            call.app.verbs.preempt_refused()  # kube-scheduler does not repeat it
+            call.app.verbs.preempt_refused()  # kube-scheduler does not repeat it, so the pod needs a requeue
         if failure.reason != "moved":  # a call that is answered elsewhere has not failed
             self._metrics.record_failure(failure.reason)
         if self.verb == "filter" and failure.concerns_the_pod:
@@ -192,7 +199,7 @@ class VerbEndpoint:
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answers every request that is no verb: with the handler's answer, or with the answer for its error."""
     route = request.match_info.route
-    if route.name is not None:
+    if route.name is not None:  # a verb: `VerbEndpoint` answers its errors itself
         return await handler(request)
     app = request.app[COLLABORATORS]
     try:

@@ -313,6 +313,7 @@ class Deadline:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Raises TimeoutError where the time is over. A cancellation for another reason, such as the shutdown, stays one."""
         self._deadlines.remove(self)
+        # As `asyncio.timeout`: only if no other cancellation is pending the CancelledError is the deadline's own.
         if self.is_over and self._task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise TimeoutError
 

@@ -70,10 +70,12 @@ async def preempt_pods(call: VerbCall) -> bytes:
     args = decode_preemption_args(call.body, app.settings.limits)
     app.metrics.verbs["preempt"].record_request(len(args.candidates))
     # A candidate without victims would fail the whole call.
-    await _prepare_decision(call, lambda: encode_preemption([each for each in args.candidates if each.victims]))
+    await _prepare_decision(
+        call, lambda: encode_preemption([candidate for candidate in args.candidates if candidate.victims])
+    )
     candidates = await app.verbs.preempt(args)
     app.metrics.verbs["preempt"].record_decision()
-    nodes = [each.node for each in candidates]
+    nodes = [candidate.node for candidate in candidates]
     app.decisions.add(time(), "preempt", _identity(args.pod), len(args.candidates), nodes)
     return encode_preemption(candidates)
 
@@ -94,6 +96,8 @@ async def _prepare_decision(call: VerbCall, passing: Callable[[], bytes]) -> Non
 
     Raises Failure.
     """
+    # The order: 1. the fallback, as each later step may fail. 2. The index. 3. The client, after the wait for the index. 4. A turn for
+    # a large request, ahead of new ones: its decoded names are in memory already.
     app, call.pass_all = call.app, passing
     if app.verbs.catch_up is not None:
         await app.verbs.catch_up()

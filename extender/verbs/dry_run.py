@@ -243,6 +243,7 @@ class DryRun:
         node = self.view.node(number)
         if node is None or self.budget.is_spent():
             return None
+        # 1. What no removal can change: a trial of the node that cannot pass even on the empty node.
         conflicting = conflicting_nominated_pods(self.pod, node.name, self.view)
         checks_fit = checks_fit or bool(conflicting)
         others = (*conflicting, *self._beside)
@@ -251,6 +252,7 @@ class DryRun:
         )
         if not all(trial.can_pass for trial in trials):
             return None
+        # 2. The pods that may leave. Without trials (room, ports) only pods that a count group counts can make a difference.
         possible = self._possible(number, {victim.uid for victim in taken}, any_pod=bool(trials))
         # Two orders of equally important pods, so that pods in `first` leave first:
         # 1. `order`: they use up the disruption budgets before the others, so the budgets protect the others.
@@ -261,11 +263,13 @@ class DryRun:
         possible.sort(
             key=lambda victim: victim.uid not in violating
         )  # stable: the order of importance stays in each part
+        # 3. All leave; if the preemptor fits then, as many as possible return.
         with self.view.what_if(self.groups) as tried:
             attempt = _Attempt(self, node, number, tried, trials, () if self._has_nominated else conflicting)
             for victim in (*taken, *possible):
                 attempt.take(victim)
             victims = attempt.reprieve(possible) if attempt.fits() else None
+        # 4. A result from a spent budget is not used: pods were not tried, so there may be too many victims.
         if self.budget.is_spent():
             return None
         self.done.add(number)
@@ -456,8 +460,9 @@ def found_beside_nominated(run: DryRun, search: Search) -> NodeVictims | None:
     while len(excluded) < _MOST_EXCLUDED:
         with run.beside_nominated() as beside:
             removal = search(beside, excluded)
-        if removal is None or beside is run:
+        if removal is None or beside is run:  # without nominated pods that matter there is no second case
             return removal
+        # Its victims leave; more may be needed without the nominated pods, which may help the preemptor (affinity).
         repeated = run.on(run.view.known[removal.node], removal.victims)
         if repeated is not None:
             return replace(repeated, pdb_violations=repeated.pdb_violations + removal.pdb_violations)

@@ -53,6 +53,7 @@ class KeptNodes(Container[str]):
         number = self._view.known[node]
         if not self._is_kept(number, conflicting):
             return False
+        # Kept. Fact 3 costs more, so it is checked for the first few nodes only; beyond that the node stays kept, which is safe.
         self._checked += 1
         if self._checked > _MOST_LOOKED_AT:
             return True

@@ -138,6 +138,8 @@ def _plan(
     names = {candidate.node for candidate in candidates}
     left: Left | None = None
 
+    # 1. The offered nodes. 2. Nodes that were not offered, if the index sees everything that decides about this pod. It is called
+    #    again without a node whose removal does not help beside nominated pods, so `left` is that of the last call.
     def search(beside: DryRun, excluded: Collection[str]) -> NodeVictims | None:
         nonlocal left
         offered = [candidate for candidate in candidates if candidate.node not in excluded]
@@ -151,6 +153,8 @@ def _plan(
         return best_among(others, beside, seed, checks_fit=True)
 
     removal = found_beside_nominated(run, search)
+    # 3. No victims for a pod that fits on a node now. Checked last, because it is O(nodes) and mostly False: the scheduler has just
+    #    rejected the pod everywhere. The scheduler gets its own offer back and decides itself.
     if removal is not None and fits_somewhere(pod, view, settings):
         outcome = Examination(run, sees_everything, LeftBecause.NEEDLESS).best(candidates, seed)
         removal, left = None, outcome if isinstance(outcome, Left) else None
@@ -283,6 +287,8 @@ class Examination:
         return None
 
     def _best(self, offers: Sequence[_Offer], seed: int) -> Outcome | None:
+        # The best offer by its own victims is examined first, which changes its rank. It goes back into the heap with the new rank, and
+        # wins only if it is still the first: so mostly one dry run is enough, and no better offer is missed.
         open_ = [_entry(offer, (at - seed) % len(offers)) for at, offer in enumerate(offers)]
         heapify(open_)
         while open_ and not self.run.budget.is_spent():
@@ -307,7 +313,7 @@ class Examination:
                 if (pod := view.pod(victim.uid)) is not None and pod.node in ("", candidate.node)
             ]
             if any(victim.priority >= self.run.pod.priority for victim in victims):
-                continue
+                continue  # a forged or outdated offer: the preemptor must not remove such a pod
             pods = tuple(sorted(victims, key=importance))
             # Computed only where the request names violations, as there is nothing less than none.
             least = candidate.pdb_violations
@@ -328,19 +334,25 @@ class Examination:
 
     def _outcome(self, offer: _Offer) -> Outcome | None:
         run, number, uids = self.run, offer.number, {victim.uid for victim in offer.victims}
+        # 1. The scheduler preempts: by the caller's decision, or because it knows a victim better than the watch does.
         if self.because is not None:
             return Left(offer.candidate, self.because)
         if not (offer.is_whole and all(is_bound(victim, run.view) for victim in offer.victims)):
             return Left(offer.candidate, LeftBecause.UNBOUND)
+        # 2. Our own victims. Among equals the offered ones come first, so that an offer by another order of equals is explained too.
         removal = run.on(number, checks_fit=True, first=uids)
         if removal is None and (
             run.budget.is_spent() or conflicting_nominated_pods(run.pod, offer.candidate.node, run.view)
         ):
             return None  # not left to the scheduler: it may not know the pods that are nominated to the node
+        # 3. Each offered victim is one of ours: the removal is explained. Ours may have more, for our rules.
         if removal is not None and uids <= {victim.uid for victim in removal.victims}:
             return removal if removal.victims else None
+        # 4. The offer is right for node fit, and our rules need other victims that make some of the offered ones needless. If the pod
+        #    has needs that the index does not hold, the offered victims stay in the removal: they may be needed for these.
         if removal is not None and removal.victims and self._needs_for_fit(number, uids):
             return removal if self.sees_everything else run.on(number, offer.victims, checks_fit=True)
+        # 5. Not explained.
         is_needless = removal is not None and not removal.victims
         return Left(offer.candidate, LeftBecause.NEEDLESS if is_needless else LeftBecause.UNEXPLAINED)
 

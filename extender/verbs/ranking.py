@@ -234,6 +234,7 @@ def _from_top_domains(
         nodes = list(map(here.__getitem__, here.keys() & requested.names))
         first = start % max(len(nodes), 1)
         return list(_with_ranks(groups, search.passing(nodes[first:] + nodes[:first])))
+    # Domains by tiers. `threshold`: the best rank that a domain after this tier can have. Enough nodes at or above it end the search.
     names = set(requested.names)
     ranked: Ranked = []
     seen: set[int] = set()
@@ -255,6 +256,8 @@ def _preferred(groups: Sequence[RankedGroup]) -> set[int]:
 
 def _tiers(groups: Sequence[RankedGroup], start: int) -> Iterator[tuple[float, Sequence[int]]]:
     """Slices of domains, the fullest first. With each slice: the highest rank that a domain after it can have."""
+    # For each part its counts in descending order, with a position in them. The next tier is taken from the part that can still add
+    # most; the sum of all parts' next values limits the rank of every domain that was not given yet.
     levels = [sorted(part.group.levels, reverse=True) for part in groups]
     tops = [part.weight * counts[0] for part, counts in zip(groups, levels, strict=True)]
     at = [0] * len(groups)

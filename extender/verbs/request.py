@@ -137,6 +137,8 @@ class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
 
         The first piece has ``size`` names, each following piece ``growth`` times as many.
         """
+        # A piece that goes over the end of the list is two slices. Pieces grow, because a search that needs a second piece mostly
+        # needs many names.
         total, passed = len(self.names), 0
         while passed < total:
             first, stop = (start + passed) % total, start + min(passed + size, total)
@@ -210,6 +212,7 @@ class RequestSearch(msgspec.Struct, frozen=True, gc=False):
 
     def enough_passing(self, enough: int, start: int) -> list[int]:
         """The positions that pass, window by window until there are ``enough``. O(a window) where most pass."""
+        # Below two windows all names are read at once: the second window would cost more than it saves.
         passing: list[int] = []
         names = len(self.requested)
         for window in self.requested.pieces(start, WINDOW if names >= 2 * WINDOW else names, 1):

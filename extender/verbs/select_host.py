@@ -172,6 +172,7 @@ def _hosts_that_leave_room(search: RequestSearch, pod: Pod, seed: int, avoid: st
         names = requested.names_at(_shortlist(search, pod, search.settings.answers.shortlist or len(requested), start))
         allowed = [name for name in names if trial.allows(name)]
         return allowed if trial.own in allowed else [*allowed, trial.own]
+    # Decisive placement: the best node, if its trial allows it; else the best of the others. The slot itself needs no trial.
     tried = set[int]()
     while trial.has_time and (chosen := select_host(replace(search, excluded=tried), pod, start, avoid)):
         if trial.allows(requested.names_at(chosen)[0]):
@@ -189,6 +190,7 @@ def select_host(search: RequestSearch, pod: Pod, start: int, avoid: str) -> Sequ
     2. nodes with such taints, because TaintToleration has more weight than each of our rules;
     3. ``avoid``.
     """
+    # Three searches at most, each with more nodes. `avoided` may be None though `avoid` is set: it is not requested this time.
     reluctant = _reluctant(search, pod)
     avoided = search.requested.position(avoid) if avoid else None
     excluded = search.excluded
@@ -255,6 +257,8 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
     own = view.reserved.node_of(pod.uid)
     if own in view.known and filters.reason(view.known[own]) is None and obstacle(view.known[own]) is None:
         return own, True
+    # Each round ranks more nodes from the start, so the first `seen` of them are known already. Nodes without room are counted: in a
+    # full cluster the search must not check every node.
     seen = tried = 0
     for most in (_FIRST_TRIED, _FIRST_RANKED, len(names)):
         ranked = best_passing(search, most, start)

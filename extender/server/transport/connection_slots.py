@@ -98,6 +98,7 @@ class ConnectionSlots:
 
     def has_room(self, peer: str) -> bool:
         """Whether the peer may have one more connection without a complete request."""
+        # Connections with a complete request are set apart only now, all at once: each request would otherwise pay for two changes.
         if self._is_full(peer):
             for slot in [slot for slot in self._counted if slot.stage is Stage.DECIDING]:
                 self._discount(slot)
@@ -110,6 +111,8 @@ class ConnectionSlots:
 
         ``since``: leave out connections that entered their stage at that time or later, and connections that have just begun.
         """
+        # A peer at its own limit loses one of its own connections. Else the peer with the most connections loses one; only if that
+        # peer has none to close, any other.
         is_full = self._of_peer[peer] >= self._per_peer
         crowd = peer if is_full else self._largest()
         closed = _first_to_close((slot for slot in self._counted if slot.peer == crowd), now, since)

@@ -160,21 +160,24 @@ class ServerConnection(web.RequestHandler):
             data = data.lstrip(b"\r\n")  # empty lines, which the framework ignores before a request
         before = len(self._begun)
         self._begun += data
+        # The end of a head may be split over two reads, so the search begins a few bytes before the new ones.
         end = self._begun.find(_HEAD_END, max(0, before + 1 - len(_HEAD_END)))
+        # 1. Too long. The framework limits single lines only, so a client could send any number of them.
         if end < 0 and len(self._begun) > _LONGEST_HEAD:
             self._is_last = True
             self._connections.warnings.warn("head", problem="a head of more than 64 KiB", peer=self.slot.peer)
             self.slot.close()
-        elif end < 0:
+        elif end < 0:  # 2. Incomplete: the framework keeps it.
             super().data_received(data)
         else:
             end += len(_HEAD_END)
             head, self._begun, self._is_answered = self._begun[:end].lower(), b"", False
+            # 3. Chunks are never parsed, so the end of the body is unknown: the head gets its answer, and the connection is closed.
             if _CODING in head:
                 self._is_last = True
                 self.enter(Stage.READING)
                 super().data_received(data[: end - before])
-            else:
+            else:  # 4. With a length, 0 without one: now it is known where the next request begins.
                 self._left = _length(head)
                 self._pass_body(data, end - before)
 
@@ -187,6 +190,8 @@ class ServerConnection(web.RequestHandler):
             super().data_received(data)
             return
         self._left, self._asked = 0, self._time()
+        # The stage is set before the framework sees the last byte, because that may start the handler. An error may have been answered
+        # before the body was complete: then there is nothing to decide.
         self.enter(Stage.IDLE if self._is_answered else Stage.DECIDING)
         super().data_received(data[:end])
         if end < len(data):
@@ -234,6 +239,7 @@ class ServerConnection(web.RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Writes the answer. After it the connection is idle, or is closed: for a request in chunks, or for lack of room."""
         try:
+            # The place in the limits is taken before the answer is written: after it the client may send its next request at once.
             may_stay = not self._is_last and self._has_room()
             if isinstance(resp, JSONAnswer):
                 if may_stay and self._write_at_once(request, resp):

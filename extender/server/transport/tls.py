@@ -231,7 +231,9 @@ class ServerTls:
         material = read_material(self._tls)
         ends = check_material(material, self._tls, self._now())
         context = _context_of(self._tls)
-        if read_material(self._tls) != material:  # the context is built from the files, not from what was checked
+        # OpenSSL reads the files again. If they were replaced meanwhile, the context may hold files that were not checked, or a key
+        # and a certificate of two renewals: the next poll tries again.
+        if read_material(self._tls) != material:
             raise TlsError(
                 TLSFileProblem.MISMATCH, f"server.tls.certFile {self._tls.cert_file}: changed while it was read"
             )

@@ -90,6 +90,8 @@ class DecisionEvents(Payload):
         return transport is not None and not transport.is_closing()
 
     def _next(self) -> bytes:
+        # The log dropped decisions before this stream sent them: one event with their number takes their place, and its id lets a
+        # browser that comes back continue after them.
         missed = self._streams.log.first - 1 - self._position
         if missed > 0:
             self._position += missed

@@ -47,6 +47,7 @@ class SharedAnswers:
             shared = self._held[asked] = _Shared(asyncio.create_task(_encoded(compute)))
             shared.task.add_done_callback(partial(self._keep, asked, shared))
         shared.waiting += 1
+        # The task is shielded: a request that ends (deadline, client gone) must not cancel it for the others. The last one does.
         try:
             async with asyncio.timeout(seconds):
                 return await asyncio.shield(shared.task)
@@ -74,7 +75,7 @@ class SharedAnswers:
                 self._drop(key, held)
 
     def _drop(self, asked: str, shared: _Shared) -> None:
-        if self._held.get(asked) is not shared:
+        if self._held.get(asked) is not shared:  # dropped before, and a newer answer to the same request is there
             return
         del self._held[asked]
         if shared.task.done() and not shared.task.cancelled() and shared.task.exception() is None:

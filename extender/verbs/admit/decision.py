@@ -317,12 +317,15 @@ class AdmitVerb:
             is_strict = invalid.must_not_be_missed(Moment.ADMISSION, Moment.RELEASE)
             findings.fail(invalid.key, invalid.errors[0], is_strict=is_strict)
             findings.check()
+        # A template is injected again at each update, so the old values leave first. From a pod nothing is taken out: it may run already.
         clean = spec if is_pod or record is None else subtract(spec, record)
         seed = crc32(_seed(request, is_pod=is_pod).encode())
         for policy in self._policies.undecided(subject, *_AT_THE_WEBHOOK):
             is_strict = policy.mode is Mode.ENFORCE and policy.failure_policy is FailurePolicy.FAIL
             findings.fail(policy.key, f"namespace {request.namespace} is not known yet", is_strict=is_strict)
             findings.check()
+        # Invalid and undecided policies have been handled above, so these can be applied. A policy without a gate for this pod, and
+        # without directives for this kind of object, does not count against the limit of policies.
         selected = self._policies.select(subject, *_AT_THE_WEBHOOK)
         is_gated = selected and is_pod and self._settings.release.enabled and self._is_to_wait(request, subject, spec)
         gates = {policy.key for policy in gating(selected)} if is_gated else ()

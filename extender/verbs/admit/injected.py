@@ -212,6 +212,8 @@ def subtract(spec: JsonObject, record: InjectionRecord) -> JsonObject:
 
     A list that is far above every limit is not searched: policies add nothing to such a list, so it is all the user's.
     """
+    # In the reverse order of an injection: values, elements, replaced constraints, terms, and at last the containers that were created
+    # and are empty now.
     spec = _without_values(spec, record)
     for path in _PATHS:
         if items := record.items(path):
@@ -235,6 +237,7 @@ def _without_values(spec: JsonObject, record: InjectionRecord) -> JsonObject:
     selector = spec.get("nodeSelector")
     scalars: JsonObject = {name: spec[name] for name in SCALARS if name in spec}
     pairs = dict(selector) if isinstance(selector, dict) else {}
+    # The last policy first: it may have replaced the value of an earlier one.
     for policy in reversed(record.policies):
         _restore(scalars, policy.fields, policy.were_fields)
         _restore(pairs, policy.node_selector, policy.was_node_selector)

@@ -148,6 +148,8 @@ class Injection:
         self._nodes.forget_witness()
 
     def _apply(self, policy: Policy, moment: Moment, changes: Changes) -> None:
+        # 1. A pod above a limit gets only unlimited directives. 2. A policy beyond the budget gets nothing. 3. At scheduling: directives
+        # about nodes. 4. At admission: all directives, and the gate.
         if self.fields.excess and not self.fields.is_unlimited(policy):
             self.fields.leave_out(changes, "spec", self.fields.excess)
         elif not self._is_affordable(policy):
@@ -201,6 +203,7 @@ class Injection:
     # ---- scalar fields
 
     def _set(self, name: str, wanted: str, changes: Changes, *, unset: tuple[str, ...] = ("",)) -> None:
+        # ``unset``: values that count as lacking, such as a default of the API server.
         fields = self.fields
         present = fields.scalars[name]
         if present == wanted:
@@ -234,6 +237,7 @@ class Injection:
         if not new or not fields.fits(new.size, path, changes, selects_nodes=path == TOLERATIONS):
             return
         present = fields.items(path)
+        # The defaults of the admission plugin were added before the webhook ran. For a taint that the policy tolerates they are removed.
         if path == TOLERATIONS and self._is_pod:
             kept = _without_defaults(present, new)
             if len(kept) < len(present):
@@ -254,6 +258,7 @@ class Injection:
             pair = _pair(item.value)
             where = f"{SPREAD}[{pair[0]}, {pair[1]}]"
             place = places.get(pair)
+            # 1. The pod has it. 2. The pod has none for this key and action. 3. The pod has another one: a conflict.
             if item.key in fields.known(SPREAD) or self._is_completed(item, present, place):
                 fields.claim(where)
             elif place is None:

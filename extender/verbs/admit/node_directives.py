@@ -42,6 +42,8 @@ class NodeDirectives:
 
     def add_node_selector(self, pairs: Mapping[str, str], changes: Changes) -> None:
         """Adds the pairs whose keys are missing. A conflict: the key has another value, or no required term admits the pair."""
+        # Pairs are checked one by one against the pod and the pairs before them (`merged`), then added together or not at all: a part
+        # of them would select nodes that neither the pod nor the policy directs.
         fields = self._fields
         present = fields.node_selector
         added: dict[str, str] = {}
@@ -147,6 +149,9 @@ class NodeDirectives:
         self, mine: list[JoinedTerm], theirs: Sequence[NodeTerm], policy: Policy
     ) -> tuple[list[JoinedTerm], str]:
         """Both lists joined, and the text of the conflict, empty without one. Raises `TooManyTermsError`."""
+        # 1. The terms are not read, because the pod is above a limit. 2. The pod is at the limit of requirements: nothing can be added,
+        # which is fine if nothing is lacking. 3. Joining. It is a conflict only if the policy makes the pod impossible: a pod whose own
+        # terms match no node stays as it is.
         fields, bounds = self._fields, self._fields.bounds
         if not fields.reads_terms:
             raise TooManyTermsError(fields.excess)

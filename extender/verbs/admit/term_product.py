@@ -110,6 +110,7 @@ def join(mine: list[JoinedTerm], theirs: Sequence[NodeTerm], most: int, budget: 
 
     ``theirs`` is in normal form. Raises `TooManyTermsError`. O(mine × theirs) at most, bounded by ``most`` and the budget.
     """
+    # By clauses, so that equal terms become one: a policy joined twice gives the same list.
     joined: dict[frozenset[Clause], JoinedTerm] = {}
     blanks: list[JoinedTerm] = []
     changed = False
@@ -180,6 +181,7 @@ def _product(mine: JoinedTerm, other: NodeTerm) -> JoinedTerm | None:
         else:
             value[name] = [*(value.get(name) or ()), content]
             added.setdefault(name, []).append(content)
+    # Only clauses about the same labels can contradict each other.
     keys = {(clause.source, clause.key) for clause in other.clauses}
     if are_contradictory([*(clause for clause in mine.clauses if (clause[0], clause[1]) in keys), *other.clauses]):
         return None

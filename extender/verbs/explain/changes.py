@@ -128,7 +128,7 @@ def _moves(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[
         key = view.key(state.topology_key)
         for domain in state.domains:
             if domain.passes or domain.count - state.limit != 1 or not domain.pods:
-                continue
+                continue  # moving one pod does not help
             there = list(key.nodes_in.get(key.number_of.get(domain.domain, 0), ()))
             movable = yield from _pods_named(set(domain.pods), there, incoming)
             places = list(islice((number for number in there if incoming.may_fit(number)), _PLACES))

@@ -76,6 +76,7 @@ def passes_on_changed_node(incoming: Incoming, number: NodeNumber, node: Node) -
         return False
     if old.labels == node.labels and old.taints == node.taints:
         return passes(pod, incoming.compiled, number, view)
+    # Other labels or taints: counts of the node's pods may change too. Not offered where they cannot be computed exactly.
     if view.is_undetermined(incoming.compiled) or any(
         _may_begin_to_count(key, number, pod, view) for key in node.labels.keys() - old.labels.keys()
     ):

@@ -204,6 +204,8 @@ class _Choice:
         """The first domain by the strategy that holds all pods: of the first key, or a finer one in it. None without any."""
         if not keys:
             return None
+        # The first domain in order that passes four tests: the siblings are there; no other group has it, and its quota is not used
+        # up; the pods fit; a finer domain in it passes the same tests, or the last level is reached.
         domains = self._holding_all(keys[0], rooms) if path else rooms
         yield True
         ordered = yield from self._ordered(keys[0], domains, is_first=not path)
@@ -305,6 +307,8 @@ class _Choice:
         listed = [release.level_of(domain) for domain in release.domains] if is_first else []
         level_of = {value: level for level in listed for value in level.admitted}
         domains: dict[Level, dict[Hashable, list[NodeRoom]]] = {level: {} for level in listed}
+        # Nodes are grouped by value first, then values by level, because a level may have several values. Two plain loops: a topology by
+        # hostname has as many values as nodes.
         for kind, kind_rooms in rooms.items():
             of_value: dict[str, list[NodeRoom]] = {}
             for at, room in enumerate(kind_rooms, start=1):
@@ -462,6 +466,8 @@ class _Choice:
         number = self._view.known.get(pod.node)
         node = None if number is None else self._view.node(number)
         here = None if node is None else node.labels.get(release.topology[0])
+        # As `release_patch` wrote it: a level of one value is in the node selector, several values are in the node affinity. A pod that
+        # was released before its policy had a topology has neither, so its node counts.
         pinned = dict(nodes.node_selector)
         levels: list[Level] = []
         if release.domains:

@@ -142,10 +142,13 @@ def next_step(
     ``sent``: UIDs of pods whose release was sent. ``refused``: by UID, why the API server refuses the release.
     """
     refused = refused or {}
+    # `left`: gated, and no release was sent. `out`: released, by the watch or by us.
     left = [pod for pod in group.waiting if pod.uid not in sent]
     out = len(group.waiting) - len(left) + len(group.released) + len(group.bound)
     if decision is None:
         return _undecided(group, left, out)
+    # 1. Release up to the size, which may have grown after the decision. 2. Beyond the size, if the policy lets groups grow. 3. Name
+    # refused pods only when nothing else is left to release. 4. Otherwise wait.
     size = max(decision.size, group.size)
     next_pods = in_order(pod for pod in left if pod.uid not in refused)
     if next_pods and out < size:
@@ -166,8 +169,11 @@ def _undecided(group: GroupState, left: list[Pod], out: int) -> GroupStep:
     if not left and not group.blocked:
         text = f"{_exist(out, group.size)}, without a gate"
         return GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.INCOMPLETE, text)
+    # Pods blocked by other gates do not count: they could not be released together with the others.
     missing = group.size - len(left) - out
-    if left and missing <= 0:  # the reconciler decides, and shows the step that this gives in place of this one
+    if (
+        left and missing <= 0
+    ):  # its text is empty, because the reconciler replaces this step by the step after the decision
         return GroupStep(Do.DECIDE, GroupPhase.DECIDING, WaitReason.NO_ROOM, "", in_order(left)[: group.size - out])
     if group.blocked:
         return GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.FOREIGN_GATE, _foreign_gates(group))

@@ -265,10 +265,12 @@ class SlotSearch:
         self, levels: list[Iterator[tuple[int, NodeRoom] | None]], tried: IndexTrial | None
     ) -> Trials[SlotAssignment | None]:
         """The result of the search, None where it pauses."""
+        # `levels`: for each placed pod the iterator over its candidate nodes, and one more for the next pod. So it is the stack of a
+        # recursion that can pause.
         levels += [] if levels else [self._candidates(0)]
         while levels:
             choice = next(levels[-1], _NO_MORE)
-            if choice is _NO_MORE:
+            if choice is _NO_MORE:  # dead end: the pod before gets its next node
                 levels.pop()
                 if self._chosen:
                     self._remove_last(tried)
@@ -303,6 +305,7 @@ class SlotSearch:
         while start < len(rooms):
             piece = range(start, min(start + size, len(rooms)))
             start, size = piece.stop, min(2 * size, _PIECE)
+            # Room first, which is arithmetic; then the rules, for all nodes of the piece together.
             open_ = {rooms[place].number: place for place in piece if self._fits(at, rooms[place])}
             passing = open_ if filters is None else filters.passing(list(open_))
             if not self._is_first:  # the way to the first dead end is not charged
@@ -313,6 +316,7 @@ class SlotSearch:
                 is_dead_end = False
                 yield open_[number], rooms[open_[number]]
             yield None
+        # The first pod that fits nowhere: its reasons are the text of the rejection. Later dead ends depend on the search.
         if is_dead_end and self._is_first:
             self._is_first = False
             fitting = [room.number for room in rooms if self._fits(at, room)]
@@ -393,6 +397,7 @@ class Capacity:
         self._reserved = view.reserved.by_node
         self._undetermined: dict[str, dict[str, Pod]] = {}
         self._doubted: list[tuple[Pod, AbstractSet[str]]] = []
+        # Undetermined pods count on every node where they may be. In doubt (they may never be bound) they count once in a domain.
         for pod, nodes, is_doubted in view.undetermined():
             if pod.uid in own:
                 continue
@@ -455,6 +460,8 @@ class Capacity:
         """
         if not self._doubted:
             return 0
+        # Two upper bounds; the lower one counts. 1. Each pod in doubt takes what it displaces on the roomiest node, at least one pod.
+        # 2. All of them together take what their summed requests displace, on each node at most.
         names, largest = {room.name for room in rooms}, max((room.holds for room in rooms), default=0)
         here = [other for other, nodes in self._doubted if nodes is _ANYWHERE or not nodes.isdisjoint(names)]
         one_by_one = sum(min(largest, max(_displaced(other.requests, pod), 1)) for other in here)
@@ -498,6 +505,7 @@ class Capacity:
         holds = whole_pods(free_resources_on(self._view, number, node, claims.values()), pod.requests)
         if holds:
             return NodeRoom(number, node.name, holds)
+        # No room. Reserved: it would hold the pod without the slots of other groups, so waiting helps. Else it has no room at all.
         slots = self._reserved.get(node.name, _NO_CLAIMS)
         rest = [claim for uid, claim in claims.items() if uid not in slots]
         is_reserved = len(rest) < len(claims) and whole_pods(
